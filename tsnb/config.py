@@ -1,0 +1,118 @@
+"""Where tsnb keeps its few files, what a name may look like, and what `attach` assumes inside a trial.
+
+Owns no state but `attach_defaults`; imports nothing heavy, so that every layer may use it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tsnb.errors import TsnbError, UnsupportedPlatform
+
+__all__ = [
+    "AttachDefaults",
+    "attach_defaults",
+    "check_name",
+    "private_directory",
+    "require_platform",
+    "runtime_directory",
+]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass
+class AttachDefaults:
+    """What `tsnb.attach()` takes for arguments that are left out. A trial kernel fills it in at its start."""
+
+    name: str | None = None
+    """The consumer's name (a trial's own name)."""
+    producer: str | None = None
+    """The stream to attach to."""
+    batch_size: int | None = None
+    """Samples in a batch; None: the loader's own batches."""
+    device: str | None = None
+    """Where batches are delivered, as torch spells it; None: where the loader left them."""
+
+
+attach_defaults = AttachDefaults()
+"""The defaults of this process."""
+
+
+def check_name(name: object, kind: str) -> str:
+    """Return `name` if it can name a producer, consumer or trial.
+
+    Args:
+        name: What the user gave.
+        kind: What it names, for the message ("producer", "consumer", "trial").
+
+    Raises:
+        ValueError: Not 1-64 letters, digits, dots, dashes or underscores, starting with a letter or digit.
+    """
+    if isinstance(name, str) and _NAME.fullmatch(name):
+        return name
+    near = re.sub(r"[^A-Za-z0-9._-]+", "-", str(name)).strip("-._")[:64]
+    hint = f" Try {near!r}." if near else ""
+    raise ValueError(
+        f"{name!r} cannot name a {kind}: use 1 to 64 letters, digits, '.', '_' or '-', "
+        f"starting with a letter or digit.{hint}"
+    )
+
+
+def runtime_directory() -> Path:
+    """Return this user's private runtime directory (mode 0700), made on first use.
+
+    `TSNB_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/tsnb`, else `tsnb-UID` in the system's temporary directory.
+
+    Raises:
+        TsnbError: It cannot be written, or belongs to somebody else.
+    """
+    chosen = os.environ.get("TSNB_RUNTIME_DIR")
+    xdg = os.environ.get("XDG_RUNTIME_DIR")
+    if chosen:
+        path = Path(chosen)
+    elif xdg and os.access(xdg, os.W_OK):
+        path = Path(xdg) / "tsnb"
+    else:
+        path = Path(tempfile.gettempdir()) / f"tsnb-{os.getuid()}"
+    return private_directory(path)
+
+
+def private_directory(path: Path) -> Path:
+    """Make `path` with mode 0700, or check that it is a directory only this user can enter.
+
+    Raises:
+        TsnbError: It cannot be made or written, or others can enter it.
+    """
+    hint = "Set TSNB_RUNTIME_DIR to a directory that only you can enter."
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = path.lstat()
+    except OSError as error:
+        raise TsnbError(f"tsnb cannot use its runtime directory {path}: {error.strerror}. {hint}") from None
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise TsnbError(f"{path} is not a directory of your own. {hint}")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise TsnbError(f"{path} can be entered by other users (mode should be 0700). {hint}")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise TsnbError(f"{path} cannot be written. {hint}")
+    return path
+
+
+def require_platform() -> None:
+    """Check that this system has what the stream is built on.
+
+    Raises:
+        UnsupportedPlatform: Anything but Linux (WSL2 is Linux).
+    """
+    if not sys.platform.startswith("linux"):
+        raise UnsupportedPlatform(
+            f"tsnb serves and attaches on Linux and WSL2 only for now (this is {sys.platform}): "
+            "it needs memfd_create and SOCK_SEQPACKET. Run it in WSL2, a container or a Linux machine."
+        )

@@ -1,0 +1,137 @@
+"""Readings: what a producer says about its stream, a few times a second.
+
+A reading is plain numbers and names, so a panel, a terminal or a recorded log can be drawn from it without
+the stream itself. Counters only ever grow within one producer's life; rates are differences of two readings.
+
+Where a consumer's time goes (`computing_s + waiting_s + held_s` = time spent inside its epochs):
+
+- computing: between two batches, in the user's own code (model-bound);
+- waiting: it asked for a batch and the loader had none ready (loader-bound);
+- held: it asked for a batch and the window was full, because a slower consumer holds it (window-bound).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["CONSUMER_STATES", "PRODUCER_STATES", "ConsumerReading", "StreamReading"]
+
+PRODUCER_STATES = ("starting", "serving", "idle", "blocked", "failed", "stopping", "gone")
+"""serving: a batch was published lately; idle: no consumer wants one; blocked: the window is full."""
+
+CONSUMER_STATES = (
+    "joining",
+    "streaming",
+    "waiting",
+    "held back",
+    "sets the pace",
+    "between epochs",
+    "parked",
+    "gone",
+)
+"""joining: attached, no epoch taken yet; waiting: for the loader; held back: by the window's slowest;
+sets the pace: it is the one whose lag fills the window; parked: it stood still past the stream's patience."""
+
+
+@dataclass(frozen=True)
+class ConsumerReading:
+    """One consumer at one moment."""
+
+    name: str
+    """The consumer's name, unique on its stream."""
+    pid: int
+    """Its process."""
+    state: str
+    """One of `CONSUMER_STATES`."""
+    epoch: int
+    """The epoch it takes now or took last, from 0; -1 before its first."""
+    position: int
+    """Loader batches taken in that epoch."""
+    fill: int
+    """Batches published in its epoch that it has not taken yet (0 to window, more while it catches up)."""
+    lag: int
+    """Loader batches behind the consumer that is furthest ahead."""
+    batches: int
+    """Loader batches taken so far, all epochs."""
+    samples: int
+    """Samples taken so far, all epochs."""
+    computing_s: float
+    """Seconds inside epochs spent in the user's own code."""
+    waiting_s: float
+    """Seconds inside epochs spent waiting for the loader."""
+    held_s: float
+    """Seconds inside epochs spent held back by the window."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Last numbers given to `tsnb.log`."""
+
+
+@dataclass(frozen=True)
+class StreamReading:
+    """One stream at one moment."""
+
+    time_s: float
+    """Wall clock, seconds since 1970."""
+    name: str
+    """The stream's name."""
+    pid: int
+    """The producer's process."""
+    state: str
+    """One of `PRODUCER_STATES`."""
+    epoch: int
+    """The epoch being loaded, from 0."""
+    published: int
+    """Loader batches published in that epoch."""
+    epoch_batches: int | None
+    """Loader batches in an epoch, where the loader has a length."""
+    window: int
+    """How many batches the fastest consumer may be ahead of the slowest."""
+    window_fill: int
+    """Batches between the fastest and the slowest consumer now (0 to window)."""
+    batches: int
+    """Loader batches published so far, all epochs."""
+    loading_s: float
+    """Seconds the producer waited for the loader's next batch."""
+    blocked_s: float
+    """Seconds the producer could not go on because the window was full."""
+    workers: int
+    """DataLoader workers (0: the loader runs in the producer's own process)."""
+    slots_used: int
+    """Arena slots that hold a batch somebody may still read."""
+    slots: int
+    """Arena slots in all."""
+    slot_bytes: int
+    """Bytes of one slot (address space: memory is used only where a batch was written)."""
+    touched_bytes: int
+    """Bytes of shared memory in use by the arena."""
+    in_place: int
+    """Batches that the loader's workers wrote straight into the arena."""
+    copied: int
+    """Batches that the producer had to copy into the arena."""
+    consumers: tuple[ConsumerReading, ...] = ()
+    """Every attached consumer, in the order of joining."""
+    failure: str = ""
+    """The loader's last error, one line; empty while it is well."""
+
+    def to_json(self) -> str:
+        """Return the reading as one line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> StreamReading:
+        """Read what `to_json` wrote. Unknown fields are ignored, so a newer producer can be watched.
+
+        Raises:
+            ValueError: The text is no reading.
+        """
+        fields: dict[str, Any] = json.loads(text)
+        try:
+            consumers = tuple(_pick(ConsumerReading, c) for c in fields.pop("consumers", ()))
+            return _pick(cls, {**fields, "consumers": consumers})
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"not a stream reading: {error}") from None
+
+
+def _pick(cls: type[Any], fields: dict[str, Any]) -> Any:
+    return cls(**{k: v for k, v in fields.items() if k in cls.__dataclass_fields__})

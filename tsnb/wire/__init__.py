@@ -1,0 +1,4 @@
+"""What crosses a process border, without the crossing: messages, layouts, trees, layout tables.
+
+Pure: no socket, clock, thread or torch in here.
+"""

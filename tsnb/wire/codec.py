@@ -1,0 +1,160 @@
+"""Messages to packets and back.
+
+Pure: no socket. One message is one packet. The first byte is the message's kind; the hot ones are fixed
+little-endian structs of 1 to 35 bytes, the rare ones are JSON. Nothing is ever unpickled, and nothing that is
+malformed gets further than here.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+from tsnb.errors import LocalProtocolError, RemoteProtocolError
+from tsnb.wire.messages import (
+    Ask,
+    Batch,
+    Bye,
+    EpochEnded,
+    Failed,
+    Hello,
+    LayoutTold,
+    Leave,
+    Message,
+    Metrics,
+    Parked,
+    Reading,
+    Refused,
+    Release,
+    Rest,
+    StopAsked,
+    StopConsumer,
+    StopProducer,
+    Stopping,
+    Take,
+    Waiting,
+    Welcome,
+)
+
+__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode"]
+
+MAX_MESSAGE_BYTES = 1 << 17
+"""Largest packet; a Linux socket buffer (208 KiB by default) takes it whole."""
+
+_STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
+    # 1-byte kind, then the fields in order; the hot path of the protocol
+    1: (Batch, struct.Struct("<BHIIIIIQI")),
+    2: (Take, struct.Struct("<BII")),
+    3: (Release, struct.Struct("<BI")),
+    4: (Waiting, struct.Struct("<B")),
+    5: (Ask, struct.Struct("<B")),
+    6: (EpochEnded, struct.Struct("<BII")),
+    7: (Leave, struct.Struct("<B")),
+    8: (Rest, struct.Struct("<B")),
+    9: (Bye, struct.Struct("<B")),
+    10: (StopAsked, struct.Struct("<B")),
+    11: (StopProducer, struct.Struct("<B")),
+    12: (Parked, struct.Struct("<BIId")),
+}
+_LAYOUT_KIND = 32
+_LAYOUT_HEAD = struct.Struct("<BH")
+_JSON: dict[int, type[Any]] = {
+    64: Hello,
+    65: Welcome,
+    66: Refused,
+    67: Failed,
+    68: Stopping,
+    69: Reading,
+    70: Metrics,
+    71: StopConsumer,
+}
+_STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
+_JSON_OF = {cls: kind for kind, cls in _JSON.items()}
+
+
+def encode(message: Message) -> bytes:
+    """Return the message's packet.
+
+    Raises:
+        LocalProtocolError: It is larger than a packet may be, or a number does not fit.
+    """
+    fixed = _STRUCT_OF.get(type(message))
+    if fixed is not None:
+        try:
+            return fixed[1].pack(fixed[0], *message)
+        except struct.error as error:
+            raise LocalProtocolError(f"{message!r} cannot be sent: {error}") from None
+    if isinstance(message, LayoutTold):
+        packet = _LAYOUT_HEAD.pack(_LAYOUT_KIND, message.number) + message.layout
+    else:
+        fields = json.dumps(message._asdict(), separators=(",", ":")).encode()
+        packet = bytes((_JSON_OF[type(message)],)) + fields
+    if len(packet) > MAX_MESSAGE_BYTES:
+        raise LocalProtocolError(
+            f"a {type(message).__name__} message of {len(packet):,} bytes is over the {MAX_MESSAGE_BYTES:,} a "
+            "packet may have: a batch with so many leaves is better stacked into fewer tensors"
+        )
+    return packet
+
+
+def decode(packet: bytes) -> Message:
+    """Read one packet.
+
+    Raises:
+        RemoteProtocolError: Unknown kind, wrong length, or fields of the wrong type.
+    """
+    if not packet:
+        raise RemoteProtocolError("empty packet")
+    kind = packet[0]
+    fixed = _STRUCTS.get(kind)
+    if fixed is not None:
+        cls, packer = fixed
+        if len(packet) != packer.size:
+            raise RemoteProtocolError(f"{cls.__name__} of {len(packet)} bytes instead of {packer.size}")
+        made: Message = cls._make(packer.unpack(packet)[1:])
+        return made
+    if kind == _LAYOUT_KIND and len(packet) >= _LAYOUT_HEAD.size:
+        return LayoutTold(_LAYOUT_HEAD.unpack_from(packet)[1], packet[_LAYOUT_HEAD.size :])
+    if kind in _JSON:
+        return _decode_json(_JSON[kind], packet[1:])
+    raise RemoteProtocolError(f"unknown message kind {kind}")
+
+
+def _decode_json(cls: type[Any], text: bytes) -> Message:
+    try:
+        fields = json.loads(text)
+    except ValueError as error:
+        raise RemoteProtocolError(f"malformed {cls.__name__}: {error}") from None
+    if not isinstance(fields, dict):
+        raise RemoteProtocolError(f"malformed {cls.__name__}: not an object")
+    # a field this version does not know is dropped: versions are compared in Hello, before anything else
+    known = {k: v for k, v in fields.items() if k in cls._fields}
+    try:
+        message: Message = cls(**known)
+    except TypeError as error:
+        raise RemoteProtocolError(f"malformed {cls.__name__}: {error}") from None
+    for field, value in zip(cls._fields, message, strict=True):
+        wanted = _FIELD_TYPES[cls][field]
+        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+            raise RemoteProtocolError(f"malformed {cls.__name__}: {field} is a {type(value).__name__}")
+    return message
+
+
+_TYPES: dict[str, tuple[type[Any], ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "int | None": (int, type(None)),
+    "dict[str, float]": (dict,),
+}
+
+
+def _spelling(annotation: Any) -> str:
+    """Return an annotation as it is written: NamedTuple wraps the postponed ones in a ForwardRef."""
+    return str(getattr(annotation, "__forward_arg__", annotation))
+
+
+_FIELD_TYPES = {
+    cls: {field: _TYPES[_spelling(cls.__annotations__[field])] for field in cls._fields} for cls in _JSON.values()
+}

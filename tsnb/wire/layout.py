@@ -1,0 +1,102 @@
+"""Layouts: where the leaves of a batch lie inside its slot.
+
+A slot holds one batch: its arrays, each at a 64-byte boundary, then the *values* (everything that is no
+array) as one JSON text. Batches of equal shapes have equal layouts, so a layout crosses each border once and
+is an id from then on (`wire.table`). The values' place changes with every batch and travels with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tsnb.errors import RemoteProtocolError
+from tsnb.wire.tree import Spec
+
+__all__ = ["ArrayLeaf", "Layout", "decode_values", "encode_values"]
+
+
+@dataclass(frozen=True)
+class ArrayLeaf:
+    """One array inside a slot."""
+
+    kind: str
+    """`tensor`, `numpy`, or `scalar` (a numpy scalar, kept as a 0-d array)."""
+    dtype: str
+    """As torch (`float32`) or numpy (`<f4`) spells it, by kind."""
+    shape: tuple[int, ...]
+    """Its shape; the first dimension is the batch's, where it has one."""
+    offset: int
+    """Bytes from the slot's start."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Everything but the bytes: how to rebuild a batch from a slot."""
+
+    spec: Spec
+    """The tree, as `wire.tree` describes it."""
+    arrays: tuple[ArrayLeaf, ...]
+    """The array leaves in order."""
+    has_values: bool
+    """Whether there are value leaves, so that a values text follows the arrays."""
+
+    def encode(self) -> bytes:
+        """Return the layout as JSON; equal layouts give equal bytes."""
+        arrays = [[a.kind, a.dtype, list(a.shape), a.offset] for a in self.arrays]
+        return json.dumps([self.spec, arrays, self.has_values], separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Layout:
+        """Read what `encode` wrote.
+
+        Raises:
+            RemoteProtocolError: It is not a layout.
+        """
+        try:
+            spec, arrays, has_values = json.loads(data)
+            leaves = tuple(ArrayLeaf(str(k), str(d), tuple(map(int, s)), int(o)) for k, d, s, o in arrays)
+        except (ValueError, TypeError) as error:
+            raise RemoteProtocolError(f"malformed layout: {error}") from None
+        if any(n < 0 for leaf in leaves for n in (*leaf.shape, leaf.offset)):
+            raise RemoteProtocolError("malformed layout: negative size")
+        return cls(spec, leaves, bool(has_values))
+
+
+def encode_values(values: list[Any]) -> bytes:
+    """Return the value leaves (scalars and lists of scalars) as JSON text."""
+    return json.dumps([_tag(v) for v in values], separators=(",", ":")).encode()
+
+
+def decode_values(data: bytes) -> list[Any]:
+    """Read what `encode_values` wrote.
+
+    Raises:
+        RemoteProtocolError: It is not a values text.
+    """
+    try:
+        return [_untag(v) for v in json.loads(data)]
+    except (ValueError, TypeError, KeyError) as error:
+        raise RemoteProtocolError(f"malformed values: {error}") from None
+
+
+def _tag(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, list):
+        return [_tag(v) for v in value]
+    return value
+
+
+def _untag(value: Any) -> Any:
+    if isinstance(value, dict):
+        if "bytes" in value:
+            return base64.b64decode(value["bytes"])
+        return complex(*value["complex"])
+    if isinstance(value, list):
+        return [_untag(v) for v in value]
+    return value

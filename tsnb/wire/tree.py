@@ -1,0 +1,157 @@
+"""Batches of any nesting, taken apart into leaves and put together again.
+
+Pure: knows no torch and no numpy; what counts as an array is told by the caller. The *spec* that describes a
+tree is made of JSON lists only, so that it can cross a process border without pickle:
+
+    ["a", kind]                                     an array leaf; `kind` is the caller's word for it
+    ["v"] / ["vt"]                                  a value leaf: scalar or list of scalars / tuple of scalars
+    ["list" | "tuple", child, ...]
+    ["dict", [key, ...], child, ...]                any mapping; comes back as a dict in the same order
+    ["named" | "data", module, qualname, [field, ...], child, ...]     named tuple, dataclass
+
+A list or tuple made of scalars alone (the file names of a batch, say) is one leaf: it costs one entry, and
+re-batching may cut it like a tensor's first dimension.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from tsnb.errors import BatchNotShareable
+
+__all__ = ["Spec", "flatten", "leaf_paths", "unflatten"]
+
+Spec = list[Any]
+Classify = Callable[[Any], "str | None"]
+
+_SCALARS = (str, bytes, bool, int, float, complex, type(None))
+
+
+def flatten(tree: Any, classify: Classify) -> tuple[list[Any], Spec]:
+    """Take a batch apart.
+
+    Args:
+        tree: What the loader yielded.
+        classify: Gives the kind of an array leaf, None for anything else.
+
+    Returns:
+        Its leaves in order (arrays, scalars, lists of scalars) and the spec to rebuild it.
+
+    Raises:
+        BatchNotShareable: It holds something that is neither a container, an array nor a scalar.
+    """
+    leaves: list[Any] = []
+    return leaves, _flatten(tree, classify, leaves, "batch")
+
+
+def _flatten(node: Any, classify: Classify, leaves: list[Any], path: str) -> Spec:
+    kind = classify(node)
+    if kind is not None:
+        leaves.append(node)
+        return ["a", kind]
+    if type(node) in _SCALARS:
+        leaves.append(node)
+        return ["v"]
+    if type(node) in (list, tuple) and all(type(x) in _SCALARS for x in node):
+        leaves.append(list(node))
+        return ["vt"] if type(node) is tuple else ["v"]
+    head, children = _container(node, path)
+    return [*head, *(_flatten(child, classify, leaves, where) for where, child in children)]
+
+
+def _container(node: Any, path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
+    """Return the head of the container's spec, and its children with their paths."""
+    if isinstance(node, Mapping):
+        keys = list(node)
+        for key in keys:
+            if type(key) not in (str, int, float, bool, type(None)):
+                raise BatchNotShareable(
+                    f"{path} has a key of type {type(key).__name__} ({key!r:.80}): "
+                    "only strings and numbers can be keys of a shared batch. Change it in your collate_fn."
+                )
+        return ["dict", keys], [(f"{path}[{k!r}]", node[k]) for k in keys]
+    if isinstance(node, tuple) and hasattr(node, "_fields"):
+        fields = list(node._fields)
+        return _class_head("named", node, fields), [(f"{path}.{f}", getattr(node, f)) for f in fields]
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        fields = [f.name for f in dataclasses.fields(node)]
+        return _class_head("data", node, fields), [(f"{path}.{f}", getattr(node, f)) for f in fields]
+    if isinstance(node, (list, tuple)):
+        head = "tuple" if isinstance(node, tuple) else "list"
+        return [head], [(f"{path}[{i}]", child) for i, child in enumerate(node)]
+    raise BatchNotShareable(
+        f"{path} is a {type(node).__module__}.{type(node).__qualname__}, which cannot be shared between "
+        "processes. A batch may hold tensors, numpy arrays, strings, bytes and numbers in dicts, lists, tuples, "
+        "named tuples and dataclasses: convert it in your collate_fn."
+    )
+
+
+def _class_head(word: str, node: Any, fields: list[str]) -> list[Any]:
+    return [word, type(node).__module__, type(node).__qualname__, fields]
+
+
+def unflatten(spec: Spec, leaves: Iterator[Any]) -> Any:
+    """Put a batch together again from its leaves, in the order that `flatten` gave them."""
+    word = spec[0]
+    if word in ("a", "v"):
+        return next(leaves)
+    if word == "vt":
+        return tuple(next(leaves))
+    if word == "list":
+        return [unflatten(child, leaves) for child in spec[1:]]
+    if word == "tuple":
+        return tuple([unflatten(child, leaves) for child in spec[1:]])
+    if word == "dict":
+        return {key: unflatten(child, leaves) for key, child in zip(spec[1], spec[2:], strict=True)}
+    return _build(spec, [unflatten(child, leaves) for child in spec[4:]])
+
+
+def _build(spec: Spec, children: list[Any]) -> Any:
+    cls = _resolve(spec[0], spec[1], spec[2], tuple(spec[3]))
+    if spec[0] == "named":
+        return cls._make(children)
+    made = object.__new__(cls)  # not cls(...): fields may be init=False, and __post_init__ has run already
+    for name, value in zip(spec[3], children, strict=True):
+        object.__setattr__(made, name, value)
+    return made
+
+
+@lru_cache(maxsize=256)
+def _resolve(word: str, module: str, qualname: str, fields: tuple[str, ...]) -> Any:
+    """Find the class where this process has it loaded; else make one of the same name and fields.
+
+    Nothing is imported: a name that arrives on a socket must not make this process run code.
+    """
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    if word == "named":
+        if isinstance(found, type) and getattr(found, "_fields", None) == fields:
+            return found
+        return namedtuple(qualname.rsplit(".", 1)[-1], fields)  # type: ignore[misc]  # made at run time
+    if isinstance(found, type) and dataclasses.is_dataclass(found):
+        if tuple(f.name for f in dataclasses.fields(found)) == fields:
+            return found
+    return dataclasses.make_dataclass(qualname.rsplit(".", 1)[-1], fields)
+
+
+def leaf_paths(spec: Spec, path: str = "batch") -> list[str]:
+    """Return where each leaf stands in the tree, as the user would write it (`batch['image']`)."""
+    word = spec[0]
+    if word in ("a", "v", "vt"):
+        return [path]
+    if word in ("list", "tuple"):
+        steps = [f"[{i}]" for i in range(len(spec) - 1)]
+        children = spec[1:]
+    elif word == "dict":
+        steps = [f"[{key!r}]" for key in spec[1]]
+        children = spec[2:]
+    else:
+        steps = [f".{field}" for field in spec[3]]
+        children = spec[4:]
+    return [p for step, child in zip(steps, children, strict=True) for p in leaf_paths(child, path + step)]
