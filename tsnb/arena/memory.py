@@ -1,0 +1,136 @@
+"""The arena: one memfd, a header page, then equal slots.
+
+    +--------+--------+--------+-- ... --+--------+
+    | header | slot 0 | slot 1 |         | slot n |      slot i starts at HEADER_BYTES + i * slot_bytes
+    +--------+--------+--------+-- ... --+--------+
+
+A memfd has no name, so nothing is left in /dev/shm after any end, and a container's 64 MB limit on /dev/shm
+does not apply. It is sparse: a slot costs memory only once a batch was written into it, so slots may be many
+and roomy; whoever hands slots out prefers warm ones (`arena.slots`), because a page touched for the first time
+costs far more than the copy into it.
+
+The file is made before its geometry is known, so that loader workers can inherit it; `fit` writes the header
+and grows the file once the first batch has been seen. Who finds no header yet simply works without the arena.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import struct
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+from tsnb.errors import ArenaFull
+
+__all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena"]
+
+ALIGN_BYTES = 64
+"""Arrays start at cache-line (and AVX-512) boundaries."""
+HEADER_BYTES = 4096
+_HEADER = struct.Struct("<8sIQ")
+_MAGIC = b"tsnb-a1\0"
+_POPULATE_WRITE = getattr(mmap, "MADV_POPULATE_WRITE", 23)
+
+
+class Arena:
+    """One process's hold on the shared memory.
+
+    Attributes:
+        fd: The memfd; travels by fork, by `multiprocessing` pickling while a process is spawned, or over a
+            unix socket.
+        slots: How many slots there are; 0 until `fit` was called somewhere and `attach` noticed it.
+        slot_bytes: Bytes of one slot.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.slots = 0
+        self.slot_bytes = 0
+        self._map: mmap.mmap | None = None
+        self._touched: set[int] = set()
+
+    @classmethod
+    def create(cls) -> Arena:
+        """Make an empty arena (producer's process, before the loader's workers start)."""
+        return cls(os.memfd_create("tsnb-arena", os.MFD_CLOEXEC))
+
+    def fit(self, slots: int, slot_bytes: int) -> None:
+        """Give the arena its geometry, once; called by the producer when it has seen the first batch.
+
+        Raises:
+            ArenaFull: The system does not let the file grow that far.
+        """
+        slot_bytes = -(-slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            os.ftruncate(self.fd, HEADER_BYTES + slots * slot_bytes)
+        except OSError as error:
+            raise ArenaFull(
+                f"{slots} slots of {slot_bytes:,} bytes cannot be had: {error.strerror}. "
+                "Serve with a smaller window=, rubber_band= or max_batch_bytes=."
+            ) from None
+        os.pwrite(self.fd, _HEADER.pack(_MAGIC, slots, slot_bytes), 0)
+        self.attach()
+
+    def attach(self) -> bool:
+        """Map the arena if its geometry is known by now; return whether it is mapped.
+
+        Raises:
+            ArenaFull: The file is there, but this process may not map so much.
+        """
+        if self._map is not None:
+            return True
+        header = os.pread(self.fd, _HEADER.size, 0)
+        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+            return False
+        _, self.slots, self.slot_bytes = _HEADER.unpack(header)
+        size = HEADER_BYTES + self.slots * self.slot_bytes
+        try:
+            self._map = mmap.mmap(self.fd, size)
+        except (OSError, ValueError) as error:
+            raise ArenaFull(f"this process cannot map {size:,} bytes of shared memory: {error}") from None
+        return True
+
+    @property
+    def buffer(self) -> mmap.mmap:
+        """The mapping. Views over it keep it alive."""
+        if self._map is None:
+            raise ArenaFull("the arena has no geometry yet")
+        return self._map
+
+    def offset_of(self, slot: int) -> int:
+        """Return where a slot starts in the mapping."""
+        return HEADER_BYTES + slot * self.slot_bytes
+
+    def address_of(self, slot: int) -> int:
+        """Return the slot's address in this process."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self.buffer)) + self.offset_of(slot)
+
+    def warm(self, slot: int) -> None:
+        """Fault in this process's pages of a slot in one call, the first time it is written here."""
+        if slot in self._touched:
+            return
+        self._touched.add(slot)
+        try:
+            self.buffer.madvise(_POPULATE_WRITE, self.offset_of(slot), self.slot_bytes)
+        except OSError:  # before Linux 5.14: pages are then faulted one by one
+            pass
+
+    def touched_bytes(self) -> int:
+        """Return the memory the arena really uses, in all processes together."""
+        return os.fstat(self.fd).st_blocks * 512
+
+    def close(self) -> None:
+        """Let go of the descriptor; the mapping goes with the last view over it."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+        self._map = None
+
+    def __getstate__(self) -> Any:
+        # only while multiprocessing spawns a worker: DupFd then carries the descriptor across
+        return DupFd(self.fd)
+
+    def __setstate__(self, fd: Any) -> None:
+        self.__init__(fd.detach())  # type: ignore[misc]  # one constructor for both ways in

@@ -1,0 +1,42 @@
+"""Warm private memory for the copies a consumer cannot avoid.
+
+A batch that straddles two loader batches, one past the consumer's `hold`, or a `private=True` one is copied.
+Fresh memory from `clone()` or `cat()` costs ten times the copy itself (page faults), so blocks go round: each
+comes back when the last reference to the batch in it has gone, by the same kind of lease as a slot's.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from typing import Any
+
+from tsnb.arena.leases import lease
+
+__all__ = ["ScratchPool"]
+
+
+class ScratchPool:
+    """Blocks of private memory by size.
+
+    Args:
+        keep: How many free blocks of one size are kept warm; more are given back to the system.
+    """
+
+    def __init__(self, keep: int = 4) -> None:
+        self._keep = keep
+        self._free: dict[int, deque[mmap.mmap]] = {}
+        self.made = 0
+        """Blocks made so far (a steady state makes none)."""
+
+    def take(self, size: int) -> tuple[Any, int]:
+        """Return a leased buffer of at least `size` bytes and its true size; it comes back by itself."""
+        rounded = max(mmap.PAGESIZE, 1 << (size - 1).bit_length())
+        free = self._free.setdefault(rounded, deque(maxlen=self._keep))
+        try:
+            block = free.pop()
+        except IndexError:
+            block = mmap.mmap(-1, rounded)
+            self.made += 1
+        # deque.append is atomic and drops the oldest past `keep`: safe from a finalizer in any thread
+        return lease(block, 0, rounded, lambda: free.append(block)), rounded

@@ -1,0 +1,92 @@
+"""Which slots are free, shared by the producer and its loader's workers without a lock.
+
+Free slots that workers may take wait in a non-blocking pipe: reading four bytes from it is one atomic system
+call, from any process. Only as many wait there as the workers can use at once; the others lie on the
+producer's own stack, the last freed on top, so that the same few warm slots go round and the rest of the
+arena is never touched.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import struct
+import termios
+import time
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+__all__ = ["FreeSlots", "SlotPipe"]
+
+_SLOT = struct.Struct("<i")
+
+
+class SlotPipe:
+    """The workers' end: take a free slot."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def take(self, timeout_s: float) -> int | None:
+        """Return a free slot, or None when none came in time."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                return int(_SLOT.unpack(os.read(self.fd, _SLOT.size))[0])
+            except BlockingIOError:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+            except struct.error:  # the producer closed its end
+                return None
+            waiter = select.poll()
+            waiter.register(self.fd, select.POLLIN)
+            waiter.poll(left * 1000)
+
+    def __getstate__(self) -> Any:
+        return DupFd(self.fd)  # only while multiprocessing spawns a worker
+
+    def __setstate__(self, fd: Any) -> None:
+        self.fd = fd.detach()
+
+
+class FreeSlots:
+    """The producer's side. Not thread-safe: called under the producer's lock.
+
+    Args:
+        in_pipe: How many free slots the workers may have at their disposal at once.
+    """
+
+    def __init__(self, in_pipe: int) -> None:
+        read, self._write = os.pipe()
+        os.set_blocking(read, False)
+        self.pipe = SlotPipe(read)
+        self._in_pipe = in_pipe
+        self._stack: list[int] = []
+
+    def open(self, slots: int) -> None:
+        """All slots are free from now on (the arena has got its geometry)."""
+        self._stack = list(range(slots - 1, -1, -1))
+        self.refill()
+
+    def free(self, slot: int) -> None:
+        """Give a slot back."""
+        self._stack.append(slot)
+        self.refill()
+
+    def refill(self) -> None:
+        """Keep the pipe filled; called whenever a slot came back or a worker took one."""
+        waiting = struct.unpack("i", fcntl.ioctl(self.pipe.fd, termios.FIONREAD, b"\0" * 4))[0] // _SLOT.size
+        while waiting < self._in_pipe and self._stack:
+            os.write(self._write, _SLOT.pack(self._stack.pop()))
+            waiting += 1
+
+    def take(self) -> int | None:
+        """Take a slot for the producer's own copy, without waiting."""
+        return self._stack.pop() if self._stack else self.pipe.take(0)
+
+    def close(self) -> None:
+        """Close the pipe. Workers that wait on it give up at once."""
+        os.close(self._write)
+        os.close(self.pipe.fd)

@@ -1,0 +1,1 @@
+"""Channels that carry packets, whole and in order, between a producer and whoever attaches."""

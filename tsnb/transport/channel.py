@@ -1,0 +1,91 @@
+"""The contract of a channel, and the outbox that makes sending on one never block.
+
+Every implementation passes the same test suite (`tests/transport`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple, Protocol
+
+__all__ = ["Channel", "ChannelClosed", "Outbox", "Peer"]
+
+
+class ChannelClosed(ConnectionError):
+    """The other end has closed or died; everything it had sent has been received."""
+
+
+class Peer(NamedTuple):
+    """Who is at the other end, as the kernel says."""
+
+    pid: int
+    uid: int
+
+
+class Channel(Protocol):
+    """One connection; packets arrive whole, once and in order. Sending is safe from any thread."""
+
+    @property
+    def peer(self) -> Peer:
+        """The process at the other end."""
+
+    def send(self, packet: bytes, fd: int | None = None) -> bool:
+        """Send one packet without waiting, with a file descriptor where given; False when there is no room.
+
+        Raises:
+            ChannelClosed: The other end has gone.
+        """
+
+    def receive(self) -> bytes | None:
+        """Return the next packet, None when there is none now.
+
+        Raises:
+            ChannelClosed: The other end has gone and nothing is left to read.
+        """
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until `receive` has something to say; False when the time ran out."""
+
+    def fileno(self) -> int:
+        """Return a descriptor to poll; -1 once closed."""
+
+    def close(self) -> None:
+        """Close this end. Calling it again does nothing."""
+
+
+class Outbox:
+    """Sends on a channel, or keeps packets in order until there is room.
+
+    Called from finalizers in the middle of itself: no lock, only atomic deque operations.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self._waiting: deque[bytes] = deque()
+
+    def post(self, packet: bytes) -> None:
+        """Send the packet, after those that still wait.
+
+        Raises:
+            ChannelClosed: The other end has gone.
+        """
+        if self._waiting:
+            self._waiting.append(packet)
+            self.flush()
+        elif not self.channel.send(packet):
+            self._waiting.append(packet)
+
+    def flush(self) -> bool:
+        """Send what waits; return whether nothing is left.
+
+        Raises:
+            ChannelClosed: The other end has gone.
+        """
+        while self._waiting:
+            if not self.channel.send(self._waiting[0]):
+                return False
+            self._waiting.popleft()
+        return True
+
+    def __len__(self) -> int:
+        return len(self._waiting)
