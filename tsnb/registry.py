@@ -1,0 +1,185 @@
+"""Find a producer by name, from any process of the same user.
+
+One small JSON file a producer in the private runtime directory (0700). The file is a signpost, not the truth:
+an entry whose process has gone (checked by pid *and* start time, since pids come back) is swept by whoever
+looks next. The socket it points to is an abstract address, which dies with its process.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import secrets
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from tsnb.config import check_name, private_directory, runtime_directory
+from tsnb.errors import NameInUse, ProducerNotFound
+
+__all__ = ["Entry", "age", "describe_origin", "entries", "find", "new_address", "register", "unregister"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One producer that is being served."""
+
+    name: str
+    """The stream's name."""
+    pid: int
+    """The producer's process."""
+    address: str
+    """Abstract unix socket address, without the leading zero byte."""
+    since_s: float
+    """Wall clock at the start, seconds since 1970."""
+    origin: str
+    """Who serves it: "notebook train.ipynb", "script train.py"."""
+    started_s: float = 0.0
+    """When the process itself was started, to tell it from a later one with the same pid."""
+
+    def __str__(self) -> str:
+        return f"{self.name} (served by {self.origin}, pid {self.pid}, for {age(self.since_s)})"
+
+
+def age(since_s: float) -> str:
+    """Return how long ago a moment was, as people say it ("4 min")."""
+    seconds = max(0.0, time.time() - since_s)
+    for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {word}"
+    return f"{seconds:.0f} s"
+
+
+def describe_origin() -> str:
+    """Say where this process runs: the notebook's file, the script, or the interpreter."""
+    notebook = os.environ.get("JPY_SESSION_NAME")
+    if notebook:
+        return f"notebook {Path(notebook).name}"
+    if "ipykernel" in sys.modules:
+        return f"a notebook in {Path.cwd()}"
+    script = sys.argv[0] if sys.argv else ""
+    return f"script {Path(script).name}" if script not in ("", "-c", "-m") else "an interactive Python"
+
+
+def new_address(name: str) -> str:
+    """Return an address for a new producer: guessable by nobody, readable by a person who lists sockets."""
+    return f"tsnb-{os.getuid()}-{name}-{secrets.token_hex(8)}"
+
+
+def entries() -> list[Entry]:
+    """Return the producers that are served now, by name; stale entries are swept on the way.
+
+    Raises:
+        TsnbError: The runtime directory cannot be used.
+    """
+    found = (_read(path) for path in sorted(_directory().glob("*.json")))
+    return [entry for entry in found if entry is not None]
+
+
+def find(name: str | None = None) -> Entry:
+    """Return the producer of that name, or the only one where the name is left out.
+
+    Raises:
+        ProducerNotFound: There is none, or several and no name; lists what there is.
+    """
+    served = entries()
+    if name is None and len(served) == 1:
+        return served[0]
+    for entry in served:
+        if entry.name == name:
+            return entry
+    if not served:
+        missing = "no producer is running" if name is None else f"no producer named {name!r} is running"
+        raise ProducerNotFound(
+            f'{missing}, nor any other. Start one: tsnb.serve(loader, name="{name or "mnist"}") in a script, '
+            f"%tensorsocket start LOADER --name {name or 'mnist'} in a notebook."
+        )
+    listed = ", ".join(map(str, served))
+    if name is None:
+        raise ProducerNotFound(f"several producers are running, say which by producer=: {listed}")
+    near = difflib.get_close_matches(name, [e.name for e in served], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise ProducerNotFound(f"no producer named {name!r} is running.{hint} There is: {listed}")
+
+
+def register(name: str, address: str, origin: str) -> Entry:
+    """Enter this process's producer.
+
+    Raises:
+        ValueError: The name has characters that a name may not have.
+        NameInUse: A live producer has that name.
+        TsnbError: The runtime directory cannot be used.
+    """
+    check_name(name, "producer")
+    entry = Entry(name, os.getpid(), address, time.time(), origin, psutil.Process().create_time())
+    path = _path(name)
+    draft = path.with_suffix(f".{os.getpid()}-{secrets.token_hex(4)}.new")
+    draft.write_text(json.dumps(asdict(entry)))
+    try:
+        for _ in range(3):  # a stale entry is swept by _read, then the link succeeds
+            try:
+                os.link(draft, path)  # unlike a rename, fails where the name is taken
+                return entry
+            except FileExistsError:
+                holder = _read(path)
+                if holder is not None:
+                    raise NameInUse(_taken(holder)) from None
+        raise NameInUse(f"the name {name!r} is being taken by another process right now")
+    finally:
+        draft.unlink()
+
+
+def _taken(holder: Entry) -> str:
+    return (
+        f"{holder.name!r} is being served already, for {age(holder.since_s)}, by {holder.origin} "
+        f"(pid {holder.pid}). Choose another name, or stop it: %tensorsocket stop {holder.name} in a notebook, "
+        f"`tsnb stop {holder.name}` in a terminal."
+    )
+
+
+def unregister(entry: Entry) -> None:
+    """Take this process's producer out again; somebody else's entry of that name stays."""
+    path = _path(entry.name)
+    if _load(path) == entry:
+        path.unlink(missing_ok=True)
+
+
+def _directory() -> Path:
+    return private_directory(runtime_directory() / "producers")
+
+
+def _path(name: str) -> Path:
+    return _directory() / f"{name}.json"
+
+
+def _read(path: Path) -> Entry | None:
+    """Read one entry; sweep it if its process has gone."""
+    entry = _load(path)
+    if entry is not None and not _alive(entry):
+        path.unlink(missing_ok=True)
+        return None
+    return entry
+
+
+def _load(path: Path) -> Entry | None:
+    try:
+        return Entry(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):  # written by nobody of ours: an entry is linked in place whole
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _alive(entry: Entry) -> bool:
+    try:
+        process = psutil.Process(entry.pid)
+        return (
+            abs(process.create_time() - entry.started_s) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
+        )
+    except psutil.Error:
+        return False
