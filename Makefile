@@ -1,0 +1,61 @@
+# Needs Python 3.10 or newer and make, nothing else (on Debian and Ubuntu also python3-venv).
+# Everything is installed into .venv, pinned by constraints.txt; a second call finds it there.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PANEL := $(wildcard hatch_build.py package.json package-lock.json tsnb/dashboard/frontend/*)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test lab check format bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo     run the quickstart notebook without a browser and print what sharing gave on this machine"
+	@echo "make lab      open the quickstart in JupyterLab"
+	@echo "make test     run the whole test suite (the browser test too, where a Chromium can be had)"
+	@echo "make check    formatting, lint, types, layers"
+	@echo "make format   put the formatting right"
+	@echo "make bench    plain loader, separate loaders and tsnb, side by side"
+	@echo "make clean    remove the environment and everything built"
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/python notebooks/demo.py
+
+test: $(VENV)/test.stamp
+	@./.ci/chromium $(BIN)
+	$(BIN)/python -m pytest $(TESTS)
+
+lab: $(VENV)/lab.stamp
+	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
+
+check: $(VENV)/check.stamp
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/nbstripout --verify notebooks/*.ipynb
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/check.stamp
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+	$(BIN)/nbstripout notebooks/*.ipynb
+
+bench: $(VENV)/bench.stamp
+	$(BIN)/python benchmarks/sharing.py $(BENCH)
+
+clean:
+	rm -rf $(VENV) build dist node_modules artifacts tsnb/dashboard/static
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp an extra: the package itself in editable form (which also bundles the panel), and what the extra asks for.
+$(VENV)/%.stamp: pyproject.toml constraints.txt $(PANEL) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
+	@touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "tsnb needs Python 3.10 or newer; say which one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "No venv here. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }

@@ -1,0 +1,33 @@
+"""What `import tsnb` and a training script's imports bring into a fresh interpreter."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+NOTEBOOK_STACK = {"IPython", "anywidget", "ipykernel", "ipywidgets", "jupyter_client", "plotly", "pandas", "zmq"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level modules that running `code` in a fresh interpreter leaves in sys.modules."""
+    program = f"{code}\nimport sys\nprint(' '.join({{name.partition('.')[0] for name in sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_import_tsnb_loads_nothing_heavy() -> None:
+    """`import tsnb` brings neither torch nor any part of the notebook stack; each name loads what it needs on use."""
+    assert not loaded_by("import tsnb") & (NOTEBOOK_STACK | {"torch", "numpy", "psutil", "pynvml"})
+
+
+@pytest.mark.parametrize("name", ["attach", "serve"])
+def test_the_stream_loads_no_notebook(name: str) -> None:
+    """A training script that serves or attaches carries torch, but no part of the notebook stack."""
+    assert not loaded_by(f"import tsnb; tsnb.{name}") & NOTEBOOK_STACK
+
+
+def test_reading_a_stream_loads_no_torch() -> None:
+    """`tsnb list` and `tsnb status` answer without waiting for torch to import."""
+    assert "torch" not in loaded_by("import tsnb; tsnb.producers; tsnb.status; tsnb.stop")

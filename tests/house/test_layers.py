@@ -1,0 +1,146 @@
+"""The layers and the purity rules of docs/architecture.md, read from the source with `ast` alone.
+
+import-linter checks the same in `make check`. This test needs nothing installed, follows the imports inside functions
+too, and knows nothing of import-linter's configuration, so neither can be loosened without the other noticing.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "tsnb"
+
+# Top to bottom; parts on one line do not know each other.
+LAYERS = [
+    {"__main__"},
+    {"cli", "notebook"},
+    {"dashboard"},
+    {"kernels"},
+    {"producer", "consumer"},
+    {"telemetry"},
+    {"registry"},
+    {"transport"},
+    {"arena", "wire"},
+    {"config"},
+    {"errors"},
+]
+DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
+
+# part or module: what it may not import, directly or through other modules of ours
+PURITY = {
+    "tsnb.wire": {"asyncio", "multiprocessing", "select", "socket", "threading", "time", "torch", "zmq"},
+    "tsnb.producer.dispatch": {"asyncio", "multiprocessing", "select", "socket", "threading", "time", "torch", "zmq"},
+    "tsnb.dashboard": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
+    "tsnb.producer": {"IPython", "anywidget", "ipykernel", "ipywidgets", "jupyter_client", "plotly", "zmq"},
+    "tsnb.consumer": {"IPython", "anywidget", "ipykernel", "ipywidgets", "jupyter_client", "plotly", "zmq"},
+}
+
+
+def module_name(path: Path) -> str:
+    """tsnb/wire/__init__.py -> tsnb.wire"""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+
+
+@cache
+def imports_of(module: str) -> frozenset[str]:
+    """Every module that `module` imports, wherever in its text; `from a import b` counts as a.b where that is one."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import, which hides its layer"
+            assert node.module is not None
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in MODULES else node.module)
+    return frozenset(found)
+
+
+def reached_from(start: str) -> Iterator[tuple[str, str]]:
+    """Yield (importing module, imported module) for everything that importing `start` can bring in."""
+    waiting, seen = [start], {start}
+    while waiting:
+        module = waiting.pop()
+        for target in imports_of(module):
+            yield module, target
+            # importing a.b runs a/__init__ first
+            for reached in (target, target.rpartition(".")[0]):
+                if reached in MODULES and reached not in seen and reached != "tsnb":
+                    seen.add(reached)
+                    waiting.append(reached)
+
+
+def part_of(module: str) -> str | None:
+    """tsnb.producer.dispatch -> producer; None outside the package and for its root."""
+    first, _, rest = module.partition(".")
+    return rest.partition(".")[0] if first == "tsnb" and rest else None
+
+
+def is_below(module: str, forbidden: str) -> bool:
+    """Whether `module` is `forbidden` or lies in it."""
+    return module == forbidden or module.startswith(f"{forbidden}.")
+
+
+def test_every_part_has_a_place_in_the_layers() -> None:
+    """A new top-level module or package has to be given a layer before it can land."""
+    parts = {part_of(module) for module in MODULES} - {None}
+    assert parts <= set(DEPTH), f"no layer for {sorted(parts - set(DEPTH), key=str)}"
+
+
+def test_imports_point_down_only() -> None:
+    """No module imports from its own layer's neighbours or from above."""
+    wrong = [
+        f"{module} imports {target}"
+        for module in MODULES
+        for target in imports_of(module)
+        if (above := part_of(module)) and (below := part_of(target))
+        if above != below and DEPTH[below] <= DEPTH[above]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_imports_the_package_root() -> None:
+    """The root gives out names of every layer lazily: importing it from inside would be a way around the layers."""
+    wrong = [module for module in MODULES if module != "tsnb" and "tsnb" in imports_of(module)]
+    assert not wrong, f"import from the defining module instead of from tsnb: {wrong}"
+
+
+@pytest.mark.parametrize("guarded", PURITY)
+def test_the_purity_rules_hold(guarded: str) -> None:
+    """Decisions know no clock or socket, the dashboard no stream, the stream no notebook; not by detours either."""
+    members = [module for module in MODULES if is_below(module, guarded)]
+    assert members, f"{guarded} has gone: name its successor in PURITY"
+    wrong = {
+        f"{importer} imports {target} (reached from {member})"
+        for member in members
+        for importer, target in reached_from(member)
+        for forbidden in PURITY[guarded]
+        if is_below(target, forbidden)
+    }
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def test_the_import_graph_of_modules_has_no_cycle() -> None:
+    """No module can reach itself, not even by an import inside a function."""
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join((*path[path.index(module) :], module))
+        if module not in done:
+            for target in imports_of(module):
+                if target in MODULES:
+                    visit(target, (*path, module))
+            done.add(module)
+
+    for module in MODULES:
+        visit(module, ())
