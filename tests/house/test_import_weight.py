@@ -7,7 +7,16 @@ import sys
 
 import pytest
 
-NOTEBOOK_STACK = {"IPython", "anywidget", "ipykernel", "ipywidgets", "jupyter_client", "plotly", "pandas", "zmq"}
+NOTEBOOK_STACK = {
+    "IPython",
+    "anywidget",
+    "ipykernel",
+    "ipywidgets",
+    "jupyter_client",
+    "plotly",
+    "pandas",
+    "zmq",
+}
 
 
 def loaded_by(code: str) -> set[str]:
@@ -18,7 +27,7 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_import_tsnb_loads_nothing_heavy() -> None:
-    """`import tsnb` brings neither torch nor any part of the notebook stack; each name loads what it needs on use."""
+    """`import tsnb` brings neither torch nor the notebook stack; each name loads what it needs on use."""
     assert not loaded_by("import tsnb") & (NOTEBOOK_STACK | {"torch", "numpy", "psutil", "pynvml"})
 
 
