@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PANEL := $(wildcard hatch_build.py package.json package-lock.json tsnb/dashboard/frontend/*)
+FRONTEND := tsnb/dashboard/frontend
+PANEL := $(wildcard hatch_build.py $(FRONTEND)/package*.json $(FRONTEND)/src/*)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo test lab check format bench clean
@@ -45,7 +46,7 @@ bench: $(VENV)/bench.stamp
 	$(BIN)/python benchmarks/sharing.py $(BENCH)
 
 clean:
-	rm -rf $(VENV) build dist node_modules artifacts tsnb/dashboard/static
+	rm -rf $(VENV) build dist artifacts tsnb/dashboard/static $(FRONTEND)/node_modules
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
