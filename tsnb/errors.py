@@ -7,6 +7,7 @@ TsnbError
   ProducerGone(ConnectionError)    the producer died or stopped while attached; says how to go on
   JoinRefused                      the stream cannot take this consumer (protocol version, too many consumers)
   ConsumerParked                   this consumer stood still and its place in the epoch was given up
+  StopRequested                    somebody asked this consumer to stop (the panel's button)
   ConsumerReplaced                 a newer attach of the same name took this consumer's place
   ArenaFull(BufferError)           no slot came free in time; says how many and who holds them
   BatchTooLarge(ValueError)        one batch exceeds a slot; says both sizes and the option to raise
@@ -40,6 +41,7 @@ __all__ = [
     "ProducerNotFound",
     "ProtocolError",
     "RemoteProtocolError",
+    "StopRequested",
     "TrialFailed",
     "TsnbError",
     "UnsupportedPlatform",
@@ -74,6 +76,10 @@ class ConsumerReplaced(TsnbError):
     """A newer `attach` of the same name in this process took this consumer's place."""
 
 
+class StopRequested(TsnbError):
+    """Somebody asked this consumer to stop: the panel's button, or another process."""
+
+
 class ArenaFull(TsnbError, BufferError):
     """No slot came free in time."""
 
@@ -90,6 +96,7 @@ class LoaderFailed(TsnbError):
     """The user's loader raised, or gave nothing.
 
     Attributes:
+        summary: What happened, without the traceback.
         loader_traceback: The loader's own traceback as text, from the producer's process
             (empty where the loader raised nothing but was unusable).
     """
@@ -97,6 +104,7 @@ class LoaderFailed(TsnbError):
     def __init__(self, message: str, loader_traceback: str = "") -> None:
         text = f"{message}\n\n{loader_traceback.rstrip()}" if loader_traceback else message
         super().__init__(text)
+        self.summary = message
         self.loader_traceback = loader_traceback
 
 

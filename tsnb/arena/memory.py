@@ -49,7 +49,7 @@ class Arena:
         self.slots = 0
         self.slot_bytes = 0
         self._map: mmap.mmap | None = None
-        self._touched: set[int] = set()
+        self._warm: dict[int, int] = {}
 
     @classmethod
     def create(cls) -> Arena:
@@ -107,13 +107,13 @@ class Arena:
         """Return the slot's address in this process."""
         return ctypes.addressof(ctypes.c_char.from_buffer(self.buffer)) + self.offset_of(slot)
 
-    def warm(self, slot: int) -> None:
-        """Fault in this process's pages of a slot in one call, the first time it is written here."""
-        if slot in self._touched:
+    def warm(self, slot: int, size: int) -> None:
+        """Fault in this process's pages of a slot's first `size` bytes, in one call, the first time."""
+        if self._warm.get(slot, 0) >= size:
             return
-        self._touched.add(slot)
+        self._warm[slot] = size
         try:
-            self.buffer.madvise(_POPULATE_WRITE, self.offset_of(slot), self.slot_bytes)
+            self.buffer.madvise(_POPULATE_WRITE, self.offset_of(slot), min(size, self.slot_bytes))
         except OSError:  # before Linux 5.14: pages are then faulted one by one
             pass
 

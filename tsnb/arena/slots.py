@@ -54,16 +54,17 @@ class SlotPipe:
 class FreeSlots:
     """The producer's side. Not thread-safe: called under the producer's lock.
 
-    Args:
+    Attributes:
         in_pipe: How many free slots the workers may have at their disposal at once.
     """
 
-    def __init__(self, in_pipe: int) -> None:
+    def __init__(self, in_pipe: int = 1) -> None:
         read, self._write = os.pipe()
         os.set_blocking(read, False)
         self.pipe = SlotPipe(read)
-        self._in_pipe = in_pipe
+        self.in_pipe = in_pipe
         self._stack: list[int] = []
+        self._issued: set[int] = set()  # in the pipe, or with a worker that has not delivered yet
 
     def open(self, slots: int) -> None:
         """All slots are free from now on (the arena has got its geometry)."""
@@ -75,16 +76,36 @@ class FreeSlots:
         self._stack.append(slot)
         self.refill()
 
+    def delivered(self, slot: int) -> None:
+        """A worker has written this slot and handed its batch over."""
+        self._issued.discard(slot)
+        self.refill()
+
     def refill(self) -> None:
-        """Keep the pipe filled; called whenever a slot came back or a worker took one."""
+        """Keep the pipe filled."""
         waiting = struct.unpack("i", fcntl.ioctl(self.pipe.fd, termios.FIONREAD, b"\0" * 4))[0] // _SLOT.size
-        while waiting < self._in_pipe and self._stack:
-            os.write(self._write, _SLOT.pack(self._stack.pop()))
+        while waiting < self.in_pipe and self._stack:
+            slot = self._stack.pop()
+            self._issued.add(slot)
+            os.write(self._write, _SLOT.pack(slot))
             waiting += 1
 
     def take(self) -> int | None:
-        """Take a slot for the producer's own copy, without waiting."""
-        return self._stack.pop() if self._stack else self.pipe.take(0)
+        """Take a slot for the producer's own copy, without waiting; None when all are in use."""
+        if self._stack:
+            return self._stack.pop()
+        slot = self.pipe.take(0)
+        if slot is not None:
+            self._issued.discard(slot)
+        return slot
+
+    def reclaim(self) -> None:
+        """Take back what workers had when they ended. Called only when none of them runs any more."""
+        while self.pipe.take(0) is not None:
+            pass
+        self._stack.extend(self._issued)
+        self._issued.clear()
+        self.refill()
 
     def close(self) -> None:
         """Close the pipe. Workers that wait on it give up at once."""

@@ -45,7 +45,7 @@ MAX_MESSAGE_BYTES = 1 << 17
 _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     # 1-byte kind, then the fields in order; the hot path of the protocol
     1: (Batch, struct.Struct("<BHIIIIIQI")),
-    2: (Take, struct.Struct("<BII")),
+    2: (Take, struct.Struct("<B")),
     3: (Release, struct.Struct("<BI")),
     4: (Waiting, struct.Struct("<B")),
     5: (Ask, struct.Struct("<B")),

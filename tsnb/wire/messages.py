@@ -59,9 +59,6 @@ class Ask(NamedTuple):
 class Take(NamedTuple):
     """The consumer took the next batch it was sent."""
 
-    epoch: int
-    seq: int
-
 
 class Waiting(NamedTuple):
     """The consumer has nothing left to take and waits."""

@@ -1,0 +1,217 @@
+"""A stream without processes: the real decisions, simulated loader and consumers, a loopback channel each.
+
+Every random choice comes from one seed, so a run that breaks an invariant can be run again. Messages go
+through the real codec and the loopback channel, so the simulated consumers see what real ones see.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from tsnb.producer import events as ev
+from tsnb.producer.dispatch import Dispatch
+from tsnb.transport.channel import ChannelClosed
+from tsnb.transport.loopback import LoopbackChannel, pair
+from tsnb.wire import messages as ms
+from tsnb.wire.codec import decode, encode
+
+_EVENTS = {
+    ms.Ask: ev.Asked,
+    ms.Take: ev.Took,
+    ms.Waiting: ev.WaitingForBatch,
+    ms.Leave: ev.LeftEpoch,
+    ms.Rest: ev.Rested,
+}
+
+
+@dataclass
+class SimConsumer:
+    """A consumer that takes batches at random moments and may hold some, break, fall silent or be killed."""
+
+    name: str
+    channel: LoopbackChannel
+    epochs: dict[int, list[int]] = field(default_factory=dict)
+    """Sequence numbers taken, by epoch."""
+    complete: set[int] = field(default_factory=set)
+    """Epochs taken to their end."""
+    inbox: list[ms.Message] = field(default_factory=list)
+    held: list[ms.Batch] = field(default_factory=list)
+    iterating: bool = False
+    left: int = -1
+    """Epochs up to this one were left: their batches are released unread."""
+    silent: bool = False
+    parked: int = 0
+    failures: int = 0
+
+    def ask(self) -> None:
+        self.iterating = True
+        self.channel.send(encode(ms.Ask()))
+
+    def receive(self) -> None:
+        while (packet := self.channel.receive()) is not None:
+            message = decode(packet)
+            if getattr(message, "epoch", self.left + 1) > self.left:
+                self.inbox.append(message)
+            elif isinstance(message, ms.Batch):  # of an epoch it has left: was on its way
+                self.channel.send(encode(ms.Release(message.lease)))
+
+    def act(self, rng: random.Random) -> None:
+        """Do one thing that a training loop may do."""
+        if self.silent:
+            return
+        self.receive()
+        if self.held and rng.random() < 0.6:
+            batch = self.held.pop(rng.randrange(len(self.held)))
+            self.channel.send(encode(ms.Release(batch.lease)))
+        if not self.iterating:
+            if rng.random() < 0.5:
+                self.ask()
+            elif rng.random() < 0.1:
+                self.channel.send(encode(ms.Rest()))
+            return
+        if not self.inbox:
+            self.channel.send(encode(ms.Waiting()))
+            return
+        self._next(self.inbox.pop(0), rng)
+
+    def _next(self, message: ms.Message, rng: random.Random) -> None:
+        if isinstance(message, ms.Batch):
+            self.epochs.setdefault(message.epoch, []).append(message.seq)
+            self.channel.send(encode(ms.Take()))
+            self.held.append(message)
+            if rng.random() < 0.01:
+                self._break(message.epoch)
+        elif isinstance(message, ms.EpochEnded):
+            assert self.epochs.get(message.epoch, []) == list(range(message.batches)), self.epochs
+            self.complete.add(message.epoch)
+            self.iterating = False
+        elif isinstance(message, ms.Failed):
+            self.failures += 1
+            self.iterating = False
+        elif isinstance(message, ms.Parked):
+            self.parked += 1
+            self.left = max(self.left, message.epoch)
+            self.iterating = False
+
+    def _break(self, epoch: int) -> None:
+        self.iterating = False
+        self.left = epoch
+        self.channel.send(encode(ms.Leave()))
+        for message in self.inbox:
+            if isinstance(message, ms.Batch):
+                self.channel.send(encode(ms.Release(message.lease)))
+        self.inbox.clear()
+
+
+class Simulation:
+    """One seeded run of a stream.
+
+    Args:
+        seed: Decides everything.
+        kills: Whether consumers may be killed; off for runs that count what everybody got.
+    """
+
+    def __init__(self, seed: int, *, kills: bool = True, failures: bool = False) -> None:
+        self.rng = random.Random(seed)
+        self.kills = kills
+        self.failures = failures
+        self.batches = self.rng.choice([1, 3, 7, 20])
+        self.window = self.rng.choice([1, 2, 4, 8])
+        self.now = 0.0
+        self.dispatch = Dispatch(self.window, band=self.rng.choice([1, 2, 5, 20]), patience_s=50.0)
+        self.consumers: dict[int, SimConsumer] = {}
+        self.ends: dict[int, LoopbackChannel] = {}
+        self.gone: list[SimConsumer] = []
+        self.slots = set(range(400))
+        self.loaded = 0  # batches loaded in the epoch being loaded
+        self.loading = -1
+
+    def step(self, event: ev.Event) -> None:
+        for made in self.dispatch.step(event, self.now):
+            self._follow(made)
+        self.dispatch.check()
+
+    def _follow(self, made: ev.Instruction) -> None:
+        if isinstance(made, ev.FreeSlot):
+            assert made.slot not in self.slots, "a slot was freed twice"
+            assert not self._read(made.slot), "a slot was freed while somebody reads it"
+            self.slots.add(made.slot)
+        elif isinstance(made, ev.Granted):
+            batch = ms.Batch(0, made.batch.slot, made.epoch, made.seq, 4, made.lease, 0, 0)
+            self._send(made.member, batch)
+        elif isinstance(made, ev.SendEpochEnded):
+            self._send(made.member, ms.EpochEnded(made.epoch, made.batches))
+        elif isinstance(made, ev.SendFailed):
+            self._send(made.member, ms.Failed(made.epoch, made.message, made.traceback))
+        elif isinstance(made, ev.SendParked):
+            self._send(made.member, ms.Parked(made.epoch, made.seq, made.stood_still_s))
+
+    def _send(self, key: int, message: ms.Message) -> None:
+        try:
+            assert self.ends[key].send(encode(message)), "the queue of a consumer overflowed"
+        except ChannelClosed:
+            pass  # killed; its Left event comes with the next poll
+
+    def _read(self, slot: int) -> bool:
+        return any(b.slot == slot for c in self.consumers.values() for b in c.held)
+
+    def join(self) -> SimConsumer:
+        key = len(self.consumers) + len(self.gone)
+        ours, theirs = pair(512)
+        self.ends[key] = ours
+        consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs)
+        self.step(ev.Joined(key, consumer.name))
+        return consumer
+
+    def kill(self, key: int) -> None:
+        self.consumers[key].channel.close()
+        self.gone.append(self.consumers.pop(key))
+
+    def poll(self) -> None:
+        """Take what the consumers have sent."""
+        for key, end in list(self.ends.items()):
+            try:
+                while (packet := end.receive()) is not None:
+                    message = decode(packet)
+                    if isinstance(message, ms.Release):
+                        self.step(ev.Released(key, message.lease))
+                    else:
+                        self.step(_EVENTS[type(message)](key))
+            except ChannelClosed:
+                del self.ends[key]
+                self.step(ev.Left(key))
+
+    def load(self) -> None:
+        """Let the loader go on by one batch, if it should."""
+        epoch = self.dispatch.wanted
+        if epoch is None:
+            return
+        if epoch != self.loading:
+            self.loading, self.loaded = epoch, 0
+        if self.failures and self.rng.random() < 0.1 and (self.loaded or epoch):
+            self.step(ev.LoaderRaised(epoch, "boom", "Traceback"))
+        elif self.loaded == self.batches:
+            self.step(ev.LoaderEnded(epoch))
+        else:
+            self.loaded += 1
+            self.step(ev.BatchLoaded(epoch, ev.Placed(self.slots.pop(), b"", 4, 0, 0)))
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.now += self.rng.expovariate(2.0)
+            choice = self.rng.random()
+            if choice < 0.35:
+                self.load()
+            elif choice < 0.85 and self.consumers:
+                self.rng.choice(list(self.consumers.values())).act(self.rng)
+            elif choice < 0.88 and len(self.consumers) < 6:
+                self.join()
+            elif choice < 0.89 and self.consumers and self.kills:
+                self.kill(self.rng.choice(list(self.consumers)))
+            elif choice < 0.90 and self.consumers:
+                one = self.rng.choice(list(self.consumers.values()))
+                one.silent = not one.silent
+            elif choice < 0.95:
+                self.step(ev.Tick())
+            self.poll()

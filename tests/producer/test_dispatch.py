@@ -1,0 +1,227 @@
+"""The decisions of a producer, simulated: no process, no socket, many seeded runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation import Simulation
+from tsnb.producer import events as ev
+from tsnb.producer.dispatch import Dispatch
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_joins_leaves_silences_and_kills_in_any_order_keep_every_invariant(seed: int) -> None:
+    """Whatever consumers do, no batch is freed under a reader, lost, or kept for nobody (`check` each step)."""
+    simulation = Simulation(seed)
+    simulation.run(1500)
+    for consumer in [*simulation.consumers.values(), *simulation.gone]:
+        for taken in consumer.epochs.values():
+            assert taken == list(range(len(taken))), "out of order, twice, or with a hole"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_loader_that_raises_now_and_then_stops_nobody_for_good(seed: int) -> None:
+    """After a failure the next epoch is a new attempt: epochs are still completed."""
+    simulation = Simulation(1000 + seed, failures=True, kills=False)
+    simulation.run(4000)
+    assert any(c.failures for c in simulation.consumers.values()) or simulation.batches == 1
+    simulation.failures = False
+    for consumer in simulation.consumers.values():
+        consumer.silent = False
+    simulation.run(3000)
+    assert any(c.complete for c in simulation.consumers.values())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_everybody_has_left_every_slot_is_free_or_kept_by_the_rubber_band(seed: int) -> None:
+    """Killed consumers give back what they held."""
+    simulation = Simulation(2000 + seed)
+    simulation.run(800)
+    for key in list(simulation.consumers):
+        simulation.kill(key)
+    simulation.poll()
+    assert simulation.dispatch.epochs.kept <= simulation.dispatch.epochs.band
+    assert len(simulation.slots) + simulation.dispatch.epochs.kept == 400
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_consumers_that_behave_all_get_the_same_complete_epochs(seed: int) -> None:
+    """Three that ask before the loader has gone on share every epoch, whatever their speeds."""
+    simulation = Simulation(3000 + seed, kills=False)
+    simulation.rng.random()
+    three = [simulation.join() for _ in range(3)]
+    for consumer in three:
+        consumer.ask()
+    simulation.poll()
+    for _ in range(4000):
+        simulation.now += 0.01
+        simulation.load()
+        one = simulation.rng.choice(three)
+        one.receive()
+        for message in one.inbox:
+            one._next(message, _never)
+        one.inbox.clear()
+        for batch in one.held:
+            one.channel.send(_release(batch.lease))
+        one.held.clear()
+        if not one.iterating and len(one.complete) < 5:
+            one.ask()
+        simulation.poll()
+    assert [sorted(c.complete) for c in three] == [[0, 1, 2, 3, 4]] * 3
+
+
+class _Never:
+    def random(self) -> float:
+        return 1.0
+
+
+_never = _Never()  # a consumer that never breaks its loop
+
+
+def _release(lease: int) -> bytes:
+    from tsnb.wire import messages as ms
+    from tsnb.wire.codec import encode
+
+    return encode(ms.Release(lease))
+
+
+# -- single decisions ---------------------------------------------------------------------------------------
+
+
+def placed(slot: int, rows: int = 4) -> ev.Placed:
+    return ev.Placed(slot, b"", rows, 0, 0)
+
+
+def stream(window: int = 4, band: int = 2, patience_s: float = 30.0, batches: int = 0) -> Dispatch:
+    dispatch = Dispatch(window, band, patience_s)
+    for slot in range(batches):
+        dispatch.step(ev.BatchLoaded(0, placed(slot)), 0.0)
+    return dispatch
+
+
+def grants(out: list[ev.Instruction]) -> list[tuple[int, int, int]]:
+    return [(g.member, g.epoch, g.seq) for g in out if isinstance(g, ev.Granted)]
+
+
+def test_the_first_batch_is_loaded_before_anybody_asks_and_no_more() -> None:
+    """A broken loader shows at once; an unwatched stream does not spin."""
+    dispatch = stream()
+    assert dispatch.wanted == 0
+    dispatch.step(ev.BatchLoaded(0, placed(0)), 0.0)
+    assert dispatch.wanted is None
+
+
+def test_a_latecomer_within_the_rubber_band_gets_the_whole_epoch() -> None:
+    """Batches 0 and 1 are kept though the first consumer has released them."""
+    dispatch = stream(band=2)
+    dispatch.step(ev.Joined(1, "a"), 0.0)
+    dispatch.step(ev.Asked(1), 0.0)
+    for slot in range(2):
+        out = dispatch.step(ev.BatchLoaded(0, placed(slot)), 0.0)
+        dispatch.step(ev.Took(1), 0.0)
+        (grant,) = (g for g in out if isinstance(g, ev.Granted))
+        assert dispatch.step(ev.Released(1, grant.lease), 0.0) == []
+    dispatch.step(ev.Joined(2, "b"), 1.0)
+    assert grants(dispatch.step(ev.Asked(2), 1.0)) == [(2, 0, 0), (2, 0, 1)]
+
+
+def test_a_latecomer_past_the_rubber_band_gets_the_next_epoch() -> None:
+    """It is granted nothing of the running epoch, and everything of the next."""
+    dispatch = stream(band=1)
+    dispatch.step(ev.Joined(1, "a"), 0.0)
+    dispatch.step(ev.Asked(1), 0.0)
+    for slot in range(3):
+        out = dispatch.step(ev.BatchLoaded(0, placed(slot)), 0.0)
+        dispatch.step(ev.Took(1), 0.0)
+        for grant in out:
+            if isinstance(grant, ev.Granted):
+                dispatch.step(ev.Released(1, grant.lease), 0.0)
+    dispatch.step(ev.Joined(2, "b"), 1.0)
+    assert dispatch.step(ev.Asked(2), 1.0) == []
+    out = dispatch.step(ev.LoaderEnded(0), 1.0)
+    assert dispatch.wanted == 1
+    assert grants(dispatch.step(ev.BatchLoaded(1, placed(9)), 1.0)) == [(2, 1, 0)]
+
+
+def test_the_loader_stops_at_the_window_and_goes_on_when_the_slowest_moves() -> None:
+    """Back-pressure: the fast one may be `window` batches ahead, no more."""
+    dispatch = stream(window=2, batches=1)
+    for member in (1, 2):
+        dispatch.step(ev.Joined(member, str(member)), 0.0)
+        dispatch.step(ev.Asked(member), 0.0)
+    dispatch.step(ev.Took(1), 0.0)
+    dispatch.step(ev.BatchLoaded(0, placed(1)), 0.0)
+    dispatch.step(ev.Took(1), 0.0)
+    assert dispatch.wanted is None, "two ahead of the one that has taken nothing"
+    assert [m.name for m in dispatch.pace_setters()] == ["2"]
+    dispatch.step(ev.Took(2), 5.0)
+    assert dispatch.wanted == 0
+    assert dispatch.blocked_s(9.0) == 5.0
+
+
+def test_time_is_told_apart_into_computing_waiting_and_held() -> None:
+    """One second of each, in the right account."""
+    dispatch = stream(window=1, band=1, batches=1)
+    for member in (1, 2):
+        dispatch.step(ev.Joined(member, str(member)), 0.0)
+    for member in (1, 2):
+        dispatch.step(ev.Asked(member), 0.0)
+    fast = dispatch.members[1]
+    dispatch.step(ev.Took(1), 0.0)
+    dispatch.step(ev.WaitingForBatch(1), 1.0)  # computed for a second
+    dispatch.step(ev.Took(2), 2.0)  # the slow one held it for a second
+    dispatch.step(ev.BatchLoaded(0, placed(1)), 3.0)  # the loader needed a second
+    dispatch.step(ev.Took(1), 3.0)
+    assert (fast.computing_s, fast.held_s, fast.waiting_s) == (1.0, 1.0, 1.0)
+
+
+def test_a_consumer_that_stands_still_is_parked_after_patience_and_told() -> None:
+    """The others go on; it keeps what it was granted."""
+    dispatch = stream(window=1, patience_s=30.0, batches=1)
+    for member in (1, 2):
+        dispatch.step(ev.Joined(member, str(member)), 0.0)
+        dispatch.step(ev.Asked(member), 0.0)
+    dispatch.step(ev.Took(1), 1.0)
+    dispatch.step(ev.WaitingForBatch(1), 1.0)
+    dispatch.members[2].stopped_waiting(1.0, 0.0)  # it was handed its batch and does not come for it
+    assert dispatch.step(ev.Tick(), 29.0) == []
+    out = dispatch.step(ev.Tick(), 40.0)
+    assert [type(x) for x in out] == [ev.SendParked]
+    assert dispatch.wanted == 0
+    assert dispatch.members[2].leases, "what it was granted stays readable"
+
+
+def test_one_that_is_between_epochs_is_waited_for_until_patience_is_over() -> None:
+    """The next epoch's first batches are kept for it, up to the window; then the others go on."""
+    dispatch = stream(window=1, band=1, patience_s=30.0, batches=1)
+    for member in (1, 2):
+        dispatch.step(ev.Joined(member, str(member)), 0.0)
+        dispatch.step(ev.Asked(member), 0.0)
+    for member in (1, 2):
+        dispatch.step(ev.Took(member), 0.0)
+    dispatch.step(ev.LoaderEnded(0), 0.0)
+    dispatch.step(ev.Asked(1), 1.0)
+    assert dispatch.wanted == 1
+    dispatch.step(ev.BatchLoaded(1, placed(1)), 1.0)
+    dispatch.step(ev.Took(1), 1.0)
+    assert dispatch.wanted is None, "the second is expected back"
+    dispatch.step(ev.Tick(), 31.0)
+    assert dispatch.wanted == 1, "its patience is over"
+    dispatch.step(ev.Rested(2), 31.0)
+
+
+def test_an_epoch_that_everybody_left_is_abandoned_and_the_next_asker_starts_a_fresh_one() -> None:
+    """Killed in mid-epoch and started again: no wait for an epoch that nobody takes."""
+    dispatch = stream(band=1, batches=1)
+    dispatch.step(ev.Joined(1, "a"), 0.0)
+    dispatch.step(ev.Asked(1), 0.0)
+    dispatch.step(ev.Took(1), 0.0)
+    dispatch.step(ev.BatchLoaded(0, placed(1)), 0.0)
+    dispatch.step(ev.Took(1), 0.0)
+    out = dispatch.step(ev.Left(1), 0.0)
+    assert ev.Abandon(0) in out
+    assert {x.slot for x in out if isinstance(x, ev.FreeSlot)} == {0, 1}
+    assert dispatch.step(ev.BatchLoaded(0, placed(2)), 0.0) == [ev.FreeSlot(2)], "was still on its way"
+    dispatch.step(ev.Joined(2, "a"), 1.0)
+    dispatch.step(ev.Asked(2), 1.0)
+    assert dispatch.wanted == 1

@@ -1,0 +1,5 @@
+"""The producer: the one process that owns the loader, and decides who may have which batch."""
+
+from tsnb.producer.stream import Producer, serve
+
+__all__ = ["Producer", "serve"]

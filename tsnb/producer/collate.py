@@ -1,0 +1,102 @@
+"""Collate into a slot: what runs in the loader's workers in place of the user's `collate_fn`.
+
+The user's own function still runs, unchanged. Two things are different around it: `default_collate` stacks
+tensors straight into a free slot, and leaves that are found outside the slot afterwards are copied in, by the
+worker. What goes back through the DataLoader's queue is a `Written`: numbers, no tensor.
+
+A slot is taken after the expensive decode, so that none lies idle while a worker works. When none comes free
+in time, or before the arena has its geometry, the batch takes the ordinary way and the producer copies it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data._utils import collate as torch_collate
+
+from tsnb.arena.memory import Arena
+from tsnb.arena.slots import SlotPipe
+from tsnb.producer.events import Placed
+from tsnb.producer.packing import SlotWriter
+
+__all__ = ["SlotCollate", "Written"]
+
+SLOT_WAIT_S = 0.5
+"""How long a worker waits for a free slot. One is normally there at once; waiting longer would only move the
+back-pressure from the DataLoader's own queue to here."""
+
+
+class Written:
+    """A batch that lies in a slot already; crosses the DataLoader's queue in place of the batch."""
+
+    __slots__ = ("placed",)
+
+    def __init__(self, placed: Placed) -> None:
+        self.placed = placed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _written, tuple(self.placed)
+
+
+def _written(*fields: Any) -> Written:
+    return Written(Placed(*fields))
+
+
+class SlotCollate:
+    """Stands in for the loader's `collate_fn`.
+
+    Args:
+        arena: Inherited or carried into the worker; mapped there once it has its geometry.
+        pipe: Where free slots come from.
+        user: The loader's own `collate_fn`.
+    """
+
+    def __init__(self, arena: Arena, pipe: SlotPipe, user: Callable[[Any], Any]) -> None:
+        self._arena = arena
+        self._pipe = pipe
+        self._user = user
+
+    def __call__(self, samples: Any) -> Any:
+        """Return the collated batch, as a `Written` if a slot could be had."""
+        if not self._arena.attach():
+            return self._user(samples)
+        slot = self._pipe.take(SLOT_WAIT_S)
+        if slot is None:
+            return self._user(samples)
+        writer = SlotWriter(self._arena, slot)
+        _stack_into_slots()
+        _here.writer = writer
+        try:
+            return Written(writer.write(self._user(samples)))
+        finally:
+            _here.writer = None
+
+
+_here = threading.local()
+"""The writer of the batch being collated, by thread: other loaders of this process collate as ever."""
+
+
+def _stack_into_slots() -> None:
+    """Let `default_collate` stack tensors inside the slot; installed once, a pass-through without a writer."""
+    if torch_collate.default_collate_fn_map.get(torch.Tensor) is not _stack_tensors:
+        global _ordinary
+        _ordinary = torch_collate.default_collate_fn_map[torch.Tensor]
+        torch_collate.default_collate_fn_map[torch.Tensor] = _stack_tensors
+
+
+_ordinary: Callable[..., Any] = torch_collate.collate_tensor_fn
+
+
+def _stack_tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    writer: SlotWriter | None = getattr(_here, "writer", None)
+    first = batch[0]
+    plain = first.layout is torch.strided and not first.is_nested and first.device.type == "cpu"
+    if writer is None or not plain or any(x.requires_grad or x.shape != first.shape for x in batch):
+        return _ordinary(batch, collate_fn_map=collate_fn_map)
+    out = writer.new_tensor(first.dtype, (len(batch), *first.shape))
+    if out is None:  # does not fit: the writer will say so, with the sizes
+        return _ordinary(batch, collate_fn_map=collate_fn_map)
+    return torch.stack(batch, 0, out=out)

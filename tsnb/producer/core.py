@@ -1,0 +1,117 @@
+"""What the producer's threads share, under one lock: decisions, arena, free slots, connections.
+
+The loading thread (`producer.feeder`) and the serving thread (`producer.server`) both call `step`; whoever
+does follows the instructions at once, so a batch goes out from the thread that loaded it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from tsnb.arena.memory import Arena
+from tsnb.arena.slots import FreeSlots
+from tsnb.producer import events as ev
+from tsnb.producer.dispatch import LOOKAHEAD, Dispatch
+from tsnb.producer.loading import Source
+from tsnb.producer.session import Session
+from tsnb.wire import messages as ms
+
+__all__ = ["HOLD", "MAX_CONSUMERS", "Core", "Settings"]
+
+MAX_CONSUMERS = 32
+"""Consumers at once. The arena has slots for all of them; address space only, until they come."""
+HOLD = 4
+"""Batches a consumer may hold before it gets copies: the one in use, the next, and two of slack."""
+BAND_BYTES = 1 << 30
+"""The rubber band keeps no more than this, whatever share of the epoch was asked for."""
+ROOM = 4
+"""A slot has room for this many times the first batch: later ones may be larger (padded text, say)."""
+MIN_SLOT_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user chose for a stream; see `tsnb.serve`."""
+
+    name: str
+    window: int
+    rubber_band: float
+    patience_s: float
+    max_batch_bytes: int | None
+
+
+class Core:
+    """The shared state of one producer.
+
+    Attributes:
+        lock: Guards everything here; notified when the loader may go on, or should stop.
+        stopping: Set once, by `stop`.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.lock = threading.Condition()
+        self.arena = Arena.create()
+        self.slots = FreeSlots()
+        self.dispatch = Dispatch(settings.window, settings.window, settings.patience_s)
+        self.sessions: dict[int, Session] = {}
+        self.source: Source | None = None
+        self.stopping = False
+        self.abandoned = False
+        self.failure: tuple[str, str] | None = None
+        self.loading_s = 0.0
+        self.in_place = 0
+        self.copied = 0
+
+    def step(self, event: ev.Event) -> None:
+        """Let one event happen. Called from any thread."""
+        with self.lock:
+            for instruction in self.dispatch.step(event, time.monotonic()):
+                self._follow(instruction)
+            if self.abandoned or self.dispatch.wanted is not None:
+                self.lock.notify_all()
+
+    def _follow(self, made: ev.Instruction) -> None:
+        if isinstance(made, ev.FreeSlot):
+            self.slots.free(made.slot)
+        elif isinstance(made, ev.Granted):
+            self.sessions[made.member].grant(made)
+        elif isinstance(made, ev.Abandon):
+            self.abandoned = True
+        elif isinstance(made, ev.SendEpochEnded):
+            self.sessions[made.member].send(ms.EpochEnded(made.epoch, made.batches))
+        elif isinstance(made, ev.SendFailed):
+            self.sessions[made.member].send(ms.Failed(made.epoch, made.message, made.traceback))
+        else:
+            self.sessions[made.member].send(ms.Parked(made.epoch, made.seq, made.stood_still_s))
+
+    def fit_arena(self, first_batch_bytes: int, batches: int | None, ahead: int) -> None:
+        """Give the arena its geometry, from the stream's first batch.
+
+        Args:
+            first_batch_bytes: What the first batch needs in a slot.
+            batches: Loader batches in an epoch, where known.
+            ahead: Batches that the loader's workers prepare ahead.
+
+        Raises:
+            ArenaFull: The system does not give so much.
+        """
+        band = self.settings.window
+        if batches is not None:
+            band = max(band, -int(-self.settings.rubber_band * batches // 1))
+        band = max(1, min(band, BAND_BYTES // max(1, first_batch_bytes)))
+        # what `Dispatch.check` proves can be kept, what the workers have in hand, one being copied
+        kept = max(self.settings.window, band) + 1 + MAX_CONSUMERS * (HOLD + LOOKAHEAD)
+        slot_bytes = self.settings.max_batch_bytes or max(MIN_SLOT_BYTES, ROOM * first_batch_bytes)
+        with self.lock:
+            self.dispatch.epochs.band = band
+            self.arena.fit(kept + 2 * (ahead + 2), slot_bytes)
+            self.slots.open(self.arena.slots)
+
+    def stop(self) -> None:
+        """Let both threads end."""
+        with self.lock:
+            self.stopping = True
+            self.lock.notify_all()

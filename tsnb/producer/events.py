@@ -1,0 +1,194 @@
+"""What can happen to a stream, and what it can be told to do: the vocabulary of `producer.dispatch`.
+
+Pure values. `member` is the key of one attached consumer, given by whoever runs the connections.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = [
+    "Abandon",
+    "Asked",
+    "BatchLoaded",
+    "Event",
+    "FreeSlot",
+    "Granted",
+    "Instruction",
+    "Joined",
+    "Left",
+    "LeftEpoch",
+    "LoaderEnded",
+    "LoaderRaised",
+    "Placed",
+    "Released",
+    "Rested",
+    "SendEpochEnded",
+    "SendFailed",
+    "SendParked",
+    "Tick",
+    "Took",
+    "WaitingForBatch",
+]
+
+
+class Placed(NamedTuple):
+    """One loader batch, lying in its slot."""
+
+    slot: int
+    layout: bytes
+    """`wire.layout.Layout`, encoded."""
+    rows: int
+    """Samples; 0 where there is no common first dimension."""
+    values_offset: int
+    values_bytes: int
+
+
+# -- events: from the connections ---------------------------------------------------------------------------
+
+
+class Joined(NamedTuple):
+    """A consumer attached."""
+
+    member: int
+    name: str
+
+
+class Left(NamedTuple):
+    """A consumer detached or died: everything it held comes back."""
+
+    member: int
+
+
+class Asked(NamedTuple):
+    """A consumer wants its next epoch."""
+
+    member: int
+
+
+class Took(NamedTuple):
+    """A consumer took the next batch it had been granted."""
+
+    member: int
+
+
+class WaitingForBatch(NamedTuple):
+    """A consumer has taken all it was granted and waits."""
+
+    member: int
+
+
+class Released(NamedTuple):
+    """A consumer's last reference to one batch has gone."""
+
+    member: int
+    lease: int
+
+
+class LeftEpoch(NamedTuple):
+    """A consumer left its epoch before the end."""
+
+    member: int
+
+
+class Rested(NamedTuple):
+    """Nobody should wait for this consumer's next epoch."""
+
+    member: int
+
+
+# -- events: from the loader, and from the clock ------------------------------------------------------------
+
+
+class BatchLoaded(NamedTuple):
+    """The loader's next batch lies in a slot."""
+
+    epoch: int
+    batch: Placed
+
+
+class LoaderEnded(NamedTuple):
+    """The loader has no more batches in this epoch."""
+
+    epoch: int
+
+
+class LoaderRaised(NamedTuple):
+    """The loader raised; the epoch ends here."""
+
+    epoch: int
+    message: str
+    traceback: str
+
+
+class Tick(NamedTuple):
+    """Time has passed."""
+
+
+Event = (
+    Joined
+    | Left
+    | Asked
+    | Took
+    | WaitingForBatch
+    | Released
+    | LeftEpoch
+    | Rested
+    | BatchLoaded
+    | LoaderEnded
+    | LoaderRaised
+    | Tick
+)
+
+# -- instructions -------------------------------------------------------------------------------------------
+
+
+class Granted(NamedTuple):
+    """Send this batch to this consumer; it holds the slot until it releases the lease."""
+
+    member: int
+    lease: int
+    epoch: int
+    seq: int
+    batch: Placed
+
+
+class SendEpochEnded(NamedTuple):
+    """Tell the consumer that it has been sent the whole epoch."""
+
+    member: int
+    epoch: int
+    batches: int
+
+
+class SendFailed(NamedTuple):
+    """Tell the consumer that the loader raised."""
+
+    member: int
+    epoch: int
+    message: str
+    traceback: str
+
+
+class SendParked(NamedTuple):
+    """Tell the consumer that it lost its place in the epoch."""
+
+    member: int
+    epoch: int
+    seq: int
+    stood_still_s: float
+
+
+class FreeSlot(NamedTuple):
+    """Nobody can read this slot any more."""
+
+    slot: int
+
+
+class Abandon(NamedTuple):
+    """Stop loading this epoch: nobody takes it and nobody can join it."""
+
+    epoch: int
+
+
+Instruction = Granted | SendEpochEnded | SendFailed | SendParked | FreeSlot | Abandon

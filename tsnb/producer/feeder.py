@@ -1,0 +1,192 @@
+"""The loading thread: iterates the user's loader, one batch at a time, when the decisions want one.
+
+It starts the loader's workers and must outlive them: they die with the thread that started them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+from tsnb.errors import ArenaFull, LoaderFailed
+from tsnb.producer import events as ev
+from tsnb.producer.collate import Written
+from tsnb.producer.core import Core
+from tsnb.producer.loading import Source
+from tsnb.producer.packing import SlotWriter, batch_bytes
+
+__all__ = ["Feeder"]
+
+SLOT_WAIT_S = 60.0
+"""How long the producer waits for a free slot of its own. There is one by construction; not a silent hang if
+that construction is wrong."""
+
+
+class Feeder(threading.Thread):
+    """Loads batches until the producer stops.
+
+    Attributes:
+        proven: Set once the first batch lies in the arena, or could not be had (`failure` says why).
+        failure: Why the very first batch could not be had.
+    """
+
+    def __init__(self, core: Core, source: Source) -> None:
+        super().__init__(name=f"tsnb-load-{core.settings.name}", daemon=True)
+        self._core = core
+        self._source = source
+        self._iterator: Iterator[Any] | None = None
+        self._epoch = -1
+        self._count = 0
+        self.proven = threading.Event()
+        self.failure: LoaderFailed | None = None
+
+    def run(self) -> None:
+        """Load while batches are wanted."""
+        try:
+            while (epoch := self._next_wanted()) is not None:
+                self._load(epoch)
+        finally:
+            self._close()
+            self.proven.set()
+
+    def _next_wanted(self) -> int | None:
+        """Wait until a batch is wanted; return its epoch, None when the producer stops."""
+        core = self._core
+        while True:
+            with core.lock:
+                core.lock.wait_for(lambda: core.stopping or core.abandoned or core.dispatch.wanted is not None)
+                if core.stopping:
+                    return None
+                wanted, abandoned = core.dispatch.wanted, core.abandoned
+                core.abandoned = False
+            if abandoned and wanted != self._epoch:
+                self._close()
+            if wanted is not None:
+                return wanted
+
+    def _load(self, epoch: int) -> None:
+        """Load one batch, or find the epoch's end, and say so."""
+        try:
+            if epoch != self._epoch:
+                self._close()
+                self._epoch, self._count = epoch, 0
+                self._iterator = self._source.epoch(epoch)
+            placed = self._next_placed()
+        except Exception as error:  # whatever the user's loader raises is theirs to see
+            failure = self._describe(epoch, error)
+        else:
+            self._loaded(epoch, placed)
+            return
+        # out here, where the error and the frames it holds have gone: the iterator's workers end only with
+        # its last reference, and their slots can be taken back only then
+        self._failed(epoch, failure)
+
+    def _loaded(self, epoch: int, placed: ev.Placed | None) -> None:
+        if placed is None:
+            self._core.step(ev.LoaderEnded(epoch))
+            self._iterator = None
+            return
+        self._count += 1
+        with self._core.lock:
+            self._core.failure = None
+        self._core.step(ev.BatchLoaded(epoch, placed))
+        self.proven.set()
+
+    def _next_placed(self) -> ev.Placed | None:
+        """Return the loader's next batch, in its slot; None at the epoch's end.
+
+        Raises:
+            LoaderFailed: The epoch has no batch at all.
+        """
+        if self._iterator is None:
+            raise LoaderFailed("the loader was asked for a batch after its end")
+        began = time.monotonic()
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            if not self._count:
+                raise LoaderFailed(_empty(self._epoch)) from None
+            return None
+        finally:
+            self._core.loading_s += time.monotonic() - began
+        if isinstance(batch, Written):
+            with self._core.lock:
+                self._core.slots.delivered(batch.placed.slot)
+            self._core.in_place += 1
+            return batch.placed
+        self._core.copied += 1
+        return self._copy(batch)
+
+    def _copy(self, batch: Any) -> ev.Placed:
+        """Copy a batch that came the ordinary way into a slot."""
+        core = self._core
+        if not core.arena.slots:
+            core.fit_arena(batch_bytes(batch), self._source.batches, self._source.ahead)
+        slot = self._free_slot()
+        try:
+            return SlotWriter(core.arena, slot).write(batch)
+        except Exception:
+            with core.lock:
+                core.slots.free(slot)
+            raise
+
+    def _free_slot(self) -> int:
+        core = self._core
+        deadline = time.monotonic() + SLOT_WAIT_S
+        with core.lock:
+            while (slot := core.slots.take()) is None:
+                if core.stopping or time.monotonic() > deadline:
+                    raise ArenaFull(
+                        f"no slot of the arena came free in {SLOT_WAIT_S:.0f} s ({core.arena.slots} slots, "
+                        f"{core.dispatch.epochs.kept} of them hold a batch that somebody may still read)"
+                    )
+                core.lock.wait(0.05)
+        return slot
+
+    def _describe(self, epoch: int, error: Exception) -> LoaderFailed:
+        if isinstance(error, LoaderFailed):
+            return error.with_traceback(None)
+        text = "".join(traceback.format_exception(error))
+        where = f"at batch {self._count} of epoch {epoch}"
+        return LoaderFailed(f"the loader raised {type(error).__name__} {where}: {_last_line(error)}", text)
+
+    def _failed(self, epoch: int, failure: LoaderFailed) -> None:
+        message, text = failure.summary, failure.loader_traceback
+        if not self.proven.is_set():
+            self.failure = failure
+            self.proven.set()
+        with self._core.lock:
+            self._core.failure = (message, text)
+        self._close()
+        # the packet has a size, and the end of a traceback is what tells
+        self._core.step(ev.LoaderRaised(epoch, message[:4000], text[-60_000:]))
+
+    def _close(self) -> None:
+        """Let go of the epoch's iterator and its workers, and take back the slots they had in hand."""
+        if self._iterator is None:
+            return
+        close = getattr(self._iterator, "close", None)  # a generator
+        if close is not None:
+            close()
+        self._iterator = None
+        self._epoch = -1
+        self._source.drop_workers()
+        with self._core.lock:
+            self._core.slots.reclaim()
+
+
+def _last_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else "(no message)"
+
+
+def _empty(epoch: int) -> str:
+    if epoch == 0:
+        return "the loader gave no batch at all: its dataset is empty, or it has been used up already."
+    return (
+        f"the loader gave no batch in epoch {epoch}: it can be iterated only once. Serve a function instead that "
+        "makes a fresh one for each epoch: tsnb.serve(lambda epoch: make_loader(), name=...)."
+    )

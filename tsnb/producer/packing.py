@@ -1,0 +1,179 @@
+"""Writes a batch into a slot: tensors and arrays at 64-byte boundaries, everything else as one JSON text.
+
+Runs in the loader's workers (`producer.collate`), or in the producer for loaders that have none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tsnb.arena.memory import ALIGN_BYTES, Arena
+from tsnb.errors import BatchNotShareable, BatchTooLarge
+from tsnb.producer.events import Placed
+from tsnb.wire.layout import ArrayLeaf, Layout, encode_values
+from tsnb.wire.tree import Spec, flatten, leaf_paths
+
+__all__ = ["SlotWriter", "batch_bytes"]
+
+
+class SlotWriter:
+    """Writes one batch into one slot.
+
+    Args:
+        arena: Mapped in this process.
+        slot: Free, and this process's to write.
+    """
+
+    def __init__(self, arena: Arena, slot: int) -> None:
+        self._arena = arena
+        self.slot = slot
+        self._used = 0
+        low = arena.address_of(slot)
+        self._range = range(low, low + arena.slot_bytes)
+
+    def new_tensor(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
+        """Return an uninitialised tensor inside the slot; None when it does not fit."""
+        size = dtype.itemsize * _count(shape)
+        offset = self._reserve(size)
+        if offset is None:
+            return None
+        return self._view(offset, size).view(dtype).view(shape)
+
+    def write(self, tree: Any) -> Placed:
+        """Write a batch; leaves that lie in the slot already stay where they are.
+
+        Raises:
+            BatchTooLarge: It does not fit.
+            BatchNotShareable: It holds something that cannot be shared.
+        """
+        leaves, spec = flatten(tree, _classify)
+        arrays = [(path, x) for path, x in zip(leaf_paths(spec), leaves, strict=True) if _classify(x) is not None]
+        values = [x for x in leaves if _classify(x) is None]
+        text = encode_values(values) if values else b""
+        placed = tuple(self._place(path, leaf) for path, leaf in arrays)
+        offset = self._reserve(len(text))
+        if offset is None:
+            raise self._too_large(len(text))
+        if text:
+            self._view(offset, len(text)).copy_(torch.frombuffer(bytearray(text), dtype=torch.uint8))
+        layout = _encoded(spec, placed, bool(values))
+        return Placed(self.slot, layout, _rows(placed, values), offset, len(text))
+
+    def _place(self, path: str, leaf: Any) -> ArrayLeaf:
+        """Return where an array leaf lies, after copying it in if it lies elsewhere."""
+        if not isinstance(leaf, torch.Tensor):
+            return self._place_numpy(path, np.asarray(leaf), "scalar" if isinstance(leaf, np.generic) else "numpy")
+        _require_plain(path, leaf)
+        dtype, shape = str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape)
+        if leaf.numel() and leaf.data_ptr() in self._range and leaf.is_contiguous():
+            return ArrayLeaf("tensor", dtype, shape, leaf.data_ptr() - self._range.start)
+        inside = self.new_tensor(leaf.dtype, shape)
+        if inside is None:
+            raise self._too_large(leaf.numel() * leaf.itemsize)
+        inside.copy_(leaf.detach())
+        offset = inside.data_ptr() - self._range.start if leaf.numel() else 0
+        return ArrayLeaf("tensor", dtype, shape, offset)
+
+    def _place_numpy(self, path: str, array: np.ndarray[Any, Any], kind: str) -> ArrayLeaf:
+        if array.dtype.hasobject or array.dtype.names:
+            raise BatchNotShareable(
+                f"{path} is a numpy array of dtype {array.dtype}, whose elements are Python objects or records. "
+                "Convert it to numbers, or to a list of strings, in your collate_fn."
+            )
+        offset = self._reserve(array.nbytes)
+        if offset is None:
+            raise self._too_large(array.nbytes)
+        if array.nbytes:
+            start = self._arena.offset_of(self.slot) + offset
+            inside = np.ndarray(array.shape, array.dtype, self._arena.buffer, start)  # type: ignore[var-annotated]
+            inside[...] = array
+        return ArrayLeaf(kind, array.dtype.str, array.shape, offset)
+
+    def _reserve(self, size: int) -> int | None:
+        offset = -(-self._used // ALIGN_BYTES) * ALIGN_BYTES
+        if offset + size > len(self._range):
+            return None
+        self._used = offset + size
+        self._arena.warm(self.slot, self._used)
+        return offset
+
+    def _view(self, offset: int, size: int) -> torch.Tensor:
+        if not size:
+            return torch.empty(0, dtype=torch.uint8)
+        start = self._arena.offset_of(self.slot) + offset
+        return torch.frombuffer(self._arena.buffer, dtype=torch.uint8, count=size, offset=start)
+
+    def _too_large(self, size: int) -> BatchTooLarge:
+        have = len(self._range)
+        need = self._used + size
+        return BatchTooLarge(
+            f"a batch needs at least {need:,} bytes, and a slot of the arena has {have:,} (four times the stream's "
+            f"first batch, unless you said otherwise). Serve with max_batch_bytes={2 * need}."
+        )
+
+
+def batch_bytes(tree: Any) -> int:
+    """Return the bytes a batch needs in a slot."""
+    leaves, _ = flatten(tree, _classify)
+    total = len(encode_values([x for x in leaves if _classify(x) is None]))
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            total += leaf.numel() * leaf.itemsize + ALIGN_BYTES
+        elif _classify(leaf) is not None:
+            total += np.asarray(leaf).nbytes + ALIGN_BYTES
+    return total
+
+
+def _classify(node: Any) -> str | None:
+    if isinstance(node, torch.Tensor):
+        return "tensor"
+    if isinstance(node, np.generic):
+        return "scalar"
+    return "numpy" if isinstance(node, np.ndarray) else None
+
+
+def _require_plain(path: str, leaf: torch.Tensor) -> None:
+    if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_quantized:
+        kind = "nested" if leaf.is_nested else "quantized" if leaf.is_quantized else "sparse"
+        raise BatchNotShareable(f"{path} is a {kind} tensor: only dense ones can be shared. Use to_dense().")
+    if leaf.device.type != "cpu":
+        raise BatchNotShareable(
+            f"{path} lies on {leaf.device}: let the loader give CPU tensors and each consumer ask for its device, "
+            f'tsnb.attach(..., device="{leaf.device}").'
+        )
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def _rows(arrays: tuple[ArrayLeaf, ...], values: list[Any]) -> int:
+    """Return the samples in a batch: the first dimension that all its leaves share, else 0."""
+    lengths = {leaf.shape[0] if leaf.shape else -1 for leaf in arrays}
+    lengths |= {len(v) if isinstance(v, list) else -1 for v in values}
+    return lengths.pop() if len(lengths) == 1 and -1 not in lengths else _first_rows(arrays)
+
+
+def _first_rows(arrays: tuple[ArrayLeaf, ...]) -> int:
+    """Return the commonest first dimension: good enough to count samples, never used to cut a batch."""
+    lengths = [leaf.shape[0] for leaf in arrays if leaf.shape]
+    return max(set(lengths), key=lengths.count) if lengths else 0
+
+
+_last: tuple[Spec, tuple[ArrayLeaf, ...], bool] | None = None
+_last_bytes = b""
+
+
+def _encoded(spec: Spec, arrays: tuple[ArrayLeaf, ...], has_values: bool) -> bytes:
+    """Return the layout's bytes; batches of one loader are mostly alike, so the last one is remembered."""
+    global _last, _last_bytes
+    key = (spec, arrays, has_values)
+    if key != _last:
+        _last, _last_bytes = key, Layout(*key).encode()
+    return _last_bytes

@@ -1,0 +1,110 @@
+"""What a producer says about itself: the welcome to a newcomer, and the readings for observers."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from tsnb.producer.core import HOLD, Core
+from tsnb.producer.roster import Member, Phase
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.wire import messages as ms
+
+__all__ = ["reading", "welcome"]
+
+
+def welcome(core: Core) -> ms.Welcome:
+    """Describe the stream to a newcomer. Called under the lock."""
+    source = core.source
+    return ms.Welcome(
+        name=core.settings.name,
+        pid=os.getpid(),
+        window=core.settings.window,
+        hold=HOLD,
+        batch_size=source.batch_size if source else None,
+        epoch_batches=source.batches if source else None,
+        epoch_samples=source.samples if source else None,
+    )
+
+
+def reading(core: Core) -> StreamReading:
+    """Read the stream's numbers now. Called under the lock."""
+    now = time.monotonic()
+    dispatch, source = core.dispatch, core.source
+    newest = dispatch.epochs.newest
+    blocked_s = dispatch.blocked_s(now)
+    front = max((m.taken for m in dispatch.members.values() if m.phase is Phase.STREAMING), default=0)
+    return StreamReading(
+        time_s=time.time(),
+        name=core.settings.name,
+        pid=os.getpid(),
+        state=_producer_state(core),
+        epoch=newest.number,
+        published=newest.count,
+        epoch_batches=source.batches if source else None,
+        window=core.settings.window,
+        window_fill=min(dispatch.ahead, core.settings.window),
+        batches=dispatch.epochs.end,
+        loading_s=core.loading_s,
+        blocked_s=blocked_s,
+        workers=source.workers if source else 0,
+        slots_used=dispatch.epochs.kept,
+        slots=core.arena.slots,
+        slot_bytes=core.arena.slot_bytes,
+        touched_bytes=core.arena.touched_bytes(),
+        in_place=core.in_place,
+        copied=core.copied,
+        consumers=tuple(_consumer(core, m, now, blocked_s, front) for m in dispatch.members.values()),
+        failure=core.failure[0] if core.failure else "",
+    )
+
+
+def _producer_state(core: Core) -> str:
+    dispatch = core.dispatch
+    if core.stopping:
+        return "stopping"
+    if core.failure is not None:
+        return "failed"
+    if not core.arena.slots:
+        return "starting"
+    if dispatch.pace_setters():
+        return "blocked"
+    active = any(m.phase in (Phase.STREAMING, Phase.ASKED) for m in dispatch.members.values())
+    return "serving" if active else "idle"
+
+
+def _consumer(core: Core, member: Member, now: float, blocked_s: float, front: int) -> ConsumerReading:
+    computing_s, waiting_s, held_s = member.times(now, blocked_s)
+    session = core.sessions.get(member.key)
+    streaming = member.phase is Phase.STREAMING
+    published = core.dispatch.epochs.get(member.epoch).end if streaming and not member.told_end else member.cursor
+    return ConsumerReading(
+        name=member.name,
+        pid=session.channel.peer.pid if session else 0,
+        state=_consumer_state(core, member),
+        epoch=member.epoch,
+        position=member.taken - member.start,
+        fill=max(0, published - member.taken) if streaming else 0,
+        lag=max(0, front - member.taken) if streaming else 0,
+        batches=member.batches,
+        samples=member.samples,
+        computing_s=computing_s,
+        waiting_s=waiting_s,
+        held_s=held_s,
+        metrics=dict(session.metrics) if session else {},
+    )
+
+
+def _consumer_state(core: Core, member: Member) -> str:
+    if member.phase is Phase.JOINING:
+        return "joining"
+    if member.phase is Phase.ASKED:
+        return "waiting"
+    if member.phase is Phase.STREAMING:
+        setters = core.dispatch.pace_setters()
+        if member in setters:
+            return "sets the pace"
+        if member.waiting_since_s is not None:
+            return "held back" if setters else "waiting"
+        return "streaming"
+    return "parked" if member.parked else "between epochs"

@@ -1,0 +1,101 @@
+"""The consumers of a stream as the dispatch knows them: where each is, what it holds, where its time goes.
+
+Pure: the time is handed in. Positions are *indices*, counted over all batches the stream ever published, so
+that distances across an epoch's end are plain differences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+__all__ = ["Member", "Phase"]
+
+
+class Phase(Enum):
+    """What a consumer is doing.
+
+        JOINING --ask--> ASKED --epoch open--> STREAMING --last batch taken--> BETWEEN --ask--> ASKED
+                                                  |  stood still                  | patience over, or rested
+                                                  +----------------> AWAY <-------+  --ask--> ASKED
+    """
+
+    JOINING = "joining"
+    """Attached, has never asked for an epoch. Holds nobody."""
+    ASKED = "asked"
+    """Waits for an epoch that it can take from the start. Holds nobody."""
+    STREAMING = "streaming"
+    """Takes an epoch. Holds the others at the window's edge."""
+    BETWEEN = "between"
+    """Has taken an epoch and is expected back for the next one: its first batches are kept for it."""
+    AWAY = "away"
+    """Nobody waits for it."""
+
+
+@dataclass
+class Member:
+    """One attached consumer."""
+
+    key: int
+    name: str
+    phase: Phase = Phase.JOINING
+    epoch: int = -1
+    """The epoch it takes now or took last."""
+    start: int = 0
+    """Index of that epoch's first batch."""
+    cursor: int = 0
+    """Index of the next batch to grant it."""
+    taken: int = 0
+    """Index of the next batch it will take."""
+    told_end: bool = False
+    """Whether it has been sent the end of its epoch."""
+    parked: bool = False
+    """Whether it lost its place; cleared when it asks again."""
+    leases: dict[int, int] = field(default_factory=dict)
+    """What it may still read: lease to batch index."""
+    moved_s: float = 0.0
+    """When it last asked, took or joined."""
+    waiting_since_s: float | None = None
+    """Since when it waits for a batch."""
+    blocked_then_s: float = 0.0
+    """The stream's blocked clock at that moment."""
+    batches: int = 0
+    samples: int = 0
+    computing_s: float = 0.0
+    waiting_s: float = 0.0
+    held_s: float = 0.0
+
+    def began_waiting(self, now: float, blocked_s: float) -> None:
+        """It has nothing left to take."""
+        if self.waiting_since_s is None:
+            self.computing_s += now - self.moved_s
+            self.waiting_since_s = now
+            self.blocked_then_s = blocked_s
+
+    def took(self, now: float, blocked_s: float) -> None:
+        """It took a batch: the time since the last one was spent waiting, held, or computing."""
+        if self.waiting_since_s is None:
+            self.computing_s += now - self.moved_s
+        else:
+            self.stopped_waiting(now, blocked_s)
+        self.moved_s = now
+
+    def stopped_waiting(self, now: float, blocked_s: float) -> None:
+        """Split the time it waited by the stream's blocked clock: window-bound or loader-bound."""
+        if self.waiting_since_s is None:
+            return
+        waited = now - self.waiting_since_s
+        held = min(waited, blocked_s - self.blocked_then_s)
+        self.held_s += held
+        self.waiting_s += waited - held
+        self.waiting_since_s = None
+        self.moved_s = now
+
+    def times(self, now: float, blocked_s: float) -> tuple[float, float, float]:
+        """Return (computing_s, waiting_s, held_s) up to now, the running interval included."""
+        if self.waiting_since_s is not None:
+            waited = now - self.waiting_since_s
+            held = min(waited, blocked_s - self.blocked_then_s)
+            return self.computing_s, self.waiting_s + waited - held, self.held_s + held
+        running = now - self.moved_s if self.phase is Phase.STREAMING else 0.0
+        return self.computing_s + running, self.waiting_s, self.held_s

@@ -1,0 +1,259 @@
+"""The serving thread: takes connections and messages, and turns them into events.
+
+It sleeps in epoll while nothing happens; with consumers it looks at the clock once a second (patience), with
+observers four times a second (readings).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+
+from tsnb.errors import RemoteProtocolError
+from tsnb.producer import events as ev
+from tsnb.producer.core import MAX_CONSUMERS, Core
+from tsnb.producer.reporting import reading, welcome
+from tsnb.producer.session import Session
+from tsnb.transport.channel import Channel, ChannelClosed
+from tsnb.transport.seqpacket import Listener
+from tsnb.wire import messages as ms
+from tsnb.wire.codec import decode, encode
+
+__all__ = ["Server"]
+
+READING_S = 0.25
+TICK_S = 1.0
+GOODBYE_S = 1.0
+"""How long a stopping producer waits for its last messages to be taken."""
+
+_EVENTS: dict[type[object], type[ev.Asked | ev.Took | ev.WaitingForBatch | ev.LeftEpoch | ev.Rested]] = {
+    ms.Ask: ev.Asked,
+    ms.Take: ev.Took,
+    ms.Waiting: ev.WaitingForBatch,
+    ms.Leave: ev.LeftEpoch,
+    ms.Rest: ev.Rested,
+}
+
+
+class Server(threading.Thread):
+    """Serves one producer's connections until the core stops.
+
+    Args:
+        core: The producer's shared state.
+        address: Abstract socket address to listen at; taken before the thread starts.
+    """
+
+    def __init__(self, core: Core, address: str) -> None:
+        super().__init__(name=f"tsnb-serve-{core.settings.name}", daemon=True)
+        self._core = core
+        self._listener = Listener(address)
+        self._epoll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._pidfds: dict[int, int] = {}  # descriptor of a consumer's process -> its session's key
+        self._next_reading_s = 0.0
+        self.stop_asked = threading.Event()
+        """Set when an observer asks the producer to stop."""
+        for fd in (self._listener.fileno(), self._wake):
+            self._epoll.register(fd, select.EPOLLIN)
+
+    def wake(self) -> None:
+        """Let the thread look around now. Called from any thread."""
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+
+    def run(self) -> None:
+        """Serve until the core stops, then say goodbye and close everything."""
+        try:
+            while not self._core.stopping:
+                for fd, _ in self._epoll.poll(self._patience_s()):
+                    self._look_at(fd)
+                self._on_time()
+            self._say_goodbye()
+        finally:
+            self._close()
+
+    def _patience_s(self) -> float | None:
+        """Return how long nothing needs to be looked at."""
+        sessions = self._core.sessions.values()
+        if any(s.role == "observer" for s in sessions):
+            return max(0.0, self._next_reading_s - time.monotonic())
+        return TICK_S if self._core.sessions else None
+
+    def _look_at(self, fd: int) -> None:
+        if fd == self._wake:
+            os.eventfd_read(fd)
+        elif fd == self._listener.fileno():
+            while (channel := self._listener.accept()) is not None:
+                self._welcome(channel)
+        elif fd in self._pidfds:
+            session = self._core.sessions.get(self._pidfds[fd])
+            self._epoll.unregister(fd)
+            if session is not None and self._pump(session):
+                self._drop(session)  # its process has gone, though a child of it keeps the socket open
+        elif (session := self._core.sessions.get(fd)) is not None:
+            self._pump(session)
+
+    def _welcome(self, channel: Channel) -> None:
+        """Keep a new connection; it has no role until its Hello came."""
+        key = channel.fileno()
+        with self._core.lock:
+            self._core.sessions[key] = Session(key, channel)
+        self._epoll.register(key, select.EPOLLIN)
+
+    def _pump(self, session: Session) -> bool:
+        """Take what a connection has sent; return whether it is still there."""
+        try:
+            with self._core.lock:
+                session.outbox.flush()
+            while (packet := session.channel.receive()) is not None:
+                if not self._take(session, decode(packet)):
+                    self._drop(session)
+                    return False
+        except (ChannelClosed, RemoteProtocolError):
+            # a peer that does not keep to the protocol is dropped: it cannot hold or harm the others
+            self._drop(session)
+            return False
+        return True
+
+    def _take(self, session: Session, message: ms.Message) -> bool:
+        """Act on one message; return whether the connection goes on."""
+        if not session.role:
+            return isinstance(message, ms.Hello) and self._greet(session, message)
+        if session.role == "consumer":
+            return self._take_from_consumer(session, message)
+        if isinstance(message, ms.StopProducer):
+            self.stop_asked.set()
+        elif isinstance(message, ms.StopConsumer):
+            with self._core.lock:
+                for other in self._core.sessions.values():
+                    if other.role == "consumer" and other.name == message.name:
+                        other.send(ms.StopAsked())
+        return True
+
+    def _take_from_consumer(self, session: Session, message: ms.Message) -> bool:
+        kind = _EVENTS.get(type(message))
+        if kind is not None:
+            self._core.step(kind(session.key))
+        elif isinstance(message, ms.Release):
+            self._core.step(ev.Released(session.key, message.lease))
+        elif isinstance(message, ms.Metrics):
+            with self._core.lock:
+                session.log(message.numbers)
+        else:
+            return False  # Bye, or nothing a consumer says
+        return True
+
+    # -- coming and going --------------------------------------------------------------------------------
+
+    def _greet(self, session: Session, hello: ms.Hello) -> bool:
+        refusal = self._refusal(hello)
+        with self._core.lock:
+            if refusal is not None:
+                session.send(refusal)
+                return False
+            session.role, session.name, session.origin = hello.role, hello.name, hello.origin
+            if hello.role == "observer":
+                session.send(welcome(self._core))
+                self._next_reading_s = 0.0
+                return True
+            session.channel.send(encode(welcome(self._core)), self._core.arena.fd)
+            self._core.step(ev.Joined(session.key, hello.name))
+        self._watch_process(session)
+        return True
+
+    def _refusal(self, hello: ms.Hello) -> ms.Refused | None:
+        if hello.protocol != ms.PROTOCOL:
+            return ms.Refused(
+                "protocol",
+                f"the producer speaks protocol {ms.PROTOCOL} of tsnb and this process protocol {hello.protocol}: "
+                "install the same version of tsnb in both, and start both again",
+            )
+        if hello.role == "observer":
+            return None
+        holder = self._holder(hello.name)
+        if holder is not None:
+            return ms.Refused(
+                "name-in-use",
+                f"a consumer named {hello.name!r} is attached to {self._core.settings.name!r} already: "
+                f"{holder.origin}, pid {holder.channel.peer.pid}. Attach with another name, or stop that one",
+            )
+        if len(self._core.dispatch.members) >= MAX_CONSUMERS:
+            return ms.Refused("full", f"{MAX_CONSUMERS} consumers are attached, which is as many as one stream takes")
+        return None
+
+    def _holder(self, name: str) -> Session | None:
+        """Return the live consumer of that name; one whose process has just gone is dropped on the way."""
+        for session in list(self._core.sessions.values()):
+            if session.role == "consumer" and session.name == name and self._pump(session):
+                return session
+        return None
+
+    def _watch_process(self, session: Session) -> None:
+        """Notice the consumer's death even if a child of it keeps its socket open."""
+        pid = session.channel.peer.pid
+        if pid in (os.getpid(), 0):
+            return
+        with contextlib.suppress(OSError):  # before Linux 5.3, or it has just died: the socket tells then
+            pidfd = os.pidfd_open(pid)
+            self._pidfds[pidfd] = session.key
+            self._epoll.register(pidfd, select.EPOLLIN)
+
+    def _drop(self, session: Session) -> None:
+        with self._core.lock:
+            if self._core.sessions.pop(session.key, None) is None:
+                return
+        if session.role == "consumer":
+            self._core.step(ev.Left(session.key))
+        for pidfd in [fd for fd, key in self._pidfds.items() if key == session.key]:
+            del self._pidfds[pidfd]
+            os.close(pidfd)
+        session.channel.close()
+
+    # -- on time -----------------------------------------------------------------------------------------
+
+    def _on_time(self) -> None:
+        now = time.monotonic()
+        core = self._core
+        core.step(ev.Tick())
+        with core.lock:
+            for session in core.sessions.values():
+                if len(session.outbox):
+                    with contextlib.suppress(ChannelClosed):
+                        session.outbox.flush()
+            observers = [s for s in core.sessions.values() if s.role == "observer"]
+            if not observers or now < self._next_reading_s:
+                return
+            self._next_reading_s = now + READING_S
+            text = reading(core).to_json()
+            for observer in observers:
+                if not len(observer.outbox):  # who does not keep up misses readings, not the newest one
+                    observer.send(ms.Reading(text))
+
+    def _say_goodbye(self) -> None:
+        core = self._core
+        with core.lock:
+            for session in core.sessions.values():
+                session.send(ms.Stopping("it was stopped"))
+        deadline = time.monotonic() + GOODBYE_S
+        while time.monotonic() < deadline:
+            with core.lock:
+                if all(s.broken or _flushed(s) for s in core.sessions.values()):
+                    return
+            time.sleep(0.01)
+
+    def _close(self) -> None:
+        self._listener.close()
+        for session in list(self._core.sessions.values()):
+            self._drop(session)
+        self._epoll.close()
+        os.close(self._wake)
+
+
+def _flushed(session: Session) -> bool:
+    try:
+        return session.outbox.flush()
+    except ChannelClosed:
+        return True

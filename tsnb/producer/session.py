@@ -1,0 +1,74 @@
+"""One connection to a producer: a consumer or an observer, and what has been told to it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from tsnb.producer import events as ev
+from tsnb.transport.channel import Channel, ChannelClosed, Outbox
+from tsnb.wire import messages as ms
+from tsnb.wire.codec import encode
+from tsnb.wire.table import LayoutWriter
+
+__all__ = ["Session"]
+
+MAX_METRICS = 64
+"""Numbers kept of one consumer: a panel shows a handful; a loop that logs a new name every step stays bounded."""
+
+
+@dataclass
+class Session:
+    """One connection. Used under the producer's lock.
+
+    A channel that turns out closed while sending is noted in `broken`; the serving thread sees the end of file
+    at its next look and drops the session there, in one place.
+    """
+
+    key: int
+    channel: Channel
+    role: str = ""
+    """`consumer` or `observer`; empty until its Hello came."""
+    name: str = ""
+    origin: str = ""
+    broken: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.outbox = Outbox(self.channel)
+        self._layouts = LayoutWriter()
+
+    def send(self, message: ms.Message) -> None:
+        """Send a message, or keep it until there is room."""
+        if self.broken:
+            return
+        try:
+            self.outbox.post(encode(message))
+        except ChannelClosed:
+            self.broken = True
+
+    def grant(self, granted: ev.Granted) -> None:
+        """Send a batch, and its layout before it where the consumer does not know it yet."""
+        placed = granted.batch
+        number, new = self._layouts.intern(placed.layout)
+        if new:
+            self.send(ms.LayoutTold(number, placed.layout))
+        self.send(
+            ms.Batch(
+                number,
+                placed.slot,
+                granted.epoch,
+                granted.seq,
+                placed.rows,
+                granted.lease,
+                placed.values_offset,
+                placed.values_bytes,
+            )
+        )
+
+    def log(self, numbers: dict[str, float]) -> None:
+        """Keep the last numbers of `tsnb.log`; what is no finite number is left out."""
+        for name, value in numbers.items():
+            fits = name in self.metrics or len(self.metrics) < MAX_METRICS
+            if fits and isinstance(value, (int, float)) and math.isfinite(value):
+                self.metrics[str(name)[:64]] = float(value)

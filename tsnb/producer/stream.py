@@ -1,0 +1,187 @@
+"""`serve`: put a loader behind a name."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from types import TracebackType
+from typing import Any
+
+from tsnb import registry
+from tsnb.config import check_name, require_platform
+from tsnb.errors import LoaderFailed
+from tsnb.producer.core import Core, Settings
+from tsnb.producer.feeder import Feeder
+from tsnb.producer.loading import as_source
+from tsnb.producer.reporting import reading
+from tsnb.producer.server import Server
+from tsnb.telemetry.readings import StreamReading
+
+__all__ = ["Producer", "serve"]
+
+STOP_S = 10.0
+"""How long `stop` waits for a loader that is in the middle of a batch."""
+
+_serving: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+class Producer:
+    """A loader being served by this process, until `stop`, the end of its `with` block, or of the process.
+
+    Made by `tsnb.serve`.
+
+    Attributes:
+        name: The stream's name.
+    """
+
+    def __init__(self, core: Core, feeder: Feeder, server: Server, entry: registry.Entry) -> None:
+        self.name = core.settings.name
+        self._core = core
+        self._feeder = feeder
+        self._server = server
+        self._entry = entry
+        self._ended = threading.Event()
+        self._ending = threading.Lock()
+        threading.Thread(target=self._stop_when_asked, name=f"tsnb-stop-{self.name}", daemon=True).start()
+        _serving.add(self)
+
+    def status(self) -> StreamReading:
+        """Return the stream's numbers now."""
+        with self._core.lock:
+            return reading(self._core)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the producer has stopped; return whether it has.
+
+        Args:
+            timeout_s: Seconds; None waits for good.
+        """
+        # in slices: an Event waits uninterruptibly in some Pythons, and Ctrl-C must end a script that waits
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._ended.is_set():
+            left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+            if left <= 0:
+                return False
+            self._ended.wait(left)
+        return True
+
+    def stop(self) -> None:
+        """Stop in good order: consumers raise `ProducerGone`, workers end, the name is free again."""
+        with self._ending:
+            if self._ended.is_set():
+                return
+            self._core.stop()
+            self._server.wake()
+            self._server.stop_asked.set()
+            self._server.join(STOP_S)
+            self._feeder.join(STOP_S)
+            registry.unregister(self._entry)
+            if not self._feeder.is_alive():  # else it may still write: the process's end frees it
+                with self._core.lock:
+                    self._core.slots.close()
+                    self._core.arena.close()
+            self._ended.set()
+
+    def _stop_when_asked(self) -> None:
+        self._server.stop_asked.wait()
+        self.stop()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._ended.is_set() else self.status().state
+        return f"<tsnb producer {self.name!r}: {state}>"
+
+
+def serve(
+    loader: Any,
+    *,
+    name: str,
+    window: int = 8,
+    rubber_band: float = 0.02,
+    patience_s: float = 30.0,
+    seed: int | None = None,
+    workers: int | None = None,
+    max_batch_bytes: int | None = None,
+    origin: str | None = None,
+) -> Producer:
+    """Serve a loader to any number of consumers, which attach by its name.
+
+    Returns once the loader's first batch lies ready, so a loader that cannot work fails here.
+
+    Args:
+        loader: A torch DataLoader, any iterable of batches, or a function `make_epoch(epoch)` returning one.
+            It is not changed; a DataLoader's workers write straight into shared memory.
+        name: 1-64 letters, digits, dots, dashes, underscores; unique among this user's producers.
+        window: Loader batches that the fastest consumer may be ahead of the slowest.
+        rubber_band: Share of an epoch (0 to 1) that may have passed while a latecomer still gets all of it;
+            at least `window` batches, at most 1 GiB.
+        patience_s: Seconds that the others wait for a consumer which stands still or is between epochs.
+        seed: Makes the order of samples a function of (seed, epoch).
+        workers: Worker processes instead of the DataLoader's own `num_workers`.
+        max_batch_bytes: Room for one batch; by default four times what the first one takes.
+        origin: Who serves it, for messages; found out by default.
+
+    Returns:
+        The producer; a context manager that stops it at its end.
+
+    Raises:
+        LoaderFailed: The loader raised before its first batch, or gave none.
+        NameInUse: That name is being served.
+        TypeError: `loader` cannot be iterated.
+        ValueError: A number is out of range, or the name has odd characters.
+        UnsupportedPlatform: Not on Linux.
+    """
+    require_platform()
+    check_name(name, "producer")
+    _check_numbers(window, rubber_band, patience_s, max_batch_bytes)
+    core = Core(Settings(name, window, rubber_band, patience_s, max_batch_bytes))
+    try:
+        core.source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
+        core.slots.in_pipe = core.source.ahead + 1
+        address = registry.new_address(name)
+        server = Server(core, address)
+        feeder = Feeder(core, core.source)
+        entry = registry.register(name, address, origin or registry.describe_origin())
+    except BaseException:
+        core.slots.close()
+        core.arena.close()
+        raise
+    feeder.start()
+    server.start()
+    producer = Producer(core, feeder, server, entry)
+    try:
+        feeder.proven.wait()
+    except BaseException:  # Ctrl-C while the first batch is on its way
+        producer.stop()
+        raise
+    if feeder.failure is not None:
+        failure = feeder.failure
+        producer.stop()
+        raise LoaderFailed(failure.summary, failure.loader_traceback)
+    return producer
+
+
+def _check_numbers(window: int, rubber_band: float, patience_s: float, max_batch_bytes: int | None) -> None:
+    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        raise ValueError(f"window={window!r}: give a number of batches, 1 or more.")
+    if not 0 <= rubber_band <= 1:
+        raise ValueError(f"rubber_band={rubber_band!r}: give a share of an epoch, 0 to 1 (0.02 is 2 %).")
+    if not patience_s > 0:
+        raise ValueError(f"patience_s={patience_s!r}: give seconds, more than 0.")
+    if max_batch_bytes is not None and max_batch_bytes < 1:
+        raise ValueError(f"max_batch_bytes={max_batch_bytes!r}: give a number of bytes, 1 or more.")
+
+
+@atexit.register
+def _stop_all() -> None:
+    for producer in list(_serving):
+        producer.stop()
