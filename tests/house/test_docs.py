@@ -1,0 +1,116 @@
+"""What the documents say about the code is true: named tests, modules, numbers and make targets exist."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PROMISES = 11
+STEPS_AT_LEAST = 8
+
+READING_FIELDS = {*StreamReading.__dataclass_fields__, *ConsumerReading.__dataclass_fields__}
+
+
+def table_after(text: str, heading: str) -> list[list[str]]:
+    """Return the cells of the first table below a heading, without its head."""
+    _, _, below = text.partition(f"\n{heading}\n")
+    assert below, f"there is no {heading!r}"
+    rows = [line for line in below.split("\n## ")[0].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+
+
+@cache
+def functions_in(path: Path) -> frozenset[str]:
+    """Names of all functions and classes of a file."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return frozenset(
+        n.name for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, kinds)
+    )
+
+
+def missing_tests(text: str) -> list[str]:
+    """Return every `tests/file.py` or `tests/file.py::name` in a text that does not exist."""
+    wrong = []
+    for file, name in re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", text):
+        path = ROOT / file
+        if not path.exists() or (name and name not in functions_in(path)):
+            wrong.append(f"{file}::{name}" if name else file)
+    return wrong
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_test_that_a_document_names_exists(document: Path) -> None:
+    """Renaming a test without its mention is noticed here."""
+    assert not missing_tests(document.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_files_lead_somewhere(document: Path) -> None:
+    """Relative links and pictures point to files that are committed."""
+    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", document.read_text(encoding="utf-8"))
+    assert not [link for link in links if not (document.parent / link).exists()]
+
+
+def test_each_promise_names_its_tests() -> None:
+    """The README's table has a line for each promise: its tests, or openly that it has none yet."""
+    rows = table_after((ROOT / "README.md").read_text(encoding="utf-8"), "## Promises")
+    assert len(rows) == PROMISES
+    assert not [row[0] for row in rows if not re.search(r"tests/[\w/]+\.py|not yet", row[-1])]
+
+
+def test_the_life_of_a_batch_is_true() -> None:
+    """docs/architecture.md: every step's module, dashboard number and test exist."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = table_after(text, "## The life of one batch")
+    assert len(rows) >= STEPS_AT_LEAST
+    for step, _process, module, _copies, number, test in rows:
+        for name in re.findall(r"`([\w./]+)`", module):
+            assert (ROOT / "tsnb" / name).exists(), f"step {step!r}: no module {name}"
+        for name in re.findall(r"`(\w+)`", number):
+            assert name in READING_FIELDS, f"step {step!r}: no reading has {name}"
+        assert re.search(r"tests/[\w/]+\.py", test), f"step {step!r} has no test"
+
+
+def test_every_make_target_that_a_document_names_exists() -> None:
+    """A reader who types what stands there gets what is promised."""
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for document in DOCUMENTS:
+        named = set(re.findall(r"(?:^|`)make ([a-z]+)", document.read_text(encoding="utf-8"), re.MULTILINE))
+        assert named <= targets, f"{document.name}: {named - targets}"
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_notebooks_are_committed_without_outputs(notebook: Path) -> None:
+    """No output, execution count or widget state: the reader's own machine fills them in."""
+    content = json.loads(notebook.read_text(encoding="utf-8"))
+    code = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    assert not [cell for cell in code if cell["outputs"] or cell["execution_count"]]
+    assert "widgets" not in content["metadata"]
+
+
+def test_no_module_outgrows_one_sitting() -> None:
+    """Modules stay short enough to be read in one go."""
+    lengths = {
+        path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "tsnb").rglob("*.py")
+    }
+    assert not {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 350}
+
+
+def test_the_tree_holds_no_build_product() -> None:
+    """The panel's bundle, environments and artefacts are made, not committed."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    made = re.compile(r"(^|/)(node_modules|static|artifacts|dist|\.venv)/")
+    assert not [name for name in listed.stdout.splitlines() if made.search(name)]

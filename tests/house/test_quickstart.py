@@ -1,0 +1,37 @@
+"""The quickstart notebook, as a person would run it: every cell in order, in a fresh kernel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_it_introduces_before_it_runs() -> None:
+    """It begins with words, explains as it goes, and its last cell checks the claims."""
+    notebook = nbformat.read(ROOT / "notebooks" / "01_quickstart.ipynb", as_version=4)
+    assert notebook.cells[0].cell_type == "markdown"
+    assert notebook.cells[-1].cell_type == "code"
+    assert "assert" in notebook.cells[-1].source
+    assert sum(cell.cell_type == "markdown" for cell in notebook.cells) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(600)
+def test_the_quickstart_runs_and_its_claims_hold(tmp_path: Path) -> None:
+    """`make demo` ends well, prints the comparison, and leaves the panel's state in the executed notebook."""
+    executed = tmp_path / "executed.ipynb"
+    command = [sys.executable, str(ROOT / "notebooks" / "demo.py"), "--save", str(executed)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every claim held" in done.stdout
+    for word in ("mlp", "small-cnn", "wide-cnn", "samples/s", "CPU seconds of all processes"):
+        assert word in done.stdout
+    notebook = nbformat.read(executed, as_version=4)
+    assert "application/vnd.jupyter.widget-state+json" in notebook.metadata.get("widgets", {})
