@@ -80,6 +80,8 @@ class Core:
             self.sessions[made.member].grant(made)
         elif isinstance(made, ev.Abandon):
             self.abandoned = True
+        elif isinstance(made, ev.SendEpochStarted):
+            self.sessions[made.member].send(ms.EpochStarted(made.ask, made.epoch))
         elif isinstance(made, ev.SendEpochEnded):
             self.sessions[made.member].send(ms.EpochEnded(made.epoch, made.batches))
         elif isinstance(made, ev.SendFailed):

@@ -130,6 +130,7 @@ class Dispatch:
         if member.phase is Phase.STREAMING:
             self._end_epoch(member, Phase.ASKED)
         member.phase = Phase.ASKED
+        member.ask = event.ask
         member.parked = False
         member.moved_s = self._now
 
@@ -224,6 +225,7 @@ class Dispatch:
             member.start = member.cursor = member.taken = epoch.start
             member.told_end = False
             member.moved_s = self._now
+            self._out.append(ev.SendEpochStarted(member.key, member.ask, epoch.number))
             member.began_waiting(self._now, self.blocked_s(self._now))  # it asked because it wants a batch
 
     def _grant(self, member: Member) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "Released",
     "Rested",
     "SendEpochEnded",
+    "SendEpochStarted",
     "SendFailed",
     "SendParked",
     "Tick",
@@ -64,6 +65,8 @@ class Asked(NamedTuple):
     """A consumer wants its next epoch."""
 
     member: int
+    ask: int = 0
+    """The consumer's number for this ask."""
 
 
 class Took(NamedTuple):
@@ -153,6 +156,14 @@ class Granted(NamedTuple):
     batch: Placed
 
 
+class SendEpochStarted(NamedTuple):
+    """Answer the consumer's ask: its batches are of this epoch from now on."""
+
+    member: int
+    ask: int
+    epoch: int
+
+
 class SendEpochEnded(NamedTuple):
     """Tell the consumer that it has been sent the whole epoch."""
 
@@ -191,4 +202,4 @@ class Abandon(NamedTuple):
     epoch: int
 
 
-Instruction = Granted | SendEpochEnded | SendFailed | SendParked | FreeSlot | Abandon
+Instruction = Granted | SendEpochStarted | SendEpochEnded | SendFailed | SendParked | FreeSlot | Abandon

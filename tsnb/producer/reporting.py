@@ -7,6 +7,7 @@ import time
 
 from tsnb.producer.core import HOLD, Core
 from tsnb.producer.roster import Member, Phase
+from tsnb.producer.session import Session
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 from tsnb.wire import messages as ms
 
@@ -54,7 +55,11 @@ def reading(core: Core) -> StreamReading:
         touched_bytes=core.arena.touched_bytes(),
         in_place=core.in_place,
         copied=core.copied,
-        consumers=tuple(_consumer(core, m, now, blocked_s, front) for m in dispatch.members.values()),
+        consumers=tuple(
+            _consumer(core, core.sessions[m.key], m, now, blocked_s, front)
+            for m in dispatch.members.values()
+            if core.sessions[m.key].role == "consumer"
+        ),
         failure=core.failure[0] if core.failure else "",
     )
 
@@ -73,14 +78,15 @@ def _producer_state(core: Core) -> str:
     return "serving" if active else "idle"
 
 
-def _consumer(core: Core, member: Member, now: float, blocked_s: float, front: int) -> ConsumerReading:
+def _consumer(
+    core: Core, session: Session, member: Member, now: float, blocked_s: float, front: int
+) -> ConsumerReading:
     computing_s, waiting_s, held_s = member.times(now, blocked_s)
-    session = core.sessions.get(member.key)
     streaming = member.phase is Phase.STREAMING
     published = core.dispatch.epochs.get(member.epoch).end if streaming and not member.told_end else member.cursor
     return ConsumerReading(
         name=member.name,
-        pid=session.channel.peer.pid if session else 0,
+        pid=session.channel.peer.pid,
         state=_consumer_state(core, member),
         epoch=member.epoch,
         position=member.taken - member.start,
@@ -91,7 +97,7 @@ def _consumer(core: Core, member: Member, now: float, blocked_s: float, front: i
         computing_s=computing_s,
         waiting_s=waiting_s,
         held_s=held_s,
-        metrics=dict(session.metrics) if session else {},
+        metrics=dict(session.metrics),
     )
 
 

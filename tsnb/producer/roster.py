@@ -39,6 +39,8 @@ class Member:
     key: int
     name: str
     phase: Phase = Phase.JOINING
+    ask: int = 0
+    """The consumer's number for its last ask."""
     epoch: int = -1
     """The epoch it takes now or took last."""
     start: int = 0

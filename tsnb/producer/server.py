@@ -29,8 +29,7 @@ TICK_S = 1.0
 GOODBYE_S = 1.0
 """How long a stopping producer waits for its last messages to be taken."""
 
-_EVENTS: dict[type[object], type[ev.Asked | ev.Took | ev.WaitingForBatch | ev.LeftEpoch | ev.Rested]] = {
-    ms.Ask: ev.Asked,
+_EVENTS: dict[type[object], type[ev.Took | ev.WaitingForBatch | ev.LeftEpoch | ev.Rested]] = {
     ms.Take: ev.Took,
     ms.Waiting: ev.WaitingForBatch,
     ms.Leave: ev.LeftEpoch,
@@ -54,6 +53,7 @@ class Server(threading.Thread):
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._pidfds: dict[int, int] = {}  # descriptor of a consumer's process -> its session's key
         self._next_reading_s = 0.0
+        self._next_tick_s = 0.0
         self.stop_asked = threading.Event()
         """Set when an observer asks the producer to stop."""
         for fd in (self._listener.fileno(), self._wake):
@@ -73,7 +73,7 @@ class Server(threading.Thread):
                 self._on_time()
             self._say_goodbye()
         finally:
-            self._close()
+            self.close()
 
     def _patience_s(self) -> float | None:
         """Return how long nothing needs to be looked at."""
@@ -122,7 +122,7 @@ class Server(threading.Thread):
         """Act on one message; return whether the connection goes on."""
         if not session.role:
             return isinstance(message, ms.Hello) and self._greet(session, message)
-        if session.role == "consumer":
+        if session.role in ("consumer", "leaving"):
             return self._take_from_consumer(session, message)
         if isinstance(message, ms.StopProducer):
             self.stop_asked.set()
@@ -139,11 +139,18 @@ class Server(threading.Thread):
             self._core.step(kind(session.key))
         elif isinstance(message, ms.Release):
             self._core.step(ev.Released(session.key, message.lease))
+        elif isinstance(message, ms.Ask):
+            self._core.step(ev.Asked(session.key, message.number))
         elif isinstance(message, ms.Metrics):
             with self._core.lock:
                 session.log(message.numbers)
+        elif isinstance(message, ms.Bye):
+            # its name is free from now on; its slots come back as it lets go of them, or with the connection
+            session.role = "leaving"
+            self._core.step(ev.LeftEpoch(session.key))
+            self._core.step(ev.Rested(session.key))
         else:
-            return False  # Bye, or nothing a consumer says
+            return False  # nothing a consumer says
         return True
 
     # -- coming and going --------------------------------------------------------------------------------
@@ -203,10 +210,11 @@ class Server(threading.Thread):
 
     def _drop(self, session: Session) -> None:
         with self._core.lock:
-            if self._core.sessions.pop(session.key, None) is None:
+            if session.key not in self._core.sessions:
                 return
-        if session.role == "consumer":
-            self._core.step(ev.Left(session.key))
+            if session.role in ("consumer", "leaving"):
+                self._core.step(ev.Left(session.key))
+            del self._core.sessions[session.key]
         for pidfd in [fd for fd, key in self._pidfds.items() if key == session.key]:
             del self._pidfds[pidfd]
             os.close(pidfd)
@@ -217,7 +225,9 @@ class Server(threading.Thread):
     def _on_time(self) -> None:
         now = time.monotonic()
         core = self._core
-        core.step(ev.Tick())
+        if now >= self._next_tick_s:
+            self._next_tick_s = now + TICK_S
+            core.step(ev.Tick())
         with core.lock:
             for session in core.sessions.values():
                 if len(session.outbox):
@@ -244,7 +254,8 @@ class Server(threading.Thread):
                     return
             time.sleep(0.01)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close every connection. Called by the thread at its end, or instead of starting it."""
         self._listener.close()
         for session in list(self._core.sessions.values()):
             self._drop(session)

@@ -28,7 +28,7 @@ class Session:
     key: int
     channel: Channel
     role: str = ""
-    """`consumer` or `observer`; empty until its Hello came."""
+    """`consumer` or `observer`; empty until its Hello came; `leaving` once a consumer said Bye."""
     name: str = ""
     origin: str = ""
     broken: bool = False

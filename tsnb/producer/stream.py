@@ -144,6 +144,7 @@ def serve(
     check_name(name, "producer")
     _check_numbers(window, rubber_band, patience_s, max_batch_bytes)
     core = Core(Settings(name, window, rubber_band, patience_s, max_batch_bytes))
+    server = None
     try:
         core.source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
         core.slots.in_pipe = core.source.ahead + 1
@@ -152,6 +153,8 @@ def serve(
         feeder = Feeder(core, core.source)
         entry = registry.register(name, address, origin or registry.describe_origin())
     except BaseException:
+        if server is not None:
+            server.close()
         core.slots.close()
         core.arena.close()
         raise

@@ -17,6 +17,7 @@ from tsnb.wire.messages import (
     Batch,
     Bye,
     EpochEnded,
+    EpochStarted,
     Failed,
     Hello,
     LayoutTold,
@@ -48,13 +49,14 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     2: (Take, struct.Struct("<B")),
     3: (Release, struct.Struct("<BI")),
     4: (Waiting, struct.Struct("<B")),
-    5: (Ask, struct.Struct("<B")),
+    5: (Ask, struct.Struct("<BI")),
     6: (EpochEnded, struct.Struct("<BII")),
     7: (Leave, struct.Struct("<B")),
     8: (Rest, struct.Struct("<B")),
     9: (Bye, struct.Struct("<B")),
     10: (StopAsked, struct.Struct("<B")),
     11: (StopProducer, struct.Struct("<B")),
+    13: (EpochStarted, struct.Struct("<BII")),
     12: (Parked, struct.Struct("<BIId")),
 }
 _LAYOUT_KIND = 32

@@ -1,7 +1,8 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
     consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Bye
-    producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochEnded  Failed  Parked  StopAsked  Stopping
+    producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  EpochEnded  Failed  Parked
+                           StopAsked  Stopping
     observer -> producer   Hello  StopProducer  StopConsumer
     producer -> observer   Welcome  Refused  Reading  Stopping
 """
@@ -16,6 +17,7 @@ __all__ = [
     "Batch",
     "Bye",
     "EpochEnded",
+    "EpochStarted",
     "Failed",
     "Hello",
     "LayoutTold",
@@ -55,6 +57,9 @@ class Hello(NamedTuple):
 class Ask(NamedTuple):
     """The consumer wants its next epoch."""
 
+    number: int
+    """Counts this consumer's asks, so that the answer cannot be taken for that to an earlier one."""
+
 
 class Take(NamedTuple):
     """The consumer took the next batch it was sent."""
@@ -85,7 +90,7 @@ class Metrics(NamedTuple):
 
 
 class Bye(NamedTuple):
-    """The consumer detaches."""
+    """The consumer detaches: its name is free, what it still holds stays readable until it closes."""
 
 
 class StopProducer(NamedTuple):
@@ -144,6 +149,13 @@ class Batch(NamedTuple):
     values_bytes: int
 
 
+class EpochStarted(NamedTuple):
+    """The answer to an Ask: batches of this epoch follow. Whatever belongs to another is out of date."""
+
+    ask: int
+    epoch: int
+
+
 class EpochEnded(NamedTuple):
     """Every batch of the epoch has been sent."""
 
@@ -200,6 +212,7 @@ Message = (
     | Refused
     | LayoutTold
     | Batch
+    | EpochStarted
     | EpochEnded
     | Failed
     | Parked

@@ -1,0 +1,92 @@
+"""tsnb: parallel training trials on one shared data loader.
+
+`import tsnb` is light: each public name loads its part when it is first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "attach": "tsnb.consumer",
+    "Consumer": "tsnb.consumer",
+    "serve": "tsnb.producer",
+    "Producer": "tsnb.producer",
+    "log": "tsnb.telemetry.metrics",
+    "status": "tsnb.telemetry.observer",
+    "stop": "tsnb.telemetry.observer",
+    "dashboard": "tsnb.notebook",
+    "results": "tsnb.kernels",
+    "trials": "tsnb.kernels",
+    "Trial": "tsnb.kernels",
+}
+"""Public names and the package that each comes from."""
+
+if TYPE_CHECKING:
+    from tsnb.consumer import Consumer, attach
+    from tsnb.kernels import Trial, results, trials
+    from tsnb.notebook import dashboard
+    from tsnb.producer import Producer, serve
+    from tsnb.telemetry.metrics import log
+    from tsnb.telemetry.observer import status, stop
+
+__all__ = [
+    "Consumer",
+    "Producer",
+    "Trial",
+    "attach",
+    "dashboard",
+    "errors",
+    "log",
+    "producers",
+    "results",
+    "serve",
+    "status",
+    "stop",
+    "trials",
+]
+
+from tsnb import errors  # light: imports nothing
+
+
+def producers() -> list[Any]:
+    """Return the producers that this user is serving now (`tsnb.registry.Entry`), by name.
+
+    Raises:
+        TsnbError: The runtime directory cannot be used.
+    """
+    from tsnb.registry import entries
+
+    return list(entries())
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Register the magics; called by `%load_ext tsnb`."""
+    from tsnb.notebook.extension import load
+
+    load(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Take the magics out again; called by `%unload_ext tsnb`."""
+    from tsnb.notebook.extension import unload
+
+    unload(ipython)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name at its first use."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'tsnb' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

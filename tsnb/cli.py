@@ -1,0 +1,134 @@
+"""The command line: `tsnb serve | list | status | stop`. No logic of its own."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tsnb import __version__, registry
+from tsnb.errors import TsnbError
+from tsnb.telemetry.observer import status, stop
+from tsnb.telemetry.readings import StreamReading
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: The words after `tsnb`; by default those of this process.
+
+    Returns:
+        The exit status: 0 done, 1 the command failed (the message says why and what to do), 2 bad usage.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except (TsnbError, ValueError, TypeError) as error:
+        print(f"tsnb {options.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tsnb", description="Parallel training trials on one shared data loader.")
+    parser.add_argument("--version", action="version", version=f"tsnb {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="serve a loader until Ctrl-C or `tsnb stop NAME`")
+    serve.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    serve.add_argument("--name", required=True, help="the name that consumers attach by")
+    serve.add_argument("--window", type=int, default=8, metavar="N", help="batches of drift allowed (default 8)")
+    serve.add_argument("--rubber-band", type=_share, default=0.02, metavar="SHARE", help="2%% or 0.02 of an epoch")
+    serve.add_argument("--patience", type=float, default=30.0, metavar="S", help="seconds to wait for a parked one")
+    serve.add_argument("--seed", type=int, metavar="S", help="make the order a function of seed and epoch")
+    serve.add_argument("--workers", type=int, metavar="N", help="worker processes instead of the loader's own")
+    serve.set_defaults(run=_serve)
+    commands.add_parser("list", help="list what is served").set_defaults(run=_list)
+    for name, run, text in (("status", _status, "show a stream and its consumers"), ("stop", _stop, "stop a stream")):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
+        command.set_defaults(run=run)
+    return parser
+
+
+def _share(text: str) -> float:
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
+def _serve(options: argparse.Namespace) -> None:
+    from tsnb.producer import serve  # needs torch: the other commands answer without it
+
+    with serve(
+        _load(options.loader),
+        name=options.name,
+        window=options.window,
+        rubber_band=options.rubber_band,
+        patience_s=options.patience,
+        seed=options.seed,
+        workers=options.workers,
+        origin=f"tsnb serve {options.loader}",
+    ) as producer:
+        print(
+            f"serving {producer.name!r} (pid {os.getpid()}); attach with "
+            f'tsnb.attach("my-model", producer="{producer.name}"); stop with Ctrl-C or `tsnb stop {producer.name}`',
+            flush=True,
+        )
+        producer.wait()
+
+
+def _load(target: str) -> Any:
+    module_name, colon, attribute = target.partition(":")
+    if not colon or not attribute:
+        raise ValueError(f"{target!r} is no MODULE:NAME; write it like data.cifar:make_loader.")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except ModuleNotFoundError as error:
+        if error.name != module_name.split(".")[0] and error.name != module_name:
+            raise
+        raise ValueError(f"there is no module {module_name!r} here ({os.getcwd()}) or installed.") from None
+    except AttributeError:
+        raise ValueError(f"module {module_name!r} has no {attribute!r}.") from None
+    iterable = hasattr(found, "__iter__") or not callable(found)
+    return found if iterable else found()
+
+
+def _list(_options: argparse.Namespace) -> None:
+    for entry in registry.entries():
+        print(entry)
+
+
+def _status(options: argparse.Namespace) -> None:
+    print("\n".join(_lines(status(options.name))))
+
+
+def _lines(reading: StreamReading) -> list[str]:
+    of = f" of {reading.epoch_batches}" if reading.epoch_batches is not None else ""
+    lines = [
+        f"{reading.name}: {reading.state}, epoch {reading.epoch}, batch {reading.published}{of}, "
+        f"window {reading.window_fill} of {reading.window}, "
+        f"{reading.slots_used} slots and {reading.touched_bytes / 2**20:.1f} MiB in use"
+    ]
+    if reading.failure:
+        lines.append(f"  {reading.failure}")
+    for c in reading.consumers:
+        busy = c.computing_s + c.waiting_s + c.held_s
+        spent = f"computing {c.computing_s / busy:.0%}, waiting {c.waiting_s / busy:.0%}, held back {c.held_s / busy:.0%}"
+        lines.append(
+            f"  {c.name} (pid {c.pid}): {c.state}, epoch {c.epoch}, batch {c.position}, lag {c.lag}, "
+            f"{c.samples} samples, {spent if busy else 'nothing taken yet'}"
+        )
+    return lines
+
+
+def _stop(options: argparse.Namespace) -> None:
+    entry = registry.find(options.name)
+    stop(entry.name)
+    print(f"stopped {entry.name!r}")

@@ -1,0 +1,121 @@
+"""`attach`: find a stream by name and get a consumer of it; one of each name in a process."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tsnb import registry
+from tsnb.config import attach_defaults, check_name, require_platform
+from tsnb.consumer.connection import Connection
+from tsnb.consumer.consumer import Consumer, Options
+from tsnb.errors import NameInUse
+
+__all__ = ["attach", "detach_all", "rest_all"]
+
+_consumers: dict[tuple[str, str], Consumer] = {}
+"""This process's consumers by (producer's address, consumer's name). Strong references: between two loops of
+`for epoch in ...: for batch in tsnb.attach(...)` nothing else keeps the consumer, and it must not lose its place."""
+
+
+def attach(
+    name: str | None = None,
+    producer: str | None = None,
+    *,
+    batch_size: int | None = None,
+    drop_last: bool = False,
+    device: str | torch.device | None = None,
+    transform: Callable[[Any], Any] | None = None,
+    private: bool = False,
+) -> Consumer:
+    """Attach to a stream by name; iterate the result like a DataLoader.
+
+    Attaching again by the same name in the same process gives the same consumer, so it may stand inside the
+    loop over epochs; a loop that was left behind (its cell was interrupted and run again) is replaced.
+
+    Args:
+        name: This consumer's name, shown in the panel. In a trial: the trial's; else one is made up.
+        producer: The stream's name; may be left out while one producer is running.
+        batch_size: Samples in a batch; by default the loader's own batches.
+        drop_last: Leave out an epoch's last batch if it is not full.
+        device: Where tensors are wanted ("cuda:0"); by default they stay in shared memory on the CPU.
+        transform: Applied to each batch, in this process, for this consumer only.
+        private: Give copies, so that batches may be changed in place.
+
+    Returns:
+        The consumer. Every iteration over it takes one epoch.
+
+    Raises:
+        ProducerNotFound: There is no such producer, or none or several and no name; lists what there is.
+        NameInUse: A live consumer elsewhere has that name; says who.
+        JoinRefused: The stream does not take this consumer.
+        ValueError: `batch_size` below 1, or a name with odd characters.
+        UnsupportedPlatform: Not on Linux.
+    """
+    require_platform()
+    chosen = check_name(name or attach_defaults.name or _own_name(), "consumer")
+    size = batch_size if batch_size is not None else attach_defaults.batch_size
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        raise ValueError(f"batch_size={size!r}: give a number of samples, 1 or more.")
+    options = Options(size, drop_last, device or attach_defaults.device, transform, private)
+    entry = registry.find(producer or attach_defaults.producer)
+    _rest_siblings(entry.address, chosen)
+    mine = _consumers.get((entry.address, chosen))
+    if mine is not None and not mine.closed:
+        _require_same_thread(mine)
+        mine.options = options
+        return mine
+    consumer = Consumer(Connection(entry, chosen), chosen, options)
+    _consumers[entry.address, chosen] = consumer
+    return consumer
+
+
+def detach_all() -> None:
+    """Close every consumer of this process; a trial kernel calls it when its cell has ended."""
+    while _consumers:
+        _consumers.popitem()[1].close()
+
+
+def rest_all() -> None:
+    """Let nobody wait for this process's consumers between epochs; a notebook calls it after each cell."""
+    for consumer in list(_consumers.values()):
+        if not consumer.closed:
+            consumer.rest()
+
+
+def _rest_siblings(address: str, name: str) -> None:
+    """Let nobody wait for this thread's other consumers of the stream: it cannot run their loops meanwhile."""
+    for (where, other), consumer in _consumers.items():
+        same = where == address and other != name and consumer.thread == threading.get_ident()
+        if same and not consumer.iterating and not consumer.closed:
+            consumer.rest()
+
+
+def _require_same_thread(mine: Consumer) -> None:
+    """Refuse a second live loop.
+
+    In the same thread the older loop cannot be running: it was abandoned, or it encloses this call and will be
+    told. In another thread that is alive it may be.
+    """
+    alive = {thread.ident for thread in threading.enumerate()}
+    if mine.iterating and mine.thread != threading.get_ident() and mine.thread in alive:
+        raise NameInUse(
+            f"a consumer named {mine.name!r} of {mine.producer!r} is in use in another thread of this process. "
+            "Attach with another name."
+        )
+
+
+def _own_name() -> str:
+    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
+    word = re.sub(r"[^A-Za-z0-9]+", "-", script).strip("-")[:40]
+    return f"{word or 'python'}-{os.getpid()}"
+
+
+os.register_at_fork(after_in_child=_consumers.clear)  # a child has no connection of its parent's

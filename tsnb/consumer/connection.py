@@ -1,0 +1,159 @@
+"""A consumer's connection to its producer: messages in and out, and what its end means.
+
+Sends from any thread (finalizers release batches); receives in the thread that iterates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+
+from tsnb import registry
+from tsnb.arena.memory import Arena
+from tsnb.errors import JoinRefused, NameInUse, ProducerGone, RemoteProtocolError, StopRequested
+from tsnb.transport.channel import ChannelClosed, Outbox
+from tsnb.transport.seqpacket import SeqpacketChannel, connect
+from tsnb.wire import messages as ms
+from tsnb.wire.codec import decode, encode
+from tsnb.wire.layout import Layout
+from tsnb.wire.table import LayoutReader
+
+__all__ = ["Connection"]
+
+WELCOME_S = 10.0
+"""How long a producer may take to answer a Hello: it answers from a thread of its own, so this is generous."""
+RETRY_S = 0.5
+"""Outgoing messages that found no room are tried again this often while a consumer waits."""
+
+
+class Connection:
+    """One consumer's line to one producer.
+
+    Args:
+        entry: The producer.
+        name: The consumer's name.
+
+    Raises:
+        ProducerGone: It died before it answered.
+        NameInUse: A live consumer of that name is attached.
+        JoinRefused: The stream does not take this consumer.
+    """
+
+    def __init__(self, entry: registry.Entry, name: str) -> None:
+        self.entry = entry
+        self.layouts = LayoutReader()
+        try:
+            self.channel: SeqpacketChannel = connect(entry.address)
+        except ConnectionError:
+            raise self._gone("has just gone") from None
+        self._outbox = Outbox(self.channel)
+        self._pidfd = self._open_pidfd()
+        self._poll = select.poll()
+        self._poll.register(self.channel.fileno(), select.POLLIN)
+        if self._pidfd >= 0:
+            self._poll.register(self._pidfd, select.POLLIN)
+        try:
+            self.post(ms.Hello("consumer", name, registry.describe_origin()))
+            self.welcome, self.arena = self._receive_welcome()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_pidfd(self) -> int:
+        """Watch the producer's process: a child of it may keep its socket open past its death."""
+        if self.entry.pid != os.getpid():
+            with contextlib.suppress(OSError):
+                return os.pidfd_open(self.entry.pid)
+        return -1
+
+    def _receive_welcome(self) -> tuple[ms.Welcome, Arena]:
+        deadline = time.monotonic() + WELCOME_S
+        while time.monotonic() < deadline:
+            self.channel.wait(deadline - time.monotonic())
+            try:
+                packet, fd = self.channel.receive_with_fd()
+            except ChannelClosed:
+                raise self._gone("has just gone") from None
+            if packet is None:
+                continue
+            message = decode(packet)
+            if isinstance(message, ms.Welcome) and fd is not None:
+                return message, Arena(fd)
+            if isinstance(message, ms.Refused):
+                raise (NameInUse if message.code == "name-in-use" else JoinRefused)(f"{message.reason}.")
+            raise RemoteProtocolError(f"{type(message).__name__} instead of a welcome")
+        raise ProducerGone(
+            f"the producer {self.entry} did not answer within {WELCOME_S:.0f} s: it may be stopped in a debugger. "
+            f"Look at it with `tsnb status {self.entry.name}`."
+        )
+
+    def post(self, message: ms.Message) -> None:
+        """Send a message, or keep it until there is room. Called from any thread.
+
+        Raises:
+            ProducerGone: The producer has gone.
+        """
+        try:
+            self._outbox.post(encode(message))
+        except ChannelClosed:
+            raise self._gone("has gone") from None
+
+    def poll(self) -> ms.Message | None:
+        """Return the next message for the consumer, None when none has come.
+
+        Raises:
+            ProducerGone: The producer died or was stopped; everything it had sent has been read.
+            StopRequested: Somebody asked this consumer to stop.
+        """
+        while True:
+            try:
+                packet = self.channel.receive()
+            except ChannelClosed:
+                raise self._gone("died") from None
+            if packet is None:
+                return None
+            message = decode(packet)
+            if isinstance(message, ms.LayoutTold):
+                self.layouts.learn(message.number, Layout.decode(message.layout))
+            elif isinstance(message, ms.Stopping):
+                raise self._gone("was stopped")
+            elif isinstance(message, ms.StopAsked):
+                raise StopRequested(f"this consumer of {self.entry.name!r} was asked to stop, from its panel.")
+            else:
+                return message
+
+    def wait(self) -> ms.Message:
+        """Wait for the next message.
+
+        Raises:
+            ProducerGone: As `poll`; within a second of the producer's death.
+            StopRequested: As `poll`.
+        """
+        while True:
+            message = self.poll()
+            if message is not None:
+                return message
+            with contextlib.suppress(ChannelClosed):
+                self._outbox.flush()
+            ready = self._poll.poll(RETRY_S * 1000 if len(self._outbox) else None)
+            if any(fd == self._pidfd for fd, _ in ready) and (message := self.poll()) is None:
+                raise self._gone("died")
+            if message is not None:
+                return message
+
+    def _gone(self, how: str) -> ProducerGone:
+        name = self.entry.name
+        return ProducerGone(
+            f"the producer {name!r} ({self.entry.origin}, pid {self.entry.pid}) {how}. Batches you hold stay valid. "
+            f'To go on, start it again (%tensorsocket start LOADER --name {name}, or tsnb.serve(..., name="{name}")) '
+            "and attach again."
+        )
+
+    def close(self) -> None:
+        """Close the line. The arena's memory stays for views that are still held."""
+        self.channel.close()
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1

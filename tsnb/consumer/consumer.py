@@ -1,0 +1,358 @@
+"""`Consumer`: one attachment to a stream; iterate it like a DataLoader, one epoch at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from tsnb.consumer.connection import Connection
+from tsnb.consumer.rebatching import Rebatcher
+from tsnb.consumer.unpacking import Delivered, Unpacker
+from tsnb.errors import ConsumerParked, ConsumerReplaced, LoaderFailed, ProducerGone
+from tsnb.telemetry import metrics
+from tsnb.wire import messages as ms
+
+__all__ = ["Consumer", "Options", "Stats"]
+
+METRICS_S = 0.25
+"""Numbers of `tsnb.log` are told to the producer at most this often."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How one consumer wants its batches; see `tsnb.attach`."""
+
+    batch_size: int | None = None
+    drop_last: bool = False
+    device: str | torch.device | None = None
+    transform: Callable[[Any], Any] | None = None
+    private: bool = False
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a consumer has taken so far."""
+
+    batches: int
+    """Loader batches."""
+    samples: int
+    """Samples in them."""
+    copied: int
+    """Batches that had to be copied: `private`, past the hold, or straddling two loader batches."""
+    held: int
+    """Slots of the arena that are kept by batches still referenced in this process."""
+    waited_s: float
+    """Seconds spent waiting for batches, whoever was to blame."""
+
+
+class Consumer:
+    """One attachment to a stream, made by `tsnb.attach`. Iterating it takes one epoch.
+
+    Attributes:
+        name: The consumer's name.
+        producer: The stream's name.
+        epoch: The stream's number of the epoch that is being taken, or was taken last; -1 before the first.
+    """
+
+    def __init__(self, connection: Connection, name: str, options: Options) -> None:
+        self.name = name
+        self.producer = connection.welcome.name
+        self.epoch = -1
+        self.options = options
+        self.thread = threading.get_ident()
+        self._connection = connection
+        self._unpacker = Unpacker(connection.arena, connection.welcome.hold, self._release)
+        self._current: EpochIterator | None = None
+        self._asks = 0
+        self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
+        self._closed = False
+        self._lock = threading.Lock()  # closing only
+        self._batches = self._samples = self._joined = 0
+        self._waited_s = 0.0
+        self._unheard = False  # numbers were logged that the producer has not been told
+        self._told_s = 0.0
+        self._unsubscribe = metrics.subscribe(self._note_metrics)
+
+    # -- what a training loop sees -----------------------------------------------------------------------
+
+    @property
+    def batch_size(self) -> int | None:
+        """Samples in a batch, where known: this consumer's own, else the loader's."""
+        return self.options.batch_size or self._connection.welcome.batch_size
+
+    def __len__(self) -> int:
+        """Return the batches in an epoch.
+
+        Raises:
+            TypeError: The loader has no length.
+        """
+        welcome, own = self._connection.welcome, self.options.batch_size
+        if own is None and not (self.options.drop_last and welcome.epoch_samples is not None):
+            if welcome.epoch_batches is not None:
+                return welcome.epoch_batches
+        elif welcome.epoch_samples is not None:
+            size = own or welcome.batch_size or 1
+            return welcome.epoch_samples // size if self.options.drop_last else -(-welcome.epoch_samples // size)
+        raise TypeError(
+            f"the loader behind {self.producer!r} does not say how many samples an epoch has, "
+            "so this consumer has no len(). Iterate it; it ends with the epoch."
+        )
+
+    def __iter__(self) -> EpochIterator:
+        """Ask for this consumer's next epoch.
+
+        Raises:
+            ProducerGone: The producer has gone.
+        """
+        self._require_open()
+        self.thread = threading.get_ident()
+        self._asks += 1
+        self._taking = None
+        self._current = EpochIterator(self)
+        self._connection.post(ms.Ask(self._asks))
+        return self._current
+
+    def stats(self) -> Stats:
+        """Return what was taken so far."""
+        copied = self._unpacker.copied + self._joined
+        return Stats(self._batches, self._samples, copied, len(self._unpacker.held), self._waited_s)
+
+    def close(self) -> None:
+        """Detach. Batches that are still held stay valid; the name is free. Calling it again does nothing."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._current = None
+        self._unsubscribe()
+        with contextlib.suppress(ProducerGone):
+            self._tell_metrics()
+            self._connection.post(ms.Bye())
+            self._discard_waiting()
+        self._close_when_idle()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was detached, or its producer has gone."""
+        return self._closed
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "detached" if self._closed else f"epoch {self.epoch}"
+        return f"<tsnb consumer {self.name!r} of {self.producer!r}: {state}>"
+
+    # -- used by `attaching` -----------------------------------------------------------------------------
+
+    @property
+    def iterating(self) -> bool:
+        """Whether a loop over it has not come to its end."""
+        return self._current is not None
+
+    def rest(self) -> None:
+        """Let nobody wait for this consumer's next epoch: its cell has ended. A loop that is left is ended."""
+        with contextlib.suppress(ProducerGone):
+            self._tell_metrics()
+            self._connection.post(ms.Rest())
+
+    # -- used by `EpochIterator` -------------------------------------------------------------------------
+
+    def take(self, loop: EpochIterator) -> Delivered | None:
+        """Return the epoch's next loader batch; None at its end.
+
+        Raises:
+            ConsumerReplaced: A newer loop over this consumer took over, or it was detached.
+            ConsumerParked: It stood still for longer than the stream's patience.
+            LoaderFailed: The loader raised.
+            ProducerGone: The producer has gone.
+        """
+        if self._current is not loop:
+            raise ConsumerReplaced(
+                f"this loop over {self.name!r} has ended: the consumer was detached, or a newer loop took its place. "
+                "One consumer feeds one loop at a time; attach with another name for a second one."
+            )
+        try:
+            self._tell_metrics()
+            while True:
+                message = self._next_message()
+                delivered, ended = self._act(message)
+                if ended:
+                    self._current = None
+                if ended or delivered is not None:
+                    return delivered
+        except (ProducerGone, LoaderFailed, ConsumerParked):
+            self._current = None
+            raise
+
+    def leave(self, loop: EpochIterator) -> None:
+        """Leave the epoch: the loop was left by `break`, an exception, or deleted."""
+        if self._current is loop:
+            self._current = None
+            self._taking = None
+            with contextlib.suppress(ProducerGone):
+                self._connection.post(ms.Leave())
+                self._discard_waiting()
+
+    def _next_message(self) -> ms.Message:
+        message = self._connection.poll()
+        if message is not None:
+            return message
+        began = time.monotonic()
+        self._connection.post(ms.Waiting())
+        try:
+            return self._connection.wait()
+        finally:
+            self._waited_s += time.monotonic() - began
+
+    def _act(self, message: ms.Message) -> tuple[Delivered | None, bool]:
+        """Act on one message; return a batch if it is one, and whether the epoch has ended."""
+        if isinstance(message, ms.Batch):
+            if message.epoch != self._taking:
+                self._release(message.lease)  # of an epoch that was left: it was on its way
+                return None, False
+            return self._accept(message), False
+        if isinstance(message, ms.EpochStarted):
+            if message.ask == self._asks:
+                self._taking = self.epoch = message.epoch
+            return None, False
+        if isinstance(message, (ms.EpochEnded, ms.Failed, ms.Parked)) and message.epoch == self._taking:
+            self._taking = None
+            if isinstance(message, ms.Failed):
+                raise LoaderFailed(message.message, message.traceback)
+            if isinstance(message, ms.Parked):
+                raise self._parked(message)
+            return None, True
+        return None, False
+
+    def _accept(self, batch: ms.Batch) -> Delivered:
+        layout = self._connection.layouts.lookup(batch.layout)
+        delivered = self._unpacker.read(batch, layout, private=self.options.private)
+        self._connection.post(ms.Take())
+        self._batches += 1
+        self._samples += batch.rows
+        return delivered
+
+    def count_joined(self, batches: int) -> None:
+        """Count batches that were put together from two loader batches."""
+        self._joined += batches
+
+    def rebatcher(self) -> Rebatcher | None:
+        """Return what cuts batches to this consumer's own size; None where the loader's are wanted."""
+        own = self.options.batch_size
+        return None if own is None or own == self._connection.welcome.batch_size else self._new_rebatcher(own)
+
+    def _new_rebatcher(self, batch_size: int) -> Rebatcher:
+        return Rebatcher(batch_size, self._unpacker.scratch)
+
+    def _parked(self, parked: ms.Parked) -> ConsumerParked:
+        return ConsumerParked(
+            f"{self.name!r} stood still for {parked.stood_still_s:.0f} s in epoch {parked.epoch} while others waited "
+            f"for it, so they went on without it; it has had {parked.seq} batches of that epoch. Iterate again for "
+            "the next epoch. For long pauses on purpose serve with a larger patience_s."
+        )
+
+    def _discard_waiting(self) -> None:
+        """Give back what had been sent and not taken."""
+        while (message := self._connection.poll()) is not None:
+            if isinstance(message, ms.Batch):
+                self._release(message.lease)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ConsumerReplaced(
+                f"{self.name!r} was detached from {self.producer!r}. Attach again: "
+                f'tsnb.attach("{self.name}", producer="{self.producer}").'
+            )
+
+    # -- finalizers and listeners: any thread ------------------------------------------------------------
+
+    def _release(self, lease: int) -> None:
+        """Give a batch back. Runs in finalizers: must not raise, block, or take a lock."""
+        with contextlib.suppress(Exception):  # the producer has gone, or the interpreter is going
+            self._connection.post(ms.Release(lease))
+            if self._closed:
+                self._close_when_idle()
+
+    def _close_when_idle(self) -> None:
+        """Close the line once nothing of the arena is held: until then its slots must stay ours."""
+        if not self._unpacker.held:
+            self._connection.close()
+
+    def _note_metrics(self, _step: int | None, _numbers: dict[str, float]) -> None:
+        self._unheard = True
+
+    def _tell_metrics(self) -> None:
+        now = time.monotonic()
+        if self._unheard and now - self._told_s >= METRICS_S:
+            self._unheard = False
+            self._told_s = now
+            self._connection.post(ms.Metrics(metrics.latest()))
+
+
+class EpochIterator(Iterator[Any]):
+    """One loop over one epoch. Leaving it early, by any way, leaves the epoch."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._ready: Iterator[Delivered] = iter(())
+        self._rebatcher = consumer.rebatcher()
+        self._full_rows = consumer.batch_size
+        self._ended = False
+
+    def __iter__(self) -> EpochIterator:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: The epoch has ended.
+            ConsumerReplaced, ConsumerParked, LoaderFailed, ProducerGone: See those.
+        """
+        delivered = self._next_delivered()
+        options = self._consumer.options
+        partial = self._full_rows is not None and delivered.rows and delivered.rows < self._full_rows
+        if partial and options.drop_last:
+            return self.__next__()  # the last of the epoch: what follows is its end
+        if options.device is not None:
+            delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
+        batch = delivered.tree()
+        return options.transform(batch) if options.transform is not None else batch
+
+    def _next_delivered(self) -> Delivered:
+        while True:
+            for delivered in self._ready:
+                return delivered
+            if self._ended:
+                raise StopIteration
+            fresh = self._consumer.take(self)
+            if fresh is None:
+                self._ended = True
+                rest = self._rebatcher.rest() if self._rebatcher else None
+                self._ready = iter(() if rest is None else (rest,))
+            elif self._rebatcher is None:
+                return fresh
+            else:
+                self._ready = self._rebatcher.feed(fresh)
+
+    def __del__(self) -> None:
+        # the last reference to the loop has gone: after `break`, an exception, or at the epoch's end
+        with contextlib.suppress(Exception):
+            self._consumer.leave(self)
+
+
+def _moved(leaf: Any, device: str | torch.device) -> Any:
+    return leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf

@@ -1,0 +1,125 @@
+"""Another batch size than the loader's: views inside a slot, one copy where a batch straddles two.
+
+What is left of a loader batch that does not fill the user's is copied into warm scratch at once, so its slot
+goes back without waiting for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+
+from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.unpacking import Delivered
+from tsnb.errors import BatchNotShareable
+
+__all__ = ["Rebatcher"]
+
+_ALIGN_BYTES = 64
+
+
+class Rebatcher:
+    """Cuts and joins loader batches into batches of `batch_size` samples, in order, losing none.
+
+    Args:
+        batch_size: Samples in each batch that comes out.
+        scratch: Where batches that straddle two are put together.
+    """
+
+    def __init__(self, batch_size: int, scratch: ScratchPool) -> None:
+        self._batch_size = batch_size
+        self._scratch = scratch
+        self._joint: Delivered | None = None  # being put together; the first `_filled` rows are there
+        self._filled = 0
+        self.copied = 0
+        """Batches put together from parts so far."""
+
+    def feed(self, delivered: Delivered) -> Iterator[Delivered]:
+        """Take the next loader batch; give every batch that is complete with it.
+
+        Raises:
+            BatchNotShareable: It cannot be cut, or does not fit to the one before.
+        """
+        rows = delivered.require_rows(self._batch_size)
+        start = 0
+        while start < rows:
+            if self._joint is None and rows - start >= self._batch_size:
+                stop = start + self._batch_size
+                yield _rows(delivered, start, stop)
+            else:
+                stop = min(rows, start + self._batch_size - self._filled)
+                self._join(delivered, start, stop)
+                if self._filled == self._batch_size and self._joint is not None:
+                    whole, self._joint, self._filled = self._joint, None, 0
+                    yield whole
+            start = stop
+
+    def rest(self) -> Delivered | None:
+        """Return what is left at the epoch's end: fewer than `batch_size` samples, or nothing."""
+        joint, filled = self._joint, self._filled
+        self._joint, self._filled = None, 0
+        return None if joint is None else _rows(joint, 0, filled)
+
+    def _join(self, part: Delivered, start: int, stop: int) -> None:
+        if self._joint is None:
+            self._joint = self._empty_like(part)
+            self.copied += 1
+        joint = self._joint
+        if joint.layout.spec != part.layout.spec:
+            raise self._misfit("the batches differ in their structure")
+        for index, (into, leaf) in enumerate(zip(joint.leaves, part.leaves, strict=True)):
+            if isinstance(leaf, list):
+                into.extend(leaf[start:stop])
+                continue
+            if into.shape[1:] != leaf.shape[1:] or into.dtype != leaf.dtype:
+                raise self._misfit(f"part {index} changes from {tuple(into.shape[1:])} to {tuple(leaf.shape[1:])}")
+            end = self._filled + stop - start
+            if isinstance(leaf, torch.Tensor):
+                into[self._filled : end].copy_(leaf[start:stop])
+            else:
+                into[self._filled : end] = leaf[start:stop]
+        self._filled += stop - start
+
+    def _empty_like(self, part: Delivered) -> Delivered:
+        """Return room for a whole batch of the user's size, in one block of scratch."""
+        sizes = [0 if isinstance(x, list) else _row_bytes(x) * self._batch_size for x in part.leaves]
+        padded = [-(-size // _ALIGN_BYTES) * _ALIGN_BYTES for size in sizes]
+        block, _ = self._scratch.take(max(1, sum(padded)))
+        leaves: list[Any] = []
+        offset = 0
+        for leaf, room in zip(part.leaves, padded, strict=True):
+            leaves.append([] if isinstance(leaf, list) else _room(block, offset, leaf, self._batch_size))
+            offset += room
+        return Delivered(part.layout, leaves, self._batch_size)
+
+    def _misfit(self, why: str) -> BatchNotShareable:
+        return BatchNotShareable(
+            f"batch_size={self._batch_size} joins loader batches, and {why}. Leave batch_size out to take the "
+            "loader's own batches."
+        )
+
+
+def _rows(delivered: Delivered, start: int, stop: int) -> Delivered:
+    return Delivered(delivered.layout, [leaf[start:stop] for leaf in delivered.leaves], stop - start)
+
+
+def _row_bytes(leaf: Any) -> int:
+    count = 1
+    for size in leaf.shape[1:]:
+        count *= size
+    return int(count * leaf.itemsize)
+
+
+def _room(block: Any, offset: int, like: Any, rows: int) -> Any:
+    shape = (rows, *like.shape[1:])
+    count = rows * (_row_bytes(like) // like.itemsize)
+    if isinstance(like, torch.Tensor):
+        if not count:
+            return torch.empty(shape, dtype=like.dtype)
+        return torch.frombuffer(block, dtype=like.dtype, count=count, offset=offset).view(shape)
+    if not count:
+        return np.empty(shape, like.dtype)
+    return np.frombuffer(block, like.dtype, count, offset).reshape(shape)

@@ -1,0 +1,176 @@
+"""Turns a slot into tensors: views over the shared memory, or copies in warm scratch where they must be.
+
+The counterpart of `producer.packing`. A view keeps its slot leased until the last reference to it has gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from tsnb.arena.leases import lease
+from tsnb.arena.memory import Arena
+from tsnb.arena.scratch import ScratchPool
+from tsnb.errors import BatchNotShareable, RemoteProtocolError
+from tsnb.wire import messages as ms
+from tsnb.wire.layout import ArrayLeaf, Layout, decode_values
+from tsnb.wire.tree import leaf_paths, unflatten
+
+__all__ = ["Delivered", "Unpacker"]
+
+
+class Delivered:
+    """One loader batch as its leaves, before it is cut or put together for the user.
+
+    Attributes:
+        layout: How the leaves make a tree.
+        leaves: Tensors, numpy arrays, scalars and lists of scalars, in the tree's order.
+        rows: Samples, where every leaf has as many; else 0.
+    """
+
+    __slots__ = ("layout", "leaves", "rows")
+
+    def __init__(self, layout: Layout, leaves: list[Any], rows: int) -> None:
+        self.layout = layout
+        self.leaves = leaves
+        self.rows = rows
+
+    def tree(self) -> Any:
+        """Return the batch as the loader yielded it."""
+        return unflatten(self.layout.spec, iter(self.leaves))
+
+    def require_rows(self, batch_size: int) -> int:
+        """Return the samples, for cutting.
+
+        Raises:
+            BatchNotShareable: A leaf has no first dimension of that length; names it.
+        """
+        lengths = [_length(leaf) for leaf in self.leaves]
+        if lengths and lengths[0] is not None and len(set(lengths)) == 1:
+            return lengths[0]
+        known = [n for n in lengths if n is not None]
+        rows = max(set(known), key=known.count) if known else None
+        path = next(
+            (p for p, n in zip(leaf_paths(self.layout.spec), lengths, strict=True) if n is None or n != rows), "batch"
+        )
+        raise BatchNotShareable(
+            f"batch_size={batch_size} needs batches that can be cut along a first dimension which all their parts "
+            f"share, and {path} does not have it. Leave batch_size out to take the loader's own batches, or change "
+            "the loader's collate_fn."
+        )
+
+
+class Unpacker:
+    """Reads batches for one consumer.
+
+    Args:
+        arena: The stream's arena.
+        hold: Slots this consumer may keep leased; past that it gets copies.
+        release: Called with a lease's number when its last reference has gone; from any thread.
+    """
+
+    def __init__(self, arena: Arena, hold: int, release: Callable[[int], None]) -> None:
+        self._arena = arena
+        self._hold = hold
+        self._release = release
+        self.held: set[int] = set()
+        """Leases that are out now; `set.add` and `discard` are atomic, so finalizers need no lock."""
+        self.scratch = ScratchPool()
+        self.copied = 0
+
+    def read(self, batch: ms.Batch, layout: Layout, *, private: bool) -> Delivered:
+        """Return the batch that lies in a slot.
+
+        Args:
+            batch: The producer's message.
+            layout: Its layout.
+            private: Copy it, whether it must be or not.
+
+        Raises:
+            RemoteProtocolError: The message points outside the arena.
+        """
+        if not self._arena.attach() or batch.slot >= self._arena.slots:
+            raise RemoteProtocolError(f"a batch in slot {batch.slot} of {self._arena.slots}")
+        end = max((_end(leaf) for leaf in layout.arrays), default=0)
+        if max(end, batch.values_offset + batch.values_bytes) > self._arena.slot_bytes:
+            raise RemoteProtocolError("a batch that reaches past its slot")
+        self.held.add(batch.lease)
+        start = self._arena.offset_of(batch.slot)
+        over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
+        values = self._values(over, batch) if layout.has_values else []
+        if private or len(self.held) > self._hold:
+            self.copied += 1
+            over = self._copy(over, end)
+        return Delivered(layout, _leaves(layout, over, values), batch.rows)
+
+    def _let_go(self, number: int) -> None:
+        self.held.discard(number)
+        self._release(number)
+
+    def _values(self, over: Any, batch: ms.Batch) -> list[Any]:
+        text = memoryview(over)[batch.values_offset : batch.values_offset + batch.values_bytes]
+        return decode_values(text.tobytes())
+
+    def _copy(self, over: Any, size: int) -> Any:
+        block, _ = self.scratch.take(max(1, size))
+        if size:
+            source = torch.frombuffer(over, dtype=torch.uint8, count=size)
+            torch.frombuffer(block, dtype=torch.uint8, count=size).copy_(source)
+        return block
+
+
+def _leaves(layout: Layout, over: Any, values: list[Any]) -> list[Any]:
+    """Return all leaves in the tree's order; `over` is kept alive by those that lie in it."""
+    arrays = iter([_array(leaf, over) for leaf in layout.arrays])
+    if not layout.has_values:
+        return list(arrays)
+    rest = iter(values)
+    return [next(arrays) if kind == "a" else next(rest) for kind in _kinds(layout.spec)]
+
+
+def _kinds(spec: list[Any]) -> list[str]:
+    word = spec[0]
+    if word in ("a", "v", "vt"):
+        return [word]
+    skip = {"list": 1, "tuple": 1, "dict": 2}.get(word, 4)
+    return [kind for child in spec[skip:] for kind in _kinds(child)]
+
+
+def _array(leaf: ArrayLeaf, over: Any) -> Any:
+    count = 1
+    for size in leaf.shape:
+        count *= size
+    if leaf.kind == "tensor":
+        dtype = _torch_dtype(leaf.dtype)
+        if not count:
+            return torch.empty(leaf.shape, dtype=dtype)
+        return torch.frombuffer(over, dtype=dtype, count=count, offset=leaf.offset).view(leaf.shape)
+    if not count:
+        return np.empty(leaf.shape, leaf.dtype)
+    array = np.frombuffer(over, leaf.dtype, count, leaf.offset).reshape(leaf.shape)
+    return array[()].copy() if leaf.kind == "scalar" else array
+
+
+def _torch_dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise RemoteProtocolError(f"unknown dtype {name!r}")
+    return dtype
+
+
+def _end(leaf: ArrayLeaf) -> int:
+    count = 1
+    for size in leaf.shape:
+        count *= size
+    width = _torch_dtype(leaf.dtype).itemsize if leaf.kind == "tensor" else np.dtype(leaf.dtype).itemsize
+    return leaf.offset + count * width
+
+
+def _length(leaf: Any) -> int | None:
+    if isinstance(leaf, (torch.Tensor, np.ndarray)):
+        return int(leaf.shape[0]) if leaf.ndim else None
+    return len(leaf) if isinstance(leaf, list) else None

@@ -1,0 +1,62 @@
+"""The live panel: who waits for whom, drawn from readings only.
+
+Never imports a producer, a consumer, an arena or torch: a recorded log draws the same panel as a live stream.
+Readings come from `tsnb.telemetry`; what a stop button does is handed in by the layer above.
+
+| module | what it does |
+|---|---|
+| `rates` | readings a few seconds apart → how fast, and where the time goes |
+| `frames` | one tick as a row of float32 numbers |
+| `tape` | what the panel remembers, and the messages to the front end |
+| `follow` | the thread that reads a live stream |
+| `panel` | the widget |
+| `summary` | the same in plain text |
+| `frontend/` | what the browser runs; bundled into `static/` by `hatch_build.py` |
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tsnb import registry
+from tsnb.dashboard.panel import Panel
+from tsnb.errors import ProducerNotFound
+
+__all__ = ["Panel", "dashboard"]
+
+_panels: list[Panel] = []
+_lock = threading.Lock()
+
+
+def dashboard(name: str | None = None, *, stop_consumer: Callable[[str], None] | None = None) -> Panel:
+    """Return the live panel of a stream.
+
+    A stream that nobody serves yet is no error: the panel says so and fills in once it is there, and again
+    when it comes back later. Asking twice for the same stream gives the same panel, so that running the cell
+    again shows it with its history.
+
+    Args:
+        name: The stream; None: the one that is served, once there is exactly one.
+        stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
+            None: the stream is asked to end that consumer's loop at its next step.
+    """
+    with _lock:
+        _panels[:] = [panel for panel in _panels if panel.comm is not None]
+        stream = name or _only_stream()
+        panel = next((panel for panel in _panels if panel.stream == stream), None)
+        if panel is None:
+            panel = Panel(stream or None)
+            panel.follow()
+            if panel.comm is not None:
+                _panels.append(panel)
+        if stop_consumer is not None:
+            panel.stop_consumer = stop_consumer
+        return panel
+
+
+def _only_stream() -> str:
+    try:
+        return registry.find(None).name
+    except ProducerNotFound:
+        return ""

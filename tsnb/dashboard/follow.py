@@ -1,0 +1,155 @@
+"""Follow a stream from a background thread: connect, read, and connect again when a producer comes back.
+
+```
+        no producer of that name                 a reading arrives
+  ┌────────────────────────────┐        ┌──────────────────────────────┐
+  ▼                            │        ▼                              │
+absent ──connected──▶ Observer.read() ──┴─▶ on_reading(reading) ───────┘
+  ▲                            │
+  └── "gone" is shown ◀── ProducerGone
+```
+
+The thread is a daemon and holds a connection of its own, so neither a busy notebook kernel nor the stream waits
+for it. Whatever it calls (`on_reading`, `on_note`) runs in this thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from tsnb.dashboard.tape import ABSENT
+from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
+from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.readings import StreamReading
+
+__all__ = ["Connection", "Follower", "Note"]
+
+_RETRY_S = 0.5
+"""How often to look for a producer; a look reads one small directory."""
+
+_READ_S = 1.0
+"""How long to wait for a reading before looking whether the panel was closed."""
+
+_log = logging.getLogger(__name__)
+
+Note = Callable[[str, str, str], None]
+"""Called with the stream's state, a sentence and the stream's name ("" while unknown)."""
+
+
+class Connection(Protocol):
+    """What a follower needs of `tsnb.telemetry.observer.Observer`."""
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+
+    def read(self, timeout_s: float | None = None) -> StreamReading | None:
+        """Return the next reading, None on timeout; raises ProducerGone at the end."""
+
+    def request_stop(self) -> None:
+        """Ask the producer to stop in good order."""
+
+    def request_consumer_stop(self, consumer: str) -> None:
+        """Ask for one consumer's loop to end."""
+
+    def close(self) -> None:
+        """Disconnect."""
+
+
+class Follower:
+    """Feeds a panel from a stream until it is closed.
+
+    Args:
+        name: The stream to follow; None: the one that is served, once there is exactly one.
+        on_reading: Called with each reading, about four times a second.
+        on_note: Called when there is something to say that no reading says.
+        connect: Opens a connection by name; raises ProducerNotFound.
+    """
+
+    def __init__(
+        self,
+        name: str | None,
+        on_reading: Callable[[StreamReading], None],
+        on_note: Note,
+        connect: Callable[[str | None], Connection] = Observer,
+    ) -> None:
+        self._name = name
+        self._on_reading = on_reading
+        self._on_note = on_note
+        self._connect = connect
+        self._closing = threading.Event()
+        self._connection: Connection | None = None
+        self._thread = threading.Thread(target=self._run, name=f"tsnb-panel-{name or 'any'}", daemon=True)
+
+    def start(self) -> None:
+        """Start following."""
+        self._thread.start()
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Stop following and wait for the thread, unless it is the one that asks."""
+        self._closing.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def request_stop(self) -> None:
+        """Ask the producer to stop in good order.
+
+        Raises:
+            ProducerGone: It is not there.
+        """
+        self._connected().request_stop()
+
+    def request_consumer_stop(self, consumer: str) -> None:
+        """Ask for one consumer's loop to end at its next step.
+
+        Raises:
+            ProducerGone: The producer is not there.
+        """
+        self._connected().request_consumer_stop(consumer)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            raise ProducerGone(f"the stream {self._name or ''!r} is not served any more")
+        return self._connection
+
+    def _run(self) -> None:
+        was_there = False
+        while not self._closing.is_set():
+            try:
+                connection = self._connect(self._name)
+            except ProducerNotFound as error:
+                if not was_there:
+                    self._on_note(ABSENT, _nobody(self._name, error), self._name or "")
+                self._closing.wait(_RETRY_S)
+                continue
+            except (TsnbError, OSError) as error:  # a producer that is just going, or just coming
+                _log.debug("cannot follow %s: %s", self._name, error)
+                self._closing.wait(_RETRY_S)
+                continue
+            self._name, was_there = connection.name, True
+            self._follow(connection)
+
+    def _follow(self, connection: Connection) -> None:
+        self._connection = connection
+        ended = f"The stream {connection.name} has ended; its history stays here."
+        try:
+            while not self._closing.is_set():
+                reading = connection.read(_READ_S)
+                if reading is not None:
+                    self._on_reading(reading)
+        except (ProducerGone, OSError):
+            self._on_note("gone", ended, connection.name)
+        finally:
+            self._connection = None
+            connection.close()
+
+
+def _nobody(name: str | None, error: ProducerNotFound) -> str:
+    """Say what to do when nobody serves the stream."""
+    if name is None and "several" in str(error):
+        return f"{error}".rstrip(".") + ". Open one of them: tsnb.dashboard(NAME)."
+    what = f"No stream named {name} is served yet" if name else "No stream is served yet"
+    return f"{what}: %tensorsocket start LOADER --name {name or 'NAME'}. This panel will show it once it is there."

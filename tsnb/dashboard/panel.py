@@ -1,0 +1,177 @@
+"""The live panel: an anywidget fed by readings.
+
+The widget is thin: `Tape` decides what is sent, `Follower` where it comes from, the front end how it looks. Only
+two things live here: the *snapshot* (a page that is loaded again asks for the widget's state, and gets all of the
+tape, built in that moment; nothing large is kept in a trait), and the way back, from a button to a callback.
+
+Threads: readings arrive on the follower's thread, state requests and clicks on the kernel's; one lock guards the
+tape. Nothing is computed under it that takes longer than copying the history (0.4 MB at most).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from tsnb.dashboard.follow import Connection, Follower
+from tsnb.dashboard.summary import summary
+from tsnb.dashboard.tape import Message, Tape
+from tsnb.errors import TsnbError
+from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.readings import StreamReading
+
+__all__ = ["Panel"]
+
+_log = logging.getLogger(__name__)
+
+
+def _bundle(file: str) -> Path:
+    """Return the path of one file of the bundle.
+
+    Raises:
+        ImportError: It was never built.
+    """
+    path = Path(__file__).parent / "static" / file
+    if not path.is_file():
+        raise ImportError(
+            f"the panel's front end is missing ({path}). It is built when tsnb is installed: "
+            "`pip install -e .` in a checkout, or `python hatch_build.py` to build only this; wheels carry it."
+        )
+    return path
+
+
+class Panel(anywidget.AnyWidget):
+    """A live view of one stream, from its readings alone. Made by `tsnb.dashboard()`.
+
+    Args:
+        name: The stream; None: whichever single one is served.
+        stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
+            None: the stream is asked to end that consumer's loop.
+    """
+
+    _esm = _bundle("panel.js")
+    _css = _bundle("panel.css")
+    scene = traitlets.Dict().tag(sync=True)
+    """All words; filled in by `get_state` only."""
+    history = traitlets.Bytes(b"").tag(sync=True)
+    """All frames; filled in by `get_state` only."""
+
+    def __init__(
+        self, name: str | None = None, *, stop_consumer: Callable[[str], None] | None = None, **traits: Any
+    ) -> None:
+        self._lock = threading.Lock()
+        self._tape = Tape(name or "")
+        self._follower: Follower | None = None
+        self.stop_consumer = stop_consumer
+        super().__init__(**traits)
+        self.on_msg(self._hear)
+        self._answer_while_busy()
+
+    @property
+    def stream(self) -> str:
+        """The stream's name; empty while it is unknown."""
+        return self._tape.name
+
+    @property
+    def state(self) -> str:
+        """The stream's state as the panel shows it."""
+        return self._tape.state
+
+    def follow(self, connect: Callable[[str | None], Connection] = Observer) -> None:
+        """Start following the stream on a thread of its own, until `close()`."""
+        self._follower = Follower(self._tape.name or None, self.feed, self.note, connect)
+        self._follower.start()
+
+    def feed(self, reading: StreamReading) -> None:
+        """Show a reading. Called by the follower's thread, or with the readings of a recorded log."""
+        with self._lock:
+            self._send(self._tape.feed(reading))
+
+    def note(self, state: str, text: str, name: str = "") -> None:
+        """Show a state and a sentence that no reading carries (see `Tape.note`)."""
+        with self._lock:
+            message = self._tape.note(state, text, name)
+            if message:
+                self._send(message)
+
+    def close(self) -> None:
+        """Stop following and remove the widget."""
+        if self._follower:
+            self._follower.close()
+        super().close()
+
+    def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
+        """Return the widget's state; the snapshot is built now. Called when a page opens or loads again."""
+        state: dict[str, Any] = super().get_state(key=key, drop_defaults=drop_defaults)
+        # before __init__ has run, traitlets asks already
+        if "_tape" in self.__dict__ and {"scene", "history"} & state.keys():
+            with self._lock:
+                state.update(scene=self._tape.scene(), history=self._tape.history())
+        return state
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**options)
+        with self._lock:
+            text = summary(self._tape)
+        if isinstance(bundle, tuple):
+            return {**bundle[0], "text/plain": text}, bundle[1]
+        return {**(bundle or {}), "text/plain": text}
+
+    def _send(self, message: Message) -> None:
+        """Send a message; the lock is held, so that messages leave in order."""
+        if self.comm is None:
+            return
+        try:
+            self.send(message.content, [message.frame] if message.frame else None)
+        except (
+            OSError,
+            RuntimeError,
+        ) as error:  # the kernel is going down: its sockets or threads are closed
+            _log.debug("the panel cannot be sent to: %s", error)
+
+    def _hear(self, _: object, content: dict[str, Any], buffers: object) -> None:  # noqa: ARG002 - ipywidgets'
+        """Answer the front end. Called by ipywidgets on the kernel's (sub)shell thread."""
+        if content.get("op") == "hello":
+            with self._lock:
+                scene = self._tape.scene()
+                if scene["n"] != content.get("n"):
+                    self.send({"op": "all", "scene": scene}, [self._tape.history()])
+        elif content.get("op") == "stop":
+            name = str(content.get("name", ""))
+            self._in_background(name, self.stop_consumer or self._end_consumer)
+        elif content.get("op") == "stop stream":
+            self._in_background("", self._end_stream)
+
+    def _in_background(self, name: str, stop: Callable[[str], None]) -> None:
+        """Run a stop away from the shell: it may wait for a child process, and a cell may be running."""
+
+        def run() -> None:
+            try:
+                stop(name)
+            except (TsnbError, OSError, LookupError, RuntimeError) as error:
+                self.send({"op": "refused", "name": name, "why": str(error)})
+
+        threading.Thread(target=run, name=f"tsnb-stop-{name}", daemon=True).start()
+
+    def _end_consumer(self, name: str) -> None:
+        if self._follower:
+            self._follower.request_consumer_stop(name)
+
+    def _end_stream(self, _: str) -> None:
+        if self._follower:
+            self._follower.request_stop()
+
+    def _answer_while_busy(self) -> None:
+        """Let clicks and state requests reach their own subshell while a cell runs.
+
+        JupyterLab sends them to a subshell; ipykernel 7.4 sends replies to the shell that wrote last, which is
+        the busy one. The method is private to ipykernel: where it is missing, messages wait for the cell.
+        """
+        if hasattr(self.comm, "_reply_subshell_for"):
+            self.comm._reply_subshell_for = lambda data, default: default  # noqa: ARG005, SLF001

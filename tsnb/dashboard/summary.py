@@ -1,0 +1,46 @@
+"""The panel in plain text: what a terminal, a screen reader or a page without widgets shows in its place."""
+
+from __future__ import annotations
+
+import math
+
+from tsnb.dashboard.rates import Pace
+from tsnb.dashboard.tape import Tape
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
+
+__all__ = ["summary"]
+
+_COLUMNS = (
+    f"{'trial':<20} {'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6}"
+)
+
+
+def summary(tape: Tape) -> str:
+    """Return the stream's last reading as a few lines of text."""
+    lines = [f"tsnb panel of {f'the stream {tape.name}' if tape.name else 'no stream yet'}: {tape.state}"]
+    if tape.latest:
+        lines[0] += _progress(tape.latest)
+    if tape.sentence:
+        lines.append(tape.sentence)
+    rows = tape.paces()
+    if rows:
+        lines += ["", _COLUMNS, *(_row(consumer, pace) for consumer, pace in rows)]
+    return "\n".join(lines)
+
+
+def _progress(reading: StreamReading) -> str:
+    whole = reading.epoch_batches
+    share = f", {reading.published / whole:.0%}" if whole else ""
+    return f", epoch {reading.epoch + 1}{share}, window {reading.window_fill} of {reading.window}"
+
+
+def _row(consumer: ConsumerReading, pace: Pace) -> str:
+    shares = f"{_percent(pace.computing):>10} {_percent(pace.waiting):>8} {_percent(pace.held):>6}"
+    speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
+    metrics = "  ".join(f"{name} {value:.4g}" for name, value in consumer.metrics.items())
+    row = f"{consumer.name:<20} {consumer.state:<14} {consumer.lag:>4} {speed:>10} {shares}  {metrics}"
+    return row.rstrip()
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{share:.0%}"

@@ -1,0 +1,59 @@
+"""Background kernels: the ones that run trials, and the ones that serve a loader.
+
+Everything that belongs to another process's kernel happens on one daemon thread (`hub`); what the notebook's
+own code calls (`Trial`, `ProducerKernel`) hands work to that thread and waits. Names load on first use, because
+a child's entry point (`launch`) lives here too and must be quick.
+
+| module | what it owns |
+|---|---|
+| `capture` | which variables a cell reads, before anything is started |
+| `shipping`, `obstacles` | objects on their way to another kernel, and why one cannot travel |
+| `hub` | the one thread, its loop, its private directory |
+| `child` | one kernel process: start, execute, interrupt, kill, notice its death |
+| `launch`, `inside` | what runs in the child |
+| `relay`, `outlets` | a child's output, live, to where it belongs |
+| `trial`, `cells` | one trial, and starting one from a cell |
+| `board` | all trials of this process, and the table of results |
+| `serving` | loaders served from background kernels |
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tsnb.kernels.board import Board, results, trials
+    from tsnb.kernels.cells import run_cell
+    from tsnb.kernels.serving import ProducerKernel, producer_kernels, serve_from_cell, serve_loader
+    from tsnb.kernels.trial import Trial
+
+__all__ = [
+    "Board",
+    "ProducerKernel",
+    "Trial",
+    "producer_kernels",
+    "results",
+    "run_cell",
+    "serve_from_cell",
+    "serve_loader",
+    "trials",
+]
+
+_HOMES = {
+    "Board": "board",
+    "ProducerKernel": "serving",
+    "Trial": "trial",
+    "producer_kernels": "serving",
+    "results": "board",
+    "run_cell": "cells",
+    "serve_from_cell": "serving",
+    "serve_loader": "serving",
+    "trials": "board",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

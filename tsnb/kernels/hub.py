@@ -1,0 +1,181 @@
+"""The one thread that owns every background kernel of this process.
+
+A daemon thread with an asyncio loop of its own, started on first use and never ended: output goes on while a
+cell is busy, and a child's parent-death signal (which fires when the *thread* that started it ends) means the
+death of the notebook kernel and nothing else. Children are therefore started from here only.
+
+Its private directory (0700) holds what the children need: `ipc` sockets (a unix socket's path may have 107
+bytes, so the directory's own path is short), connection files, logs, and objects on their way. The directory
+goes with the process; after a SIGKILL it is swept by the next hub of this user: a directory is stale once
+nobody holds the lock on its `lock` file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tsnb.config import private_directory, runtime_directory
+
+__all__ = ["Hub", "lock_directory", "short_parent", "the_hub"]
+
+T = TypeVar("T")
+
+LONGEST_DIRECTORY = 70
+"""Bytes of a hub's path: leaves 37 of a socket's 107 for the kernel's own name and channel number."""
+
+CLOSING_S = 5.0
+"""How long closing may take at the end of the process; after that the parent-death signal does it."""
+
+
+class Hub:
+    """A thread with a loop, a private directory, and what has to be ended with them.
+
+    Attributes:
+        directory: Private files of this process's children.
+        loop: The thread's event loop.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.directory, self._lock = _make_directory()
+        self.loop = asyncio.new_event_loop()
+        self._endings: dict[object, Callable[[], Awaitable[None]]] = {}
+        self._counter = 0
+        self._thread = threading.Thread(target=self._run, name="tsnb-hub", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def post(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Start `work` on the hub's thread and return at once. From any thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run `work` on the hub's thread and wait for its result. From any thread but the hub's own.
+
+        An interrupt of the caller cancels the work.
+
+        Raises:
+            TimeoutError: It took longer than `timeout_s`; the work is cancelled.
+            RuntimeError: Called on the hub's own thread, which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("the hub's thread cannot wait for itself")
+        future = self.post(work)
+        try:
+            return future.result(timeout_s)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            raise TimeoutError(f"a background kernel did not answer within {timeout_s} s") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def new_path(self, stem: str, suffix: str = "") -> Path:
+        """Return a path in the private directory that nobody else was given. From any thread."""
+        self._counter += 1
+        return self.directory / f"{stem[:12]}{self._counter}-{threading.get_native_id() % 1000}{suffix}"
+
+    def at_end(self, owner: object, ending: Callable[[], Awaitable[None]]) -> None:
+        """Have `ending` awaited when the process ends. Paired with `forget`."""
+        self._endings[owner] = ending
+
+    def forget(self, owner: object) -> None:
+        """Take `owner` off the list: it has ended already."""
+        self._endings.pop(owner, None)
+
+    def close(self) -> None:
+        """End every child and remove the directory. Called once, at the end of the process."""
+        if os.getpid() != self.pid:  # a forked child inherits this object, but neither thread nor children
+            return
+        with contextlib.suppress(TimeoutError, RuntimeError):
+            self.call(self._end_all(), CLOSING_S)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        os.close(self._lock)
+
+    async def _end_all(self) -> None:
+        endings = [ending() for ending in self._endings.values()]
+        await asyncio.gather(*endings, return_exceptions=True)
+
+
+_hub: Hub | None = None
+_making = threading.Lock()
+
+
+def the_hub() -> Hub:
+    """Return this process's hub, started on first use.
+
+    Raises:
+        TsnbError: The runtime directory cannot be used.
+    """
+    global _hub
+    with _making:
+        if _hub is None or _hub.pid != os.getpid():
+            _hub = Hub()
+            atexit.register(_hub.close)
+        return _hub
+
+
+def _make_directory() -> tuple[Path, int]:
+    """Make a hub's directory, lock it, and sweep those whose owner has gone."""
+    above = short_parent()
+    _sweep(above)
+    path = Path(tempfile.mkdtemp(prefix="hub-", dir=above))
+    return path, lock_directory(path)
+
+
+def lock_directory(path: Path) -> int:
+    """Mark a `hub-*` directory as in use, for as long as the descriptor returned is open in any process."""
+    lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock
+
+
+def short_parent() -> Path:
+    """Return where `hub-*` directories lie: the runtime directory, or one in /tmp if that has a long path.
+
+    Raises:
+        TsnbError: It cannot be used.
+    """
+    chosen = runtime_directory()
+    if len(os.fsencode(chosen)) + len("/hub-12345678") <= LONGEST_DIRECTORY:
+        return chosen
+    return private_directory(Path("/tmp") / f"tsnb-{os.getuid()}")  # noqa: S108 (short, and checked to be ours)
+
+
+def _sweep(above: Path) -> None:
+    for path in above.glob("hub-*"):
+        if _stale(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _stale(path: Path) -> bool:
+    try:
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:  # no lock yet: its owner may be about to take it
+        with contextlib.suppress(OSError):
+            return time.time() - path.stat().st_mtime > 60.0
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(lock)

@@ -1,0 +1,89 @@
+"""Setting up a background kernel so that a cell finds there what it would find in the notebook.
+
+Called in the child, on its main thread, before anything of the user's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import random
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+from tsnb.kernels.shipping import fetch
+
+__all__ = ["arrive", "seed_everything", "use_threads"]
+
+
+def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any]:
+    """Take in what was shipped, and return this kernel's variables.
+
+    Args:
+        settings: `sys_path`, `imports`, `modules` and `path` as `orders.to_arrive` makes them.
+        title: What a traceback calls the cell ("Trial", "cnn").
+
+    Raises:
+        Exception: Whatever arriving objects raise, a module that is missing here, say.
+    """
+    sys.path += [entry for entry in settings["sys_path"] if entry not in sys.path]
+    variables = vars(sys.modules["__main__"])
+    for name in settings["imports"]:
+        importlib.import_module(name)
+    variables.update({word: importlib.import_module(name) for word, name in settings["modules"].items()})
+    variables.update(fetch(Path(settings["path"])))
+    variables.setdefault("tsnb", importlib.import_module("tsnb"))
+    _text_progress_bars()
+    _name_tracebacks(title)
+    _report_crashes()
+    return variables
+
+
+def _text_progress_bars() -> None:
+    """Have `tqdm.auto` draw text: it asks this for a notebook, and its widgets would open where nobody sees them."""
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    shell.config.pop("IPKernelApp", None)
+
+
+def _name_tracebacks(title: tuple[str, str]) -> None:
+    """Have tracebacks say "Trial cnn, line 3" rather than "Cell In[1], line 3", which is another cell's name."""
+    from IPython.core.getipython import get_ipython
+
+    compiler: Any = get_ipython().compile  # type: ignore[union-attr]
+    original = compiler.format_code_name
+
+    def format_code_name(_: Any, name: str) -> tuple[str, str] | None:
+        return title if original(name) is not None else None
+
+    compiler.format_code_name = MethodType(format_code_name, compiler)
+
+
+def _report_crashes() -> None:
+    """Have a crash in compiled code leave its traceback in the kernel's log, past ipykernel's redirections."""
+    descriptor = getattr(sys.stderr, "_original_stdstream_copy", None)
+    if isinstance(descriptor, int):
+        with contextlib.suppress(OSError, ValueError):
+            faulthandler.enable(descriptor, all_threads=False)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python's, numpy's and torch's generators (all devices)."""
+    import numpy
+    import torch
+
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)  # noqa: NPY002 (the user's code may draw from the old generator)
+    torch.manual_seed(seed)
+
+
+def use_threads(threads: int) -> None:
+    """Have torch compute on so many threads; its environment variable was set before the start."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)

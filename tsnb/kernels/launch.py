@@ -1,0 +1,42 @@
+"""The entry point of a background kernel: `python -m tsnb.kernels.launch PARENT -f CONNECTION_FILE`.
+
+First it ties its life to the notebook kernel (`PARENT` is that kernel's pid, 0 for a detached one): the kernel
+sends SIGKILL when the thread that started it ends. ipykernel's own poller misses a child that holds the
+interpreter lock in C. If the parent died before the tie was made, the pid above us has changed: end at once.
+Then it is an ordinary ipykernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+__all__ = ["main", "tie_to_parent"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+def tie_to_parent(parent: int) -> None:
+    """Have this process killed when `parent` dies. Called first of all in a child, on its main thread."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main() -> None:
+    """Become a kernel."""
+    parent = int(sys.argv.pop(1))
+    if parent:
+        tie_to_parent(parent)
+    if sys.path and sys.path[0] == str(os.getcwd()):  # noqa: PTH109 (as `python -m` wrote it)
+        del sys.path[0]  # IPython puts '' there itself, which follows a change of directory
+
+    from ipykernel.kernelapp import IPKernelApp
+
+    IPKernelApp.launch_instance()
+
+
+if __name__ == "__main__":
+    main()

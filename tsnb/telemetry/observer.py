@@ -1,0 +1,137 @@
+"""Follow a stream from outside: its readings, and the few things one may ask of it.
+
+An observer has a connection of its own and gets no batches; any number may follow one stream.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tsnb import registry
+from tsnb.errors import JoinRefused, ProducerGone, TsnbError
+from tsnb.telemetry.readings import StreamReading
+from tsnb.transport.channel import ChannelClosed
+from tsnb.transport.seqpacket import connect
+from tsnb.wire import messages as ms
+from tsnb.wire.codec import decode, encode
+
+__all__ = ["Observer", "status", "stop"]
+
+
+class Observer:
+    """Follows one producer.
+
+    Args:
+        name: The producer's; may be left out while one is running.
+
+    Raises:
+        ProducerNotFound: There is none of that name.
+        ProducerGone: It has just died.
+    """
+
+    def __init__(self, name: str | None = None) -> None:
+        self.entry = registry.find(name)
+        self.name = self.entry.name
+        try:
+            self._channel = connect(self.entry.address)
+            self._channel.send(encode(ms.Hello("observer", "observer", registry.describe_origin())))
+        except ConnectionError:
+            raise self._gone() from None
+
+    def read(self, timeout_s: float | None = None) -> StreamReading | None:
+        """Wait for the next reading (four come in a second).
+
+        Args:
+            timeout_s: Seconds to wait; None waits for good.
+
+        Returns:
+            The reading; None when none came in time.
+
+        Raises:
+            ProducerGone: The producer died or was stopped.
+            JoinRefused: It speaks another version of the protocol.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            try:
+                packet = self._channel.receive()
+            except ChannelClosed:
+                raise self._gone() from None
+            if packet is not None:
+                message = decode(packet)
+                if isinstance(message, ms.Reading):
+                    return StreamReading.from_json(message.text)
+                if isinstance(message, ms.Stopping):
+                    raise self._gone()
+                if isinstance(message, ms.Refused):
+                    raise JoinRefused(f"{message.reason}.")
+            elif not self._channel.wait(None if deadline is None else deadline - time.monotonic()):
+                return None
+
+    def request_stop(self) -> None:
+        """Ask the producer to stop in good order; `read` raises `ProducerGone` when it has."""
+        self._send(ms.StopProducer())
+
+    def request_consumer_stop(self, consumer: str) -> None:
+        """Ask that a consumer's loop end: it raises `StopRequested` at its next step."""
+        self._send(ms.StopConsumer(consumer))
+
+    def _send(self, message: ms.Message) -> None:
+        try:
+            self._channel.send(encode(message))
+        except ChannelClosed:
+            raise self._gone() from None
+
+    def fileno(self) -> int:
+        """Return a descriptor that is readable when a reading waits."""
+        return self._channel.fileno()
+
+    def close(self) -> None:
+        """Stop following."""
+        self._channel.close()
+
+    def _gone(self) -> ProducerGone:
+        return ProducerGone(f"the producer {self.entry.name!r} (pid {self.entry.pid}) has gone.")
+
+
+def status(name: str | None = None) -> StreamReading:
+    """Return one reading of a stream.
+
+    Raises:
+        ProducerNotFound: There is no such producer.
+        ProducerGone: It died before it answered.
+        TsnbError: It does not answer.
+    """
+    observer = Observer(name)
+    try:
+        reading = observer.read(5.0)
+    finally:
+        observer.close()
+    if reading is None:
+        raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+    return reading
+
+
+def stop(name: str | None = None, timeout_s: float = 10.0) -> None:
+    """Stop a producer in good order and wait until it has gone.
+
+    Raises:
+        ProducerNotFound: There is no such producer.
+        TsnbError: It is still there after `timeout_s` seconds.
+    """
+    observer = Observer(name)
+    deadline = time.monotonic() + timeout_s
+    try:
+        observer.request_stop()
+        while (left := deadline - time.monotonic()) > 0:
+            observer.read(left)
+    except ProducerGone:
+        while observer.entry in registry.entries() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return
+    finally:
+        observer.close()
+    raise TsnbError(
+        f"the producer {observer.entry} was asked to stop and is still there after {timeout_s:.0f} s. "
+        f"Its loader may be in the middle of a long step; `kill {observer.entry.pid}` ends it, and leaves nothing."
+    )
