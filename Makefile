@@ -52,7 +52,8 @@ clean:
 
 # One stamp an extra: the package itself in editable form (which also bundles the panel), and what the extra asks for.
 $(VENV)/%.stamp: pyproject.toml constraints.txt $(PANEL) | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
+	@echo "Installing what '$*' needs into $(VENV) (a minute or two the first time)"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
 	@touch $@
 
 $(BIN)/python:
