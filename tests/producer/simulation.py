@@ -17,7 +17,6 @@ from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
 _EVENTS = {
-    ms.Ask: ev.Asked,
     ms.Take: ev.Took,
     ms.Waiting: ev.WaitingForBatch,
     ms.Leave: ev.LeftEpoch,
@@ -38,20 +37,26 @@ class SimConsumer:
     inbox: list[ms.Message] = field(default_factory=list)
     held: list[ms.Batch] = field(default_factory=list)
     iterating: bool = False
-    left: int = -1
-    """Epochs up to this one were left: their batches are released unread."""
+    asks: int = 0
+    epoch: int | None = None
+    """The epoch it takes; what belongs to another is released unread."""
     silent: bool = False
     parked: int = 0
     failures: int = 0
 
     def ask(self) -> None:
         self.iterating = True
-        self.channel.send(encode(ms.Ask()))
+        self.epoch = None
+        self.asks += 1
+        self.channel.send(encode(ms.Ask(self.asks)))
 
     def receive(self) -> None:
         while (packet := self.channel.receive()) is not None:
             message = decode(packet)
-            if getattr(message, "epoch", self.left + 1) > self.left:
+            if isinstance(message, ms.EpochStarted):
+                if message.ask == self.asks and self.iterating:
+                    self.epoch = message.epoch
+            elif getattr(message, "epoch", None) == self.epoch:
                 self.inbox.append(message)
             elif isinstance(message, ms.Batch):  # of an epoch it has left: was on its way
                 self.channel.send(encode(ms.Release(message.lease)))
@@ -81,7 +86,7 @@ class SimConsumer:
             self.channel.send(encode(ms.Take()))
             self.held.append(message)
             if rng.random() < 0.01:
-                self._break(message.epoch)
+                self._break()
         elif isinstance(message, ms.EpochEnded):
             assert self.epochs.get(message.epoch, []) == list(range(message.batches)), self.epochs
             self.complete.add(message.epoch)
@@ -91,12 +96,11 @@ class SimConsumer:
             self.iterating = False
         elif isinstance(message, ms.Parked):
             self.parked += 1
-            self.left = max(self.left, message.epoch)
             self.iterating = False
 
-    def _break(self, epoch: int) -> None:
+    def _break(self) -> None:
         self.iterating = False
-        self.left = epoch
+        self.epoch = None
         self.channel.send(encode(ms.Leave()))
         for message in self.inbox:
             if isinstance(message, ms.Batch):
@@ -140,6 +144,8 @@ class Simulation:
         elif isinstance(made, ev.Granted):
             batch = ms.Batch(0, made.batch.slot, made.epoch, made.seq, 4, made.lease, 0, 0)
             self._send(made.member, batch)
+        elif isinstance(made, ev.SendEpochStarted):
+            self._send(made.member, ms.EpochStarted(made.ask, made.epoch))
         elif isinstance(made, ev.SendEpochEnded):
             self._send(made.member, ms.EpochEnded(made.epoch, made.batches))
         elif isinstance(made, ev.SendFailed):
@@ -176,6 +182,8 @@ class Simulation:
                     message = decode(packet)
                     if isinstance(message, ms.Release):
                         self.step(ev.Released(key, message.lease))
+                    elif isinstance(message, ms.Ask):
+                        self.step(ev.Asked(key, message.number))
                     else:
                         self.step(_EVENTS[type(message)](key))
             except ChannelClosed:

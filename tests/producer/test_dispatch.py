@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulation import Simulation
+from tests.producer.simulation import Simulation
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import Dispatch
 

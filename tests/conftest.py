@@ -1,0 +1,76 @@
+"""What all tests share: a private runtime directory, and a look at what is left behind.
+
+`no_leftovers` runs around every test: whatever a test starts, ends or kills, afterwards there is no child
+process, no socket of ours, no registry entry and no name in /dev/shm that was not there before.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+SETTLE_S = 5.0
+"""How long what was stopped or killed may take to be gone; a leftover stays."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime_directory() -> Iterator[Path]:
+    """Keep this session's producers apart from the user's own."""
+    with tempfile.TemporaryDirectory(prefix="tsnb-test-") as path:
+        os.environ["TSNB_RUNTIME_DIR"] = str(Path(path) / "run")
+        yield Path(path) / "run"
+
+
+def children() -> set[str]:
+    """Return the descendants of this process that still run."""
+    found = set()
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE:
+                found.add(f"process {process.pid}: {' '.join(process.cmdline())[:160]}")
+        except psutil.Error:
+            continue
+    return found
+
+
+def leftovers() -> set[str]:
+    """Return everything of ours that outlives its process if it is not cleaned up."""
+    found = children()
+    found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
+    unix = Path("/proc/net/unix").read_text()
+    found |= {f"socket {line.split()[-1]}" for line in unix.splitlines() if f"@tsnb-{os.getuid()}-" in line}
+    entries = Path(os.environ["TSNB_RUNTIME_DIR"], "producers")
+    found |= {f"entry {path.name}" for path in entries.glob("*")} if entries.is_dir() else set()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers(runtime_directory: Path) -> Iterator[None]:
+    """Fail a test that leaves a process, a socket, a registry entry or a shared-memory name behind."""
+    before = leftovers()
+    yield
+    deadline = time.monotonic() + SETTLE_S
+    while new := leftovers() - before - _infrastructure():
+        if time.monotonic() > deadline:
+            pytest.fail("left behind: " + "; ".join(sorted(new)))
+        _sweep()
+        time.sleep(0.05)
+
+
+def _infrastructure() -> set[str]:
+    """Return what Python itself keeps for the process's life, once somebody used it."""
+    words = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+    return {line for line in children() if any(word in line for word in words)}
+
+
+def _sweep() -> None:
+    """Look as the next user would: stale entries of killed producers go."""
+    from tsnb import registry
+
+    registry.entries()

@@ -1,0 +1,101 @@
+"""Real processes for system tests: a script is run by the same Python and talks by printing lines."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PRELUDE = """
+import os, sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+import tsnb
+torch.set_num_threads(1)
+
+class Numbers(Dataset):
+    '''Sample i is filled with i: whatever is lost, doubled or overwritten shows.'''
+    def __init__(self, n, width=16, slow_s=0.0): self.n, self.width, self.slow_s = n, width, slow_s
+    def __len__(self): return self.n
+    def __getitem__(self, i):
+        if self.slow_s: time.sleep(self.slow_s)
+        return torch.full((self.width,), float(i)), i
+
+def say(*words): print(*words, flush=True)
+"""
+
+
+class Script:
+    """One running script."""
+
+    def __init__(self, code: str, *arguments: str) -> None:
+        text = PRELUDE + textwrap.dedent(code)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", text, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+        )
+        self.lines: list[str] = []
+        self._queue: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    def expect(self, start: str, timeout_s: float = 30.0) -> str:
+        """Return the rest of the next line that starts so.
+
+        Raises:
+            AssertionError: The script ended, or was silent for too long; with what it said.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                line = self._queue.get(timeout=max(0.01, deadline - time.monotonic()))
+            except queue.Empty:
+                line = None
+            if line is None:
+                said = "\n".join(self.lines[-40:])
+                raise AssertionError(f"no line {start!r}; exit {self.process.poll()}; it said:\n{said}")
+            self.lines.append(line)
+            if line.startswith(start):
+                return line[len(start) :].strip()
+
+    def send(self, number: signal.Signals) -> float:
+        """Send a signal; return the moment."""
+        self.process.send_signal(number)
+        return time.monotonic()
+
+    def end(self, timeout_s: float = 30.0) -> int:
+        """Wait for the end; return the exit status."""
+        return self.process.wait(timeout_s)
+
+
+@contextmanager
+def scripts() -> Iterator[list[Script]]:
+    """Kill whatever still runs at the end of a test."""
+    running: list[Script] = []
+    try:
+        yield running
+    finally:
+        for script in running:
+            script.process.kill()
+            script.process.wait()
+            if script.process.stdout is not None:
+                script.process.stdout.close()

@@ -1,0 +1,234 @@
+"""Promises 1-3, 8 and 9 with real processes: exactly once, in order, written once, any nesting, any batch size."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.system.conftest import Run
+
+pytestmark = pytest.mark.system
+
+SERVE = """
+    loader = DataLoader(Numbers(1000), batch_size=64, num_workers=2, shuffle=True)
+    with tsnb.serve(loader, name=sys.argv[1], rubber_band=1.0) as producer:
+        say("serving")
+        producer.wait()
+"""
+TRAIN = """
+    name, epochs = sys.argv[1], int(sys.argv[2])
+    size = int(sys.argv[3]) or None
+    pause, together = float(sys.argv[4]), int(sys.argv[5])
+    tsnb.attach(name)
+    while len(tsnb.status().consumers) < together: time.sleep(0.01)
+    orders = []
+    for epoch in range(epochs):
+        order = []
+        for images, labels in tsnb.attach(name, batch_size=size):
+            assert torch.equal(images[:, 0].long(), labels), "values changed on the way"
+            order += labels.tolist()
+            time.sleep(pause)
+        orders.append(order)
+    import hashlib
+    say("epochs", *[hashlib.md5(repr(o).encode()).hexdigest() for o in orders])
+    say("complete", all(sorted(o) == list(range(1000)) for o in orders))
+    say("different", len({tuple(o) for o in orders}) == len(orders))
+"""
+
+
+def test_three_consumers_of_different_speed_and_batch_size_get_every_sample_once_in_the_same_order(run: Run) -> None:
+    """Promise 1 and 9: same order for all, partial last batch included, epochs shuffled afresh."""
+    producer = run(SERVE, "exact")
+    producer.expect("serving")
+    trials = [
+        run(TRAIN, "fast", "3", "0", "0", "3"),
+        run(TRAIN, "slow", "3", "0", "0.01", "3"),
+        run(TRAIN, "odd", "3", "50", "0.003", "3"),
+    ]
+    orders = [trial.expect("epochs") for trial in trials]
+    assert orders[0] == orders[1] == orders[2]
+    for trial in trials:
+        assert trial.expect("complete") == "True"
+        assert trial.expect("different") == "True"
+        assert trial.end() == 0
+
+
+def test_the_loader_is_iterated_once_however_many_consumers_attach(run: Run) -> None:
+    """Promise 2: 4 consumers, and each sample is decoded once an epoch, by a worker, into the arena."""
+    producer = run(
+        """
+        import multiprocessing as mp
+        count = mp.Value("i", 0)
+        class Counted(Numbers):
+            def __getitem__(self, i):
+                with count.get_lock(): count.value += 1
+                return super().__getitem__(i)
+        with tsnb.serve(DataLoader(Counted(640), batch_size=32, num_workers=2), name="once") as producer:
+            say("serving")
+            while (n := len(producer.status().consumers)) < 4: time.sleep(0.01)
+            while producer.status().consumers: time.sleep(0.01)
+            reading = producer.status()
+            say("decoded", count.value, "batches", reading.batches)
+            say("in_place", reading.in_place, reading.copied)
+        """
+    )
+    producer.expect("serving")
+    barrier = """
+        consumer = tsnb.attach(sys.argv[1])
+        while len(tsnb.status().consumers) < 4: time.sleep(0.01)
+        say("rows", sum(len(labels) for _, labels in consumer))
+    """
+    trials = [run(barrier, f"c{i}") for i in range(4)]
+    for trial in trials:
+        assert trial.expect("rows") == "640"
+    assert producer.expect("decoded") == "640 batches 20"
+    in_place, copied = map(int, producer.expect("in_place").split())
+    assert in_place + copied == 20
+    assert in_place >= 14, "only what was prefetched before the arena had its size may be copied"
+
+
+def test_a_batch_that_is_held_does_not_change(run: Run) -> None:
+    """Promise 3: tensors, views, numpy arrays and autograd references over 60 batches keep their values."""
+    producer = run(SERVE, "hoard")
+    producer.expect("serving")
+    hoarder = run(
+        """
+        kept, weight = [], torch.ones(16, requires_grad=True)
+        for epoch in range(3):
+            for step, (images, labels) in enumerate(tsnb.attach("hoarder")):
+                kind = step % 4
+                if kind == 0: kept.append((labels.clone(), images))
+                elif kind == 1: kept.append((labels.clone(), images[:, 3:4]))
+                elif kind == 2: kept.append((labels.clone(), images.numpy()[:, 5:6]))
+                else: kept.append((labels.clone(), (images * weight)))   # autograd saves `images`
+                del images
+        for i, (labels, held) in enumerate(kept):
+            if isinstance(held, torch.Tensor) and held.requires_grad:
+                weight.grad = None
+                held.sum().backward()
+                want = labels.double().sum()
+                assert torch.allclose(weight.grad.double(), want.expand(16), rtol=1e-5), i
+            else:
+                assert (torch.as_tensor(held)[:, 0].long() == labels).all(), i
+        say("kept", len(kept))
+        say("copied", tsnb.attach("hoarder").stats().copied)
+        """
+    )
+    other = run(TRAIN, "other", "3", "0", "0", "1")
+    assert hoarder.expect("kept") == "48"
+    assert int(hoarder.expect("copied")) > 30, "past the hold it gets copies, so that the others go on"
+    assert other.expect("complete") == "True"
+
+
+def test_any_nesting_arrives_as_the_loader_yielded_it(run: Run) -> None:
+    """Promise 8: dicts, tuples, named tuples, dataclasses, strings, numpy, empty and variable shapes."""
+    assert (
+        run(
+            """
+        import dataclasses, collections
+        import numpy as np
+        Pair = collections.namedtuple("Pair", "left right")
+        @dataclasses.dataclass
+        class Box:
+            image: torch.Tensor
+            names: list
+            weight: float
+        def make(epoch):
+            for i in range(10):
+                yield {
+                    "box": Box(torch.randn(3, i), [f"name-{i}-{k}" for k in range(3)], i / 7),
+                    "pair": Pair(torch.arange(i), (b"raw", None, 3 + 4j)),
+                    "np": np.arange(6, dtype="<i2").reshape(2, 3) * i, "scalar": np.float32(i / 3),
+                    "bool": torch.tensor([True, False]), "half": torch.ones(2, dtype=torch.bfloat16) * i,
+                    1: [torch.tensor(float("nan")), [], {}, "ünïcödé"],
+                }
+        torch.manual_seed(0)
+        want = list(make(0))
+        torch.manual_seed(0)
+        with tsnb.serve(make, name="nested"):
+            got = list(tsnb.attach("c"))
+        def same(a, b):
+            if isinstance(a, torch.Tensor):
+                return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num())
+            if isinstance(a, (np.ndarray, np.generic)): return a.dtype == b.dtype and np.array_equal(a, b)
+            if isinstance(a, dict): return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+            if isinstance(a, (list, tuple)): return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+            if dataclasses.is_dataclass(a): return type(a) is type(b) and same(vars(a), vars(b))
+            return type(a) is type(b) and a == b
+        say("same", len(got), all(map(same, want, got)))
+        """
+        ).expect("same")
+        == "10 True"
+    )
+
+
+@pytest.mark.parametrize("options", ["", "num_workers=1", "num_workers=2, persistent_workers=True, pin_memory=True"])
+def test_every_way_of_running_workers_gives_the_same_batches(run: Run, options: str) -> None:
+    """0, 1 and persistent workers; three epochs each."""
+    script = run(
+        f"""
+        loader = DataLoader(Numbers(100), batch_size=8, {options})
+        with tsnb.serve(loader, name="ways") as producer:
+            for epoch in range(3):
+                labels = torch.cat([labels.clone() for _, labels in tsnb.attach("c")])
+                assert labels.tolist() == list(range(100))
+            say("done", producer.status().batches, loader._iterator is None)
+        """
+    )
+    assert script.expect("done") == "39 True"
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_that_do_not_fork_load_classes_that_do_not_pickle(run: Run, method: str) -> None:
+    """A dataset defined in the main program of a notebook or `-c` script travels by cloudpickle."""
+    script = run(
+        f"""
+        loader = DataLoader(Numbers(40), batch_size=8, num_workers=1, multiprocessing_context="{method}",
+                            collate_fn=lambda rows: torch.utils.data.default_collate(rows))
+        with tsnb.serve(loader, name="methods") as producer:
+            for epoch in range(2):
+                assert sum(len(labels) for _, labels in tsnb.attach("c")) == 40
+            say("in_place", producer.status().in_place)
+        """
+    )
+    assert int(script.expect("in_place", 60)) >= 5
+
+
+def test_iterable_datasets_plain_iterables_and_factories_are_served(run: Run) -> None:
+    """What has no length and no workers takes the copying path."""
+    script = run(
+        """
+        class Stream(torch.utils.data.IterableDataset):
+            def __iter__(self): return iter(torch.arange(20.0))
+        for name, loader in {
+            "iterable": DataLoader(Stream(), batch_size=6),
+            "no-batches": DataLoader(Stream(), batch_size=None),
+            "list": [torch.arange(3) + i for i in range(5)],
+            "factory": lambda epoch: (torch.full((2,), 10 * epoch + i) for i in range(5)),
+        }.items():
+            with tsnb.serve(loader, name=name):
+                for epoch in range(2):
+                    got = [x.tolist() for x in tsnb.attach("c")]
+                say(name, got[0], got[-1], len(got))
+        """
+    )
+    assert script.expect("iterable") == "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0] [18.0, 19.0] 4"
+    assert script.expect("no-batches") == "0.0 19.0 20"
+    assert script.expect("list") == "[0, 1, 2] [4, 5, 6] 5"
+    assert script.expect("factory") == "[10, 10] [14, 14] 5"
+
+
+def test_the_same_seed_gives_the_same_order_and_another_seed_another(run: Run) -> None:
+    """Promise 10, first half: order and augmentation are a function of (seed, epoch)."""
+    script = run(
+        """
+        class Noisy(Numbers):
+            def __getitem__(self, i): return torch.rand(4), i
+        def orders(seed):
+            loader = DataLoader(Noisy(50), batch_size=8, shuffle=True, num_workers=2)
+            with tsnb.serve(loader, name="seeded", seed=seed):
+                return [[(x.tolist(), y.tolist()) for x, y in tsnb.attach("c")] for epoch in range(2)]
+        one, again, other = orders(1), orders(1), orders(2)
+        say("seeded", one == again, one != other, one[0] != one[1])
+        """
+    )
+    assert script.expect("seeded") == "True True True"
