@@ -18,7 +18,7 @@ from tsnb.consumer.connection import Connection
 from tsnb.consumer.consumer import Consumer, Options
 from tsnb.errors import NameInUse
 
-__all__ = ["attach", "detach_all", "rest_all"]
+__all__ = ["attach", "consumers", "detach_all", "rest_all"]
 
 _consumers: dict[tuple[str, str], Consumer] = {}
 """This process's consumers by (producer's address, consumer's name). Strong references: between two loops of
@@ -75,6 +75,11 @@ def attach(
     consumer = Consumer(Connection(entry, chosen), chosen, options)
     _consumers[entry.address, chosen] = consumer
     return consumer
+
+
+def consumers() -> list[Consumer]:
+    """Return this process's consumers, detached ones too while nobody took their name again."""
+    return list(_consumers.values())
 
 
 def detach_all() -> None:

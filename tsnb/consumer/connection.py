@@ -120,7 +120,9 @@ class Connection:
             elif isinstance(message, ms.Stopping):
                 raise self._gone("was stopped")
             elif isinstance(message, ms.StopAsked):
-                raise StopRequested(f"this consumer of {self.entry.name!r} was asked to stop, from its panel.")
+                raise StopRequested(
+                    f"this consumer of {self.entry.name!r} was asked to stop, from its panel."
+                )
             else:
                 return message
 

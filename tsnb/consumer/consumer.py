@@ -44,6 +44,10 @@ class Stats:
     """Loader batches."""
     samples: int
     """Samples in them."""
+    epochs: int
+    """Epochs taken to their end."""
+    inside_s: float
+    """Seconds spent inside epochs: waiting, and in the loop's own code."""
     copied: int
     """Batches that had to be copied: `private`, past the hold, or straddling two loader batches."""
     held: int
@@ -74,8 +78,9 @@ class Consumer:
         self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
         self._closed = False
         self._lock = threading.Lock()  # closing only
-        self._batches = self._samples = self._joined = 0
-        self._waited_s = 0.0
+        self._batches = self._samples = self._joined = self._epochs = 0
+        self._waited_s = self._inside_s = 0.0
+        self._entered_s: float | None = None  # while inside an epoch
         self._unheard = False  # numbers were logged that the producer has not been told
         self._told_s = 0.0
         self._unsubscribe = metrics.subscribe(self._note_metrics)
@@ -99,7 +104,9 @@ class Consumer:
                 return welcome.epoch_batches
         elif welcome.epoch_samples is not None:
             size = own or welcome.batch_size or 1
-            return welcome.epoch_samples // size if self.options.drop_last else -(-welcome.epoch_samples // size)
+            return (
+                welcome.epoch_samples // size if self.options.drop_last else -(-welcome.epoch_samples // size)
+            )
         raise TypeError(
             f"the loader behind {self.producer!r} does not say how many samples an epoch has, "
             "so this consumer has no len(). Iterate it; it ends with the epoch."
@@ -115,14 +122,18 @@ class Consumer:
         self.thread = threading.get_ident()
         self._asks += 1
         self._taking = None
-        self._current = EpochIterator(self)
+        self._leave_clock()
+        self._current, self._entered_s = EpochIterator(self), time.monotonic()
         self._connection.post(ms.Ask(self._asks))
         return self._current
 
     def stats(self) -> Stats:
         """Return what was taken so far."""
         copied = self._unpacker.copied + self._joined
-        return Stats(self._batches, self._samples, copied, len(self._unpacker.held), self._waited_s)
+        held = len(self._unpacker.held)
+        now_s = 0.0 if self._entered_s is None else time.monotonic() - self._entered_s
+        inside_s = self._inside_s + now_s
+        return Stats(self._batches, self._samples, self._epochs, inside_s, copied, held, self._waited_s)
 
     def close(self) -> None:
         """Detach. Batches that are still held stay valid; the name is free. Calling it again does nothing."""
@@ -131,6 +142,7 @@ class Consumer:
                 return
             self._closed = True
         self._current = None
+        self._leave_clock()
         self._unsubscribe()
         with contextlib.suppress(ProducerGone):
             self._tell_metrics()
@@ -191,10 +203,13 @@ class Consumer:
                 delivered, ended = self._act(message)
                 if ended:
                     self._current = None
+                    self._epochs += 1
+                    self._leave_clock()
                 if ended or delivered is not None:
                     return delivered
         except (ProducerGone, LoaderFailed, ConsumerParked):
             self._current = None
+            self._leave_clock()
             raise
 
     def leave(self, loop: EpochIterator) -> None:
@@ -202,9 +217,16 @@ class Consumer:
         if self._current is loop:
             self._current = None
             self._taking = None
+            self._leave_clock()
             with contextlib.suppress(ProducerGone):
                 self._connection.post(ms.Leave())
                 self._discard_waiting()
+
+    def _leave_clock(self) -> None:
+        """Count the time inside the epoch that has just ended, if there was one."""
+        if self._entered_s is not None:
+            self._inside_s += time.monotonic() - self._entered_s
+            self._entered_s = None
 
     def _next_message(self) -> ms.Message:
         message = self._connection.poll()

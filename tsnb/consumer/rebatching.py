@@ -75,7 +75,9 @@ class Rebatcher:
                 into.extend(leaf[start:stop])
                 continue
             if into.shape[1:] != leaf.shape[1:] or into.dtype != leaf.dtype:
-                raise self._misfit(f"part {index} changes from {tuple(into.shape[1:])} to {tuple(leaf.shape[1:])}")
+                raise self._misfit(
+                    f"part {index} changes from {tuple(into.shape[1:])} to {tuple(leaf.shape[1:])}"
+                )
             end = self._filled + stop - start
             if isinstance(leaf, torch.Tensor):
                 into[self._filled : end].copy_(leaf[start:stop])

@@ -55,7 +55,8 @@ class Delivered:
         known = [n for n in lengths if n is not None]
         rows = max(set(known), key=known.count) if known else None
         path = next(
-            (p for p, n in zip(leaf_paths(self.layout.spec), lengths, strict=True) if n is None or n != rows), "batch"
+            (p for p, n in zip(leaf_paths(self.layout.spec), lengths, strict=True) if n is None or n != rows),
+            "batch",
         )
         raise BatchNotShareable(
             f"batch_size={batch_size} needs batches that can be cut along a first dimension which all their parts "

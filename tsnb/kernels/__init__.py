@@ -1,8 +1,8 @@
 """Background kernels: the ones that run trials, and the ones that serve a loader.
 
-Everything that belongs to another process's kernel happens on one daemon thread (`hub`); what the notebook's
-own code calls (`Trial`, `ProducerKernel`) hands work to that thread and waits. Names load on first use, because
-a child's entry point (`launch`) lives here too and must be quick.
+Everything that belongs to another process's kernel happens on one daemon thread (`hub`); what the
+notebook's own code calls (`Trial`, `ProducerKernel`) hands work to that thread and waits. Names load on first
+use, because a child's entry point (`launch`) lives here too and must be quick.
 
 | module | what it owns |
 |---|---|

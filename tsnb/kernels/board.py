@@ -66,7 +66,7 @@ class Board(Mapping[str, Trial]):
                 trial.wait(left)
             except TimeoutError:
                 raise
-            except Exception as error:  # noqa: BLE001 (kept until all have ended, then raised)
+            except Exception as error:  # noqa: BLE001 (raised when all have ended)
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -117,8 +117,8 @@ trials = Board()
 def results() -> Any:
     """Return a table of all trials: one row a trial, its last logged numbers as columns.
 
-    Columns: name, state, started (local time), duration_s, stream, epochs, samples, samples_per_s (None where it
-    attached to no stream), then one a logged name.
+    Columns: name, state, started (local time), duration_s, stream, epochs, samples, samples_per_s (nothing
+    where it attached to no stream), then one a logged name.
 
     Returns:
         A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
@@ -127,9 +127,9 @@ def results() -> Any:
     logged = {name: None for trial in trials.values() for name in trial.metrics}
     columns = [*_COLUMNS, *(name for name in logged if name not in _COLUMNS)]
     with contextlib.suppress(ImportError):
-        import pandas
+        import pandas as pd
 
-        return pandas.DataFrame(rows, columns=columns)
+        return pd.DataFrame(rows, columns=columns)
     return [{column: row.get(column) for column in columns} for row in rows]
 
 

@@ -1,10 +1,9 @@
 """Which of the notebook's variables a cell reads, known before anything is started.
 
-The cell is turned into Python as IPython would (`%magics`, `!commands`, `await`), then read statement by
-statement in the order of execution: a name loaded before the cell has bound it comes from the notebook. What a
-function's body reads counts from the moment the function's name is first used (so a model defined between the
-function and its call is the cell's own). Scopes inside functions and classes are resolved by the compiler's own
-tables (`symtable`).
+The cell is read statement by statement in the order of execution: a name that is loaded before the cell has
+bound it comes from the notebook. What a function's body reads counts from the moment the function's name is
+first used, so a model defined between the function and its call is the cell's own. Scopes inside functions
+and classes are resolved by the compiler's own tables (`symtable`).
 
 After a loop or `try` its bindings count as made, after an `if` those made on both sides: a name that may be
 unbound at run time is taken along if the notebook has it, and not reported if it has not.
@@ -165,7 +164,7 @@ class _Reading(ast.NodeVisitor):
     def visit_For(self, node: ast.For | ast.AsyncFor) -> None:
         self.run([node.iter, node.target, *node.body, *node.orelse])
 
-    visit_AsyncFor = visit_For
+    visit_AsyncFor = visit_For  # noqa: N815 (the name ast looks for; so below)
 
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
@@ -222,7 +221,7 @@ class _Reading(ast.NodeVisitor):
             {n.id for n in targets if isinstance(n, ast.Name)},
         )
 
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_any_comprehension
+    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _visit_any_comprehension  # noqa: N815
 
     def visit_Lambda(self, node: ast.Lambda) -> None:
         """Read a lambda where it stands: it is mostly used at once."""
@@ -243,7 +242,7 @@ class _Reading(ast.NodeVisitor):
             self.visit(node.returns)
         self._define(node, deferred=not node.decorator_list)
 
-    visit_AsyncFunctionDef = visit_FunctionDef
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self.run([*node.decorator_list, *node.bases, *node.keywords])

@@ -1,4 +1,4 @@
-"""Starting a trial from a cell: what it takes along is settled here, on the thread that owns the variables."""
+"""Starting a trial from a cell; what it takes along is settled on the thread that owns the variables."""
 
 from __future__ import annotations
 

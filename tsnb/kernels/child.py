@@ -32,14 +32,14 @@ from tsnb.kernels.hub import Hub, lock_directory, short_parent
 __all__ = ["Child", "Death", "KernelDied", "log_path"]
 
 START_S = 60.0
-"""How long a kernel may take until it answers: two seconds on an idle machine, much more on a thrashing one."""
+"""How long a kernel may take until it answers: a second on an idle machine, many on a thrashing one."""
 
 ASK_AGAIN_S = 0.5
-"""A kernel that is not subscribed to yet answers without our seeing its output: ask again."""
+"""A kernel we are not subscribed to yet answers without our seeing its output: ask again."""
 
 NOT_INHERITED = ("JPY_PARENT_PID", "PYTEST_CURRENT_TEST")
-"""Left out of a child's environment: the notebook server's pid would make it watch the wrong process, and under
-pytest ipykernel would not capture what C code prints."""
+"""Left out of a child's environment: the notebook server's pid would make it watch the wrong process, and
+under pytest ipykernel would not capture what C code prints."""
 
 ADDED = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 """Added to it: keeps a debugger's warning about frozen modules out of the output."""
@@ -89,14 +89,18 @@ class _OwnSpec(KernelSpecManager):
 class Child:
     """A kernel process of this notebook's own.
 
+    Attributes:
+        pid: Its process; 0 before the start.
+        death: Done when the process has gone and been cleared away, for whatever reason.
+        grace_s: How long the process may take, after a SIGTERM, to put things in order when it is killed.
+
     Args:
         hub: The hub on whose thread all of this runs.
         label: A word for file names.
         output: Takes everything the kernel publishes.
-        ended: Told once, when the process has gone, for whatever reason.
         env: Added to this process's environment.
-        detached_log: A detached kernel's log file: it outlives this process, in a session and directory of its
-            own. None: it dies with this process.
+        detached_log: A detached kernel's log file: it outlives this process, in a directory of its own.
+            None: it dies with this process.
     """
 
     def __init__(
@@ -104,16 +108,15 @@ class Child:
         hub: Hub,
         label: str,
         output: Output,
-        ended: Callable[[Death], None],
         env: dict[str, str] | None = None,
         detached_log: Path | None = None,
     ) -> None:
         self.pid = 0
+        self.grace_s = 0.0
         self.death: asyncio.Future[Death] = hub.loop.create_future()
         self._hub = hub
         self._label = label
         self._output = output
-        self._ended = ended
         self._env = env or {}
         self._detached_log = detached_log
         self._log = detached_log or hub.new_path(label, ".log")
@@ -150,11 +153,12 @@ class Child:
 
     async def _spawn(self) -> None:
         """Start the process, with its files in the hub's directory or, detached, in one of its own."""
+        passed: list[int] = []
         if self._detached_log is None:
-            parent, prefix, passed = os.getpid(), self._hub.new_path("k"), ()
+            parent, prefix = os.getpid(), self._hub.new_path("k")
         else:
             directory = Path(tempfile.mkdtemp(prefix="hub-", dir=short_parent()))
-            parent, prefix, passed = 0, directory / "k", (lock_directory(directory),)
+            parent, prefix, passed = 0, directory / "k", [lock_directory(directory)]
         self._manager = AsyncKernelManager(
             kernel_name=str(parent),
             kernel_spec_manager=_OwnSpec(),
@@ -177,6 +181,8 @@ class Child:
             )
         for lock in passed:  # the child's copy holds it now
             os.close(lock)
+        if not parent:  # the manager removes its file with this process
+            os.link(f"{prefix}.json", prefix.with_name("connection.json"))
         self._watch()
 
     def _environment(self) -> dict[str, str]:
@@ -206,20 +212,19 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
         self._hub.forget(self)
         await self._drain()
-        for pump in self._pumps:
-            pump.cancel()
         death = Death(code, self._tail())
-        self.death.set_result(death)
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(KernelDied(str(death)))
+        for pump in self._pumps:
+            pump.cancel()
         self._client.stop_channels()
         await self._manager.cleanup_resources()
         if self._detached_log is None:
             self._log.unlink(missing_ok=True)
         else:
             shutil.rmtree(Path(str(self._manager.ip)).parent, ignore_errors=True)
-        self._ended(death)
+        self.death.set_result(death)
 
     async def _drain(self) -> None:
         """Let what the process published before its end arrive."""
@@ -235,7 +240,8 @@ class Child:
         while not self.death.done():
             request = self._client.kernel_info()
             reply = self._expect(request)
-            await asyncio.wait({reply, self.death}, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {reply, self.death}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
                 await asyncio.wait_for(self._published.wait(), ASK_AGAIN_S)
                 if reply.done():
@@ -299,11 +305,11 @@ class Child:
         if self.alive:
             os.killpg(self.pid, signal.SIGINT)
 
-    async def kill(self, grace_s: float = 0.0) -> None:
-        """End the process and wait until it has gone: by SIGTERM where there is a grace, then by SIGKILL."""
-        if grace_s and self.alive:
+    async def kill(self) -> None:
+        """End the process and wait until it has gone: by SIGTERM where it has a grace, then by SIGKILL."""
+        if self.grace_s and self.alive:
             os.kill(self.pid, signal.SIGTERM)
-            await asyncio.wait({self.death}, timeout=grace_s)
+            await asyncio.wait({self.death}, timeout=self.grace_s)
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
 """The entry point of a background kernel: `python -m tsnb.kernels.launch PARENT -f CONNECTION_FILE`.
 
-First it ties its life to the notebook kernel (`PARENT` is that kernel's pid, 0 for a detached one): the kernel
+First it ties its life to the notebook kernel (`PARENT` is that kernel's pid, 0 for a detached one): Linux
 sends SIGKILL when the thread that started it ends. ipykernel's own poller misses a child that holds the
 interpreter lock in C. If the parent died before the tie was made, the pid above us has changed: end at once.
 Then it is an ordinary ipykernel.

@@ -29,8 +29,8 @@ class Outlet(Protocol):
 class CellOutlet:
     """Re-publishes on the notebook kernel's own output channel, with the launching cell as parent.
 
-    ipykernel's channel has a thread of its own, so this works while a cell runs; the session is ours, since the
-    kernel's counts its messages without a lock.
+    ipykernel's channel has a thread of its own, so this works while a cell runs; the session is ours, since
+    the kernel's counts its messages without a lock.
 
     Args:
         kernel: The ipykernel of this process. Made while it runs the launching cell.

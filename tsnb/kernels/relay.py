@@ -1,8 +1,8 @@
 """A background kernel's output on its way to its outlet: live, in order, and not in crumbs.
 
-Text that arrives in many small pieces (a progress bar, `print(..., flush=True)` in a loop) is joined: the first
-piece goes out at once, what follows within `JOIN_S` goes out together. Everything else goes out when it comes,
-after the text before it. A bounded record is kept for `logs`.
+Text that arrives in many small pieces (a progress bar, `print(..., flush=True)` in a loop) is joined: the
+first piece goes out at once, what follows within `JOIN_S` goes out together. Everything else goes out when it
+comes, after the text before it. A bounded record is kept for `logs`.
 
 Everything here runs on the hub's thread, but `record`, which any thread may read.
 """

@@ -32,7 +32,7 @@ LARGE_BYTES = 64 * 2**20
 
 
 class _Main:
-    """Stands for the variables of the notebook (`__main__`) in a pickle; arrives as those of the receiver."""
+    """Stands for the notebook's variables (`__main__`) in a pickle; arrives as those of the receiver."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _main_variables, ()
@@ -50,7 +50,7 @@ KERNELS_OWN = frozenset({
 
 
 def _settle(function: types.FunctionType, state: tuple[Any, dict[str, Any]]) -> None:
-    """Give an arrived function of the notebook its state: what is missing in the receiver's variables, it adds."""
+    """Give an arrived function of the notebook its state; globals that the receiver lacks are added."""
     plain, slots = state
     variables = function.__globals__
     for name, value in slots["__globals__"].items():

@@ -11,22 +11,23 @@
 | lost | its process died | gone |
 
 A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new trial of that name,
-or the end of the notebook. What a trial does happens on the hub's thread; its methods are called from any other.
+or the end of the notebook. What a trial does happens on the hub's thread; its methods are called from others.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import threading
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.kernels import orders
-from tsnb.kernels.child import Child, Death, KernelDied
+from tsnb.kernels.child import Child, KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
@@ -63,8 +64,8 @@ class TrialPlan:
     """The cell, as the user wrote it."""
     arrival: Mapping[str, Any]
     """What the kernel needs to take in the cell's variables (`orders.to_arrive`)."""
-    params: Mapping[str, Any] = field(default_factory=dict)
-    """The options it was started with: producer, batch_size, device, seed, threads."""
+    params: Mapping[str, Any]
+    """The options it was started with: producer, batch_size, device, seed (None: not given), threads."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to its process's environment."""
 
@@ -77,7 +78,7 @@ class Trial:
         params: The options it was started with, those that were given.
         metrics: The last value of each number it logged.
         history: Every `tsnb.log` it made.
-        report: What its consumers did: stream, epochs, samples, samples_per_s; empty where it attached to nothing.
+        report: What its consumers did: stream, epochs, samples, samples_per_s; empty where there were none.
         started_s: Seconds since 1970 when it was asked for.
     """
 
@@ -96,6 +97,7 @@ class Trial:
         self._took_s: float | None = None
         self._stopping = False
         self._ended = threading.Event()
+        self._over = asyncio.Event()  # the same, for the hub's thread
         self._child: Child | None = None
 
     @property
@@ -138,10 +140,9 @@ class Trial:
 
     async def _run(self) -> None:
         self._state = "starting"
-        self._child = Child(self._hub, self.name, self._take, self._bury, dict(self._plan.env))
+        self._child = Child(self._hub, self.name, self._take, dict(self._plan.env))
         await self._child.start()
-        settings = {"producer": None, "batch_size": None, "device": None, "seed": None, "threads": 1}
-        settings |= {**self._plan.params, **self._plan.arrival, "name": self.name}
+        settings = {**self._plan.params, **self._plan.arrival, "name": self.name}
         reply = await self._child.execute(orders.call("trial", "enter", settings), order=True)
         if reply["status"] == "ok":
             self._state = "running"
@@ -149,7 +150,7 @@ class Trial:
             await self._child.execute(orders.call("trial", "finish"), order=True)
         if reply["status"] == "ok":
             self._conclude("done")
-        elif reply.get("ename") == "KeyboardInterrupt":
+        elif reply.get("ename") in {"KeyboardInterrupt", "StopRequested"}:
             self._conclude("stopped")
         else:
             self._conclude("failed", _failure(reply))
@@ -167,6 +168,7 @@ class Trial:
         self._relay.say(f"trial {self.name!r} {state} after {self._took_s:.1f} s{short}{detail}\n", name)
         self._relay.flush()
         self._ended.set()
+        self._over.set()
 
     def _take(self, kind: str, content: dict[str, Any]) -> None:
         """Take what the kernel publishes: its reports are kept, the rest is shown."""
@@ -179,17 +181,14 @@ class Trial:
         else:
             self._relay.feed(kind, content)
 
-    def _bury(self, death: Death) -> None:
-        """Take note that the kernel has gone; `_live` has heard of it by itself, if it was waiting."""
-        self._relay.flush()
-
     async def _end(self, grace_s: float = 0.0) -> None:
         """End the cell if it runs, and the kernel. On the hub's thread."""
         self._stopping = self._stopping or self._state not in ENDED
         if self._child is not None:
             if grace_s and self._state == "running":
                 self._child.interrupt()
-                await _until(self._ended, grace_s)
+                with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                    await asyncio.wait_for(self._over.wait(), grace_s)
             await self._child.kill()
 
     def wait(self, timeout_s: float | None = None) -> Trial:
@@ -271,12 +270,3 @@ def _failure(reply: Mapping[str, Any]) -> str:
     lines = "\n".join(reply.get("traceback", ()))
     traceback = re.sub(r"\x1b\[[0-9;]*m", "", lines)
     return f"{reply.get('ename', 'Error')}: {reply.get('evalue', '')}\n\n{traceback}".rstrip()
-
-
-async def _until(event: threading.Event, timeout_s: float) -> None:
-    """Wait on the hub's thread for an event that is set there."""
-    import asyncio
-
-    deadline = time.monotonic() + timeout_s
-    while not event.is_set() and time.monotonic() < deadline:
-        await asyncio.sleep(0.02)

@@ -44,7 +44,7 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
 
 
 def _text_progress_bars() -> None:
-    """Have `tqdm.auto` draw text: it asks this for a notebook, and its widgets would open where nobody sees them."""
+    """Have `tqdm.auto` draw text: this is where it asks, and its widgets would open where nobody sees."""
     from IPython.core.getipython import get_ipython
 
     shell: Any = get_ipython()
@@ -52,7 +52,7 @@ def _text_progress_bars() -> None:
 
 
 def _name_tracebacks(title: tuple[str, str]) -> None:
-    """Have tracebacks say "Trial cnn, line 3" rather than "Cell In[1], line 3", which is another cell's name."""
+    """Have tracebacks say "Trial cnn, line 3"; "Cell In[1]" is another cell of the notebook."""
     from IPython.core.getipython import get_ipython
 
     compiler: Any = get_ipython().compile  # type: ignore[union-attr]
@@ -65,7 +65,7 @@ def _name_tracebacks(title: tuple[str, str]) -> None:
 
 
 def _report_crashes() -> None:
-    """Have a crash in compiled code leave its traceback in the kernel's log, past ipykernel's redirections."""
+    """Have a crash in compiled code leave its traceback in the log, past ipykernel's redirections."""
     descriptor = getattr(sys.stderr, "_original_stdstream_copy", None)
     if isinstance(descriptor, int):
         with contextlib.suppress(OSError, ValueError):
@@ -74,11 +74,11 @@ def _report_crashes() -> None:
 
 def seed_everything(seed: int) -> None:
     """Seed Python's, numpy's and torch's generators (all devices)."""
-    import numpy
+    import numpy as np
     import torch
 
     random.seed(seed)
-    numpy.random.seed(seed % 2**32)  # noqa: NPY002 (the user's code may draw from the old generator)
+    np.random.seed(seed % 2**32)  # noqa: NPY002 (the user's code may draw from the old generator)
     torch.manual_seed(seed)
 
 

@@ -1,8 +1,8 @@
 """What a trial kernel reports to its notebook: the numbers given to `tsnb.log`, and what its consumers did.
 
-Numbers go out a few times a second at most, all that were logged since the last time together, so that neither
-the last value nor any in between is lost; whatever is left goes out when the cell ends. The message is one of
-our own kinds on the kernel's output channel, which no front end shows.
+Numbers go out a few times a second at most, all that were logged since the last time together: neither the
+last value nor any in between is lost, and what is left goes out when the cell ends. The message is one of our
+own kinds on the kernel's output channel, which no front end shows.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LOG_MESSAGE", "Reporter", "publish"]
+__all__ = ["LOG_MESSAGE", "REPORT_MESSAGE", "Reporter", "publish"]
 
 LOG_MESSAGE = "tsnb_log"
 """Content: `rows`, a list of [step or None, seconds since 1970, {name: number}]."""
+
+REPORT_MESSAGE = "tsnb_report"
+"""Content: what the trial's consumers did: stream, epochs, samples, samples_per_s."""
 
 EVERY_S = 0.25
 """Four reports a second, as often as a stream's readings."""
@@ -35,7 +38,7 @@ class Reporter:
     """Collects logged numbers and sends them now and then, on a thread of its own.
 
     Args:
-        send: Takes the rows; called on the reporter's thread and on the one that calls `flush`, never at once.
+        send: Takes the rows; called on the reporter's thread or that of `flush`, never on both at once.
     """
 
     def __init__(self, send: Callable[[list[Row]], None]) -> None:

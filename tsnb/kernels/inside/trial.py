@@ -9,7 +9,7 @@ from typing import Any
 
 from tsnb.config import attach_defaults
 from tsnb.kernels.inside.arrival import arrive, seed_everything, use_threads
-from tsnb.kernels.inside.reporting import LOG_MESSAGE, Reporter, Row, publish
+from tsnb.kernels.inside.reporting import LOG_MESSAGE, REPORT_MESSAGE, Reporter, Row, publish
 from tsnb.kernels.shipping import ship
 
 __all__ = ["deliver", "enter", "finish"]
@@ -26,7 +26,7 @@ def enter(settings: dict[str, Any]) -> None:
     """Get ready for the trial's cell. Called once, before it.
 
     Args:
-        settings: What `arrive` takes, and the trial's `name`, `producer`, `batch_size`, `device`, `seed`, `threads`.
+        settings: What `arrive` takes, and the trial's name, producer, batch_size, device, seed, threads.
     """
     from tsnb.telemetry.metrics import subscribe
 
@@ -49,7 +49,20 @@ def finish() -> None:
         reporter.flush()
     consumer = sys.modules.get("tsnb.consumer")
     if consumer is not None:
+        publish(REPORT_MESSAGE, _report(consumer.consumers()))
         consumer.detach_all()
+
+
+def _report(consumers: list[Any]) -> dict[str, Any]:
+    """Return what the results show of a trial's consumers, all of them together."""
+    stats = [consumer.stats() for consumer in consumers]
+    samples, inside_s = sum(s.samples for s in stats), sum(s.inside_s for s in stats)
+    return {
+        "stream": ", ".join(dict.fromkeys(consumer.producer for consumer in consumers)),
+        "epochs": sum(s.epochs for s in stats),
+        "samples": samples,
+        "samples_per_s": round(samples / inside_s, 1) if inside_s else 0.0,
+    }
 
 
 def deliver(name: str, path: str) -> None:
