@@ -97,6 +97,9 @@ class Observer:
 def status(name: str | None = None) -> StreamReading:
     """Return one reading of a stream.
 
+    Args:
+        name: The stream's name; may be left out while one producer is running.
+
     Raises:
         ProducerNotFound: There is no such producer.
         ProducerGone: It died before it answered.
@@ -114,6 +117,10 @@ def status(name: str | None = None) -> StreamReading:
 
 def stop(name: str | None = None, timeout_s: float = 10.0) -> None:
     """Stop a producer in good order and wait until it has gone.
+
+    Args:
+        name: The stream's name; may be left out while one producer is running.
+        timeout_s: Seconds to wait for it to go.
 
     Raises:
         ProducerNotFound: There is no such producer.
