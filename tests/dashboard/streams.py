@@ -1,0 +1,153 @@
+"""A stream that exists only in numbers: readings as a producer would give them, computed in steps of 10 ms.
+
+Not a model of the dispatch (that is `tests/producer`), only what a panel needs to be drawn: a loader with a pace,
+consumers with a step time each, a window that binds them, epochs that end together.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
+
+STEP_S = 0.01
+START_S = 1_790_000_000.0
+BATCH = 64
+
+
+@dataclass
+class Trial:
+    """One imagined consumer."""
+
+    name: str
+    step_s: float
+    """Seconds that it computes on a batch."""
+    joins_s: float = 0.0
+    leaves_s: float = math.inf
+    parks_s: float = math.inf
+    taken: int = 0
+    busy_s: float = 0.0
+    state: str = "joining"
+    spent_s: dict[str, float] = field(default_factory=lambda: {"computing": 0.0, "waiting": 0.0, "held": 0.0})
+
+    def here(self, now_s: float) -> bool:
+        return self.joins_s <= now_s < self.leaves_s
+
+    def parked(self, now_s: float) -> bool:
+        return now_s >= self.parks_s
+
+
+@dataclass
+class Stream:
+    """An imagined stream of one endless epoch after another."""
+
+    trials: list[Trial]
+    name: str = "mnist"
+    batch_s: float = 0.05
+    """Seconds that the loader needs for a batch."""
+    window: int = 8
+    epoch_batches: int = 63
+    now_s: float = 0.0
+    published: float = 0.0
+    blocked_s: float = 0.0
+
+    def run(self, seconds: float, every_s: float = 0.25) -> Iterator[StreamReading]:
+        """Let time pass; yield a reading every `every_s`."""
+        for k in range(round(seconds / STEP_S)):
+            self.step()
+            if k % round(every_s / STEP_S) == 0:
+                yield self.reading()
+
+    def step(self) -> None:
+        self.now_s += STEP_S
+        active = [t for t in self.trials if t.here(self.now_s) and not t.parked(self.now_s)]
+        slowest = min((t.taken for t in active), default=int(self.published))
+        if self.published < slowest + self.window:
+            self.published += STEP_S / (self.batch_s * random.uniform(0.9, 1.1)) if active else 0.0
+        else:
+            self.blocked_s += STEP_S
+        for trial in active:
+            self.advance(trial, slowest)
+
+    def advance(self, trial: Trial, slowest: int) -> None:
+        if trial.state == "joining":  # takes part from where the others are
+            trial.taken = max(slowest, max(t.taken for t in self.trials) - 2)
+        if trial.busy_s > 0:
+            trial.busy_s -= STEP_S
+            trial.spent_s["computing"] += STEP_S
+            trial.state = "sets the pace" if trial.taken == slowest and self.lag(trial) >= 6 else "streaming"
+        elif trial.taken < int(self.published):
+            trial.taken += 1
+            trial.busy_s = trial.step_s * random.uniform(0.85, 1.15)
+            trial.state = "streaming" if trial.state in ("joining", "waiting", "held back") else trial.state
+        else:
+            held = self.published >= slowest + self.window
+            trial.spent_s["held" if held else "waiting"] += STEP_S
+            trial.state = "held back" if held else "waiting"
+
+    def lag(self, trial: Trial) -> int:
+        here = [t.taken for t in self.trials if t.here(self.now_s) and not t.parked(self.now_s)]
+        return max(0, max(here, default=trial.taken) - trial.taken)
+
+    def reading(self) -> StreamReading:
+        here = [t for t in self.trials if t.here(self.now_s)]
+        active = [t for t in here if not t.parked(self.now_s)]
+        lags = [self.lag(t) for t in active]
+        batches = int(self.published)
+        return StreamReading(
+            time_s=START_S + self.now_s,
+            name=self.name,
+            pid=100,
+            state="idle" if not active else "blocked" if max(lags) >= self.window else "serving",
+            epoch=batches // self.epoch_batches,
+            published=batches % self.epoch_batches,
+            epoch_batches=self.epoch_batches,
+            window=self.window,
+            window_fill=min(self.window, max(lags, default=0)),
+            batches=batches,
+            loading_s=batches * self.batch_s,
+            blocked_s=self.blocked_s,
+            workers=2,
+            slots_used=min(16, 4 + max(lags, default=0)),
+            slots=16,
+            slot_bytes=16 << 20,
+            touched_bytes=212 << 20,
+            in_place=batches,
+            copied=0,
+            consumers=tuple(self.consumer(t) for t in here),
+        )
+
+    def consumer(self, trial: Trial) -> ConsumerReading:
+        parked = trial.parked(self.now_s)
+        learned = trial.taken / 60 * (0.5 + trial.step_s)
+        loss = 2.2 * math.exp(-learned) + 0.12 + random.uniform(-0.04, 0.04)
+        return ConsumerReading(
+            name=trial.name,
+            pid=1000 + self.trials.index(trial),
+            state="parked" if parked else trial.state,
+            epoch=trial.taken // self.epoch_batches,
+            position=trial.taken % self.epoch_batches,
+            fill=0 if parked else int(self.published) - trial.taken,
+            lag=0 if parked else self.lag(trial),
+            batches=trial.taken,
+            samples=trial.taken * BATCH,
+            computing_s=trial.spent_s["computing"],
+            waiting_s=trial.spent_s["waiting"],
+            held_s=trial.spent_s["held"],
+            metrics={"loss": loss, "accuracy": 0.98 - 0.3 * math.exp(-learned)} if trial.taken else {},
+        )
+
+
+def three_models(seed: int = 7) -> Stream:
+    """Three models of different size, the largest of which sets the pace; a fourth that is parked later."""
+    random.seed(seed)
+    trials = [
+        Trial("cnn-small", 0.02),
+        Trial("resnet10", 0.045, joins_s=4.0),
+        Trial("resnet18-wide", 0.1, joins_s=8.0),
+        Trial("resnet18-wide-sgd", 0.09, joins_s=20.0, parks_s=70.0),
+    ]
+    return Stream(trials)

@@ -1,0 +1,21 @@
+// Two ways to touch the page: make an element, and change a text only if it differs (no needless layout).
+
+/** make("td", "tsnb-n", "text" | child, ...) */
+export function make(tag, className, ...children) {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  element.append(...children.filter((child) => child !== undefined && child !== null));
+  return element;
+}
+
+export function put(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+export function style(element, name, value) {
+  if (element.style.getPropertyValue(name) !== value) element.style.setProperty(name, value);
+}
+
+export function attribute(element, name, value) {
+  if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
+}

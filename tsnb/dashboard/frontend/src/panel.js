@@ -1,0 +1,53 @@
+// The anywidget module. One store a model, fed from its first message on; any number of views of it.
+
+import "uplot/dist/uPlot.min.css";
+import "./panel.css";
+import { Store } from "./store.js";
+import { View } from "./view.js";
+
+const SAVE_MS = 10000; // how old the curves may be in a notebook saved with its widgets
+
+export default () => {
+  const store = new Store();
+  const views = new Set();
+
+  return {
+    initialize({ model }) {
+      store.load(model.get("scene") || {}, model.get("history"));
+      let savedMs = store.clock();
+
+      // ticks that came while this module loaded are lost: say which was the last, and get the rest if there is more
+      const hello = () => model.send({ op: "hello", n: store.n });
+      const hear = (content, buffers) => {
+        if (content.op === "all") store.load(content.scene, buffers[0]);
+        else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
+        else if (content.op === "refused") views.forEach((view) => view.refused(content.name, content.why));
+        views.forEach((view) => view.news());
+        if (store.clock() - savedMs > SAVE_MS) {
+          savedMs = store.clock();
+          const { scene, history } = store.snapshot();
+          model.set("scene", scene); // only here: never sent to the kernel, which knows it better
+          model.set("history", history);
+        }
+      };
+      model.on("msg:custom", hear);
+      try {
+        hello();
+      } catch (error) {
+        console.debug("tsnb: no kernel behind this panel", error);
+      }
+      return () => model.off("msg:custom", hear);
+    },
+
+    render({ model, el }) {
+      const view = new View(store, (content) => model.send(content));
+      el.append(view.root);
+      view.open();
+      views.add(view);
+      return () => {
+        views.delete(view);
+        view.close();
+      };
+    },
+  };
+};
