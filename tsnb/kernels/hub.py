@@ -45,12 +45,14 @@ class Hub:
     Attributes:
         directory: Private files of this process's children.
         loop: The thread's event loop.
+        closing: Whether the process is ending: what its kernels have to say then is news to nobody.
     """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.directory, self._lock = _make_directory()
         self.loop = asyncio.new_event_loop()
+        self.closing = False
         self._endings: dict[object, Callable[[], Awaitable[None]]] = {}
         self._counter = 0
         self._thread = threading.Thread(target=self._run, name="tsnb-hub", daemon=True)
@@ -103,6 +105,7 @@ class Hub:
         """End every child and remove the directory. Called once, at the end of the process."""
         if os.getpid() != self.pid:  # a forked child inherits this object, but neither thread nor children
             return
+        self.closing = True
         with contextlib.suppress(TimeoutError, RuntimeError):
             self.call(self._end_all(), CLOSING_S)
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import signal
 import sys
 
@@ -35,7 +36,11 @@ def main() -> None:
 
     from ipykernel.kernelapp import IPKernelApp
 
-    IPKernelApp.launch_instance()
+    try:
+        IPKernelApp.launch_instance()
+    finally:
+        if not parent:  # nobody else clears up after a detached kernel
+            shutil.rmtree(os.path.dirname(sys.argv[2]), ignore_errors=True)  # noqa: PTH120 (light)
 
 
 if __name__ == "__main__":

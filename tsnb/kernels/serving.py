@@ -132,9 +132,11 @@ class ProducerKernel:
     async def _tell_end(self, child: Child) -> None:
         """Say under the cell that started it how it ended, if nobody here asked for it."""
         death: Death = await child.death
-        if not self._stopping and death.code:
+        if self._stopping or self._hub.closing:
+            return
+        if death.code:
             self._relay.say(f"producer {self.name!r} is gone: {death}\n", "stderr")
-        elif not self._stopping:
+        else:
             self._relay.say(f"producer {self.name!r} was stopped\n")
         self._relay.flush()
 

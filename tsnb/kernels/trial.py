@@ -33,7 +33,7 @@ from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
 from tsnb.kernels.shipping import fetch
 
-__all__ = ["ENDED", "TRIAL_STATES", "LoggedRow", "NoSuchVariable", "Trial", "TrialPlan"]
+__all__ = ["ENDED", "TRIAL_STATES", "LoggedRow", "NoSuchVariable", "Trial", "TrialPlan", "as_written"]
 
 TRIAL_STATES = ("queued", "starting", "running", "done", "failed", "stopped", "lost")
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
@@ -61,7 +61,7 @@ class TrialPlan:
     name: str
     """The trial's name, also that of its consumers."""
     source: str
-    """The cell, as the user wrote it."""
+    """The cell, with the line numbers that the notebook shows (`as_written`)."""
     arrival: Mapping[str, Any]
     """What the kernel needs to take in the cell's variables (`orders.to_arrive`)."""
     params: Mapping[str, Any]
@@ -146,7 +146,7 @@ class Trial:
         reply = await self._child.execute(orders.call("trial", "enter", settings), order=True)
         if reply["status"] == "ok":
             self._state = "running"
-            reply = await self._child.execute(_as_written(self._plan))
+            reply = await self._child.execute(self._plan.source)
             await self._child.execute(orders.call("trial", "finish"), order=True)
         if reply["status"] == "ok":
             self._conclude("done")
@@ -157,7 +157,7 @@ class Trial:
 
     def _conclude(self, state: str, failure: str = "") -> None:
         """Note how it ended, tell under its cell, and wake whoever waits."""
-        if state == "lost" and self._stopping:
+        if state == "lost" and (self._stopping or self._hub.closing):
             state, failure = "stopped", ""
         self._took_s = time.time() - self.started_s
         self._failure = failure
@@ -258,11 +258,11 @@ class Trial:
         return f"<Trial {self.name!r} {self._state}, {self.duration_s:.1f} s{numbers}>"
 
 
-def _as_written(plan: TrialPlan) -> str:
-    """Return the cell's code with the lines that the notebook shows: its first is the magic's own."""
-    if plan.source.lstrip().startswith("%%"):  # a second cell magic has to come first
-        return plan.source
-    return f"# %%trial {plan.name}\n{plan.source}"
+def as_written(name: str, cell: str) -> str:
+    """Return a cell's code with the line numbers that the notebook shows: its first line is the magic's."""
+    if cell.lstrip().startswith("%%"):  # a second cell magic has to come first
+        return cell
+    return f"# %%trial {name}\n{cell}"
 
 
 def _failure(reply: Mapping[str, Any]) -> str:

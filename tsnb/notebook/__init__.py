@@ -1,0 +1,47 @@
+"""The notebook's side: magics, their completion, and the panel with a stop button that knows the trials.
+
+| module | what it owns |
+|---|---|
+| `extension` | `%load_ext tsnb`: registers everything, and takes it out again |
+| `magics` | the three magics: parse, call, nothing else |
+| `grammar` | one parser a subcommand, with did-you-mean |
+| `streams`, `runs` | what the subcommands do: `%tensorsocket`; `%%trial` and `%trials` |
+| `lookup` | loaders among the notebook's variables |
+| `completion` | subcommands, variables, names and options at the Tab key |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import tsnb
+
+if TYPE_CHECKING:
+    from tsnb.dashboard import Panel
+
+__all__ = ["dashboard"]
+
+
+def dashboard(name: str | None = None) -> Panel:
+    """Return the live panel of a stream; a cell that ends with it shows it.
+
+    Its stop buttons stop the trial of that name where this notebook has it, and else ask the consumer to end.
+
+    Args:
+        name: The stream; may be left out while one is running. One that nobody serves yet is no error.
+    """
+    from tsnb.dashboard import dashboard as panel_of
+    from tsnb.notebook.runs import stop_consumer
+
+    _keep_the_name()
+    panel = panel_of(name)
+    panel.stop_consumer = stop_consumer(panel)
+    return panel
+
+
+def _keep_the_name() -> None:
+    """Have `tsnb.dashboard` mean this function: importing the sub-package of that name had replaced it."""
+    vars(tsnb)["dashboard"] = dashboard
+
+
+_keep_the_name()

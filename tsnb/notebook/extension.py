@@ -1,0 +1,42 @@
+"""`%load_ext tsnb`: what it registers in a shell, and how it comes out again."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tsnb.notebook.completion import COMMANDS, complete_words, match_options
+from tsnb.notebook.magics import TsnbMagics
+
+__all__ = ["load", "unload"]
+
+
+def load(shell: Any) -> None:
+    """Register magics, completion, and what happens when a cell has ended. Loading again changes nothing."""
+    if match_options in shell.Completer.custom_matchers:
+        return
+    shell.register_magics(TsnbMagics)
+    for command in COMMANDS:
+        shell.set_hook("complete_command", complete_words, str_key=command)
+    shell.Completer.custom_matchers.append(match_options)
+    shell.events.register("post_run_cell", rest_consumers)
+
+
+def unload(shell: Any) -> None:
+    """Take out what `load` registered. Trials and producers go on."""
+    if match_options not in shell.Completer.custom_matchers:
+        return
+    shell.Completer.custom_matchers.remove(match_options)
+    shell.events.unregister("post_run_cell", rest_consumers)
+    for command in COMMANDS:
+        shell.strdispatchers["complete_command"].strs.pop(command, None)
+    for kind, names in (("line", ("tensorsocket", "trials")), ("cell", ("tensorsocket", "trial"))):
+        for name in names:
+            shell.magics_manager.magics[kind].pop(name, None)
+
+
+def rest_consumers(_result: Any = None) -> None:
+    """Let nobody wait for this notebook's own consumers once a cell has ended: the next may be far off."""
+    consumer = sys.modules.get("tsnb.consumer")
+    if consumer is not None:
+        consumer.rest_all()

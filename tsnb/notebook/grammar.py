@@ -1,0 +1,183 @@
+"""What may stand behind a magic's name: one parser a subcommand, and errors that say what was meant."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import shlex
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError
+
+__all__ = ["TENSORSOCKET", "TRIAL", "TRIALS", "Parser", "did_you_mean", "options_of", "parse", "words_of"]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'start'?", or nothing where no known word is close."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are IPython's, in one line and with a suggestion."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(prog=prog, description=description, add_help=False, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what IPython shows without a traceback.
+
+        Raises:
+            UsageError: Always.
+        """
+        stop = "" if message.endswith("?") else "."
+        raise UsageError(f"{self.prog}: {message}{stop}\nUsage: {' '.join(self.format_usage().split()[1:])}")
+
+    def read(self, words: Sequence[str]) -> argparse.Namespace:
+        """Parse words; an unknown option is answered with the nearest known one.
+
+        Raises:
+            UsageError: They do not fit.
+        """
+        known = options_of(self)
+        for word in words:
+            name = word.partition("=")[0]
+            if name.startswith("--") and name not in known:
+                self.error(f"unknown option {name}.{did_you_mean(name, known)}".removesuffix("."))
+        return self.parse_args(list(words))
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return a parser's long options."""
+    return [
+        option for action in parser._actions for option in action.option_strings if option.startswith("--")
+    ]
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.lstrip("-").isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} up")
+        return int(text)
+
+    return read
+
+
+def _share(text: str) -> float:
+    """Read a share: 2% or 0.02."""
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share: write 2% or 0.02")
+    return share
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text.removesuffix("s"))
+    except ValueError:
+        seconds = -1.0
+    if seconds <= 0.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return seconds
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no setting: write NAME=VALUE")
+    return name, value
+
+
+def _start() -> Parser:
+    parser = Parser("%tensorsocket start", "Serve a loader from a background kernel.")
+    parser.add_argument("loader", nargs="?", metavar="LOADER")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--window", type=_whole(1), default=8, metavar="N")
+    parser.add_argument("--rubber-band", type=_share, default=0.02, metavar="2%")
+    parser.add_argument("--patience", type=_seconds, default=30.0, metavar="SECONDS")
+    parser.add_argument("--seed", type=_whole(0), metavar="S")
+    parser.add_argument("--workers", type=_whole(0), metavar="N")
+    parser.add_argument("--detach", action="store_true")
+    return parser
+
+
+def _named(prog: str, description: str, *, optional: bool) -> Parser:
+    parser = Parser(prog, description)
+    if optional:
+        parser.add_argument("name", nargs="?", metavar="NAME")
+    else:
+        parser.add_argument("name", metavar="NAME")
+    return parser
+
+
+def _trial() -> Parser:
+    parser = Parser("%%trial", "Run this cell in a background kernel of its own.")
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--producer", metavar="P")
+    parser.add_argument("--batch-size", type=_whole(1), metavar="N")
+    parser.add_argument("--device", metavar="D")
+    parser.add_argument("--seed", type=_whole(0), metavar="S")
+    parser.add_argument("--threads", type=_whole(1), default=1, metavar="T")
+    parser.add_argument("--env", type=_setting, action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--wait", action="store_true")
+    return parser
+
+
+TENSORSOCKET = {
+    "start": _start(),
+    "list": Parser("%tensorsocket list", "List what is served, by whom, since when."),
+    "status": _named("%tensorsocket status", "Show a stream and its consumers.", optional=True),
+    "logs": _named("%tensorsocket logs", "Show what a producer kernel printed.", optional=False),
+    "stop": _named("%tensorsocket stop", "Stop a stream and its kernel.", optional=True),
+    "dashboard": _named("%tensorsocket dashboard", "Show a stream's live panel.", optional=True),
+}
+"""The subcommands of `%tensorsocket`."""
+
+TRIALS = {
+    "list": Parser("%trials list", "List this notebook's trials."),
+    "stop": _named("%trials stop", "Stop one trial, or all.", optional=True),
+    "wait": _named("%trials wait", "Wait for one trial, or all.", optional=True),
+    "logs": _named("%trials logs", "Show what a trial printed.", optional=False),
+}
+"""The subcommands of `%trials`."""
+
+TRIAL = _trial()
+"""What stands behind `%%trial`."""
+
+
+def words_of(line: str, magic: str) -> list[str]:
+    """Split a magic's line as a shell would.
+
+    Raises:
+        UsageError: A quote is not closed.
+    """
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError as error:
+        raise UsageError(f"{magic}: {error}: {line!r}") from None
+
+
+def parse(line: str, magic: str, commands: dict[str, Parser], default: str | None = None) -> tuple[str, Any]:
+    """Return a line's subcommand and its arguments.
+
+    Args:
+        line: What stands behind the magic's name.
+        magic: That name, for messages.
+        commands: The subcommands' parsers.
+        default: What an empty line means.
+
+    Raises:
+        UsageError: There is no such subcommand, or its arguments do not fit; says what may have been meant.
+    """
+    words = words_of(line, magic) or ([default] if default else [])
+    if not words:
+        raise UsageError(f"{magic} needs a command: {', '.join(commands)}")
+    command, *rest = words
+    if command not in commands:
+        hint = did_you_mean(command, commands)
+        raise UsageError(f"{magic}: no command {command!r}.{hint} Commands: {', '.join(commands)}")
+    return command, commands[command].read(rest)

@@ -1,0 +1,115 @@
+"""The magics. Each parses its line and calls one function; errors of ours are shown without a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
+
+from tsnb.errors import TrialFailed, TsnbError
+from tsnb.kernels.board import trials
+from tsnb.notebook import runs, streams
+from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, parse, words_of
+
+__all__ = ["TsnbMagics"]
+
+
+@contextlib.contextmanager
+def plain_errors(magic: str) -> Iterator[None]:
+    """Show what the user can mend as one message rather than a traceback of ours."""
+    try:
+        yield
+    except SyntaxError as error:
+        line = f": {error.text.strip()}" if error.text else ""
+        raise UsageError(f"{magic}: line {error.lineno} of this cell: {error.msg}{line}") from error
+    except TrialFailed as error:  # its traceback stands under its own cell
+        raise UsageError(f"{magic}: {str(error).partition(chr(10))[0]}") from error
+    except (TsnbError, ValueError, TypeError, TimeoutError) as error:
+        raise UsageError(f"{magic}: {error}") from error
+
+
+@magics_class
+class TsnbMagics(Magics):
+    """`%tensorsocket`, `%%trial` and `%trials`."""
+
+    @line_cell_magic
+    def tensorsocket(self, line: str, cell: str | None = None) -> Any:
+        """Serve a loader from the background, and look after it.
+
+        %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
+                            [--workers N] [--detach]
+        %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
+        %tensorsocket list
+        %tensorsocket status [NAME]
+        %tensorsocket logs NAME
+        %tensorsocket stop [NAME]
+        %tensorsocket dashboard [NAME]
+
+        Options of start:
+          --name NAME         what trials attach by
+          --window N          batches that the fastest may be ahead of the slowest (8)
+          --rubber-band 2%    share of an epoch that may be over for a latecomer to still get all of it
+          --patience SECONDS  how long the others wait for one that stands still (30)
+          --seed S            makes the order of samples a function of seed and epoch
+          --workers N         loader processes, where that is to be another number than the loader's own
+          --detach            goes on when this notebook's kernel ends
+        """
+        command, given = parse(line, "%tensorsocket", TENSORSOCKET)
+        if cell is not None and command != "start":
+            raise UsageError(f"%%tensorsocket: only start takes a cell; write %tensorsocket {command}")
+        with plain_errors(f"%tensorsocket {command}"):
+            if command == "dashboard":
+                return streams.dashboard(given.name)
+            if command == "start":
+                text = streams.start(self.shell, given, cell)
+            elif command == "list":
+                text = streams.listing()
+            else:
+                text = {"status": streams.status, "logs": streams.logs, "stop": streams.stop}[command](
+                    given.name
+                )
+            print(text)  # noqa: T201 (a magic's answer is text)
+        return None
+
+    @cell_magic
+    def trial(self, line: str, cell: str) -> None:
+        """Run this cell in a background kernel of its own, with copies of the variables that it reads.
+
+        %%trial NAME [--producer P] [--batch-size N] [--device D] [--seed S] [--threads T] [--env K=V] [--wait]
+
+        Options:
+          --producer P     the stream that tsnb.attach() takes; may be left out while one is served
+          --batch-size N   samples in a batch that tsnb.attach() gives
+          --device D       where it delivers them ("cuda:0")
+          --seed S         seeds random, numpy and torch
+          --threads T      threads that torch computes on (1)
+          --env K=V        an environment variable of its process; may be repeated
+          --wait           return when it has ended
+
+        The cell returns at once; tsnb.trials["NAME"] has its state, wait(), stop(), interrupt(), logs(), and
+        its variables: tsnb.trials["NAME"]["net"]. Running a cell of the same name again replaces the trial.
+        """
+        given = TRIAL.read(words_of(line, "%%trial"))
+        with plain_errors("%%trial"):
+            runs.run(self.shell, given, cell)
+
+    @line_magic
+    def trials(self, line: str) -> Any:
+        """Look after this notebook's trials.
+
+        %trials [list]
+        %trials stop [NAME]
+        %trials wait [NAME]
+        %trials logs NAME
+        """
+        command, given = parse(line, "%trials", TRIALS, default="list")
+        with plain_errors(f"%trials {command}"):
+            if command == "list":
+                return trials
+            if command == "logs":
+                print(runs.logs(given.name))  # noqa: T201
+                return None
+            return runs.stop(given.name) if command == "stop" else runs.wait(given.name)

@@ -1,0 +1,105 @@
+"""What `%%trial` and `%trials` do."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tsnb.kernels.board import trials
+from tsnb.kernels.capture import loops_over
+from tsnb.kernels.cells import run_cell
+from tsnb.kernels.serving import producer_kernels
+from tsnb.kernels.trial import ENDED
+
+if TYPE_CHECKING:
+    from tsnb.dashboard import Panel
+
+__all__ = ["logs", "run", "stop", "stop_consumer", "wait"]
+
+
+def run(shell: Any, given: Namespace, cell: str) -> None:
+    """Start a trial from a cell; with `--wait`, wait for its end.
+
+    Raises:
+        TrialFailed: It was waited for, and failed.
+        Exception: As `run_cell` raises.
+    """
+    trial = run_cell(
+        given.name,
+        cell,
+        shell.user_ns,
+        transform=shell.transform_cell,
+        producer=given.producer,
+        batch_size=given.batch_size,
+        device=given.device,
+        seed=given.seed,
+        threads=given.threads,
+        env=dict(given.env),
+    )
+    hint = _served_loader(shell.transform_cell(cell), shell.user_ns)
+    if hint:
+        print(hint)  # noqa: T201 (shown under the cell)
+    if given.wait:
+        trial.wait()
+
+
+def _served_loader(source: str, variables: dict[str, Any]) -> str:
+    """Return a hint where a cell loops over a loader that is served: it takes a copy of its own along."""
+    served = {id(k.loader): k.name for k in producer_kernels.values() if k.alive and k.loader is not None}
+    names = {name: served[id(value)] for name, value in variables.items() if id(value) in served}
+    for name in loops_over(source, names):
+        return (
+            f"note: this trial loops over a copy of {name!r} of its own, although it is served as {names[name]!r}. "
+            f"To share the stream: for batch in tsnb.attach(producer={names[name]!r})"
+        )
+    return ""
+
+
+def stop(name: str | None) -> Any:
+    """Stop one trial or all, their kernels too; return the table."""
+    if name is None:
+        trials.stop()
+    else:
+        trials[name].stop()
+    return trials
+
+
+def wait(name: str | None) -> Any:
+    """Wait for one trial or all; return the table.
+
+    Raises:
+        TrialFailed: One failed.
+    """
+    if name is None:
+        trials.wait()
+    else:
+        trials[name].wait()
+    return trials
+
+
+def logs(name: str) -> str:
+    """Return the end of what a trial printed."""
+    return trials[name].logs()[-20_000:] or f"trial {name!r} has printed nothing"
+
+
+def stop_consumer(panel: Panel) -> Callable[[str], None]:
+    """Return what a panel's stop button does: stop the trial of that name, else ask the consumer to end.
+
+    Called with the consumer's name on a thread of the panel's own.
+    """
+
+    def stop(name: str) -> None:
+        trial = trials.get(name)
+        if trial is not None and trial.state not in ENDED:
+            trial.stop()
+            return
+        from tsnb.telemetry.observer import Observer
+
+        observer = Observer(panel.stream or None)
+        try:
+            observer.request_consumer_stop(name)
+        finally:
+            observer.close()
+
+    return stop
