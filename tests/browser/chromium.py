@@ -1,6 +1,6 @@
-"""Chromium for the browser tests: found on the PATH, else Playwright's own, else the test is skipped, saying why.
+"""Chromium for the browser tests: on the PATH, else Playwright's own, else a skip that says why.
 
-`TSNB_BROWSER=required` turns that skip into a failure (where a missing browser must not pass for a green run).
+`TSNB_BROWSER=required` turns that skip into a failure, where a missing browser must not pass for a green run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Show the panel in plain Chromium, from readings, in a page that implements the anywidget model and nothing else."""
+"""Show the panel in plain Chromium, from readings, in a page that has an anywidget model and nothing else."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class Host:
 
     def facts(self) -> dict[str, str]:
         """Return the data attributes of the panel's root."""
-        facts: dict[str, str] = self.page.evaluate("() => ({...document.querySelector('.tsnb-panel').dataset})")
+        facts: dict[str, str] = self.page.evaluate(
+            "() => ({...document.querySelector('.tsnb-panel').dataset})"
+        )
         return facts
 
     def shot(self, path: Path) -> None:

@@ -1,7 +1,7 @@
 """A stream that exists only in numbers: readings as a producer would give them, computed in steps of 10 ms.
 
-Not a model of the dispatch (that is `tests/producer`), only what a panel needs to be drawn: a loader with a pace,
-consumers with a step time each, a window that binds them, epochs that end together.
+Not a model of the dispatch (that is `tests/producer`), only what a panel needs to be drawn: a loader with a
+pace, consumers with a step time each, a window that binds them, epochs that end together.
 """
 
 from __future__ import annotations

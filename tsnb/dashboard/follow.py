@@ -9,8 +9,8 @@ absent ──connected──▶ Observer.read() ──┴─▶ on_reading(readi
   └── "gone" is shown ◀── ProducerGone
 ```
 
-The thread is a daemon and holds a connection of its own, so neither a busy notebook kernel nor the stream waits
-for it. Whatever it calls (`on_reading`, `on_note`) runs in this thread.
+The thread is a daemon and holds a connection of its own, so neither a busy notebook kernel nor the stream
+waits for it. Whatever it calls (`on_reading`, `on_note`) runs in this thread.
 """
 
 from __future__ import annotations
@@ -134,14 +134,19 @@ class Follower:
 
     def _follow(self, connection: Connection) -> None:
         self._connection = connection
-        ended = f"The stream {connection.name} has ended; its history stays here."
         try:
             while not self._closing.is_set():
                 reading = connection.read(_READ_S)
                 if reading is not None:
                     self._on_reading(reading)
         except (ProducerGone, OSError):
+            ended = f"The stream {connection.name} has ended; its history stays here."
             self._on_note("gone", ended, connection.name)
+        except (TsnbError, ValueError) as error:  # another version of tsnb serves it
+            self._on_note(
+                "gone", f"The stream {connection.name} cannot be followed: {error}", connection.name
+            )
+            self._closing.wait(_RETRY_S)
         finally:
             self._connection = None
             connection.close()
@@ -152,4 +157,5 @@ def _nobody(name: str | None, error: ProducerNotFound) -> str:
     if name is None and "several" in str(error):
         return f"{error}".rstrip(".") + ". Open one of them: tsnb.dashboard(NAME)."
     what = f"No stream named {name} is served yet" if name else "No stream is served yet"
-    return f"{what}: %tensorsocket start LOADER --name {name or 'NAME'}. This panel will show it once it is there."
+    start = f"%tensorsocket start LOADER --name {name or 'NAME'}"
+    return f"{what}: {start}. This panel will show it once it is there."

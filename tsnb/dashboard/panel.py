@@ -1,11 +1,12 @@
 """The live panel: an anywidget fed by readings.
 
-The widget is thin: `Tape` decides what is sent, `Follower` where it comes from, the front end how it looks. Only
-two things live here: the *snapshot* (a page that is loaded again asks for the widget's state, and gets all of the
-tape, built in that moment; nothing large is kept in a trait), and the way back, from a button to a callback.
+The widget is thin: `Tape` decides what is sent, `Follower` where it comes from, the front end how it looks.
+Only two things live here: the *snapshot* (a page that is loaded again asks for the widget's state, and gets all
+of the tape, built in that moment; nothing large is kept in a trait), and the way back, from a button to a
+callback.
 
-Threads: readings arrive on the follower's thread, state requests and clicks on the kernel's; one lock guards the
-tape. Nothing is computed under it that takes longer than copying the history (0.4 MB at most).
+Threads: readings arrive on the follower's thread, state requests and clicks on the kernel's; one lock guards
+the tape. Nothing is computed under it that takes longer than copying the history (0.4 MB at most).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _bundle(file: str) -> Path:
     if not path.is_file():
         raise ImportError(
             f"the panel's front end is missing ({path}). It is built when tsnb is installed: "
-            "`pip install -e .` in a checkout, or `python hatch_build.py` to build only this; wheels carry it."
+            "`pip install -e .` in a checkout, or `python hatch_build.py` for this alone; wheels carry it."
         )
     return path
 
@@ -116,7 +117,7 @@ class Panel(anywidget.AnyWidget):
         return state
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        bundle = super()._repr_mimebundle_(**options)
+        bundle: Any = super()._repr_mimebundle_(**options)  # a dict before anywidget 0.9.14
         with self._lock:
             text = summary(self._tape)
         if isinstance(bundle, tuple):
@@ -170,8 +171,8 @@ class Panel(anywidget.AnyWidget):
     def _answer_while_busy(self) -> None:
         """Let clicks and state requests reach their own subshell while a cell runs.
 
-        JupyterLab sends them to a subshell; ipykernel 7.4 sends replies to the shell that wrote last, which is
-        the busy one. The method is private to ipykernel: where it is missing, messages wait for the cell.
+        JupyterLab sends them to a subshell; ipykernel 7.4 routes them to the shell that wrote last, which is the
+        busy one. The method is private to ipykernel: where it is missing, messages wait for the cell.
         """
         if hasattr(self.comm, "_reply_subshell_for"):
-            self.comm._reply_subshell_for = lambda data, default: default  # noqa: ARG005, SLF001
+            self.comm._reply_subshell_for = lambda data, default: default  # noqa: ARG005

@@ -25,8 +25,9 @@ PATIENCE_S = 8.0
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a consumer is, and where its time goes. Shares are of wall time; what is missing to 1 was spent
-    between epochs.
+    """How fast a consumer is, and where its time goes, as shares of wall time.
+
+    What is missing to 1 was spent between epochs.
     """
 
     samples_per_s: float

@@ -1,7 +1,7 @@
 """The tape: what a panel remembers of a stream, and what it tells its front end.
 
-Readings go in; out come a message a tick (a small JSON object and a frame, see `tsnb.dashboard.frames`) and, on
-demand, everything so far: the *scene* (names, states, sentences) and the *history* (frames laid end to end).
+Readings go in; out come a message a tick (a small JSON object and a frame, see `tsnb.dashboard.frames`) and,
+on demand, everything so far: the *scene* (names, states, sentences) and the *history* (frames laid end to end).
 Neither a widget nor a thread is here, so a recorded log draws the same panel as a live stream.
 
 ```
@@ -88,7 +88,7 @@ class Tape:
             self._origin_s = reading.time_s
         self.latest = reading
         self.rates.add(reading)
-        changes = self._tell(_stream_words(reading), self._diagnosis(reading), reading.time_s)
+        changes = self._tell(_stream_words(reading), self._diagnosis(), reading.time_s)
         rows, changed = self._rows(reading)
         if changed:
             changes["lanes"] = {str(number): asdict(self.lanes[number]) for number in sorted(changed)}
@@ -134,7 +134,7 @@ class Tape:
         self._ticks += 1
         return Message({"op": "tick", "n": self._ticks, **changes}, numbers)
 
-    def _diagnosis(self, reading: StreamReading) -> dict[str, Any]:
+    def _diagnosis(self) -> dict[str, Any]:
         earlier, later = self.rates.span
         found = diagnose(earlier, later)
         return {"kind": found.kind, "text": found.text, "pace": found.pace}

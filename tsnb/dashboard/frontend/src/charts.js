@@ -4,7 +4,7 @@ import uPlot from "uplot";
 import { make, put } from "./dom.js";
 import { ago, colour, count, percent, steadyTop } from "./words.js";
 
-const HEIGHT = 118;
+const HEIGHT = 104;
 const KINDS = [
   { key: "lag", title: "Lag", unit: "batches behind the fastest", show: (v) => count(v) },
   { key: "rate", title: "Throughput", unit: "samples/s", show: (v) => count(v) },
@@ -23,7 +23,11 @@ export class Charts {
 
   draw(store, spanS) {
     const series = store.series(spanS), names = store.lanes.map((lane) => (lane ? lane.name : ""));
-    const peak = { lag: Math.max(store.stream.window || 0, highest(series.lag)), rate: highest(series.rate), share: 1 };
+    const peak = {
+      lag: Math.max(store.stream.window || 8, highest(series.lag)),
+      rate: highest(series.rate) || 100, // an axis to look at before there is anything on it
+      share: 1,
+    };
     for (const chart of this.charts) chart.draw(series, names, peak[chart.kind.key], spanS, this.theme());
   }
 
@@ -46,7 +50,8 @@ class Chart {
     this.hover = make("div", "tsnb-hover");
     this.hover.hidden = true;
     this.canvas.append(this.hover);
-    this.element = make("figure", "tsnb-chart", title, this.canvas);
+    this.times = ["", "", ""].map((text) => make("span", "", text));
+    this.element = make("figure", "tsnb-chart", title, this.canvas, make("div", "tsnb-times tsnb-soft", ...this.times));
   }
 
   draw(series, names, peak, spanS, theme) {
@@ -54,8 +59,10 @@ class Chart {
     this.top = this.kind.key === "share" ? 1 : steadyTop(this.top, peak);
     if (!this.plot || this.lanes !== names.length) this.open();
     if (!this.plot) return;
+    this.times.forEach((label, k) => put(label, ago(-spanS * (1 - k / 2), k === 0)));
     this.plot.setData(this.columns(), false);
     this.plot.setScale("x", { min: -spanS, max: 0 });
+    this.plot.setScale("y", { min: 0, max: this.top });
   }
 
   /** Stacked areas are painted from the top down, each over the one before. */
@@ -95,7 +102,7 @@ class Chart {
       series: [{}, ...this.lines()],
       scales: { x: { time: false, auto: false }, y: { auto: false, range: () => [0, this.top] } },
       axes: [
-        { ...axis, size: 22, gap: 4, grid: { show: false }, splits: () => [-this.spanS, -this.spanS / 2, 0], values: (_, at) => at.map((v, k) => ago(v, k === 0)) },
+        { ...axis, size: 4, grid: { show: false }, splits: () => [], values: () => [] }, // written below, in HTML
         { ...axis, size: 36, gap: 5, grid: { stroke: line, width: 1 }, splits: () => [0, this.top / 2, this.top], values: (_, at) => at.map((v) => this.kind.show(v)) },
       ],
       hooks: { setCursor: [(plot) => this.point(plot)] },

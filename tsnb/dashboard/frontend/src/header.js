@@ -1,7 +1,7 @@
 // The line at the top (stream, epoch, loader, window), the sentence below it, and the footer (arena).
 
 import { make, put, style } from "./dom.js";
-import { LIVE, clock, colour, count, mebibytes, percent, sentence, tone } from "./words.js";
+import { LIVE, clock, colour, count, mebibytes, pace, percent, sentence, streamWord, tone } from "./words.js";
 
 const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or held in C for long
 
@@ -26,7 +26,8 @@ export class Header {
     this.stop = make("button", "tsnb-button tsnb-stop-stream", "Stop stream");
     this.stop.type = "button";
     this.stop.onclick = () => this.clicked(send);
-    const title = make("div", "tsnb-title", this.dot, this.name);
+    this.word = make("span", "tsnb-word");
+    const title = make("div", "tsnb-title", this.dot, this.name, this.word);
     this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, this.stop);
   }
 
@@ -55,8 +56,10 @@ export class Header {
     put(this.name, stream.name || "no stream yet");
     this.dot.dataset.tone = tone(state);
     this.dot.title = state;
-    put(this.loader.value, loader(stream, last));
-    put(this.window.value, last ? `${last.windowFill} of ${stream.window}` : "–");
+    put(this.word, streamWord(state));
+    this.word.dataset.tone = tone(state);
+    put(this.loader.value, loader(stream, live && last));
+    put(this.window.value, live && last ? `${last.windowFill} of ${stream.window}` : "–");
     this.drawEpoch(stream, last, live);
     this.stop.disabled = !live || state === "stopping" || Boolean(this.stopping);
     if (!live && this.stopping) this.calm();
@@ -76,7 +79,7 @@ export class Header {
 function loader(stream, last) {
   if (!last) return "–";
   const workers = stream.workers === 1 ? "1 worker" : stream.workers ? `${stream.workers} workers` : "no workers";
-  return `${count(last.batchesPerS)} batches/s, ${workers}`;
+  return `${pace(last.batchesPerS)} batches/s, ${workers}`;
 }
 
 /** The one plain sentence; a live region, so that a screen reader speaks it when it changes. */
@@ -84,7 +87,7 @@ export class Sentence {
   constructor() {
     this.strong = make("b");
     this.rest = make("span");
-    this.element = make("p", "tsnb-say", this.strong, this.rest);
+    this.element = make("p", "tsnb-say", make("span", "", this.strong, this.rest)); // one child: it is a grid
     this.element.setAttribute("role", "status");
   }
 
@@ -96,11 +99,11 @@ export class Sentence {
     const [first, rest] = sentence(words || "The stream is starting.");
     put(this.strong, first);
     put(this.rest, rest);
-    const pace = lanes.findIndex((lane) => lane && lane.name === say.pace);
+    const slowest = lanes.findIndex((lane) => lane && lane.name === say.pace);
     const bad = state === "failed" || say.kind === "failed", limit = say.kind === "loader-bound";
     const edge = stale ? "warn" : bad ? "bad" : limit ? "limit" : "soft";
     this.element.dataset.tone = edge;
-    style(this.element, "--tsnb-edge", pace >= 0 && !stale ? colour(pace) : "");
+    style(this.element, "--tsnb-edge", slowest >= 0 && !stale ? colour(slowest) : "");
   }
 }
 
@@ -113,9 +116,9 @@ export class Footer {
     this.batches.box.title = "Batches prepared since the start; each is written once, however many trials read it";
   }
 
-  draw(store) {
+  draw(store, state) {
     const { stream, last } = store;
-    put(this.arena.value, last ? `${mebibytes(last.touchedMiB)}, ${last.slotsUsed} of ${stream.slots} slots` : "–");
+    put(this.arena.value, last && LIVE.has(state) ? `${mebibytes(last.touchedMiB)}, ${last.slotsUsed} of ${stream.slots} slots` : "–");
     const copied = last && last.copied ? `, ${percent(last.copied / last.batches)} copied` : "";
     put(this.batches.value, last ? `${count(last.batches)} prepared once${copied}` : "–");
   }

@@ -5,6 +5,7 @@ import { decode, encode } from "./frames.js";
 
 const MAX_FRAMES = 2400; // ten minutes; the kernel keeps as many
 const BREAK_S = 3; // a longer silence is drawn as a gap, not as a line across it
+const CALM = 4; // ticks over which a lag is averaged in the chart: it moves by whole batches, several times a second
 
 export class Store {
   constructor(clock = () => performance.now()) {
@@ -61,6 +62,7 @@ export class Store {
       this.put(out, frame.t - end, frame, lanes);
       before = frame.t;
     }
+    out.lag = out.lag.map(calm);
     return out;
   }
 
@@ -96,6 +98,15 @@ export class Store {
     for (let k = this.frames.length - 1; k >= 0; k--) if (this.frames[k].rows[lane]) return this.frames[k].rows[lane];
     return undefined;
   }
+}
+
+/** The mean over the last ticks; unknown stays unknown. */
+function calm(values) {
+  return values.map((value, k) => {
+    if (value === null) return null;
+    const near = values.slice(Math.max(0, k - CALM + 1), k + 1).filter((v) => v !== null);
+    return near.reduce((sum, v) => sum + v, 0) / near.length;
+  });
 }
 
 function firstSince(frames, t) {

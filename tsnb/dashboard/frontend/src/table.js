@@ -87,7 +87,10 @@ class Row {
     this.bar = make("div", "tsnb-bar", ...this.shares);
     this.bar.setAttribute("role", "img");
     time.append(this.bar);
-    this.metrics = [7, 8].map((k) => this.metricCell(this.cells[k]));
+    this.metrics = [7, 8].map((k) => make("span", "", ""));
+    this.curve = curve();
+    this.cells[7].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
+    this.cells[8].append(this.metrics[1]);
     this.stop = make("button", "tsnb-button tsnb-stop", make("span", "tsnb-square"));
     this.stop.type = "button";
     attribute(this.stop, "aria-label", `Stop ${name}`);
@@ -95,21 +98,9 @@ class Row {
     this.stop.onclick = () => this.clicked(send);
     action.append(this.stop);
     this.detail = make("td", "tsnb-detail tsnb-soft");
-    this.detail.colSpan = COLUMNS.length;
+    this.detail.colSpan = COLUMNS.length - 3; // it shows in narrow columns only, where three are hidden
     this.element = make("tbody", "", make("tr", "", ...this.cells), make("tr", "tsnb-second", this.detail));
     style(this.element, "--tsnb-lane", colour(lane));
-  }
-
-  metricCell(cell) {
-    const line = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const path = document.createElementNS("http://www.w3.org/2000/svg", "polyline");
-    attribute(line, "class", "tsnb-spark");
-    attribute(line, "viewBox", "0 0 56 18");
-    attribute(line, "aria-hidden", "true");
-    line.append(path);
-    const value = make("span");
-    cell.append(line, value);
-    return { path, value };
   }
 
   clicked(send) {
@@ -169,11 +160,9 @@ class Row {
 
   drawMetrics(store, lane, row, metrics, epoch) {
     const value = (name) => (row && lane.metrics.includes(name) ? row.metrics[lane.metrics.indexOf(name)] : NaN);
-    this.metrics.forEach(({ path, value: cell }, k) => {
-      const name = metrics[k];
-      put(cell, name ? metric(name, value(name)) : "");
-      if (k === 0 && name && this.due()) attribute(path, "points", spark(store.metricHistory(this.lane, lane.metrics.indexOf(name))));
-    });
+    this.metrics.forEach((cell, k) => put(cell, metrics[k] ? metric(metrics[k], value(metrics[k])) : ""));
+    const first = lane.metrics.indexOf(metrics[0]);
+    if (first >= 0 && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, first)));
     const all = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
     put(this.detail, [`epoch ${epoch}`, ...all].join("   "));
     this.cells[7].title = this.cells[8].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}`).join("\n");
@@ -186,6 +175,15 @@ class Row {
     this.drawnMs = now;
     return true;
   }
+}
+
+function curve() {
+  const [line, path] = ["svg", "polyline"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
+  attribute(line, "class", "tsnb-spark");
+  attribute(line, "viewBox", "0 0 56 18");
+  attribute(line, "aria-hidden", "true");
+  line.append(path);
+  return { line, path };
 }
 
 /** The points of a curve in a box of 56 by 18. */

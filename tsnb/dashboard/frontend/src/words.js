@@ -66,8 +66,17 @@ export function progress(row, epochBatches) {
   return epochBatches ? (row.epoch + Math.min(1, row.position / epochBatches)).toFixed(2) : String(row.epoch + 1);
 }
 
-/** The sentence in two parts: what is said, and the numbers behind it. */
-export function sentence(text) {
+/** A pace keeps one decimal up to 100, so that its width stays the same: 9 -> "9.0". */
+export const pace = (value) => (Number.isFinite(value) && value < 99.95 ? value.toFixed(1) : count(value));
+
+const NAMES = { absent: "not served", gone: "ended", stale: "no news", serving: "", blocked: "" };
+
+/** The word beside the stream's name; none while all is well. */
+export const streamWord = (state) => NAMES[state] ?? state;
+
+/** The sentence in two parts: what is said, and the numbers behind it. Per cent as everywhere here: "38 %". */
+export function sentence(words) {
+  const text = words.replace(/(\d)%/g, "$1\u00a0%");
   const cut = text.search(/[:.] /);
   return cut < 0 ? [text, ""] : [text.slice(0, cut + 1), text.slice(cut + 1)];
 }
@@ -80,4 +89,4 @@ export function roundTop(peak) {
 }
 
 /** A top that stays put: it grows when it must and shrinks when less than 40 % of it is used. */
-export const steadyTop = (before, peak) => (before >= peak && before * 0.4 <= peak ? before : roundTop(peak));
+export const steadyTop = (before, peak) => (before > 0 && before >= peak && before * 0.4 <= peak ? before : roundTop(peak));
