@@ -68,6 +68,8 @@ def imports_of(module: str) -> frozenset[str]:
             assert node.module is not None
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
+                if inner == "tsnb.__version__":
+                    continue  # a constant of the root, behind no lazy name
                 found.add(inner if inner in MODULES else node.module)
     return frozenset(found)
 
