@@ -35,7 +35,7 @@ class BundleHook(BuildHookInterface[Any]):
 
     PLUGIN_NAME = "custom"
 
-    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - hatchling's signature
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build if the sources have changed. Called by hatchling, once a target.
 
         Raises:
@@ -90,7 +90,7 @@ def install_packages() -> None:
     run(
         [*npm(), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
         "npm could not fetch esbuild and uPlot from its registry. Check the network (behind a proxy or "
-        "mirror: `npm config set registry URL`, HTTPS_PROXY), or install a wheel of tsnb, which carries the bundle.",
+        "mirror: `npm config set registry URL`, HTTPS_PROXY), or install a wheel of tsnb, which carries it.",
     )
 
 

@@ -1,8 +1,8 @@
 """The live panel: an anywidget fed by readings.
 
 The widget is thin: `Tape` decides what is sent, `Follower` where it comes from, the front end how it looks.
-Only two things live here: the *snapshot* (a page that is loaded again asks for the widget's state, and gets all
-of the tape, built in that moment; nothing large is kept in a trait), and the way back, from a button to a
+Only two things live here: the *snapshot* (a page that is loaded again asks for the widget's state, and gets
+all of the tape, built in that moment; nothing large is kept in a trait), and the way back, from a button to a
 callback.
 
 Threads: readings arrive on the follower's thread, state requests and clicks on the kernel's; one lock guards
@@ -92,14 +92,14 @@ class Panel(anywidget.AnyWidget):
     def feed(self, reading: StreamReading) -> None:
         """Show a reading. Called by the follower's thread, or with the readings of a recorded log."""
         with self._lock:
-            self._send(self._tape.feed(reading))
+            self._deliver(self._tape.feed(reading))
 
     def note(self, state: str, text: str, name: str = "") -> None:
         """Show a state and a sentence that no reading carries (see `Tape.note`)."""
         with self._lock:
             message = self._tape.note(state, text, name)
             if message:
-                self._send(message)
+                self._deliver(message)
 
     def close(self) -> None:
         """Stop following and remove the widget."""
@@ -124,7 +124,7 @@ class Panel(anywidget.AnyWidget):
             return {**bundle[0], "text/plain": text}, bundle[1]
         return {**(bundle or {}), "text/plain": text}
 
-    def _send(self, message: Message) -> None:
+    def _deliver(self, message: Message) -> None:
         """Send a message; the lock is held, so that messages leave in order."""
         if self.comm is None:
             return
@@ -136,7 +136,7 @@ class Panel(anywidget.AnyWidget):
         ) as error:  # the kernel is going down: its sockets or threads are closed
             _log.debug("the panel cannot be sent to: %s", error)
 
-    def _hear(self, _: object, content: dict[str, Any], buffers: object) -> None:  # noqa: ARG002 - ipywidgets'
+    def _hear(self, _: object, content: dict[str, Any], buffers: object) -> None:
         """Answer the front end. Called by ipywidgets on the kernel's (sub)shell thread."""
         if content.get("op") == "hello":
             with self._lock:
@@ -171,8 +171,8 @@ class Panel(anywidget.AnyWidget):
     def _answer_while_busy(self) -> None:
         """Let clicks and state requests reach their own subshell while a cell runs.
 
-        JupyterLab sends them to a subshell; ipykernel 7.4 routes them to the shell that wrote last, which is the
-        busy one. The method is private to ipykernel: where it is missing, messages wait for the cell.
+        JupyterLab sends them to a subshell; ipykernel 7.4 routes them to the shell that wrote last, which is
+        the busy one. The method is private to ipykernel: where it is missing, messages wait for the cell.
         """
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = lambda data, default: default  # noqa: ARG005

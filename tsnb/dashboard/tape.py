@@ -1,7 +1,7 @@
 """The tape: what a panel remembers of a stream, and what it tells its front end.
 
 Readings go in; out come a message a tick (a small JSON object and a frame, see `tsnb.dashboard.frames`) and,
-on demand, everything so far: the *scene* (names, states, sentences) and the *history* (frames laid end to end).
+on demand, everything so far: the *scene* (names, states, sentences) and the *history* (all frames in a row).
 Neither a widget nor a thread is here, so a recorded log draws the same panel as a live stream.
 
 ```
