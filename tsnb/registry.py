@@ -93,9 +93,9 @@ def find(name: str | None = None) -> Entry:
         if entry.name == name:
             return entry
     if not served:
-        missing = "no producer is running" if name is None else f"no producer named {name!r} is running"
+        missing = "no producer is running" if name is None else f"no producer named {name!r} is running, nor any other"
         raise ProducerNotFound(
-            f'{missing}, nor any other. Start one: tsnb.serve(loader, name="{name or "mnist"}") in a script, '
+            f'{missing}. Start one: tsnb.serve(loader, name="{name or "mnist"}") in a script, '
             f"%tensorsocket start LOADER --name {name or 'mnist'} in a notebook."
         )
     listed = ", ".join(map(str, served))

@@ -80,6 +80,18 @@ class SimConsumer:
             return
         self._next(self.inbox.pop(0), rng)
 
+    def run_steadily(self) -> None:
+        """Do what is next at once: take, release, ask again at the epoch's end."""
+        self.silent = False
+        self.receive()
+        if self.inbox:
+            self._next(self.inbox.pop(0), Steady())
+        elif not self.iterating:
+            self.ask()
+        for batch in self.held:
+            self.channel.send(encode(ms.Release(batch.lease)))
+        self.held.clear()
+
     def _next(self, message: ms.Message, rng: random.Random) -> None:
         if isinstance(message, ms.Batch):
             self.epochs.setdefault(message.epoch, []).append(message.seq)
@@ -223,3 +235,28 @@ class Simulation:
             elif choice < 0.95:
                 self.step(ev.Tick())
             self.poll()
+
+    def settle(self) -> None:
+        """Let everybody alive run on, promptly, until each has completed two more epochs.
+
+        Raises:
+            AssertionError: Somebody waits for something that never comes.
+        """
+        target = {key: len(c.complete) + 2 for key, c in self.consumers.items()}
+        for _ in range(20_000):
+            self.now += 0.01
+            self.load()
+            for consumer in self.consumers.values():
+                consumer.run_steadily()
+            self.poll()
+            if all(len(c.complete) >= target[key] for key, c in self.consumers.items()):
+                return
+        stuck = {c.name: (len(c.complete), target[k]) for k, c in self.consumers.items()}
+        raise AssertionError(f"somebody waits for good: {stuck}, {self.dispatch.members}")
+
+
+class Steady(random.Random):
+    """Never breaks its loop."""
+
+    def random(self) -> float:
+        return 1.0

@@ -50,7 +50,8 @@ class Script:
         )
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -82,6 +83,14 @@ class Script:
         self.process.send_signal(number)
         return time.monotonic()
 
+    def kill(self) -> None:
+        """Kill it, if it still runs, and let go of its output."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(5.0)  # longer only if a child of its own still has the pipe: `no_leftovers` tells
+        if self.process.stdout is not None and not self._reader.is_alive():
+            self.process.stdout.close()
+
     def end(self, timeout_s: float = 30.0) -> int:
         """Wait for the end; return the exit status."""
         return self.process.wait(timeout_s)
@@ -95,7 +104,4 @@ def scripts() -> Iterator[list[Script]]:
         yield running
     finally:
         for script in running:
-            script.process.kill()
-            script.process.wait()
-            if script.process.stdout is not None:
-                script.process.stdout.close()
+            script.kill()

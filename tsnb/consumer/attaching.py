@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from tsnb.consumer.consumer import Consumer, Options
 from tsnb.errors import NameInUse
 
 __all__ = ["attach", "consumers", "detach_all", "rest_all"]
+
+DYING_S = 0.5
+"""A process that is killed keeps its sockets for a moment; who takes over its name should not have to know."""
 
 _consumers: dict[tuple[str, str], Consumer] = {}
 """This process's consumers by (producer's address, consumer's name). Strong references: between two loops of
@@ -72,7 +76,7 @@ def attach(
         _require_same_thread(mine)
         mine.options = options
         return mine
-    consumer = Consumer(Connection(entry, chosen), chosen, options)
+    consumer = Consumer(_connect(entry, chosen), chosen, options)
     _consumers[entry.address, chosen] = consumer
     return consumer
 
@@ -80,6 +84,18 @@ def attach(
 def consumers() -> list[Consumer]:
     """Return this process's consumers, detached ones too while nobody took their name again."""
     return list(_consumers.values())
+
+
+def _connect(entry: registry.Entry, name: str) -> Connection:
+    """Connect; wait a moment for a holder of the name that is just being killed."""
+    deadline = time.monotonic() + DYING_S
+    while True:
+        try:
+            return Connection(entry, name)
+        except NameInUse:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def detach_all() -> None:

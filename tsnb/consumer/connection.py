@@ -92,13 +92,10 @@ class Connection:
     def post(self, message: ms.Message) -> None:
         """Send a message, or keep it until there is room. Called from any thread.
 
-        Raises:
-            ProducerGone: The producer has gone.
+        To a producer that has gone, nothing is sent: the next `poll` or `wait` says how it went.
         """
-        try:
+        with contextlib.suppress(ChannelClosed):
             self._outbox.post(encode(message))
-        except ChannelClosed:
-            raise self._gone("has gone") from None
 
     def poll(self) -> ms.Message | None:
         """Return the next message for the consumer, None when none has come.

@@ -189,9 +189,10 @@ class Dispatch:
             if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.patience_s:
                 member.phase = Phase.AWAY
         for member in self.pace_setters():
-            stood_still_s = self._now - member.moved_s
-            idle = member.waiting_since_s is None and stood_still_s >= self.patience_s
-            if idle and member.phase is Phase.STREAMING:
+            if member.phase is not Phase.STREAMING or member.cursor == member.taken:
+                continue  # it is between epochs, or has nothing to take: not its fault
+            stood_still_s = self._now - max(member.moved_s, member.offered_s)
+            if stood_still_s >= self.patience_s:
                 self._out.append(ev.SendParked(member.key, member.epoch, self._seq(member), stood_still_s))
                 self._end_epoch(member, Phase.AWAY)
                 member.parked = True
@@ -201,13 +202,14 @@ class Dispatch:
     def _settle(self) -> None:
         """Start, join and abandon epochs, grant what can be granted, free what nobody needs."""
         self._join_those_who_asked()
-        if self.epochs.loading is None and any(m.phase is Phase.ASKED for m in self.members.values()):
+        asked = any(m.phase is Phase.ASKED for m in self.members.values())
+        self._abandon(asked)
+        if asked and self.epochs.loading is None:
             self.epochs.start()
             self._join_those_who_asked()
         for member in self.members.values():
             if member.phase is Phase.STREAMING:
                 self._grant(member)
-        self._abandon()
         for slot in self.epochs.collect(self._needed_from()):
             self._out.append(ev.FreeSlot(slot))
         self._note_blocked()
@@ -232,6 +234,8 @@ class Dispatch:
         if member.told_end:
             return
         epoch = self.epochs.get(member.epoch)
+        if member.cursor == member.taken:
+            member.offered_s = self._now
         while member.cursor < epoch.end and member.cursor - member.taken < LOOKAHEAD:
             self._leases = (self._leases + 1) & 0xFFFFFFFF
             member.leases[self._leases] = member.cursor
@@ -251,9 +255,10 @@ class Dispatch:
         if member.taken == member.cursor:
             self._end_epoch(member, Phase.BETWEEN if epoch.failure is None else Phase.AWAY)
 
-    def _abandon(self) -> None:
+    def _abandon(self, asked: bool) -> None:
+        """Give up an epoch that nobody takes, if nobody can join it or somebody waits for the next."""
         loading = self.epochs.loading
-        if loading is None or loading.joinable or self._streaming_in(loading.number):
+        if loading is None or self._streaming_in(loading.number) or (loading.joinable and not asked):
             return
         self.epochs.abandon()
         self._out.append(ev.Abandon(loading.number))

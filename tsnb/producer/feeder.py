@@ -1,10 +1,12 @@
 """The loading thread: iterates the user's loader, one batch at a time, when the decisions want one.
 
-It starts the loader's workers and must outlive them: they die with the thread that started them.
+It starts the loader's workers and must outlive them: they die with the thread that started them, and so with
+the producer, SIGKILL included. That holds for whatever the user's loader forks, DataLoaders inside generators too.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import traceback
@@ -15,7 +17,7 @@ from tsnb.errors import ArenaFull, LoaderFailed
 from tsnb.producer import events as ev
 from tsnb.producer.collate import Written
 from tsnb.producer.core import Core
-from tsnb.producer.loading import Source
+from tsnb.producer.loading import Source, die_with_parent
 from tsnb.producer.packing import SlotWriter, batch_bytes
 
 __all__ = ["Feeder"]
@@ -45,6 +47,7 @@ class Feeder(threading.Thread):
 
     def run(self) -> None:
         """Load while batches are wanted."""
+        _this_thread.loads = True
         try:
             while (epoch := self._next_wanted()) is not None:
                 self._load(epoch)
@@ -176,6 +179,17 @@ class Feeder(threading.Thread):
         self._source.drop_workers()
         with self._core.lock:
             self._core.slots.reclaim()
+
+
+_this_thread = threading.local()
+
+
+def _mark_child() -> None:
+    if getattr(_this_thread, "loads", False):
+        die_with_parent()
+
+
+os.register_at_fork(after_in_child=_mark_child)
 
 
 def _last_line(error: Exception) -> str:

@@ -23,7 +23,7 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
 from tsnb.producer.collate import SlotCollate
 
-__all__ = ["Source", "as_source"]
+__all__ = ["Source", "as_source", "die_with_parent"]
 
 
 class Source(Protocol):
@@ -158,12 +158,17 @@ class _WorkerStart:
         self._user = user
 
     def __call__(self, worker: int) -> None:
-        parent = os.getppid()
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG; fires when the loading thread ends
-        if parent == 1 or os.getppid() != parent:
-            os._exit(1)  # the producer died before the line above
+        die_with_parent()
         if self._user is not None:
             self._user(worker)
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when the thread that started it ends."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if parent == 1 or os.getppid() != parent:
+        os._exit(1)  # it ended before the line above
 
 
 class _Travelling:

@@ -57,6 +57,8 @@ class Member:
     """What it may still read: lease to batch index."""
     moved_s: float = 0.0
     """When it last asked, took or joined."""
+    offered_s: float = 0.0
+    """When it was last granted a batch while it had none to take."""
     waiting_since_s: float | None = None
     """Since when it waits for a batch."""
     blocked_then_s: float = 0.0

@@ -126,7 +126,7 @@ def decode(packet: bytes) -> Message:
 def _decode_json(cls: type[Any], text: bytes) -> Message:
     try:
         fields = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed {cls.__name__}: {error}") from None
     if not isinstance(fields, dict):
         raise RemoteProtocolError(f"malformed {cls.__name__}: not an object")

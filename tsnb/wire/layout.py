@@ -58,7 +58,7 @@ class Layout:
         try:
             spec, arrays, has_values = json.loads(data)
             leaves = tuple(ArrayLeaf(str(k), str(d), tuple(map(int, s)), int(o)) for k, d, s, o in arrays)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise RemoteProtocolError(f"malformed layout: {error}") from None
         if any(n < 0 for leaf in leaves for n in (*leaf.shape, leaf.offset)):
             raise RemoteProtocolError("malformed layout: negative size")
@@ -78,7 +78,7 @@ def decode_values(data: bytes) -> list[Any]:
     """
     try:
         return [_untag(v) for v in json.loads(data)]
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed values: {error}") from None
 
 
