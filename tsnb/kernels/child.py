@@ -113,6 +113,7 @@ class Child:
     ) -> None:
         self.pid = 0
         self.grace_s = 0.0
+        self._unwanted = False
         self.death: asyncio.Future[Death] = hub.loop.create_future()
         self._hub = hub
         self._label = label
@@ -143,6 +144,8 @@ class Child:
         self._client = self._manager.client()
         self._client.start_channels(stdin=False, hb=False)
         self._pumps = [asyncio.create_task(self._pump_output()), asyncio.create_task(self._pump_replies())]
+        if self._unwanted:  # killed before there was a process
+            await self.kill()
         try:
             await asyncio.wait_for(self._answer(), START_S)
         except (asyncio.TimeoutError, TimeoutError):
@@ -306,7 +309,11 @@ class Child:
             os.killpg(self.pid, signal.SIGINT)
 
     async def kill(self) -> None:
-        """End the process and wait until it has gone: by SIGTERM where it has a grace, then by SIGKILL."""
+        """End the process and wait until it has gone: by SIGTERM where it has a grace, then by SIGKILL.
+
+        A start that is under way ends with `KernelDied`.
+        """
+        self._unwanted = True
         if self.grace_s and self.alive:
             os.kill(self.pid, signal.SIGTERM)
             await asyncio.wait({self.death}, timeout=self.grace_s)

@@ -41,6 +41,9 @@ ENDED = frozenset({"done", "failed", "stopped", "lost"})
 STOP_GRACE_S = 2.0
 """How long `stop` leaves the cell to put things in order (`finally`, `with`) after its interrupt."""
 
+ENDING_S = 10.0
+"""How long a trial whose kernel has gone may take to note its end."""
+
 PULL_S = 300.0
 """How long a pulled variable may take to be packed."""
 
@@ -190,6 +193,8 @@ class Trial:
                 with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
                     await asyncio.wait_for(self._over.wait(), grace_s)
             await self._child.kill()
+        with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+            await asyncio.wait_for(self._over.wait(), ENDING_S)
 
     def wait(self, timeout_s: float | None = None) -> Trial:
         """Wait until the trial has ended; its output goes on meanwhile.

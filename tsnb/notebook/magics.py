@@ -60,9 +60,9 @@ class TsnbMagics(Magics):
         command, given = parse(line, "%tensorsocket", TENSORSOCKET)
         if cell is not None and command != "start":
             raise UsageError(f"%%tensorsocket: only start takes a cell; write %tensorsocket {command}")
+        if command == "dashboard":
+            return streams.dashboard(given.name)
         with plain_errors(f"%tensorsocket {command}"):
-            if command == "dashboard":
-                return streams.dashboard(given.name)
             if command == "start":
                 text = streams.start(self.shell, given, cell)
             elif command == "list":
@@ -78,7 +78,8 @@ class TsnbMagics(Magics):
     def trial(self, line: str, cell: str) -> None:
         """Run this cell in a background kernel of its own, with copies of the variables that it reads.
 
-        %%trial NAME [--producer P] [--batch-size N] [--device D] [--seed S] [--threads T] [--env K=V] [--wait]
+        %%trial NAME [--producer P] [--batch-size N] [--device D] [--seed S] [--threads T] [--env K=V]
+                     [--wait]
 
         Options:
           --producer P     the stream that tsnb.attach() takes; may be left out while one is served

@@ -50,7 +50,7 @@ def _served_loader(source: str, variables: dict[str, Any]) -> str:
     names = {name: served[id(value)] for name, value in variables.items() if id(value) in served}
     for name in loops_over(source, names):
         return (
-            f"note: this trial loops over a copy of {name!r} of its own, although it is served as {names[name]!r}. "
+            f"note: this trial loops over its own copy of {name!r}, which is served as {names[name]!r}. "
             f"To share the stream: for batch in tsnb.attach(producer={names[name]!r})"
         )
     return ""

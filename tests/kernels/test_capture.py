@@ -1,0 +1,117 @@
+"""What a cell takes along: exactly what it reads."""
+
+from __future__ import annotations
+
+import os.path
+import types
+
+import pytest
+import torch
+
+from tsnb.kernels.capture import UndefinedNames, capture, loops_over
+
+NOTEBOOK = {
+    "os": os,
+    "torch": torch,
+    "nn": torch.nn,
+    "a": 1,
+    "b": 2,
+    "f": len,
+    "model": "theirs",
+    "loss": 0.5,
+    "loader": [1],
+    "Base": object,
+    "_": "last output",
+    "In": [],
+    "get_ipython": len,
+}
+
+READS = [
+    ("x = a + 1", {"a"}),
+    ("a = 1\nprint(a)", set()),
+    ("a = a + 1", {"a"}),
+    ("a += 1", {"a"}),
+    ("del a", {"a"}),
+    ("a: int = b", {"b"}),
+    ("a: int\nprint(a)", {"a"}),
+    ("(a := b)\nprint(a)", {"b"}),
+    ("print(sum, open, __name__)", set()),
+    ("import json as a, os.path\na, os", set()),
+    ("from m import a as b\nprint(b)", set()),
+    ("for a in loader: print(a)\nprint(a)", {"loader"}),
+    ("for i in range(2):\n    loss = i\nprint(loss)", set()),
+    ("while b: a = 1\nprint(a)", {"b"}),
+    ("with f(b) as a: print(a)", {"f", "b"}),
+    ("try:\n    a = 1\nexcept Base as b:\n    print(b)\nprint(a)", {"Base"}),
+    ("if b:\n    a = 1\nprint(a)", {"a", "b"}),
+    ("if b:\n    a = 1\nelse:\n    a = 2\nprint(a)", {"b"}),
+    ("match b:\n    case [a, *loss]: print(a, loss)\n    case {'k': f, **model}: print(f, model)", {"b"}),
+    ("[a for a in loader if b]", {"loader", "b"}),
+    ("{a: b for a in loader}", {"loader", "b"}),
+    ("x = [(a, y) for a in loader for y in a]\nprint(a)", {"loader", "a"}),
+    ("g = lambda a, *r, k=b: a + loss + k", {"b", "loss"}),
+    ("def g(a, k=b):\n    return a + loss\ng(1)", {"b", "loss"}),
+    ("def g():\n    def h():\n        return a\n    return h\ng()()", {"a"}),
+    ("def g():\n    a = 1\n    def h():\n        return a\n    return h\ng()", set()),
+    ("def g():\n    return a\n", set()),
+    ("def g(x: Base) -> f: ...", {"Base", "f"}),
+    ("@f\ndef g():\n    return a", {"f", "a"}),
+    ("def g():\n    return model\nmodel = 'own'\ng()", set()),
+    ("def g():\n    return model\ng()\nmodel = 'own'", {"model"}),
+    ("def g():\n    return h()\ndef h():\n    return a\ng()", {"a"}),
+    ("def g():\n    global a\n    a = 1\ng()", set()),
+    ("class C(Base):\n    x = b\n    def m(self):\n        return a\n", {"Base", "b"}),
+    ("class C(Base):\n    x = b\n    def m(self):\n        return a\nC()", {"Base", "a", "b"}),
+    ("await f(a)", {"f", "a"}),
+    ("async for x in f(a): print(x)", {"f", "a"}),
+    ("f'{a:{b}}'", {"a", "b"}),
+    ("f(*loader, **b)[a].loss = 3", {"f", "loader", "b", "a"}),
+    ("_ = In\nget_ipython()\ndisplay(tsnb)", set()),
+]
+
+
+@pytest.mark.parametrize(("cell", "expected"), READS, ids=[cell.partition("\n")[0][:40] for cell, _ in READS])
+def test_a_cell_takes_along_what_it_reads_and_no_more(cell: str, expected: set[str]) -> None:
+    """Names count as read where they are loaded before the cell binds them, in the order of execution."""
+    assert set(capture(cell, NOTEBOOK).variables) == expected
+
+
+def test_modules_travel_by_name() -> None:
+    """`np` becomes an import of numpy there; submodules that the cell reaches by attribute are imported too."""
+    taken = capture("nn.functional.relu(torch.zeros(1)); os.path.join('a')", NOTEBOOK)
+    assert taken.variables == {}
+    assert taken.modules == {"nn": "torch.nn", "torch": "torch", "os": "os"}
+    assert "torch.nn.functional" in taken.imports
+
+
+def test_a_module_made_in_the_notebook_travels_by_value() -> None:
+    """A module that no import finds is an object like others."""
+    made = types.ModuleType("made")
+    assert capture("made.x", {"made": made}).variables == {"made": made}
+
+
+@pytest.mark.parametrize("cell", ["print(modle)", "def g():\n    return modle\ng()", "[modle for i in b]"])
+def test_an_undefined_name_is_reported_with_what_was_meant(cell: str) -> None:
+    """A typo is told before anything starts, as a NameError with the nearest name."""
+    with pytest.raises(UndefinedNames, match=r"'modle' \(did you mean 'model'\?\) is not defined") as caught:
+        capture(cell, NOTEBOOK)
+    assert isinstance(caught.value, NameError)
+
+
+@pytest.mark.parametrize("cell", ["from m import *\nprint(modle)", "if a:\n    modle = 1\nprint(modle)"])
+def test_a_name_that_may_be_bound_is_not_reported(cell: str) -> None:
+    """What a star import or a branch may bind is left to the run."""
+    capture(cell, NOTEBOOK)
+
+
+def test_a_syntax_error_says_where() -> None:
+    """A cell that is no Python never starts a kernel."""
+    with pytest.raises(SyntaxError) as caught:
+        capture("x = 1\ny = (", NOTEBOOK)
+    assert caught.value.lineno == 2
+
+
+def test_loops_over_a_loader_are_found() -> None:
+    """`for`, comprehensions and wrappers such as enumerate count; a mere mention does not."""
+    cell = "for i, batch in enumerate(a): ...\n[x for x in b]\nlen(loader)"
+    assert loops_over(cell, ["a", "b", "loader"]) == ["a", "b"]

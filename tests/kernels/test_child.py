@@ -1,0 +1,171 @@
+"""One kernel process: start, execute, interrupt, and every way to die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from tsnb.kernels.child import Child, Death, KernelDied
+from tsnb.kernels.hub import the_hub
+
+pytestmark = pytest.mark.system
+
+Output = list[tuple[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def output() -> Output:
+    return []
+
+
+@pytest.fixture
+def child(output: Output) -> Iterator[Child]:
+    hub = the_hub()
+
+    async def make() -> Child:
+        return Child(hub, "test", lambda kind, content: output.append((kind, content)))
+
+    child = hub.call(make())
+    hub.call(child.start())
+    yield child
+    hub.call(child.kill())
+
+
+def printed(output: Output) -> str:
+    return "".join(content["text"] for kind, content in output if kind == "stream")
+
+
+def test_it_executes_and_everything_printed_is_there_when_the_reply_is(child: Child, output: Output) -> None:
+    """Python's, C's and a sub-process's output all arrive, before `execute` returns."""
+    reply = the_hub().call(child.execute("import os\nprint('python')\nos.system('echo shell')\n1 + 1"))
+    assert reply["status"] == "ok"
+    assert "python" in printed(output)
+    assert ("execute_result", "2") in [(k, c["data"]["text/plain"]) for k, c in output if "data" in c]
+
+
+def test_an_order_s_error_is_in_its_reply_only(child: Child, output: Output) -> None:
+    """What we ask of a kernel never shows a traceback of ours to the user."""
+    reply = the_hub().call(child.execute("1 / 0", order=True))
+    assert reply["ename"] == "ZeroDivisionError"
+    assert "error" not in [kind for kind, _ in output]
+    the_hub().call(child.execute("1 / 0"))
+    assert "error" in [kind for kind, _ in output]
+
+
+def test_an_interrupt_ends_what_runs_and_the_kernel_goes_on(child: Child) -> None:
+    """As the stop button does."""
+    hub = the_hub()
+    running = hub.post(child.execute("import time\ntime.sleep(60)"))
+    time.sleep(0.3)
+    hub.loop.call_soon_threadsafe(child.interrupt)
+    assert running.result(10)["ename"] == "KeyboardInterrupt"
+    assert hub.call(child.execute("1"))["status"] == "ok"
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
+def test_a_death_is_noticed_within_a_second_with_the_signal_s_name(child: Child, name: str) -> None:
+    """However it dies, whoever waits is told at once; its files are gone, its group too."""
+    hub = the_hub()
+    code = "import subprocess, time\np = subprocess.Popen(['sleep', '60'])\nprint(p.pid)\ntime.sleep(60)"
+    running = hub.post(child.execute(code))
+    deadline = time.monotonic() + 10
+    while not (below := psutil.Process(child.pid).children()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    began = time.monotonic()
+    os.kill(child.pid, getattr(signal, name))
+    with pytest.raises(KernelDied, match=name):
+        running.result(10)
+    assert time.monotonic() - began < 1.0
+    assert not child.alive
+    hub.call(child.kill())  # of a dead one: nothing to do
+    psutil.wait_procs(below, 2)
+    assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert [p.name for p in hub.directory.iterdir()] == ["lock"]
+
+
+def test_a_crash_in_compiled_code_leaves_its_last_words(child: Child) -> None:
+    """The native traceback stands in the message, not only the signal."""
+    code = "import ctypes, faulthandler, sys\nfaulthandler.enable(sys.stderr._original_stdstream_copy)\n"
+    with pytest.raises(KernelDied, match="Fatal Python error"):
+        the_hub().call(child.execute(code + "ctypes.string_at(0)"))
+
+
+def test_a_kernel_that_cannot_start_says_why(output: Output) -> None:
+    """The process's own last words are in the error, and nothing is left."""
+    hub = the_hub()
+
+    async def start() -> None:
+        env = {"PYTHONSTARTUP": "", "TSNB_X": "1", "PYTHONHOME": "/nonexistent"}
+        child = Child(hub, "broken", lambda *_: None, env=env)
+        await child.start()
+
+    with pytest.raises(KernelDied, match="did not start"):
+        hub.call(start())
+
+
+PARENT = """
+import sys, time
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.child import Child
+hub = the_hub()
+async def make():
+    return Child(hub, "t", lambda *_: None)
+child = hub.call(make())
+hub.call(child.start())
+hub.post(child.execute("import re; re.match(r'(a+)+$', 'a' * 40 + 'b')"))  # holds the interpreter's lock in C
+time.sleep(0.5)
+print(child.pid, flush=True)
+ENDING
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "kill"), [("time.sleep(60)", True), ("sys.exit()", False), ("1 / 0", False)], ids=["kill", "exit", "raise"]
+)
+def test_it_dies_with_its_parent_however_that_ends(ending: str, kill: bool) -> None:
+    """Even while it holds the interpreter's lock in C: no orphan after SIGKILL, exit or error of the parent."""
+    code = PARENT.replace("ENDING", ending)
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    if kill:
+        parent.kill()
+    parent.wait(20)
+    parent.stdout.close()
+    gone_by = time.monotonic() + 1.0
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < gone_by, "the kernel outlived its parent"
+        time.sleep(0.01)
+
+
+def test_a_parent_that_died_first_is_noticed() -> None:
+    """The signal is asked for after the start: a parent that was gone by then is seen by its pid."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tsnb.kernels.launch", "1", "-f", "/nonexistent"], check=False, timeout=20
+    )
+    assert done.returncode == 1
+
+
+def test_a_death_reads_as_people_say_it() -> None:
+    """Exit status and signal are told apart."""
+    assert str(Death(3)) == "its kernel ended with exit status 3"
+    assert "SIGKILL (somebody, or the system because memory ran out)" in str(Death(-9))
+    assert "signal 62" in str(Death(-62))
+
+
+def test_death_watch_is_told_once_to_all(child: Child, until: Callable[..., None]) -> None:
+    """`death` is done after a kill, and the child counts as gone."""
+    hub = the_hub()
+    hub.call(child.kill())
+    until(child.death.done)
+    assert child.death.result().code == -signal.SIGKILL
+    with pytest.raises(KernelDied):
+        hub.call(child.execute("1"))
