@@ -33,6 +33,7 @@ def execute(notebook: nbformat.NotebookNode) -> None:
         notebook,
         timeout=CELL_TIMEOUT_S,
         kernel_name="python3",  # jupyter_client runs it with this very interpreter
+        extra_arguments=["--log-level=ERROR"],  # it warns of its own transport otherwise
         store_widget_state=True,
         resources={"metadata": {"path": str(NOTEBOOK.parent)}},
     )
