@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tsnb import errors
+
 __version__ = "0.1.0"
 
 _PUBLIC = {
@@ -47,8 +49,6 @@ __all__ = [
     "stop",
     "trials",
 ]
-
-from tsnb import errors  # light: imports nothing
 
 
 def producers() -> list[Any]:

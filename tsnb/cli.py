@@ -7,9 +7,11 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from tsnb import __version__, registry
+from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.telemetry.observer import status, stop
 from tsnb.telemetry.readings import StreamReading
@@ -38,20 +40,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="tsnb", description="Parallel training trials on one shared data loader.")
-    parser.add_argument("--version", action="version", version=f"tsnb {__version__}")
+    parser = argparse.ArgumentParser(
+        prog="tsnb", description="Parallel training trials on one shared data loader."
+    )
+    parser.add_argument("--version", action="version", version=f"tsnb {version('tsnb')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="serve a loader until Ctrl-C or `tsnb stop NAME`")
     serve.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
     serve.add_argument("--name", required=True, help="the name that consumers attach by")
-    serve.add_argument("--window", type=int, default=8, metavar="N", help="batches of drift allowed (default 8)")
-    serve.add_argument("--rubber-band", type=_share, default=0.02, metavar="SHARE", help="2%% or 0.02 of an epoch")
-    serve.add_argument("--patience", type=float, default=30.0, metavar="S", help="seconds to wait for a parked one")
+    serve.add_argument(
+        "--window", type=int, default=8, metavar="N", help="batches of drift allowed (default 8)"
+    )
+    serve.add_argument(
+        "--rubber-band", type=_share, default=0.02, metavar="SHARE", help="2%% or 0.02 of an epoch"
+    )
+    serve.add_argument(
+        "--patience", type=float, default=30.0, metavar="S", help="seconds to wait for a parked one"
+    )
     serve.add_argument("--seed", type=int, metavar="S", help="make the order a function of seed and epoch")
-    serve.add_argument("--workers", type=int, metavar="N", help="worker processes instead of the loader's own")
+    serve.add_argument(
+        "--workers", type=int, metavar="N", help="worker processes instead of the loader's own"
+    )
     serve.set_defaults(run=_serve)
     commands.add_parser("list", help="list what is served").set_defaults(run=_list)
-    for name, run, text in (("status", _status, "show a stream and its consumers"), ("stop", _stop, "stop a stream")):
+    for name, run, text in (
+        ("status", _status, "show a stream and its consumers"),
+        ("stop", _stop, "stop a stream"),
+    ):
         command = commands.add_parser(name, help=text)
         command.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
         command.set_defaults(run=run)
@@ -87,13 +102,13 @@ def _load(target: str) -> Any:
     module_name, colon, attribute = target.partition(":")
     if not colon or not attribute:
         raise ValueError(f"{target!r} is no MODULE:NAME; write it like data.cifar:make_loader.")
-    sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module_name), attribute)
     except ModuleNotFoundError as error:
         if error.name != module_name.split(".")[0] and error.name != module_name:
             raise
-        raise ValueError(f"there is no module {module_name!r} here ({os.getcwd()}) or installed.") from None
+        raise ValueError(f"there is no module {module_name!r} here ({Path.cwd()}) or installed.") from None
     except AttributeError:
         raise ValueError(f"module {module_name!r} has no {attribute!r}.") from None
     iterable = hasattr(found, "__iter__") or not callable(found)
@@ -111,19 +126,23 @@ def _status(options: argparse.Namespace) -> None:
 
 def _lines(reading: StreamReading) -> list[str]:
     of = f" of {reading.epoch_batches}" if reading.epoch_batches is not None else ""
-    lines = [
+    head = (
         f"{reading.name}: {reading.state}, epoch {reading.epoch}, batch {reading.published}{of}, "
         f"window {reading.window_fill} of {reading.window}, "
         f"{reading.slots_used} slots and {reading.touched_bytes / 2**20:.1f} MiB in use"
-    ]
+    )
+    lines = [head]
     if reading.failure:
         lines.append(f"  {reading.failure}")
     for c in reading.consumers:
         busy = c.computing_s + c.waiting_s + c.held_s
-        spent = f"computing {c.computing_s / busy:.0%}, waiting {c.waiting_s / busy:.0%}, held back {c.held_s / busy:.0%}"
+        spent = "nothing taken yet"
+        if busy:
+            parts = (("computing", c.computing_s), ("waiting", c.waiting_s), ("held back", c.held_s))
+            spent = ", ".join(f"{word} {seconds / busy:.0%}" for word, seconds in parts)
         lines.append(
             f"  {c.name} (pid {c.pid}): {c.state}, epoch {c.epoch}, batch {c.position}, lag {c.lag}, "
-            f"{c.samples} samples, {spent if busy else 'nothing taken yet'}"
+            f"{c.samples} samples, {spent}"
         )
     return lines
 

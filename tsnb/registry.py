@@ -93,7 +93,11 @@ def find(name: str | None = None) -> Entry:
         if entry.name == name:
             return entry
     if not served:
-        missing = "no producer is running" if name is None else f"no producer named {name!r} is running, nor any other"
+        missing = (
+            "no producer is running"
+            if name is None
+            else f"no producer named {name!r} is running, nor any other"
+        )
         raise ProducerNotFound(
             f'{missing}. Start one: tsnb.serve(loader, name="{name or "mnist"}") in a script, '
             f"%tensorsocket start LOADER --name {name or 'mnist'} in a notebook."
@@ -178,8 +182,6 @@ def _load(path: Path) -> Entry | None:
 def _alive(entry: Entry) -> bool:
     try:
         process = psutil.Process(entry.pid)
-        return (
-            abs(process.create_time() - entry.started_s) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-        )
+        return abs(process.create_time() - entry.started_s) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False

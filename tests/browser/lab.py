@@ -1,8 +1,8 @@
 """A JupyterLab of one's own on loopback, and what a test does with it through Playwright.
 
 HOME and all JUPYTER directories are private to the server, so that neither the user's settings nor their
-running kernels meddle. `expose_app_in_browser` gives tests `window.jupyterapp`: commands are run and notebooks
-awaited through it, since pixels and CSS classes change with every JupyterLab.
+running kernels meddle. `expose_app_in_browser` gives tests `window.jupyterapp`: commands are run and
+notebooks awaited through it, since pixels and CSS classes change with every JupyterLab.
 """
 
 from __future__ import annotations

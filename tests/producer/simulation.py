@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import Dispatch
@@ -16,7 +17,7 @@ from tsnb.transport.loopback import LoopbackChannel, pair
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
-_EVENTS = {
+_EVENTS: dict[type[Any], Any] = {
     ms.Take: ev.Took,
     ms.Waiting: ev.WaitingForBatch,
     ms.Leave: ev.LeftEpoch,

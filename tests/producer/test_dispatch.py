@@ -194,7 +194,9 @@ def test_one_that_is_between_epochs_is_waited_for_until_patience_is_over() -> No
     dispatch.step(ev.Rested(2), 31.0)
 
 
-def test_one_that_asks_again_in_mid_epoch_gets_the_next_epoch_though_the_first_could_still_be_joined() -> None:
+def test_one_that_asks_again_in_mid_epoch_gets_the_next_epoch_though_the_first_could_still_be_joined() -> (
+    None
+):
     """Alone on the stream, its loop was left behind: the epoch that nobody takes must not be waited for."""
     dispatch = stream(band=20, batches=1)
     dispatch.step(ev.Joined(1, "a"), 0.0)

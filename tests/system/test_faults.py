@@ -151,13 +151,17 @@ def test_a_stopped_producer_says_goodbye(run: Run) -> None:
         """
     )
     consumer.expect("batch")
-    done = subprocess.run([sys.executable, "-m", "tsnb", "stop", "s"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tsnb", "stop", "s"], capture_output=True, text=True, check=False
+    )
     assert done.stdout == "stopped 's'\n", done.stderr
     assert "was stopped" in consumer.expect("gone")
     assert producer.end(10) == 0
 
 
-def test_a_loader_that_raises_at_its_500th_batch_says_so_everywhere_and_the_producer_lives_on(run: Run) -> None:
+def test_a_loader_that_raises_at_its_500th_batch_says_so_everywhere_and_the_producer_lives_on(
+    run: Run,
+) -> None:
     """Promise 5: its own traceback in every consumer, after the batches before; the next epoch is a new attempt."""
     producer = run(
         """

@@ -35,7 +35,9 @@ TRAIN = """
 """
 
 
-def test_three_consumers_of_different_speed_and_batch_size_get_every_sample_once_in_the_same_order(run: Run) -> None:
+def test_three_consumers_of_different_speed_and_batch_size_get_every_sample_once_in_the_same_order(
+    run: Run,
+) -> None:
     """Promise 1 and 9: same order for all, partial last batch included, epochs shuffled afresh."""
     producer = run(SERVE, "exact")
     producer.expect("serving")
@@ -161,7 +163,9 @@ def test_any_nesting_arrives_as_the_loader_yielded_it(run: Run) -> None:
     )
 
 
-@pytest.mark.parametrize("options", ["", "num_workers=1", "num_workers=2, persistent_workers=True, pin_memory=True"])
+@pytest.mark.parametrize(
+    "options", ["", "num_workers=1", "num_workers=2, persistent_workers=True, pin_memory=True"]
+)
 def test_every_way_of_running_workers_gives_the_same_batches(run: Run, options: str) -> None:
     """0, 1 and persistent workers; three epochs each."""
     script = run(

@@ -266,9 +266,7 @@ class Dispatch:
     def _note_blocked(self) -> None:
         """Keep the blocked clock: it runs while only the window keeps the loader from going on."""
         loading = self.epochs.loading
-        blocked = (
-            loading is not None and self._streaming_in(loading.number) and self.ahead >= self.window
-        )
+        blocked = loading is not None and self._streaming_in(loading.number) and self.ahead >= self.window
         if blocked and self._blocked_since is None:
             self._blocked_since = self._now
         elif not blocked and self._blocked_since is not None:

@@ -60,7 +60,9 @@ class Feeder(threading.Thread):
         core = self._core
         while True:
             with core.lock:
-                core.lock.wait_for(lambda: core.stopping or core.abandoned or core.dispatch.wanted is not None)
+                core.lock.wait_for(
+                    lambda: core.stopping or core.abandoned or core.dispatch.wanted is not None
+                )
                 if core.stopping:
                     return None
                 wanted, abandoned = core.dispatch.wanted, core.abandoned
@@ -78,7 +80,7 @@ class Feeder(threading.Thread):
                 self._epoch, self._count = epoch, 0
                 self._iterator = self._source.epoch(epoch)
             placed = self._next_placed()
-        except Exception as error:  # whatever the user's loader raises is theirs to see
+        except Exception as error:  # noqa: BLE001  # whatever the user's loader raises is theirs to see
             failure = self._describe(epoch, error)
         else:
             self._loaded(epoch, placed)

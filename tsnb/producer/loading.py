@@ -13,7 +13,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import cloudpickle
 import torch
@@ -47,9 +47,7 @@ class Source(Protocol):
         """Let go of workers that would stay for the next epoch."""
 
 
-def as_source(
-    loader: Any, arena: Arena, pipe: SlotPipe, *, seed: int | None, workers: int | None
-) -> Source:
+def as_source(loader: Any, arena: Arena, pipe: SlotPipe, *, seed: int | None, workers: int | None) -> Source:
     """Return the source for whatever the user wants to serve.
 
     Args:
@@ -82,7 +80,7 @@ class _IterableSource:
 
     workers = 0
     ahead = 0
-    samples = None
+    samples: int | None = None
 
     def __init__(self, loader: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
         self._loader = loader
@@ -94,7 +92,7 @@ class _IterableSource:
         if callable(self._loader) and not hasattr(self._loader, "__iter__"):
             return iter(self._loader(number))
         _set_epoch(number, self._loader)
-        return iter(self._loader)  # type: ignore[arg-type]  # as_source has checked
+        return iter(cast("Iterable[Any]", self._loader))  # as_source has checked
 
     def drop_workers(self) -> None:
         """There are none."""

@@ -50,7 +50,9 @@ class SlotWriter:
             BatchNotShareable: It holds something that cannot be shared.
         """
         leaves, spec = flatten(tree, _classify)
-        arrays = [(path, x) for path, x in zip(leaf_paths(spec), leaves, strict=True) if _classify(x) is not None]
+        arrays = [
+            (path, x) for path, x in zip(leaf_paths(spec), leaves, strict=True) if _classify(x) is not None
+        ]
         values = [x for x in leaves if _classify(x) is None]
         text = encode_values(values) if values else b""
         placed = tuple(self._place(path, leaf) for path, leaf in arrays)
@@ -65,7 +67,9 @@ class SlotWriter:
     def _place(self, path: str, leaf: Any) -> ArrayLeaf:
         """Return where an array leaf lies, after copying it in if it lies elsewhere."""
         if not isinstance(leaf, torch.Tensor):
-            return self._place_numpy(path, np.asarray(leaf), "scalar" if isinstance(leaf, np.generic) else "numpy")
+            return self._place_numpy(
+                path, np.asarray(leaf), "scalar" if isinstance(leaf, np.generic) else "numpy"
+            )
         _require_plain(path, leaf)
         dtype, shape = str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape)
         if leaf.numel() and leaf.data_ptr() in self._range and leaf.is_contiguous():
@@ -88,7 +92,7 @@ class SlotWriter:
             raise self._too_large(array.nbytes)
         if array.nbytes:
             start = self._arena.offset_of(self.slot) + offset
-            inside = np.ndarray(array.shape, array.dtype, self._arena.buffer, start)  # type: ignore[var-annotated]
+            inside: np.ndarray[Any, Any] = np.ndarray(array.shape, array.dtype, self._arena.buffer, start)
             inside[...] = array
         return ArrayLeaf(kind, array.dtype.str, array.shape, offset)
 

@@ -83,7 +83,9 @@ def _consumer(
 ) -> ConsumerReading:
     computing_s, waiting_s, held_s = member.times(now, blocked_s)
     streaming = member.phase is Phase.STREAMING
-    published = core.dispatch.epochs.get(member.epoch).end if streaming and not member.told_end else member.cursor
+    published = (
+        core.dispatch.epochs.get(member.epoch).end if streaming and not member.told_end else member.cursor
+    )
     return ConsumerReading(
         name=member.name,
         pid=session.channel.peer.pid,

@@ -15,9 +15,9 @@ __all__ = ["Member", "Phase"]
 class Phase(Enum):
     """What a consumer is doing.
 
-        JOINING --ask--> ASKED --epoch open--> STREAMING --last batch taken--> BETWEEN --ask--> ASKED
-                                                  |  stood still                  | patience over, or rested
-                                                  +----------------> AWAY <-------+  --ask--> ASKED
+    JOINING --ask--> ASKED --epoch open--> STREAMING --last batch taken--> BETWEEN --ask--> ASKED
+                                              |  stood still                  | patience over, or rested
+                                              +----------------> AWAY <-------+  --ask--> ASKED
     """
 
     JOINING = "joining"

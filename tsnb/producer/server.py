@@ -188,7 +188,9 @@ class Server(threading.Thread):
                 f"{holder.origin}, pid {holder.channel.peer.pid}. Attach with another name, or stop that one",
             )
         if len(self._core.dispatch.members) >= MAX_CONSUMERS:
-            return ms.Refused("full", f"{MAX_CONSUMERS} consumers are attached, which is as many as one stream takes")
+            return ms.Refused(
+                "full", f"{MAX_CONSUMERS} consumers are attached, which is as many as one stream takes"
+            )
         return None
 
     def _holder(self, name: str) -> Session | None:

@@ -62,7 +62,9 @@ def diagnose(earlier: StreamReading, later: StreamReading) -> Diagnosis:
         return Diagnosis("gone", "The stream has ended.")
     before = {c.name: c for c in earlier.consumers}
     parts = {
-        c.name: s for c in later.consumers if c.name in before and (s := shares(before[c.name], c)) is not None
+        c.name: s
+        for c in later.consumers
+        if c.name in before and (s := shares(before[c.name], c)) is not None
     }
     if not later.consumers:
         return Diagnosis("idle", "No consumer is attached; the first batches are ready.")

@@ -128,9 +128,10 @@ class StreamReading:
         fields: dict[str, Any] = json.loads(text)
         try:
             consumers = tuple(_pick(ConsumerReading, c) for c in fields.pop("consumers", ()))
-            return _pick(cls, {**fields, "consumers": consumers})
+            made: StreamReading = _pick(cls, {**fields, "consumers": consumers})
         except (TypeError, AttributeError) as error:
             raise ValueError(f"not a stream reading: {error}") from None
+        return made
 
 
 def _pick(cls: type[Any], fields: dict[str, Any]) -> Any:

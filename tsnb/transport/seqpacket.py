@@ -123,7 +123,9 @@ class SeqpacketChannel(_HasSocket):
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until there is a packet or the other end has gone."""
-        return self._fd < 0 or bool(self._poll.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000))
+        return self._fd < 0 or bool(
+            self._poll.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000)
+        )
 
 
 class Listener(_HasSocket):

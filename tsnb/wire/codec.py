@@ -31,8 +31,8 @@ from tsnb.wire.messages import (
     Rest,
     StopAsked,
     StopConsumer,
-    StopProducer,
     Stopping,
+    StopProducer,
     Take,
     Waiting,
     Welcome,
@@ -158,5 +158,6 @@ def _spelling(annotation: Any) -> str:
 
 
 _FIELD_TYPES = {
-    cls: {field: _TYPES[_spelling(cls.__annotations__[field])] for field in cls._fields} for cls in _JSON.values()
+    cls: {field: _TYPES[_spelling(cls.__annotations__[field])] for field in cls._fields}
+    for cls in _JSON.values()
 }

@@ -1,10 +1,10 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-    consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Bye
-    producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  EpochEnded  Failed  Parked
-                           StopAsked  Stopping
-    observer -> producer   Hello  StopProducer  StopConsumer
-    producer -> observer   Welcome  Refused  Reading  Stopping
+consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Bye
+producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  EpochEnded  Failed  Parked
+                       StopAsked  Stopping
+observer -> producer   Hello  StopProducer  StopConsumer
+producer -> observer   Welcome  Refused  Reading  Stopping
 """
 
 from __future__ import annotations

@@ -133,10 +133,10 @@ def _resolve(word: str, module: str, qualname: str, fields: tuple[str, ...]) -> 
     if word == "named":
         if isinstance(found, type) and getattr(found, "_fields", None) == fields:
             return found
-        return namedtuple(qualname.rsplit(".", 1)[-1], fields)  # type: ignore[misc]  # made at run time
-    if isinstance(found, type) and dataclasses.is_dataclass(found):
-        if tuple(f.name for f in dataclasses.fields(found)) == fields:
-            return found
+        return namedtuple(qualname.rsplit(".", 1)[-1], fields)  # noqa: PYI024  # its fields come at run time
+    known = isinstance(found, type) and dataclasses.is_dataclass(found)
+    if known and tuple(f.name for f in dataclasses.fields(found)) == fields:
+        return found
     return dataclasses.make_dataclass(qualname.rsplit(".", 1)[-1], fields)
 
 

@@ -41,6 +41,11 @@ export class Store {
     return this.frames[this.frames.length - 1];
   }
 
+  /** Seconds from the first frame that is kept to the last. */
+  get ageS() {
+    return this.frames.length ? this.last.t - this.frames[0].t : 0;
+  }
+
   /** The scene and the history as the model keeps them. */
   snapshot() {
     const { n, originS: origin_s, stream, say, lanes } = this;

@@ -5,6 +5,7 @@ import { make, put } from "./dom.js";
 import { Footer, Header, Sentence, shownState } from "./header.js";
 import { Table } from "./table.js";
 import { onThemeChange, readTheme } from "./theme.js";
+import { spanFor } from "./words.js";
 
 const SPANS = [[120, "2 min"], [600, "10 min"]];
 
@@ -55,7 +56,7 @@ export class View {
     this.asked = undefined;
     const began = performance.now(), { store } = this, state = shownState(store);
     for (const part of [this.header, this.sentence, this.table, this.footer]) part.draw(store, state);
-    if (this.root.isConnected) this.charts.draw(store, this.spanS);
+    if (this.root.isConnected) this.charts.draw(store, spanFor(store.ageS, this.spanS));
     this.mark(state, performance.now() - began);
   }
 

@@ -15,7 +15,7 @@ const STREAM_TONES = { serving: "ok", blocked: "ok", idle: "soft", starting: "wa
 /** ok, warn, bad or soft: how the dot before the stream's name is painted. */
 export const tone = (state) => STREAM_TONES[state] || "soft";
 
-const STATES = { waiting: "waiting for data", gone: "left" };
+const STATES = { gone: "left" };
 
 /** A consumer's state: its label and its tone. `forS`: seconds in that state. */
 export function consumerState(state, forS, live) {
@@ -80,6 +80,9 @@ export function sentence(words) {
   const cut = text.search(/[:.] /);
   return cut < 0 ? [text, ""] : [text.slice(0, cut + 1), text.slice(cut + 1)];
 }
+
+/** How much of `mostS` a chart shows after `seconds` of history: a young stream is not a dot at the edge. */
+export const spanFor = (seconds, mostS) => [30, 60, 120, 300].find((span) => span >= seconds && span < mostS) ?? mostS;
 
 /** The next round number whose half is round too: the top of a chart's axis. */
 export function roundTop(peak) {
