@@ -40,7 +40,8 @@ def log(step: int | None = None, **numbers: SupportsFloat) -> None:
 
 def _number(name: str, value: Any) -> float:
     with contextlib.suppress(TypeError, ValueError, RuntimeError):
-        return float(value)
+        # item() where there is one: float() of a loss that still has its graph makes torch warn in every trial
+        return float(value.item() if hasattr(value, "item") else value)
     raise TypeError(
         f"tsnb.log({name}=...) takes a number or a one-element tensor, not a {type(value).__name__}"
         f"{_shape(value)}. Log its mean, say, or leave it out."
