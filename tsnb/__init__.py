@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tsnb import errors
@@ -90,3 +92,14 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """Return the public names."""
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """Keeps `tsnb.dashboard` the function: importing the sub-package would set it to the module."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _PUBLIC and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -128,7 +128,9 @@ ENDING
 
 
 @pytest.mark.parametrize(
-    ("ending", "kill"), [("time.sleep(60)", True), ("sys.exit()", False), ("1 / 0", False)], ids=["kill", "exit", "raise"]
+    ("ending", "kill"),
+    [("time.sleep(60)", True), ("sys.exit()", False), ("1 / 0", False)],
+    ids=["kill", "exit", "raise"],
 )
 def test_it_dies_with_its_parent_however_that_ends(ending: str, kill: bool) -> None:
     """Even while it holds the interpreter's lock in C: no orphan after SIGKILL, exit or error of the parent."""

@@ -11,6 +11,7 @@ import sys
 import threading
 import types
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def test_objects_that_belong_together_stay_together(post: Any) -> None:
 
 def test_a_running_loader_travels_without_its_iterator(post: Any) -> None:
     """Also deep inside an object; the notebook's own goes on."""
-    loader = DataLoader(torch.arange(6), batch_size=2, num_workers=1, persistent_workers=True)  # type: ignore[arg-type]
+    data: Any = torch.arange(6)
+    loader: Any = DataLoader(data, batch_size=2, num_workers=1, persistent_workers=True)
     running = iter(loader)
     next(running)
     arrived = post(parts={"train": [loader]})["parts"]["train"][0]
@@ -121,13 +123,17 @@ class Holder:
         self.cache = {"open": (part,)}
 
 
+def iter_nothing() -> Iterator[int]:
+    yield from ()
+
+
 def obstacles() -> list[tuple[str, Any, str]]:
     return [
         ("an open file", open(__file__), "Keep its path"),
         ("an open file", open(__file__, "rb"), "Keep its path"),
         ("a lock", threading.Lock(), "__getstate__"),
         ("a lock", threading.Condition(), "__getstate__"),
-        ("a generator", (i for i in ()), "__iter__"),
+        ("a generator", iter_nothing(), "__iter__"),
         ("a socket", socket.socket(), "Keep its address"),
         ("a database connection", sqlite3.connect(":memory:"), "Keep the database's path"),
     ]

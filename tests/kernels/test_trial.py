@@ -103,7 +103,9 @@ def test_a_killed_trial_is_lost_within_a_second(name: str, page: Any, until: Unt
 
 def test_stop_lets_the_cell_put_things_in_order_and_ends_the_kernel(page: Any, until: Until) -> None:
     """`finally` runs; then the process is gone; stopping is no failure."""
-    cell = "import time\ntry:\n    print('begun', flush=True)\n    time.sleep(60)\nfinally:\n    print('saved')"
+    cell = (
+        "import time\ntry:\n    print('begun', flush=True)\n    time.sleep(60)\nfinally:\n    print('saved')"
+    )
     trial = start("long", cell, page)
     until(lambda: "begun" in page.text)
     pid = trial.pid
@@ -181,7 +183,7 @@ def test_options_reach_the_trial(page: Any) -> None:
         "drawn = (random.random(), float(numpy.random.rand()), float(torch.rand(1)))\n"
         "notebook = 'IPKernelApp' in get_ipython().config"
     )
-    options = {"producer": "p", "batch_size": 4, "device": "cpu", "seed": 5, "threads": 2}
+    options: dict[str, Any] = {"producer": "p", "batch_size": 4, "device": "cpu", "seed": 5, "threads": 2}
     trial = start("options", cell, page, **options, env={"MODE": "fast"}).wait(60)
     assert trial["given"] == ("options", "p", 4, "cpu", 2, "fast")
     random.seed(5)
@@ -196,7 +198,7 @@ def test_bad_input_starts_nothing(page: Any, notebook: Any) -> None:
     """A bad name, number, cell or variable is told before a kernel exists."""
     before = len(psutil.Process().children(recursive=True))
     box = notebook.run("import threading\nlock = threading.Lock()")
-    with pytest.raises(ValueError, match="'a/b' cannot name a trial.*Try 'a-b'"):
+    with pytest.raises(ValueError, match=r"'a/b' cannot name a trial.*Try 'a-b'"):
         start("a/b", "1", page)
     with pytest.raises(ValueError, match="batch size of trial 'x' must be 1 or more, not 0"):
         start("x", "1", page, batch_size=0)

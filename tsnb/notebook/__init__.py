@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import tsnb
-
 if TYPE_CHECKING:
     from tsnb.dashboard import Panel
 
@@ -33,15 +31,6 @@ def dashboard(name: str | None = None) -> Panel:
     from tsnb.dashboard import dashboard as panel_of
     from tsnb.notebook.runs import stop_consumer
 
-    _keep_the_name()
     panel = panel_of(name)
     panel.stop_consumer = stop_consumer(panel)
     return panel
-
-
-def _keep_the_name() -> None:
-    """Have `tsnb.dashboard` mean this function: importing the sub-package of that name had replaced it."""
-    vars(tsnb)["dashboard"] = dashboard
-
-
-_keep_the_name()

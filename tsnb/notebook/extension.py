@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import tsnb
 from tsnb.notebook.completion import COMMANDS, complete_words, match_options
 from tsnb.notebook.magics import TsnbMagics
 
@@ -12,7 +13,10 @@ __all__ = ["load", "unload"]
 
 
 def load(shell: Any) -> None:
-    """Register magics, completion, and what happens when a cell has ended. Loading again changes nothing."""
+    """Register magics, completion, and what happens when a cell has ended. Loading again changes nothing.
+
+    `tsnb` becomes a variable too where the notebook has none of the name, as it is in every trial.
+    """
     if match_options in shell.Completer.custom_matchers:
         return
     shell.register_magics(TsnbMagics)
@@ -20,6 +24,8 @@ def load(shell: Any) -> None:
         shell.set_hook("complete_command", complete_words, str_key=command)
     shell.Completer.custom_matchers.append(match_options)
     shell.events.register("post_run_cell", rest_consumers)
+    if "tsnb" not in shell.user_ns:
+        shell.push({"tsnb": tsnb}, interactive=False)
 
 
 def unload(shell: Any) -> None:

@@ -1,0 +1,31 @@
+"""A real IPython with the extension loaded, and an end to what a test started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from IPython.testing.globalipapp import start_ipython
+
+from tsnb.kernels import producer_kernels, trials
+
+
+@pytest.fixture(scope="session")
+def ipython() -> Any:
+    started = start_ipython()  # type: ignore[no-untyped-call]
+    return started or pytest.skip("another IPython runs in this process")
+
+
+@pytest.fixture
+def shell(ipython: Any) -> Iterator[Any]:
+    """Return the shell with `%load_ext tsnb` done and no variables of another test."""
+    ipython.reset(new_session=False)
+    ipython.run_line_magic("load_ext", "tsnb")
+    yield ipython
+    trials.stop()
+    trials._trials.clear()
+    for kernel in producer_kernels.values():
+        kernel.stop()
+    producer_kernels.clear()
+    ipython.run_line_magic("unload_ext", "tsnb")

@@ -1,0 +1,62 @@
+"""What the Tab key offers behind our magics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from IPython.core.completer import provisionalcompleter
+
+from tsnb import registry
+from tsnb.kernels import trials
+from tsnb.notebook.grammar import TENSORSOCKET, options_of
+
+
+class Loader:
+    batch_size = 4
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+def offered(shell: Any, line: str) -> list[str]:
+    with provisionalcompleter():
+        found = list(shell.Completer.completions(line, len(line)))
+    return [c.text for c in found]
+
+
+@pytest.fixture
+def named(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a shell with two loaders, a served stream and a trial, by name only."""
+    shell.push({"train": Loader(), "validate": Loader(), "count": 3, "names": ["a"], "_hidden": Loader()})
+    entry = registry.Entry("mnist", 1, "x", 0.0, "a test")
+    monkeypatch.setattr(registry, "entries", lambda: [entry])
+    monkeypatch.setitem(trials._trials, "cnn", None)
+    yield shell
+    trials._trials.clear()
+
+
+EXPECTED = [
+    ("%tensorsocket ", list(TENSORSOCKET)),
+    ("%tensorsocket sta", ["start", "status"]),
+    ("%tensorsocket start ", ["train", "validate"]),
+    ("%tensorsocket start va", ["validate"]),
+    ("%tensorsocket start train --w", ["--window", "--workers"]),
+    ("%tensorsocket start train --name m --", sorted(options_of(TENSORSOCKET["start"]))),
+    ("%%tensorsocket ", ["start"]),
+    ("%%tensorsocket start --rub", ["--rubber-band"]),
+    ("%tensorsocket stop ", ["mnist"]),
+    ("%tensorsocket dashboard m", ["mnist"]),
+    ("%%trial ", ["cnn"]),
+    ("%%trial cnn --b", ["--batch-size"]),
+    ("%%trial cnn --producer ", ["mnist"]),
+    ("%trials ", ["list", "stop", "wait", "logs"]),
+    ("%trials logs ", ["cnn"]),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), EXPECTED, ids=[line for line, _ in EXPECTED])
+def test_tab_offers_what_may_stand_there(named: Any, line: str, words: list[str]) -> None:
+    """Subcommands, loaders (not other variables), streams, trials, options."""
+    assert sorted(set(offered(named, line)) & set(words)) == sorted(words)
+    assert not {"count", "names", "_hidden"} & set(offered(named, line))

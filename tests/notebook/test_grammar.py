@@ -1,0 +1,101 @@
+"""What may stand behind a magic's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+
+from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of, parse, words_of
+
+
+def start(line: str) -> Any:
+    return parse(f"start {line}", "%tensorsocket", TENSORSOCKET)[1]
+
+
+def test_every_option_of_start_is_read_in_its_unit() -> None:
+    """Shares as 2% or 0.02, seconds with or without the letter, whole numbers."""
+    given = start("train --name m --window 4 --rubber-band 2% --patience 5s --seed 0 --workers 2 --detach")
+    assert vars(given) == {
+        "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience": 5.0, "seed": 0,
+        "workers": 2, "detach": True,
+    }  # fmt: skip
+    assert start("train --name m --rubber-band 0.5").rubber_band == 0.5
+    assert start("train --name m --rubber-band=100%").rubber_band == 1.0
+
+
+def test_options_left_out_are_serve_s_defaults() -> None:
+    """The magic and `tsnb.serve` agree."""
+    import inspect
+
+    from tsnb.producer import serve
+
+    defaults = {name: p.default for name, p in inspect.signature(serve).parameters.items()}
+    given = start("train --name m")
+    assert (given.window, given.rubber_band, given.patience, given.seed, given.workers) == tuple(
+        defaults[name] for name in ("window", "rubber_band", "patience_s", "seed", "workers")
+    )
+
+
+def test_a_trial_s_options_are_read() -> None:
+    """`--env` may be repeated."""
+    given = TRIAL.read(
+        words_of("cnn --producer p --batch-size 8 --threads 2 --env A=1 --env B='x y' --wait", "%%trial")
+    )
+    assert (given.name, given.producer, given.batch_size, given.threads, given.wait) == (
+        "cnn",
+        "p",
+        8,
+        2,
+        True,
+    )
+    assert given.env == [("A", "1"), ("B", "x y")]
+    assert (given.device, given.seed) == (None, None)
+
+
+WRONG = [
+    ("strat loader", r"no command 'strat'\. Did you mean 'start'\? Commands: start, list, status"),
+    ("", "needs a command: start, list"),
+    ("start loader --nam m", r"unknown option --nam\. Did you mean '--name'\?"),
+    ("start loader --name m --windw=3", r"unknown option --windw\. Did you mean '--window'\?"),
+    ("start loader --name m --frobnicate", "unknown option --frobnicate"),
+    ("start loader", "required: --name"),
+    ("start loader --name m --window 0", "'0' is no whole number from 1 up"),
+    ("start loader --name m --window x", "'x' is no whole number"),
+    ("start loader --name m --rubber-band 200%", "'200%' is no share: write 2% or 0.02"),
+    ("start loader --name m --patience -3", "'-3' is no number of seconds|expected one argument"),
+    ("start loader --name m --patience soon", "'soon' is no number of seconds"),
+    ("start one two --name m", "unrecognized arguments: two"),
+    ("status a b", "unrecognized arguments: b"),
+    ("logs", "required: NAME"),
+    ("start 'loader", "No closing quotation"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG, ids=[line or "empty" for line, _ in WRONG])
+def test_a_mistake_is_answered_with_what_was_meant(line: str, message: str) -> None:
+    """One message, without a traceback, that names the mistake and the nearest right word."""
+    with pytest.raises(UsageError, match=message):
+        parse(line, "%tensorsocket", TENSORSOCKET)
+
+
+def test_an_empty_trials_line_lists_them() -> None:
+    """The most frequent question needs no word."""
+    assert parse("", "%trials", TRIALS, default="list")[0] == "list"
+
+
+def test_a_setting_needs_a_name_and_a_value() -> None:
+    """`--env` without `=` is told how to write it."""
+    with pytest.raises(UsageError, match="write NAME=VALUE"):
+        TRIAL.read(["cnn", "--env", "DEBUG"])
+
+
+def test_every_option_stands_in_the_magic_s_help() -> None:
+    """`%tensorsocket?` and `%%trial?` leave nothing out."""
+    from tsnb.notebook.magics import TsnbMagics
+
+    for parser, magic in ((TENSORSOCKET["start"], TsnbMagics.tensorsocket), (TRIAL, TsnbMagics.trial)):
+        assert all(option in (magic.__doc__ or "") for option in options_of(parser))
+    assert all(command in (TsnbMagics.tensorsocket.__doc__ or "") for command in TENSORSOCKET)
+    assert all(command in (TsnbMagics.trials.__doc__ or "") for command in TRIALS)

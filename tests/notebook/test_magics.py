@@ -1,0 +1,181 @@
+"""The magics in a real IPython, over real kernels."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+import types
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+
+import tsnb
+from tsnb.kernels import producer_kernels, trials
+
+LOADER = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+class Numbers(Dataset):
+    def __init__(self, size=32): self.size = size
+    def __len__(self): return self.size
+    def __getitem__(self, index): return torch.tensor([float(index)])
+train = DataLoader(Numbers(), batch_size=8)
+"""
+
+
+class Loader:
+    """What looks like a loader to whoever suggests one."""
+
+    batch_size = 4
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+def run(shell: Any, cell: str) -> Any:
+    """Run a cell, and raise what it raised."""
+    done = shell.run_cell(cell)
+    done.raise_error()
+    return done.result
+
+
+@pytest.mark.system
+def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Serve a loader, look, run two trials on it, pull a result, see the table, stop."""
+    run(shell, LOADER)
+    run(shell, "%tensorsocket start train --name numbers --rubber-band 100%")
+    assert "serving a copy of 'train'" in capsys.readouterr().out
+    run(shell, "%tensorsocket list\n")
+    assert capsys.readouterr().out.startswith("numbers (served by")
+    run(shell, "%tensorsocket status")
+    assert "stream numbers: idle" in capsys.readouterr().out
+    run(shell, "%%trial one\ntotal = sum(float(batch.sum()) for batch in tsnb.attach())\nprint('got', total)")
+    run(shell, "%%trial two --batch-size 5 --seed 1 --wait\nsizes = [len(batch) for batch in tsnb.attach()]")
+    table = run(shell, "%trials wait")
+    assert table is trials
+    assert trials["one"]["total"] == sum(range(32))
+    assert trials["two"]["sizes"] == [5, 5, 5, 5, 5, 5, 2]
+    assert trials["two"].params["seed"] == 1
+    assert "[one] got 496.0" in capsys.readouterr().out
+    run(shell, "%trials logs one")
+    assert "got 496.0" in capsys.readouterr().out
+    run(shell, "%%trial own --wait\nfor batch in train: pass")
+    assert "note: this trial loops over its own copy of 'train'" in capsys.readouterr().out
+    run(shell, "%trials stop own")
+    with pytest.raises(UsageError, match="'numbers' is served already"):
+        run(shell, "%tensorsocket start train --name numbers")
+    run(shell, "%tensorsocket stop")
+    assert "stopped 'numbers'" in capsys.readouterr().out
+    assert tsnb.producers() == []
+    run(shell, "%tensorsocket stop numbers")
+    assert "has stopped already" in capsys.readouterr().out
+    run(shell, "%tensorsocket list")
+    assert "nothing is served" in capsys.readouterr().out
+
+
+@pytest.mark.system
+def test_a_cell_builds_the_loader(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """`%%tensorsocket start`: the body runs in the kernel, magics in it too; its output is shown and kept."""
+    run(shell, LOADER)
+    run(
+        shell,
+        "%%tensorsocket start --name built --window 3\n%env TSNB_BUILT=1\nprint('building')\n"
+        "loader = DataLoader(Numbers(6), batch_size=2)",
+    )
+    assert "[built] building" in capsys.readouterr().out
+    assert producer_kernels["built"].options.window == 3
+    run(shell, "%tensorsocket logs built")
+    assert "building" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="only start takes a cell"):
+        run(shell, "%%tensorsocket status\nx = 1")
+    with pytest.raises(UsageError, match="no variable may be named"):
+        run(shell, "%%tensorsocket start train --name other\nloader = train")
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (
+            "%tensorsocket start trian --name n",
+            r"no variable 'trian'.*Did you mean 'train'\?.*notebook: train\.",
+        ),
+        ("%tensorsocket start --name n", "which loader\\? Loaders in this notebook: train"),
+        ("%tensorsocket start loaders['a'] --name n", "is no variable's name"),
+        ("%tensorsocket start count --name n", "'count' is of type int, which cannot be iterated"),
+        ("%tensorsocket start train --name a/b", "Try 'a-b'"),
+        ("%tensorsocket stop nobody", "no producer named 'nobody' is running"),
+        ("%tensorsocket status nobody", "no producer named 'nobody' is running"),
+        ("%tensorsocket logs nobody", "'nobody' was not started here"),
+        ("%%trial a/b\n1", "Try 'a-b'"),
+        ("%%trial\n1", "required: NAME"),
+        ("%%trial x\nprint(trian)", r"'trian' \(did you mean 'train'\?\) is not defined"),
+        ("%%trial x\n\n1 +", "line 3 of this cell"),
+        ("%%trial x\nlock", "cannot take 'lock' along: it is a lock"),
+        ("%trials wiat", "Did you mean 'wait'"),
+        ("%trials stop nobody", "no trial named 'nobody'"),
+    ],
+)
+def test_bad_input_is_one_clear_message(shell: Any, cell: str, message: str) -> None:
+    """Every mistake is a usage error that says what to do; nothing is started."""
+    shell.push({"train": Loader(), "count": 3})
+    run(shell, "import threading\nlock = threading.Lock()")
+    with pytest.raises(UsageError, match=message):
+        run(shell, cell)
+    assert not trials
+    assert tsnb.producers() == []
+
+
+@pytest.mark.system
+def test_a_failed_trial_that_was_waited_for_fails_its_cell(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`Run all` stops there; the traceback is shown once, as the trial's own."""
+    with pytest.raises(
+        UsageError, match=r"^%%trial: trial 'bad' failed: ZeroDivisionError: division by zero$"
+    ):
+        run(shell, "%%trial bad --wait\n1 / 0")
+    assert capsys.readouterr().err.count("Traceback") == 1
+
+
+def test_the_extension_comes_out_as_it_went_in(shell: Any) -> None:
+    """Loading twice registers once; unloading leaves no magic, hook or event."""
+    run(shell, "%load_ext tsnb")
+    events = shell.events.callbacks["post_run_cell"]
+    assert len([c for c in events if c.__module__.startswith("tsnb")]) == 1
+    tsnb.unload_ipython_extension(shell)
+    assert shell.find_line_magic("tensorsocket") is None
+    assert shell.find_cell_magic("trial") is None
+    assert not [c for c in events if c.__module__.startswith("tsnb")]
+    tsnb.unload_ipython_extension(shell)
+    tsnb.load_ipython_extension(shell)
+
+
+def test_when_a_cell_ends_nobody_waits_for_this_notebook_s_consumers(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next cell may be run in an hour: the hook rests consumers, if there can be any."""
+    rested: list[int] = []
+    fake = types.SimpleNamespace(rest_all=lambda: rested.append(1))
+    monkeypatch.setitem(sys.modules, "tsnb.consumer", fake)
+    run(shell, "x = 1")
+    assert rested == [1]
+    monkeypatch.delitem(sys.modules, "tsnb.consumer")
+    run(shell, "x = 1")
+    assert rested == [1]
+
+
+@pytest.mark.system
+def test_the_panel_s_stop_button_stops_the_trial(shell: Any) -> None:
+    """A trial of this notebook is stopped as a whole; `tsnb.dashboard` is the function whatever is imported."""
+    importlib.import_module("tsnb.dashboard")  # makes the attribute `dashboard` a module, unless we see to it
+    run(shell, "%%trial busy\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
+    panel = run(shell, "tsnb.dashboard('nobody-serves-this')")
+    deadline = time.monotonic() + 20
+    while "begun" not in trials["busy"].logs() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert run(shell, "%tensorsocket dashboard nobody-serves-this") is panel
+    panel.stop_consumer("busy")
+    assert trials["busy"].state == "stopped"
+    panel.close()
