@@ -32,14 +32,14 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 
 def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -> None:
-    """The first cells run, three trials get batches, a reload keeps the history, a stop button stops."""
+    """Three trials get batches; with the kernel busy, a reload keeps the history and a button stops one."""
     page = browser.new_page(viewport={"width": 1400, "height": 1100})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     notebook = Notebook(page, lab, QUICKSTART.name)
     notebook.open()
     # the panel first, so that the trials are seen from their first batch on
-    first, panel, last = steps()
+    first, panel, last, waiting = steps()
     for index in (*first, panel, *last):
         notebook.run(index)
 
@@ -55,27 +55,30 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart.png")
     page.screenshot(path=ARTIFACTS / "lab-quickstart.png")
 
+    # from here on the notebook's kernel is busy: the next cell waits for the trials
+    notebook.start(waiting)
     history = number(page, "history")
     page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
-    notebook.open()
+    notebook.open(busy=True)
     page.wait_for_selector(PANEL, timeout=20_000)
     show(page)
     wait_for(page, "history", lambda v: v >= history)
     wait_for(page, "ticks", lambda v: v > ticks + 8)
 
     page.click('button[aria-label="Stop small-cnn"]')
-    wait_for(page, "consumers", lambda v: v == 2)
+    wait_for(page, "consumers", lambda v: v == 2, timeout_s=15)
+    assert notebook.cells()[waiting]["state"] == "running"
     assert not errors
 
 
-def steps() -> tuple[list[int], int, list[int]]:
-    """Return the cells to run before the panel, the panel's, and the trials' on the shared loader."""
+def steps() -> tuple[list[int], int, list[int], int]:
+    """Return the cells to run before the panel, the panel's, the trials', and the one that waits for them."""
     cells = json.loads(QUICKSTART.read_text(encoding="utf-8"))["cells"]
     source = ["".join(cell["source"]) if cell["cell_type"] == "code" else "" for cell in cells]
     panel = next(k for k, text in enumerate(source) if "%tensorsocket dashboard" in text)
     trials = [k for k, text in enumerate(source[:panel]) if text.startswith("%%trial")]
     before = [k for k, text in enumerate(source[: trials[0]]) if text and "px.imshow" not in text]
-    return before, panel, trials
+    return before, panel, trials, next(k for k in range(panel + 1, len(source)) if ".wait()" in source[k])
 
 
 def show(page: Page) -> None:

@@ -7,7 +7,7 @@ joins or leaves changes nothing that was written before.
 ```
 frame     = header, row, row, ...                      little-endian float32
 header    = `HEADER` below                             10 numbers
-row       = `ROW` below, then the lane's metrics       10 numbers + one for each metric that it had then
+row       = `ROW` below, then the lane's metrics       11 numbers + one for each metric that it had then
 ```
 
 A *lane* is a place in the panel: the number of a consumer's name in the order of first appearance. It never
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tsnb.dashboard.rates import Pace
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.readings import CONSUMER_STATES, ConsumerReading, StreamReading
 
 __all__ = ["HEADER", "ROW", "Lane", "frame"]
 
@@ -43,6 +43,7 @@ HEADER = (
 
 ROW = (
     "lane",
+    "state",  # its place in `CONSUMER_STATES`
     "fill",  # batches published and not taken
     "lag",  # batches behind the fastest
     "samples_per_s",
@@ -56,6 +57,7 @@ ROW = (
 """What each number of a consumer's row means; the lane's metrics follow in the order of `Lane.metrics`."""
 
 _MIB = 1024.0 * 1024.0
+_STATES = {state: number for number, state in enumerate(CONSUMER_STATES)}
 
 
 @dataclass
@@ -64,10 +66,10 @@ class Lane:
 
     name: str
     """The consumer's name."""
-    state: str
-    """Its last known state."""
+    here: bool
+    """Whether it is attached; its state stands in the frames."""
     since_s: float
-    """When that state began, seconds since the tape's origin."""
+    """When it came or left, seconds since the tape's origin."""
     metrics: list[str]
     """Names of its logged numbers, in the order of first appearance."""
 
@@ -104,6 +106,7 @@ def frame(
 def _row(consumer: ConsumerReading, number: int, lane: Lane, pace: Pace) -> list[float]:
     return [
         number,
+        _STATES.get(consumer.state, math.nan),
         consumer.fill,
         consumer.lag,
         pace.samples_per_s,

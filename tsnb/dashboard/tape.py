@@ -5,16 +5,19 @@ on demand, everything so far: the *scene* (names, states, sentences) and the *hi
 Neither a widget nor a thread is here, so a recorded log draws the same panel as a live stream.
 
 ```
-tick   {"op": "tick", "n": 812}                                    and, only when they have changed:
-       "stream": {"name", "state", "workers", "window", "slots", "epoch_batches", "failure"}
-       "say": {"kind", "text", "pace"}                             the one plain sentence
-       "lanes": {"2": {"name", "state", "since_s", "metrics"}}     only the lanes that changed
-scene  {"n", "origin_s", "stream", "say", "lanes": [...]}          `n` is the last tick that it holds
+tick   {"op": "tick", "n": 812}                                   and, only when they have changed:
+       "state": "blocked"                                         the stream's
+       "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure"}
+       "say": {"kind", "text", "pace"}                            the one plain sentence
+       "lanes": {"2": {"name", "here", "since_s", "metrics"}}     only the lanes that changed
+scene  {"n", "origin_s", "states", "state", "stream", "say", "lanes": [...]}
+       `n` is the last tick that it holds, `states` the names behind the numbers in the frames
 ```
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,7 +25,7 @@ from typing import Any
 from tsnb.dashboard.frames import Lane, frame
 from tsnb.dashboard.rates import Pace, RateWindow
 from tsnb.telemetry.diagnosis import diagnose
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.readings import CONSUMER_STATES, ConsumerReading, StreamReading
 
 __all__ = ["ABSENT", "HISTORY_TICKS", "METRICS", "Message", "Tape"]
 
@@ -35,8 +38,11 @@ METRICS = 6
 ABSENT = "absent"
 """The stream's state while nobody serves it: the one state here that no reading carries."""
 
-_SENTENCE_S = 2.0
-"""The sentence is rewritten this often at most, so that its numbers can be read; a new kind shows at once."""
+_SENTENCE_S = 2.5
+"""The sentence is rewritten this often at most, so that its numbers can be read..."""
+
+_TURN_S = 1.5
+"""... or this often, where it says something else than before; an end or a failure shows at once."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,8 @@ class Tape:
         self._frames: deque[bytes] = deque(maxlen=HISTORY_TICKS)
         self._ticks = 0
         self._origin_s: float | None = None
-        self._stream: dict[str, Any] = {"name": name, "state": ABSENT}
+        self._stream: dict[str, Any] = {"name": name}
+        self._state = ABSENT
         self._say: dict[str, Any] = {"kind": "starting", "text": "", "pace": None}
         self._said_s = 0.0
 
@@ -75,7 +82,7 @@ class Tape:
     @property
     def state(self) -> str:
         """One of `PRODUCER_STATES`, or `ABSENT`."""
-        return str(self._stream["state"])
+        return self._state
 
     @property
     def sentence(self) -> str:
@@ -88,7 +95,7 @@ class Tape:
             self._origin_s = reading.time_s
         self.latest = reading
         self.rates.add(reading)
-        changes = self._tell(_stream_words(reading), self._diagnosis(), reading.time_s)
+        changes = self._tell(reading.state, _stream_words(reading), self._diagnosis(), reading.time_s)
         rows, changed = self._rows(reading)
         if changed:
             changes["lanes"] = {str(number): asdict(self.lanes[number]) for number in sorted(changed)}
@@ -107,8 +114,8 @@ class Tape:
         Returns:
             What the front end must hear; None if it knows.
         """
-        stream = {**self._stream, "state": state, "name": name or self.name}
-        changes = self._tell(stream, {"kind": state, "text": text, "pace": None}, 0.0)
+        stream = {**self._stream, "name": name or self.name}
+        changes = self._tell(state, stream, {"kind": state, "text": text, "pace": None}, -math.inf)
         return self._message(changes, b"") if changes else None
 
     def scene(self) -> dict[str, Any]:
@@ -116,6 +123,8 @@ class Tape:
         return {
             "n": self._ticks,
             "origin_s": self._origin_s or 0.0,
+            "states": CONSUMER_STATES,
+            "state": self._state,
             "stream": self._stream,
             "say": self._say,
             "lanes": [asdict(lane) for lane in self.lanes],
@@ -139,16 +148,22 @@ class Tape:
         found = diagnose(earlier, later)
         return {"kind": found.kind, "text": found.text, "pace": found.pace}
 
-    def _tell(self, stream: dict[str, Any], say: dict[str, Any], time_s: float) -> dict[str, Any]:
+    def _tell(self, state: str, stream: dict[str, Any], say: dict[str, Any], time_s: float) -> dict[str, Any]:
         """Return the words that differ from what was said before, and keep them."""
         changes: dict[str, Any] = {}
+        if state != self._state:
+            changes["state"] = self._state = state
         if stream != self._stream:
             changes["stream"] = self._stream = stream
-        another = (say["kind"], say["pace"]) != (self._say["kind"], self._say["pace"])
-        if say != self._say and (another or not 0.0 <= time_s - self._said_s < _SENTENCE_S):
+        if say != self._say and self._may_say(say, time_s - self._said_s):
             changes["say"] = self._say = say
             self._said_s = time_s
         return changes
+
+    def _may_say(self, say: dict[str, Any], since_s: float) -> bool:
+        urgent = {say["kind"], self._say["kind"]} & {"failed", "gone", ABSENT, "starting"}
+        another = (say["kind"], say["pace"]) != (self._say["kind"], self._say["pace"])
+        return bool(urgent) or not 0.0 <= since_s < (_TURN_S if another else _SENTENCE_S)
 
     def _rows(self, reading: StreamReading) -> tuple[list[tuple[int, Lane, Pace]], set[int]]:
         """Return number, lane and pace of each consumer, and the numbers of the lanes whose words changed."""
@@ -157,12 +172,12 @@ class Tape:
         rows = []
         for consumer in reading.consumers:
             number = self._lane(consumer.name, now_s)
-            if self._update(self.lanes[number], consumer.state, consumer.metrics, now_s):
+            if self._update(self.lanes[number], consumer.state != "gone", consumer.metrics, now_s):
                 changed.add(number)
             rows.append((number, self.lanes[number], self.rates.pace(consumer)))
         here = {number for number, _, _ in rows}
         for number, lane in enumerate(self.lanes):
-            if number not in here and self._update(lane, "gone", {}, now_s):
+            if number not in here and self._update(lane, False, {}, now_s):
                 changed.add(number)
         return rows, changed
 
@@ -170,15 +185,15 @@ class Tape:
         for number, lane in enumerate(self.lanes):
             if lane.name == name:
                 return number
-        self.lanes.append(Lane(name, "", now_s, []))
+        self.lanes.append(Lane(name, False, now_s, []))
         return len(self.lanes) - 1
 
-    def _update(self, lane: Lane, state: str, metrics: dict[str, float], now_s: float) -> bool:
+    def _update(self, lane: Lane, here: bool, metrics: dict[str, float], now_s: float) -> bool:
         new = [name for name in metrics if name not in lane.metrics][: METRICS - len(lane.metrics)]
-        if state == lane.state and not new:
+        if here == lane.here and not new:
             return False
-        if state != lane.state:
-            lane.state, lane.since_s = state, round(now_s, 2)
+        if here != lane.here:
+            lane.here, lane.since_s = here, round(now_s, 2)
         # a new list: the scene on its way to the front end may still hold the old one
         lane.metrics = [*lane.metrics, *new]
         return True
@@ -187,7 +202,6 @@ class Tape:
 def _stream_words(reading: StreamReading) -> dict[str, Any]:
     return {
         "name": reading.name,
-        "state": reading.state,
         "workers": reading.workers,
         "window": reading.window,
         "slots": reading.slots,

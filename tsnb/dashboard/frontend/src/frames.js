@@ -1,7 +1,7 @@
 // Frames: rows of float32 numbers, laid out as tsnb/dashboard/frames.py says. Pure.
 
 const HEADER = 10;
-const ROW = 10;
+const ROW = 11;
 
 /** The frames in a DataView (or nothing), oldest first; each keeps its raw numbers for saving. */
 export function decode(view) {
@@ -34,9 +34,9 @@ function frame(raw) {
   const [t, , batchesPerS, windowFill, epoch, published, slotsUsed, touchedMiB, batches, copied] = raw;
   const rows = []; // sparse, by lane
   for (let at = HEADER; at + ROW <= raw.length; ) {
-    const [lane, fill, lag, samplesPerS, computing, waiting, held, epoch, position, count] = raw.subarray(at, at + ROW);
+    const [lane, state, fill, lag, samplesPerS, computing, waiting, held, epoch, position, count] = raw.subarray(at, at + ROW);
     const metrics = raw.subarray(at + ROW, at + ROW + count);
-    rows[lane] = { fill, lag, samplesPerS, computing, waiting, held, epoch, position, metrics };
+    rows[lane] = { state, fill, lag, samplesPerS, computing, waiting, held, epoch, position, metrics };
     at += ROW + count;
   }
   return { raw, t, batchesPerS, windowFill, epoch, published, slotsUsed, touchedMiB, batches, copied, rows };

@@ -126,6 +126,6 @@ export class Footer {
 
 /** The state to show: what the stream says, unless nothing was heard for long. */
 export function shownState(store) {
-  const { state } = store.stream;
+  const { state } = store;
   return LIVE.has(state) && store.clock() - store.heardMs > STALE_S * 1000 ? "stale" : state;
 }

@@ -17,7 +17,9 @@ export class Store {
   load(scene, history) {
     this.n = scene.n || 0;
     this.originS = scene.origin_s || 0;
-    this.stream = scene.stream || { name: "", state: "absent" };
+    this.states = scene.states || [];
+    this.state = scene.state || "absent";
+    this.stream = scene.stream || { name: "" };
     this.say = scene.say || { kind: "starting", text: "", pace: null };
     this.lanes = scene.lanes ? scene.lanes.slice() : [];
     this.frames = decode(history);
@@ -29,6 +31,7 @@ export class Store {
     const follows = content.n === this.n + 1;
     this.n = content.n;
     this.heardMs = this.clock();
+    if (content.state) this.state = content.state;
     if (content.stream) this.stream = content.stream;
     if (content.say) this.say = content.say;
     for (const [number, lane] of Object.entries(content.lanes || {})) this.lanes[number] = lane;
@@ -48,8 +51,8 @@ export class Store {
 
   /** The scene and the history as the model keeps them. */
   snapshot() {
-    const { n, originS: origin_s, stream, say, lanes } = this;
-    return { scene: { n, origin_s, stream, say, lanes: lanes.slice() }, history: encode(this.frames) };
+    const { n, originS: origin_s, states, state, stream, say, lanes } = this;
+    return { scene: { n, origin_s, states, state, stream, say, lanes: lanes.slice() }, history: encode(this.frames) };
   }
 
   /**
@@ -96,6 +99,16 @@ export class Store {
     }
     const step = Math.max(1, values.length / most);
     return values.length <= most ? values : Array.from({ length: most }, (_, k) => values[Math.floor((k + 1) * step) - 1]);
+  }
+
+  /** A lane's state now, and for how many seconds it has been in it. */
+  stateOf(lane) {
+    if (!this.lanes[lane].here) return { state: "gone", forS: 0 };
+    const now = this.lastRow(lane);
+    if (!now) return { state: "joining", forS: 0 };
+    let k = this.frames.length - 1;
+    while (k > 0 && this.frames[k - 1].rows[lane] && this.frames[k - 1].rows[lane].state === now.state) k--;
+    return { state: this.states[now.state] || "", forS: this.last.t - this.frames[k].t };
   }
 
   /** The last numbers a lane is known to have had, for rows of trials that have left. */

@@ -59,8 +59,8 @@ export class Table {
 /** The lanes that get a row: all that are here, then those that left last. */
 export function visible(lanes) {
   const numbers = lanes.map((_, lane) => lane).filter((lane) => lanes[lane]);
-  const here = numbers.filter((lane) => lanes[lane].state !== "gone");
-  const left = numbers.filter((lane) => lanes[lane].state === "gone").sort((a, b) => lanes[b].since_s - lanes[a].since_s);
+  const here = numbers.filter((lane) => lanes[lane].here);
+  const left = numbers.filter((lane) => !lanes[lane].here).sort((a, b) => lanes[b].since_s - lanes[a].since_s);
   return [...here, ...left.slice(0, Math.max(0, MOST_ROWS - here.length))].sort((a, b) => a - b);
 }
 
@@ -118,10 +118,11 @@ class Row {
 
   draw(store, live, metrics) {
     const { lanes, last, stream } = store, lane = lanes[this.lane];
-    const here = live && lane.state !== "gone";
+    const here = live && lane.here;
     const row = (last && last.rows[this.lane]) || store.lastRow(this.lane);
     const now = here && row ? row : { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
-    const words = consumerState(lane.state, last ? last.t - lane.since_s : 0, live);
+    const { state, forS } = store.stateOf(this.lane);
+    const words = consumerState(state, forS, live);
     this.element.classList.toggle("tsnb-off", !here);
     put(this.cells[1], words.label);
     this.cells[1].dataset.tone = words.tone;

@@ -68,7 +68,7 @@ export class View {
       stream: stream.name,
       ticks: n,
       history: frames.length,
-      consumers: lanes.filter((lane) => lane && lane.state !== "gone").length,
+      consumers: lanes.filter((lane) => lane && lane.here).length,
       batches: last ? last.batches : 0,
       samplesPerS: last ? last.rows.reduce((sum, row) => sum + (row.samplesPerS || 0), 0).toFixed(1) : 0,
       drawMs: tookMs.toFixed(2),

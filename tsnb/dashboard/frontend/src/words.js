@@ -82,7 +82,7 @@ export function sentence(words) {
 }
 
 /** How much of `mostS` a chart shows after `seconds` of history: a young stream is not a dot at the edge. */
-export const spanFor = (seconds, mostS) => [30, 60, 120, 300].find((span) => span >= seconds && span < mostS) ?? mostS;
+export const spanFor = (seconds, mostS) => [30, 60, 90, 120, 180, 300].find((span) => span >= seconds && span < mostS) ?? mostS;
 
 /** The next round number whose half is round too: the top of a chart's axis. */
 export function roundTop(peak) {

@@ -1,0 +1,163 @@
+"""Following: waits for a producer, reads it, tells its end, and finds the next one."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.dashboard.streams import three_models
+from tsnb.dashboard.follow import Follower
+from tsnb.errors import ProducerGone, ProducerNotFound, RemoteProtocolError
+from tsnb.telemetry.readings import StreamReading
+
+
+class FakeStream:
+    """What a producer looks like from an observer: connections may be opened while it is up."""
+
+    def __init__(self, name: str = "mnist") -> None:
+        self.name = name
+        self.up = False
+        self.readings: queue.Queue[StreamReading | Exception] = queue.Queue()
+        self.stopped: list[str] = []
+        self.opened = 0
+
+    def connect(self, name: str | None) -> FakeConnection:
+        if not self.up or name not in (None, self.name):
+            raise ProducerNotFound("nothing is served")
+        self.opened += 1
+        return FakeConnection(self)
+
+
+class FakeConnection:
+    def __init__(self, stream: FakeStream) -> None:
+        self.stream = stream
+        self.name = stream.name
+
+    def read(self, timeout_s: float | None = None) -> StreamReading | None:
+        try:
+            found = self.stream.readings.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def request_stop(self) -> None:
+        self.stream.stopped.append("")
+
+    def request_consumer_stop(self, consumer: str) -> None:
+        self.stream.stopped.append(consumer)
+
+    def close(self) -> None:
+        pass
+
+
+class Listener:
+    """Collects what a follower says; `heard` waits for the next thing."""
+
+    def __init__(self) -> None:
+        self.said: queue.Queue[tuple[str, str, str]] = queue.Queue()
+
+    def reading(self, reading: StreamReading) -> None:
+        self.said.put(("reading", reading.name, ""))
+
+    def note(self, state: str, text: str, name: str) -> None:
+        self.said.put((state, text, name))
+
+    def heard(self, timeout_s: float = 5.0) -> tuple[str, str, str]:
+        return self.said.get(timeout=timeout_s)
+
+    def heard_until(self, state: str) -> tuple[str, str, str]:
+        while (said := self.heard())[0] != state:
+            pass
+        return said
+
+
+@pytest.fixture
+def stream() -> FakeStream:
+    return FakeStream()
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def follower(stream: FakeStream, listener: Listener) -> Iterator[Follower]:
+    follower = Follower(None, listener.reading, listener.note, stream.connect)
+    follower.start()
+    yield follower
+    follower.close()
+
+
+def test_it_waits_for_a_producer_and_says_what_to_do(
+    stream: FakeStream, listener: Listener, follower: Follower
+) -> None:
+    """No producer is no error: the panel says how to start one, and fills in once it is there."""
+    state, text, _ = listener.heard()
+    assert state == "absent"
+    assert "%tensorsocket start" in text
+    stream.readings.put(three_models().reading())
+    stream.up = True
+    assert listener.heard_until("reading")[1] == "mnist"
+
+
+@pytest.mark.parametrize(
+    "end", [ProducerGone("gone"), ConnectionResetError(), RemoteProtocolError("version 9")]
+)
+def test_it_tells_the_end_and_finds_the_next_producer(
+    stream: FakeStream, listener: Listener, follower: Follower, end: Exception
+) -> None:
+    """Whatever ends a connection, the thread lives on and connects again by the name it knew."""
+    stream.up = True
+    stream.readings.put(end)
+    _, text, name = listener.heard_until("gone")
+    assert name == "mnist"
+    assert "mnist" in text
+    stream.readings.put(three_models().reading())
+    listener.heard_until("reading")
+    assert stream.opened >= 2
+
+
+def test_after_the_end_it_stays_with_its_stream(stream: FakeStream, listener: Listener) -> None:
+    """A panel opened without a name does not wander to another stream once it has shown one."""
+    asked: list[str | None] = []
+
+    def connect(name: str | None) -> FakeConnection:
+        asked.append(name)
+        return stream.connect(name)
+
+    stream.up = True
+    stream.readings.put(ProducerGone("gone"))
+    follower = Follower(None, listener.reading, listener.note, connect)
+    follower.start()
+    listener.heard_until("gone")
+    stream.up = False
+    follower.close()
+    assert asked[0] is None
+    assert set(asked[1:]) <= {"mnist"}
+
+
+def test_stops_go_to_the_producer(stream: FakeStream, listener: Listener, follower: Follower) -> None:
+    """While connected, stop requests are sent; else they say that nobody is there."""
+    with pytest.raises(ProducerGone):
+        follower.request_stop()
+    stream.up = True
+    stream.readings.put(three_models().reading())
+    listener.heard_until("reading")
+    follower.request_consumer_stop("resnet10")
+    follower.request_stop()
+    assert stream.stopped == ["resnet10", ""]
+
+
+def test_closing_ends_the_thread(stream: FakeStream, listener: Listener) -> None:
+    """No thread outlives its panel."""
+    follower = Follower("digits", listener.reading, listener.note, stream.connect)
+    follower.start()
+    assert any(t.name == "tsnb-panel-digits" for t in threading.enumerate())
+    follower.close()
+    assert not any(t.name == "tsnb-panel-digits" for t in threading.enumerate())
