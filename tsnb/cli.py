@@ -7,7 +7,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tsnb", description="Parallel training trials on one shared data loader."
     )
-    parser.add_argument("--version", action="version", version=f"tsnb {version('tsnb')}")
+    version = sys.modules["tsnb"].__version__  # not `import tsnb`: its lazy names reach up to the notebook layer
+    parser.add_argument("--version", action="version", version=f"tsnb {version}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="serve a loader until Ctrl-C or `tsnb stop NAME`")
     serve.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")

@@ -65,9 +65,9 @@ class Arena:
         slot_bytes = -(-slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
             os.ftruncate(self.fd, HEADER_BYTES + slots * slot_bytes)
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise ArenaFull(
-                f"{slots} slots of {slot_bytes:,} bytes cannot be had: {error.strerror}. "
+                f"{slots} slots of {slot_bytes:,} bytes cannot be had ({error}). "
                 "Serve with a smaller window=, rubber_band= or max_batch_bytes=."
             ) from None
         os.pwrite(self.fd, _HEADER.pack(_MAGIC, slots, slot_bytes), 0)

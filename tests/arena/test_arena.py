@@ -1,0 +1,148 @@
+"""The shared memory itself: geometry, free slots, leases, scratch."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import multiprocessing
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from tsnb.arena.leases import lease
+from tsnb.arena.memory import HEADER_BYTES, Arena
+from tsnb.arena.scratch import ScratchPool
+from tsnb.arena.slots import FreeSlots, SlotPipe
+from tsnb.errors import ArenaFull
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    made = Arena.create()
+    yield made
+    made.close()
+
+
+def test_an_arena_has_no_name_and_costs_only_what_is_touched(arena: Arena) -> None:
+    """A hundred roomy slots are address space until a batch is written."""
+    arena.fit(100, 1 << 24)
+    assert arena.touched_bytes() < 1 << 20
+    arena.warm(3, 1 << 20)
+    assert 1 << 20 <= arena.touched_bytes() < 1 << 22
+
+
+def test_who_maps_before_the_geometry_is_known_finds_it_later(arena: Arena) -> None:
+    """Workers are started before the first batch has been seen."""
+    other = Arena(os.dup(arena.fd))
+    assert not other.attach()
+    arena.fit(4, 5000)
+    assert other.attach()
+    assert (other.slots, other.slot_bytes) == (4, 2 * mmap.PAGESIZE), "rounded up to whole pages"
+    arena.buffer[arena.offset_of(2)] = 7
+    assert other.buffer[HEADER_BYTES + 2 * other.slot_bytes] == 7
+    other.close()
+
+
+def test_an_arena_that_cannot_be_had_is_a_clear_error(arena: Arena) -> None:
+    """The message names the options that make it smaller."""
+    with pytest.raises(ArenaFull, match="window="):
+        arena.fit(1 << 20, 1 << 50)
+
+
+def _write_from_a_spawned_process(arena: Arena, pipe: SlotPipe) -> None:
+    assert arena.attach()
+    slot = pipe.take(1.0)
+    assert slot is not None
+    arena.buffer[arena.offset_of(slot)] = 42 + slot
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_the_arena_and_the_pipe_travel_to_a_worker(arena: Arena, method: str) -> None:
+    """By inheritance or by multiprocessing's pickling."""
+    arena.fit(2, 4096)
+    free = FreeSlots()
+    free.open(2)
+    context = multiprocessing.get_context(method)
+    worker = context.Process(target=_write_from_a_spawned_process, args=(arena, free.pipe))
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+    assert arena.buffer[arena.offset_of(0)] == 42
+    free.close()
+
+
+def test_only_as_many_slots_as_asked_for_wait_in_the_pipe_and_the_warm_ones_go_round() -> None:
+    """The last freed is the next taken; the rest of the arena stays untouched."""
+    free = FreeSlots(2)
+    free.open(100)
+    used = set()
+    for _ in range(50):
+        slot = free.pipe.take(0.1)
+        assert slot is not None
+        used.add(slot)
+        free.delivered(slot)
+        free.free(slot)
+    assert len(used) <= 3
+    free.close()
+
+
+def test_slots_in_the_hands_of_dead_workers_are_reclaimed() -> None:
+    """None is lost when an epoch is abandoned."""
+    free = FreeSlots(3)
+    free.open(5)
+    assert free.pipe.take(0.1) is not None
+    free.reclaim()
+    taken = [free.take() for _ in range(6)]
+    assert sorted(t for t in taken if t is not None) == [0, 1, 2, 3, 4]
+    assert taken[5] is None
+    assert free.pipe.take(0.01) is None
+    free.close()
+
+
+class Released:
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> None:
+        self.times += 1
+
+
+def test_a_lease_ends_with_the_last_reference_of_any_kind() -> None:
+    """Tensor, view, numpy array, DLPack capsule, autograd: each keeps the batch."""
+    released = Released()
+    memory = mmap.mmap(-1, 8192)
+    buffer = lease(memory, 4096, 4096, released)
+    tensor = torch.frombuffer(buffer, dtype=torch.float32, count=64).view(8, 8)
+    del buffer
+    holders = [tensor[2:4], tensor.numpy()[1:], torch.utils.dlpack.to_dlpack(tensor[1])]
+    weight = torch.ones(8, requires_grad=True)
+    loss = (tensor * weight).sum()
+    del tensor
+    while holders:
+        gc.collect()
+        assert released.times == 0
+        holders.pop()
+    assert released.times == 0, "autograd has saved it"
+    loss.backward()
+    del loss
+    gc.collect()
+    assert released.times == 1
+    assert weight.grad is not None
+
+
+def test_scratch_goes_round_and_is_never_given_twice() -> None:
+    """Steady use makes no new blocks; a block that is held is not handed out."""
+    pool = ScratchPool()
+    for _ in range(20):
+        block, size = pool.take(5000)
+        assert size >= 5000
+        del block
+    assert pool.made == 1
+    held = [np.frombuffer(pool.take(5000)[0], np.uint8) for _ in range(3)]
+    for value, array in enumerate(held):
+        array[:] = value
+    assert [int(a[0]) for a in held] == [0, 1, 2]
+    assert pool.made == 3

@@ -1,0 +1,73 @@
+"""The command line with real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.scripts import ROOT
+
+pytestmark = pytest.mark.system
+
+
+def tsnb(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-m", "tsnb", *words],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_serve_list_status_stop(tmp_path: Path) -> None:
+    """The life of a stream without a line of Python beyond its loader."""
+    (tmp_path / "mydata.py").write_text(
+        "import torch\ndef make(): return [torch.zeros(4, 2)] * 5\nnumber = 5\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "tsnb", "serve", "mydata:make", "--name", "toy"],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert serving.stdout is not None
+        assert "serving 'toy'" in serving.stdout.readline()
+        assert "toy (served by tsnb serve mydata:make, pid" in tsnb("list", cwd=tmp_path).stdout
+        assert "toy: idle, epoch 0, batch 1 of 5" in tsnb("status", cwd=tmp_path).stdout
+        assert tsnb("stop", cwd=tmp_path).stdout == "stopped 'toy'\n"
+        assert serving.wait(10) == 0
+    finally:
+        serving.kill()
+        serving.wait()
+        assert serving.stdout is not None
+        serving.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("serve", "nothing", "--name", "x"), "no MODULE:NAME"),
+        (("serve", "no_such_module:x", "--name", "x"), "no module 'no_such_module'"),
+        (("serve", "math:pi", "--name", "x"), "a float cannot be served"),
+        (("status",), "no producer is running"),
+        (("stop", "x"), "no producer named 'x'"),
+    ],
+)
+def test_mistakes_get_one_line_that_says_what_to_do(
+    words: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    """No traceback of ours for a user's mistake."""
+    done = tsnb(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

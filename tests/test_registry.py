@@ -1,0 +1,84 @@
+"""Producers by name: entered once, found by all, swept when gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tsnb import registry
+from tsnb.config import check_name, private_directory
+from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TSNB_RUNTIME_DIR", str(tmp_path / "run"))
+    return tmp_path / "run"
+
+
+def test_a_name_is_entered_once_and_free_again_afterwards() -> None:
+    """The error says since when, by whom, and how to stop it."""
+    entry = registry.register("mnist", "address", "notebook train.ipynb")
+    assert registry.find("mnist") == registry.find() == entry
+    with pytest.raises(NameInUse, match=r"for 0 s, by notebook train.ipynb .*%tensorsocket stop mnist"):
+        registry.register("mnist", "other", "script")
+    registry.unregister(entry)
+    assert registry.entries() == []
+
+
+def test_stale_entries_are_swept_also_when_their_pid_lives_again(own_directory: Path) -> None:
+    """A pid alone proves nothing: the start time must match."""
+    entry = registry.register("old", "address", "script")
+    path = own_directory / "producers" / "old.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "started_s": entry.started_s - 1000}))
+    assert registry.entries() == []
+    assert not path.exists()
+
+
+def test_what_is_no_entry_is_swept(own_directory: Path) -> None:
+    """A damaged file does not stop anybody."""
+    registry.entries()
+    (own_directory / "producers" / "bad.json").write_text("{")
+    assert registry.entries() == []
+
+
+def test_a_missing_name_lists_what_there_is() -> None:
+    """Did you mean, and the list."""
+    with pytest.raises(ProducerNotFound, match="^no producer is running. Start one"):
+        registry.find()
+    registry.register("mnist", "a", "script a.py")
+    registry.register("cifar", "b", "script b.py")
+    with pytest.raises(ProducerNotFound, match=r"Did you mean 'mnist'\?.*cifar .*mnist"):
+        registry.find("minst")
+    with pytest.raises(ProducerNotFound, match="several"):
+        registry.find()
+
+
+def test_the_directory_must_be_private(tmp_path: Path) -> None:
+    """Others must not be able to put entries there."""
+    loose = tmp_path / "loose"
+    loose.mkdir(mode=0o755)
+    with pytest.raises(TsnbError, match="0700"):
+        private_directory(loose)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TsnbError, match="TSNB_RUNTIME_DIR"):
+        private_directory(tmp_path / "file")
+    made = private_directory(tmp_path / "new" / "deep")
+    assert os.stat(made).st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("bad", ["", "a/b", ".hidden", "ä", "x" * 65, "a b", None, 5])
+def test_names_are_plain(bad: object) -> None:
+    """They become file names, socket names and labels."""
+    with pytest.raises(ValueError, match="cannot name a trial"):
+        check_name(bad, "trial")
+
+
+def test_ages_are_said_as_people_do() -> None:
+    """Seconds, minutes, hours, days."""
+    now = time.time()
+    assert [registry.age(now - s) for s in (5, 300, 7300, 200_000)] == ["5 s", "5 min", "2 h", "2 d"]

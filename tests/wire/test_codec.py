@@ -1,0 +1,136 @@
+"""Messages to packets and back; what is malformed gets no further."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsnb.errors import LocalProtocolError, RemoteProtocolError
+from tsnb.wire import messages as ms
+from tsnb.wire.codec import MAX_MESSAGE_BYTES, decode, encode
+from tsnb.wire.layout import ArrayLeaf, Layout, decode_values, encode_values
+from tsnb.wire.table import CAPACITY, LayoutReader, LayoutWriter
+
+EXAMPLES: list[ms.Message] = [
+    ms.Hello("consumer", "resnet", "script train.py"),
+    ms.Ask(7),
+    ms.Take(),
+    ms.Waiting(),
+    ms.Release(2**32 - 1),
+    ms.Leave(),
+    ms.Rest(),
+    ms.Metrics({"loss": 0.25}),
+    ms.Bye(),
+    ms.StopProducer(),
+    ms.StopConsumer("resnet"),
+    ms.Welcome("mnist", 12, 8, 4, None, 79, None),
+    ms.Refused("full", "no room"),
+    ms.LayoutTold(65535, b"[]"),
+    ms.Batch(1, 2, 3, 4, 64, 5, 2**40, 17),
+    ms.EpochStarted(1, 2),
+    ms.EpochEnded(3, 79),
+    ms.Failed(0, "boom", "Traceback"),
+    ms.Parked(1, 2, 30.5),
+    ms.StopAsked(),
+    ms.Stopping("it was stopped"),
+    ms.Reading("{}"),
+]
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: type(m).__name__)
+def test_every_message_survives_the_wire(message: ms.Message) -> None:
+    """All kinds, and no kind is forgotten here."""
+    assert decode(encode(message)) == message
+
+
+def test_every_message_has_an_example() -> None:
+    """A message that is added is tested."""
+    named = {name for name in ms.__all__ if name[0].isupper()} - {"Message", "PROTOCOL"}
+    assert {type(m).__name__ for m in EXAMPLES} == named
+
+
+def test_a_batch_is_a_few_dozen_bytes() -> None:
+    """No tensor byte crosses a socket (promise 2)."""
+    assert len(encode(ms.Batch(1, 2, 3, 4, 64, 5, 6, 7))) <= 50
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_raise_one_error_and_nothing_else(packet: bytes) -> None:
+    """Whatever arrives, the serving thread lives."""
+    try:
+        decode(packet)
+    except RemoteProtocolError:
+        pass
+
+
+@given(st.sampled_from(EXAMPLES), st.data())
+def test_packets_with_a_flipped_byte_raise_one_error_and_nothing_else(
+    message: ms.Message, data: st.DataObject
+) -> None:
+    """Near misses too."""
+    packet = bytearray(encode(message))
+    packet[data.draw(st.integers(0, len(packet) - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        decode(bytes(packet))
+    except RemoteProtocolError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        b"",
+        b"\xff",
+        b"\x40",
+        b"\x40[]",
+        b'\x40{"role": 1}',
+        b"\x40" + b"[" * 100_000,
+        encode(ms.Ask(1)) + b"x",
+    ],
+)
+def test_malformed_packets_are_refused(packet: bytes) -> None:
+    """Empty, unknown, no JSON, wrong types, nested without end, too long."""
+    with pytest.raises(RemoteProtocolError):
+        decode(packet)
+
+
+def test_a_field_of_a_newer_version_is_ignored() -> None:
+    """So that a Hello of any version can be answered."""
+    assert decode(encode(ms.Stopping("bye"))[:-1] + b',"new":1}') == ms.Stopping("bye")
+
+
+def test_a_packet_that_is_too_large_is_our_own_error() -> None:
+    """It says what to change."""
+    with pytest.raises(LocalProtocolError, match="fewer tensors"):
+        encode(ms.LayoutTold(0, b"x" * MAX_MESSAGE_BYTES))
+
+
+def test_layouts_survive_and_bad_ones_are_refused() -> None:
+    """Offsets and sizes from outside are checked before anything is read by them."""
+    layout = Layout(["dict", ["x"], ["a", "tensor"]], (ArrayLeaf("tensor", "float32", (2, 3), 64),), False)
+    assert Layout.decode(layout.encode()) == layout
+    for bad in (b"", b"{}", b"[1]", b'[[],[["tensor","float32",[-1],0]],false]', b"[" * 100_000):
+        with pytest.raises(RemoteProtocolError):
+            Layout.decode(bad)
+
+
+@given(
+    st.lists(st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.floats(allow_nan=False))
+)
+def test_values_survive_as_json(values: list[object]) -> None:
+    """Any integer size, any text, bytes, exact floats."""
+    assert decode_values(encode_values([*values, values, 2 + 3j])) == [*values, values, 2 + 3j]
+
+
+def test_a_layout_is_told_once_until_the_table_is_full() -> None:
+    """A stream whose every batch has a new shape stays bounded on both sides."""
+    writer, reader = LayoutWriter(), LayoutReader()
+    assert writer.intern(b"a") == (0, True)
+    assert writer.intern(b"a") == (0, False)
+    for index in range(CAPACITY):
+        number, new = writer.intern(str(index).encode())
+        assert new
+        assert number < CAPACITY
+    with pytest.raises(RemoteProtocolError, match="unknown layout"):
+        reader.lookup(3)
