@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,6 @@ def __getattr__(name: str) -> Any:
     """Load a public name at its first use."""
     if name not in _PUBLIC:
         raise AttributeError(f"module 'tsnb' has no attribute {name!r}")
-    from importlib import import_module
 
     value = getattr(import_module(_PUBLIC[name]), name)
     globals()[name] = value
@@ -100,6 +100,10 @@ class _Package(ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if not (name in _PUBLIC and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel by name, as every module does: a notebook's function that says `tsnb.log` takes it along."""
+        return import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _Package

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
+import cloudpickle
 import pytest
 
 import tsnb
@@ -48,6 +50,11 @@ def test_every_error_is_a_tsnb_error() -> None:
 def test_the_error_tree_in_the_docstring_is_complete() -> None:
     """The tree drawn at the top of tsnb/errors.py names every class."""
     assert not [name for name in errors.__all__ if name not in (errors.__doc__ or "")]
+
+
+def test_the_package_travels_by_name() -> None:
+    """A function that says `tsnb.log` can be shipped to a background kernel."""
+    assert pickle.loads(cloudpickle.dumps(tsnb)) is tsnb
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
