@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 from playwright.sync_api import Page
 
-_READY = """async ([name, busy]) => {
+_READY = """async (name) => {
   const shell = window.jupyterapp.shell;
   for (const panel of shell.widgets('main')) {
     if (!panel.context || panel.context.path !== name) continue;
@@ -30,7 +30,7 @@ _READY = """async ([name, busy]) => {
     await panel.revealed;
     await panel.sessionContext.ready;
     const kernel = panel.sessionContext.session?.kernel;
-    return Boolean(kernel) && (busy || kernel.status === 'idle') && panel.content.widgets.length > 0;
+    return Boolean(kernel) && kernel.status === 'idle' && panel.content.widgets.length > 0;
   }
   return false;
 }"""
@@ -166,13 +166,13 @@ class Notebook:
     def __init__(self, page: Page, lab: Lab, name: str) -> None:
         self.page, self.lab, self.name = page, lab, name
 
-    def open(self, *, busy: bool = False, timeout_s: float = 60.0) -> None:
-        """Load the page (again) and wait for its kernel: an idle one, unless it is known to be `busy`."""
+    def open(self, timeout_s: float = 60.0) -> None:
+        """Load the page (again) and wait for an idle kernel."""
         # networkidle never comes: the page polls
         self.page.goto(f"{self.lab.url}/lab/tree/{self.name}", wait_until="domcontentloaded")
         self.page.wait_for_function("() => Boolean(window.jupyterapp)", timeout=timeout_s * 1000)
         self.page.evaluate("async () => { await window.jupyterapp.restored }")
-        self._until(lambda: bool(self.page.evaluate(_READY, [self.name, busy])), timeout_s, "the kernel")
+        self._until(lambda: bool(self.page.evaluate(_READY, self.name)), timeout_s, "the kernel")
 
     def run(self, index: int, timeout_s: float = 120.0) -> dict[str, Any]:
         """Run one cell as the toolbar's button does, wait for its end, and return it.

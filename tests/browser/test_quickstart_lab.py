@@ -32,7 +32,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
 
 
 def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -> None:
-    """Three trials get batches; with the kernel busy, a reload keeps the history and a button stops one."""
+    """Three trials get batches; a reload keeps the history; while the kernel is busy a button stops one."""
     page = browser.new_page(viewport={"width": 1400, "height": 1100})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -45,7 +45,10 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
 
     page.wait_for_selector(PANEL, timeout=20_000)
     show(page)
-    wait_for(page, "consumers", lambda v: v == 3)
+    try:
+        wait_for(page, "consumers", lambda v: v == 3)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {[notebook.cells()[k]['outputs'] for k in last]}") from None
     wait_for(page, "batches", lambda v: v > 20)
     wait_for(page, "samplesPerS", lambda v: v > 0)
     ticks = number(page, "ticks")
@@ -55,16 +58,26 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart.png")
     page.screenshot(path=ARTIFACTS / "lab-quickstart.png")
 
-    # from here on the notebook's kernel is busy: the next cell waits for the trials
-    notebook.start(waiting)
+    change_theme(page, "JupyterLab Dark")
+    page.wait_for_selector(f"{PANEL}[data-theme=dark]", timeout=10_000)
+    page.wait_for_timeout(600)
+    page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart-dark.png")
+    change_theme(page, "JupyterLab Light")
+
     history = number(page, "history")
     page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
-    notebook.open(busy=True)
+    notebook.open()
     page.wait_for_selector(PANEL, timeout=20_000)
     show(page)
     wait_for(page, "history", lambda v: v >= history)
     wait_for(page, "ticks", lambda v: v > ticks + 8)
 
+    # now the notebook's kernel is busy, waiting for the trials: the panel goes on, and its buttons work
+    notebook.start(waiting)
+    page.wait_for_timeout(1000)
+    show(page)
+    ticks = number(page, "ticks")
+    wait_for(page, "ticks", lambda v: v >= ticks + 8, timeout_s=10)
     page.click('button[aria-label="Stop small-cnn"]')
     wait_for(page, "consumers", lambda v: v == 2, timeout_s=15)
     assert notebook.cells()[waiting]["state"] == "running"
@@ -83,6 +96,10 @@ def steps() -> tuple[list[int], int, list[int], int]:
 
 def show(page: Page) -> None:
     page.locator(PANEL).scroll_into_view_if_needed()
+
+
+def change_theme(page: Page, theme: str) -> None:
+    page.evaluate("t => window.jupyterapp.commands.execute('apputils:change-theme', {theme: t})", theme)
 
 
 def number(page: Page, fact: str) -> float:
