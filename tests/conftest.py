@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tsnb.registry import address_prefix
+
 SETTLE_S = 5.0
 """How long what was stopped or killed may take to be gone; a leftover stays."""
 
@@ -44,7 +46,7 @@ def leftovers() -> set[str]:
     found = children()
     found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
     unix = Path("/proc/net/unix").read_text()
-    found |= {f"socket {line.split()[-1]}" for line in unix.splitlines() if f"@tsnb-{os.getuid()}-" in line}
+    found |= {f"socket {line.split()[-1]}" for line in unix.splitlines() if f"@{address_prefix()}-" in line}
     entries = Path(os.environ["TSNB_RUNTIME_DIR"], "producers")
     found |= {f"entry {path.name}" for path in entries.glob("*")} if entries.is_dir() else set()
     return found

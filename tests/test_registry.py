@@ -48,7 +48,7 @@ def test_what_is_no_entry_is_swept(own_directory: Path) -> None:
 
 def test_a_missing_name_lists_what_there_is() -> None:
     """Did you mean, and the list."""
-    with pytest.raises(ProducerNotFound, match="^no producer is running. Start one"):
+    with pytest.raises(ProducerNotFound, match=r"^no producer is running\. Start one"):
         registry.find()
     registry.register("mnist", "a", "script a.py")
     registry.register("cifar", "b", "script b.py")

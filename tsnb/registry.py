@@ -13,6 +13,7 @@ import os
 import secrets
 import sys
 import time
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,7 +22,17 @@ import psutil
 from tsnb.config import check_name, private_directory, runtime_directory
 from tsnb.errors import NameInUse, ProducerNotFound
 
-__all__ = ["Entry", "age", "describe_origin", "entries", "find", "new_address", "register", "unregister"]
+__all__ = [
+    "Entry",
+    "address_prefix",
+    "age",
+    "describe_origin",
+    "entries",
+    "find",
+    "new_address",
+    "register",
+    "unregister",
+]
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,12 @@ def describe_origin() -> str:
 
 def new_address(name: str) -> str:
     """Return an address for a new producer: guessable by nobody, readable by a person who lists sockets."""
-    return f"tsnb-{os.getuid()}-{name}-{secrets.token_hex(8)}"
+    return f"{address_prefix()}-{name}-{secrets.token_hex(8)}"
+
+
+def address_prefix() -> str:
+    """Return how the addresses of this user's producers in this runtime directory begin."""
+    return f"tsnb-{os.getuid()}-{zlib.crc32(str(runtime_directory()).encode()):08x}"
 
 
 def entries() -> list[Entry]:

@@ -65,8 +65,9 @@ def test_the_arena_and_the_pipe_travel_to_a_worker(arena: Arena, method: str) ->
     arena.fit(2, 4096)
     free = FreeSlots()
     free.open(2)
-    context = multiprocessing.get_context(method)
-    worker = context.Process(target=_write_from_a_spawned_process, args=(arena, free.pipe))
+    worker = multiprocessing.get_context(method).Process(  # type: ignore[attr-defined]  # typeshed: BaseContext
+        target=_write_from_a_spawned_process, args=(arena, free.pipe)
+    )
     worker.start()
     worker.join(60)
     assert worker.exitcode == 0
@@ -117,7 +118,7 @@ def test_a_lease_ends_with_the_last_reference_of_any_kind() -> None:
     buffer = lease(memory, 4096, 4096, released)
     tensor = torch.frombuffer(buffer, dtype=torch.float32, count=64).view(8, 8)
     del buffer
-    holders = [tensor[2:4], tensor.numpy()[1:], torch.utils.dlpack.to_dlpack(tensor[1])]
+    holders = [tensor[2:4], tensor.numpy()[1:], tensor[1].__dlpack__()]
     weight = torch.ones(8, requires_grad=True)
     loss = (tensor * weight).sum()
     del tensor
@@ -126,7 +127,7 @@ def test_a_lease_ends_with_the_last_reference_of_any_kind() -> None:
         assert released.times == 0
         holders.pop()
     assert released.times == 0, "autograd has saved it"
-    loss.backward()
+    torch.autograd.backward(loss)
     del loss
     gc.collect()
     assert released.times == 1

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.system
 
 ENDLESS = """
     loader = DataLoader(Numbers(640000), batch_size=64, num_workers=2)
-    with tsnb.serve(loader, name="s", window=4, patience_s=float(sys.argv[1]) if len(sys.argv) > 1 else 30) as p:
+    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, patience_s=float(sys.argv[1]) if len(sys.argv) > 1 else 30) as p:
         say("serving")
         p.wait()
 """
@@ -312,6 +312,26 @@ def test_a_loop_that_was_left_behind_in_the_same_process_is_replaced(run: Run) -
     assert script.expect("whole") == "True"
 
 
+def test_a_loop_in_a_cell_that_failed_is_left_though_its_traceback_keeps_it(run: Run) -> None:
+    """An interrupted cell holds nobody: the notebook's hook says that it failed."""
+    script = run(
+        """
+        from tsnb.consumer import rest_all
+        with tsnb.serve(DataLoader(Numbers(6400), batch_size=64), name="s", window=2) as producer:
+            abandoned = iter(tsnb.attach("cell"))
+            next(abandoned)
+            rest_all()
+            say("goes on", len(next(abandoned)[1]))
+            rest_all(failed=True)
+            while producer.status().consumers[0].state != "between epochs": time.sleep(0.01)
+            try: next(abandoned)
+            except tsnb.errors.ConsumerReplaced: say("left")
+        """
+    )
+    assert script.expect("goes on") == "64"
+    script.expect("left")
+
+
 def test_one_that_stands_still_is_parked_after_patience_and_told(run: Run) -> None:
     """Promise 4: SIGSTOP is a breakpoint, a swapped-out laptop, an interrupted cell."""
     run(ENDLESS, "1.5").expect("serving")
@@ -411,7 +431,8 @@ def test_everything_killed_at_once_leaves_nothing(run: Run) -> None:
     producer = run(ENDLESS)
     producer.expect("serving")
     consumers = [run(STEADY, f"c{i}") for i in range(2)]
-    for consumer in consumers:
-        consumer.expect("batches")
+    consumers[0].expect("batches")
+    while len(status("s").consumers) < 2:
+        time.sleep(0.02)
     for script in (producer, *consumers):
         script.send(signal.SIGKILL)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import OrderedDict, UserDict, namedtuple
-from typing import Any
+from collections import OrderedDict, UserDict
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -28,7 +28,9 @@ def there_and_back(tree: Any) -> Any:
     return unflatten(json.loads(json.dumps(spec)), iter(leaves))
 
 
-Pair = namedtuple("Pair", "left right")
+class Pair(NamedTuple):
+    left: Any
+    right: Any
 
 
 @dataclasses.dataclass(frozen=True)

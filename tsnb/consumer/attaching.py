@@ -76,6 +76,8 @@ def attach(
         _require_same_thread(mine)
         mine.options = options
         return mine
+    for gone in [key for key, other in _consumers.items() if other.closed]:
+        del _consumers[gone]
     consumer = Consumer(_connect(entry, chosen), chosen, options)
     _consumers[entry.address, chosen] = consumer
     return consumer
@@ -104,11 +106,15 @@ def detach_all() -> None:
         _consumers.popitem()[1].close()
 
 
-def rest_all() -> None:
-    """Let nobody wait for this process's consumers between epochs; a notebook calls it after each cell."""
+def rest_all(*, failed: bool = False) -> None:
+    """Let nobody wait for this process's consumers between epochs; a notebook calls it after each cell.
+
+    Args:
+        failed: The cell was interrupted or raised: the loops it left behind are ended.
+    """
     for consumer in list(_consumers.values()):
         if not consumer.closed:
-            consumer.rest()
+            consumer.rest(failed=failed)
 
 
 def _rest_siblings(address: str, name: str) -> None:

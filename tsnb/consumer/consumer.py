@@ -15,7 +15,7 @@ import torch
 from tsnb.consumer.connection import Connection
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.unpacking import Delivered, Unpacker
-from tsnb.errors import ConsumerParked, ConsumerReplaced, LoaderFailed, ProducerGone
+from tsnb.errors import ConsumerParked, ConsumerReplaced, LoaderFailed, ProducerGone, StopRequested
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
 
@@ -81,6 +81,7 @@ class Consumer:
         self._batches = self._samples = self._joined = self._epochs = 0
         self._waited_s = self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
+        self._took_since_rest = False
         self._unheard = False  # numbers were logged that the producer has not been told
         self._told_s = 0.0
         self._unsubscribe = metrics.subscribe(self._note_metrics)
@@ -144,10 +145,9 @@ class Consumer:
         self._current = None
         self._leave_clock()
         self._unsubscribe()
-        with contextlib.suppress(ProducerGone):
-            self._tell_metrics()
-            self._connection.post(ms.Bye())
-            self._discard_waiting()
+        self._tell_metrics()
+        self._connection.post(ms.Bye())
+        self._discard_waiting()
         self._close_when_idle()
 
     @property
@@ -174,11 +174,18 @@ class Consumer:
         """Whether a loop over it has not come to its end."""
         return self._current is not None
 
-    def rest(self) -> None:
-        """Let nobody wait for this consumer's next epoch: its cell has ended. A loop that is left is ended."""
-        with contextlib.suppress(ProducerGone):
-            self._tell_metrics()
-            self._connection.post(ms.Rest())
+    def rest(self, *, failed: bool = False) -> None:
+        """Let nobody wait for this consumer's next epoch: its cell has ended.
+
+        Args:
+            failed: The cell was interrupted or raised. A loop that took batches in it will not go on, though its
+                traceback keeps it alive: its epoch is left.
+        """
+        self._tell_metrics()
+        if failed and self._current is not None and self._took_since_rest:
+            self.leave(self._current)
+        self._took_since_rest = False
+        self._connection.post(ms.Rest())
 
     # -- used by `EpochIterator` -------------------------------------------------------------------------
 
@@ -207,9 +214,13 @@ class Consumer:
                     self._leave_clock()
                 if ended or delivered is not None:
                     return delivered
-        except (ProducerGone, LoaderFailed, ConsumerParked):
+        except (LoaderFailed, ConsumerParked):
             self._current = None
             self._leave_clock()
+            raise
+        except ProducerGone:
+            self._leave_clock()
+            self.close()  # lets go of the arena too: its memory is freed with the last batch that is held
             raise
 
     def leave(self, loop: EpochIterator) -> None:
@@ -218,9 +229,8 @@ class Consumer:
             self._current = None
             self._taking = None
             self._leave_clock()
-            with contextlib.suppress(ProducerGone):
-                self._connection.post(ms.Leave())
-                self._discard_waiting()
+            self._connection.post(ms.Leave())
+            self._discard_waiting()
 
     def _leave_clock(self) -> None:
         """Count the time inside the epoch that has just ended, if there was one."""
@@ -263,6 +273,7 @@ class Consumer:
         layout = self._connection.layouts.lookup(batch.layout)
         delivered = self._unpacker.read(batch, layout, private=self.options.private)
         self._connection.post(ms.Take())
+        self._took_since_rest = True
         self._batches += 1
         self._samples += batch.rows
         return delivered
@@ -288,9 +299,10 @@ class Consumer:
 
     def _discard_waiting(self) -> None:
         """Give back what had been sent and not taken."""
-        while (message := self._connection.poll()) is not None:
-            if isinstance(message, ms.Batch):
-                self._release(message.lease)
+        with contextlib.suppress(ProducerGone, StopRequested):
+            while (message := self._connection.poll()) is not None:
+                if isinstance(message, ms.Batch):
+                    self._release(message.lease)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -312,6 +324,7 @@ class Consumer:
         """Close the line once nothing of the arena is held: until then its slots must stay ours."""
         if not self._unpacker.held:
             self._connection.close()
+            self._connection.arena.close()
 
     def _note_metrics(self, _step: int | None, _numbers: dict[str, float]) -> None:
         self._unheard = True

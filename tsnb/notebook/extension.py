@@ -41,8 +41,12 @@ def unload(shell: Any) -> None:
             shell.magics_manager.magics[kind].pop(name, None)
 
 
-def rest_consumers(_result: Any = None) -> None:
-    """Let nobody wait for this notebook's own consumers once a cell has ended: the next may be far off."""
+def rest_consumers(result: Any = None) -> None:
+    """Let nobody wait for this notebook's own consumers once a cell has ended: the next may be far off.
+
+    Args:
+        result: IPython's ExecutionResult; a loop in a cell that was interrupted or raised is over.
+    """
     consumer = sys.modules.get("tsnb.consumer")
     if consumer is not None:
-        consumer.rest_all()
+        consumer.rest_all(failed=result is not None and not result.success)
