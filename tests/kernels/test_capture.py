@@ -66,6 +66,10 @@ READS = [
     ("async for x in f(a): print(x)", {"f", "a"}),
     ("f'{a:{b}}'", {"a", "b"}),
     ("f(*loader, **b)[a].loss = 3", {"f", "loader", "b", "a"}),
+    ("get_ipython().run_line_magic('time', 'y = f(a)')\nprint(y)", {"f", "a"}),
+    ("get_ipython().run_line_magic('timeit', '-n 10 f(a)')", {"f", "a"}),
+    ("get_ipython().run_cell_magic('capture', 'out', 'def g():\\n    return b\\ng()\\n')", {"b"}),
+    ("get_ipython().run_line_magic('cd', 'a')", set()),
     ("_ = In\nget_ipython()\ndisplay(tsnb)", set()),
 ]
 

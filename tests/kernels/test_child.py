@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tsnb.kernels.child import Child, Death, KernelDied
+from tsnb.kernels.child import Child
+from tsnb.kernels.death import Death, KernelDied
 from tsnb.kernels.hub import the_hub
 
 pytestmark = pytest.mark.system
@@ -89,6 +90,27 @@ def test_a_death_is_noticed_within_a_second_with_the_signal_s_name(child: Child,
     psutil.wait_procs(below, 2)
     assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     assert [p.name for p in hub.directory.iterdir()] == ["lock"]
+
+
+def test_without_pidfd_a_death_is_noticed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An old system, or a sandbox that forbids it, costs a thread and nothing else."""
+
+    def refuse(_pid: int) -> int:
+        raise PermissionError("not in this sandbox")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    hub = the_hub()
+
+    async def make() -> Child:
+        return Child(hub, "old", lambda *_: None)
+
+    child = hub.call(make())
+    hub.call(child.start())
+    os.kill(child.pid, signal.SIGKILL)
+    began = time.monotonic()
+    while child.alive and time.monotonic() - began < 5:
+        time.sleep(0.01)
+    assert time.monotonic() - began < 1.0
 
 
 def test_a_crash_in_compiled_code_leaves_its_last_words(child: Child) -> None:

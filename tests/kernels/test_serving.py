@@ -15,7 +15,8 @@ import pytest
 
 import tsnb
 from tsnb import registry
-from tsnb.errors import LoaderFailed, NameInUse, NotShippable, ProducerGone
+from tsnb.config import runtime_directory
+from tsnb.errors import LoaderFailed, NameInUse, NotShippable, ProducerGone, TrialFailed
 from tsnb.kernels import producer_kernels, results, run_cell, serve_from_cell, serve_loader, trials
 from tsnb.kernels.child import log_path
 from tsnb.kernels.serving import ServeOptions
@@ -135,10 +136,12 @@ def test_what_is_wrong_with_a_loader_is_said_where_it_is_started(
         serve_loader(3, "bad", variable="count", outlet=page)
     with pytest.raises(ValueError, match="Try 'a-b'"):
         serve_loader(squares(), "a/b", outlet=page)
-    with pytest.raises(NotShippable, match=r"train.dataset.file is an open file"):
-        loader = squares()
-        with open(__file__) as loader.dataset.file:
-            serve_loader(loader, "bad", variable="train", outlet=page)
+    loader = squares()
+    with (
+        open(__file__) as loader.dataset.file,
+        pytest.raises(NotShippable, match=r"train\.dataset\.file is an open"),
+    ):
+        serve_loader(loader, "bad", variable="train", outlet=page)
     with pytest.raises(LoaderFailed, match="has to build a variable named 'loader'"):
         serve_from_cell("laoder = [1]", box, "bad", outlet=page)
     with pytest.raises(LoaderFailed, match="the cell that builds the loader raised: ZeroDivisionError"):
@@ -153,9 +156,7 @@ def test_a_loader_that_fails_later_says_so_to_the_trial(squares: Any, page: Any)
     """The trial ends with the loader's own error; the producer lives on."""
     kernel = serve_loader(squares(bad=50, batch_size=4), "late", outlet=page)
     trial = run_cell("victim", "for batch in tsnb.attach(): pass", {}, outlet=page)
-    with pytest.raises(
-        tsnb.TrialFailed if hasattr(tsnb, "TrialFailed") else Exception, match="image 50 is broken"
-    ):
+    with pytest.raises(TrialFailed, match="image 50 is broken"):
         trial.wait(30)
     assert kernel.alive
 
@@ -207,7 +208,7 @@ def test_a_detached_producer_outlives_its_notebook_and_leaves_nothing(until: Cal
         consumer = tsnb.attach("here", producer="detached")
         assert sum(len(batch) for batch in consumer) == 16
         consumer.close()
-        home = registry.runtime_directory()
+        home = runtime_directory()
         assert len(list(home.glob("hub-*/connection.json"))) == 1
         tsnb.stop("detached")
         until(lambda: not psutil.pid_exists(pid))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -166,6 +167,14 @@ def test_every_number_arrives_and_the_last_one_is_right(page: Any) -> None:
     trial = start("numbers", cell, page).wait(30)
     assert [row[0] for row in trial.history] == [*range(1000), None]
     assert trial.metrics == {"loss": pytest.approx(0.001), "accuracy": 0.5}
+
+
+def test_a_diverged_loss_is_still_a_number(page: Any) -> None:
+    """JSON has no nan and no inf; the history has, and nothing is said about it under the cell."""
+    trial = start("diverged", "tsnb.log(loss=float('nan'), norm=float('inf'))", page).wait(30)
+    assert math.isnan(trial.metrics["loss"])
+    assert trial.history[0][2]["norm"] == math.inf
+    assert page.text.startswith("trial 'diverged' done")
 
 
 def test_numbers_arrive_while_the_cell_runs(page: Any, until: Until) -> None:

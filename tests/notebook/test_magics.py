@@ -156,14 +156,16 @@ def test_when_a_cell_ends_nobody_waits_for_this_notebook_s_consumers(
     shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next cell may be run in an hour: the hook rests consumers, if there can be any."""
-    rested: list[int] = []
-    fake = types.SimpleNamespace(rest_all=lambda: rested.append(1))
+    rested: list[bool] = []
+    fake = types.SimpleNamespace(rest_all=lambda failed: rested.append(failed))
     monkeypatch.setitem(sys.modules, "tsnb.consumer", fake)
     run(shell, "x = 1")
-    assert rested == [1]
+    assert rested == [False]
+    shell.run_cell("1 / 0")
+    assert rested == [False, True], "a loop in a cell that raised is over"
     monkeypatch.delitem(sys.modules, "tsnb.consumer")
     run(shell, "x = 1")
-    assert rested == [1]
+    assert len(rested) == 2
 
 
 @pytest.mark.system

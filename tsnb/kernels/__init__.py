@@ -9,7 +9,7 @@ use, because a child's entry point (`launch`) lives here too and must be quick.
 | `capture` | which variables a cell reads, before anything is started |
 | `shipping`, `obstacles` | objects on their way to another kernel, and why one cannot travel |
 | `hub` | the one thread, its loop, its private directory |
-| `child` | one kernel process: start, execute, interrupt, kill, notice its death |
+| `child`, `death` | one kernel process: start, execute, interrupt, kill, notice its death |
 | `launch`, `inside` | what runs in the child |
 | `relay`, `outlets` | a child's output, live, to where it belongs |
 | `trial`, `cells` | one trial, and starting one from a cell |

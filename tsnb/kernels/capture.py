@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import difflib
+import re
 import symtable
 import sys
 import types
@@ -28,6 +30,10 @@ __all__ = ["Captured", "UndefinedNames", "capture", "loops_over"]
 
 PROVIDED = KERNELS_OWN | {"tsnb"} | set(dir(builtins))
 """What a cell may read although neither it nor the notebook defines it."""
+
+
+PYTHON_MAGICS = frozenset({"capture", "prun", "time", "timeit"})
+"""Magics that run the Python that stands behind them."""
 
 
 class UndefinedNames(TsnbError, NameError):
@@ -144,6 +150,14 @@ class _Reading(ast.NodeVisitor):
         else:
             self._read(node.id)
             self._bound.discard(node.id)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        self.generic_visit(node)
+        code = _code_of_magic(node)
+        with contextlib.suppress(SyntaxError):
+            statements = ast.parse(code).body
+            self._tables += symtable.symtable(code, "<cell>", "exec").get_children()
+            self.run(statements)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         self.run([node.value, *node.targets])
@@ -264,6 +278,17 @@ class _Reading(ast.NodeVisitor):
     def _tables_of(self, node: Any) -> list[symtable.SymbolTable]:
         lines = {node.lineno, *(d.lineno for d in node.decorator_list)}
         return [t for t in self._tables if t.get_name() == node.name and t.get_lineno() in lines]
+
+
+def _code_of_magic(call: ast.Call) -> str:
+    """Return the Python that a magic is given as text (`%time train(net)`, `%%capture`); else nothing."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    if name not in {"run_line_magic", "run_cell_magic"}:
+        return ""
+    texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    if not texts or texts[0] not in PYTHON_MAGICS:
+        return ""
+    return re.sub(r"^(-\w+\s*\d*\s+)*", "", texts[-1])  # without the magic's own options
 
 
 def _globals_of(table: symtable.SymbolTable, *, bound: bool = False) -> set[str]:

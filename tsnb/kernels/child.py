@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import shutil
 import signal
@@ -17,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,10 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
 from tsnb.config import private_directory, runtime_directory
-from tsnb.errors import TsnbError
+from tsnb.kernels.death import Death, KernelDied, when_gone
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
 
-__all__ = ["Child", "Death", "KernelDied", "log_path"]
+__all__ = ["Child", "log_path"]
 
 START_S = 60.0
 """How long a kernel may take until it answers: a second on an idle machine, many on a thrashing one."""
@@ -46,36 +46,6 @@ ADDED = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
 
 Output = Callable[[str, dict[str, Any]], None]
 """Takes a message's type and content, on the hub's thread."""
-
-
-class KernelDied(TsnbError):
-    """A background kernel's process ended while something was expected of it."""
-
-
-@dataclass(frozen=True)
-class Death:
-    """How a kernel's process ended."""
-
-    code: int
-    """Its exit status; negative: the signal that killed it."""
-    tail: str = ""
-    """The last lines that the process itself wrote (a crash's native traceback, say)."""
-
-    def __str__(self) -> str:
-        return f"{self._cause()}\n{self.tail}".rstrip()
-
-    def _cause(self) -> str:
-        if self.code >= 0:
-            return f"its kernel ended with exit status {self.code}"
-        name = (
-            signal.Signals(-self.code).name if -self.code in set(signal.Signals) else f"signal {-self.code}"
-        )
-        hint = {
-            "SIGKILL": " (somebody, or the system because memory ran out)",
-            "SIGSEGV": " (a crash in compiled code)",
-            "SIGABRT": " (compiled code gave up)",
-        }.get(name, "")
-        return f"its kernel was killed by {name}{hint}"
 
 
 class _OwnSpec(KernelSpecManager):
@@ -195,19 +165,16 @@ class Child:
         return {**kept, "PYTHONPATH": os.pathsep.join(paths), **ADDED, **self._env}
 
     def _watch(self) -> None:
-        """Be told by the kernel, through the loop, when the process has ended."""
-        process = self._manager.provisioner.process  # type: ignore[union-attr]
+        """Be told by the system, through the loop, when the process has ended."""
+        loop, process = self._hub.loop, self._manager.provisioner.process  # type: ignore[union-attr]
         self.pid = process.pid
-        descriptor = os.pidfd_open(self.pid)
         if self._detached_log is None:
             self._hub.at_end(self, self.kill)
 
         def gone() -> None:
-            self._hub.loop.remove_reader(descriptor)
-            os.close(descriptor)
-            self._hub.loop.create_task(self._bury(process.wait()))
+            loop.create_task(self._bury(process.wait()))
 
-        self._hub.loop.add_reader(descriptor, gone)
+        when_gone(loop, process, gone)
 
     async def _bury(self, code: int) -> None:
         """Clear away a process that has ended, its group with it; then tell."""
@@ -294,7 +261,10 @@ class Child:
                 if message["content"]["execution_state"] == "idle" and request in self._idle:
                     self._idle[request].set()
             elif message["msg_type"] != "error" or request not in self._orders:
-                self._output(message["msg_type"], message["content"])
+                try:
+                    self._output(message["msg_type"], message["content"])
+                except Exception:  # a page that cannot be reached must not end the trial
+                    logging.getLogger("tsnb").exception("output of %s could not be shown", self._label)
 
     async def _pump_replies(self) -> None:
         while True:

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tsnb.config import private_directory, runtime_directory
+from tsnb.config import private_directory, require_platform, runtime_directory
 
 __all__ = ["Hub", "lock_directory", "short_parent", "the_hub"]
 
@@ -124,9 +124,11 @@ def the_hub() -> Hub:
     """Return this process's hub, started on first use.
 
     Raises:
+        UnsupportedPlatform: Anything but Linux.
         TsnbError: The runtime directory cannot be used.
     """
     global _hub
+    require_platform()
     with _making:
         if _hub is None or _hub.pid != os.getpid():
             _hub = Hub()

@@ -17,7 +17,8 @@ from tsnb.config import check_name
 from tsnb.errors import LoaderFailed, NameInUse, TsnbError
 from tsnb.kernels import orders
 from tsnb.kernels.capture import Captured, capture
-from tsnb.kernels.child import Child, Death, KernelDied, log_path
+from tsnb.kernels.child import Child, log_path
+from tsnb.kernels.death import Death, KernelDied
 from tsnb.kernels.hub import Hub, the_hub
 from tsnb.kernels.outlets import Outlet, outlet_here
 from tsnb.kernels.relay import Relay

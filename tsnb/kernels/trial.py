@@ -23,11 +23,13 @@ import threading
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.kernels import orders
-from tsnb.kernels.child import Child, KernelDied
+from tsnb.kernels.child import Child
+from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
@@ -138,6 +140,7 @@ class Trial:
         except Exception as error:  # noqa: BLE001 (a trial that cannot be started must not wait for ever)
             self._conclude("failed", f"{type(error).__name__}: {error}")
         finally:
+            self._discard_shipment()
             if self._state not in ENDED:
                 self._conclude("stopped")
 
@@ -158,6 +161,10 @@ class Trial:
         else:
             self._conclude("failed", _failure(reply))
 
+    def _discard_shipment(self) -> None:
+        """Remove what was shipped, if nobody came to fetch it."""
+        Path(self._plan.arrival["path"]).unlink(missing_ok=True)
+
     def _conclude(self, state: str, failure: str = "") -> None:
         """Note how it ended, tell under its cell, and wake whoever waits."""
         if state == "lost" and (self._stopping or self._hub.closing):
@@ -176,7 +183,8 @@ class Trial:
     def _take(self, kind: str, content: dict[str, Any]) -> None:
         """Take what the kernel publishes: its reports are kept, the rest is shown."""
         if kind == "tsnb_log":
-            for step, moment, numbers in content["rows"]:
+            for step, moment, sent in content["rows"]:
+                numbers = {name: float(value) for name, value in sent.items()}
                 self.history.append((step, moment, numbers))
                 self.metrics.update(numbers)
         elif kind == "tsnb_report":

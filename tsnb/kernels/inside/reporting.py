@@ -15,7 +15,7 @@ from typing import Any
 __all__ = ["LOG_MESSAGE", "REPORT_MESSAGE", "Reporter", "publish"]
 
 LOG_MESSAGE = "tsnb_log"
-"""Content: `rows`, a list of [step or None, seconds since 1970, {name: number}]."""
+"""Content: `rows`, a list of [step or None, seconds since 1970, {name: number, or "nan", "inf", "-inf"}]."""
 
 REPORT_MESSAGE = "tsnb_report"
 """Content: what the trial's consumers did: stream, epochs, samples, samples_per_s."""

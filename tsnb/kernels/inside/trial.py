@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,12 @@ __all__ = ["deliver", "enter", "finish"]
 
 
 def _send_rows(rows: list[Row]) -> None:
-    publish(LOG_MESSAGE, {"rows": rows})
+    publish(LOG_MESSAGE, {"rows": [(step, moment, _as_json(numbers)) for step, moment, numbers in rows]})
+
+
+def _as_json(numbers: dict[str, float]) -> dict[str, float | str]:
+    """JSON has no word for nan and inf: they travel as text, which `float` reads."""
+    return {name: value if math.isfinite(value) else repr(value) for name, value in numbers.items()}
 
 
 _reporters: list[Reporter] = []
