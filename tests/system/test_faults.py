@@ -24,7 +24,8 @@ pytestmark = pytest.mark.system
 
 ENDLESS = """
     loader = DataLoader(Numbers(640000), batch_size=64, num_workers=2)
-    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, patience_s=float(sys.argv[1]) if len(sys.argv) > 1 else 30) as p:
+    patience_s = float(sys.argv[1]) if len(sys.argv) > 1 else 30
+    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, patience_s=patience_s) as p:
         say("serving")
         p.wait()
 """
@@ -430,9 +431,10 @@ def test_everything_killed_at_once_leaves_nothing(run: Run) -> None:
     """Promise 6: producer, its workers, two consumers, all SIGKILL in one go; `no_leftovers` looks."""
     producer = run(ENDLESS)
     producer.expect("serving")
-    consumers = [run(STEADY, f"c{i}") for i in range(2)]
-    consumers[0].expect("batches")
+    first = run(STEADY, "first")
+    first.expect("batches")
+    second = run(STEADY, "second")  # waits for the next epoch: it is killed while it waits
     while len(status("s").consumers) < 2:
         time.sleep(0.02)
-    for script in (producer, *consumers):
+    for script in (producer, first, second):
         script.send(signal.SIGKILL)
