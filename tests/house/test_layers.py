@@ -117,9 +117,10 @@ def test_imports_point_down_only() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_module_imports_the_package_root() -> None:
-    """The root gives out names of every layer lazily: importing it from inside would go around the layers."""
-    wrong = [module for module in MODULES if module != "tsnb" and "tsnb" in imports_of(module)]
+def test_only_the_top_imports_the_package_root() -> None:
+    """The root gives out names of every layer lazily: importing it from below would go around the layers."""
+    top = {"cli", "notebook"}
+    wrong = [m for m in MODULES if m != "tsnb" and "tsnb" in imports_of(m) and part_of(m) not in top]
     assert not wrong, f"import from the defining module instead of from tsnb: {wrong}"
 
 
@@ -146,7 +147,7 @@ def test_the_import_graph_of_modules_has_no_cycle() -> None:
         assert module not in path, " -> ".join((*path[path.index(module) :], module))
         if module not in done:
             for target in imports_of(module):
-                if target in MODULES:
+                if target in MODULES and target != "tsnb":  # the root loads names only when they are used
                     visit(target, (*path, module))
             done.add(module)
 

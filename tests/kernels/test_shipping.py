@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tsnb.errors import NotShippable
-from tsnb.kernels import shipping
+from tsnb.kernels import pickling, shipping
 from tsnb.kernels.shipping import fetch, ship
 
 
@@ -93,7 +93,7 @@ def test_what_comes_back_changes_no_variable_of_the_notebook(notebook: Any) -> N
 
 def _pack(variables: dict[str, Any]) -> bytes:
     file = io.BytesIO()
-    shipping.pack(variables, file)
+    pickling.pack(variables, file)
     return file.getvalue()
 
 

@@ -7,7 +7,7 @@ use, because a child's entry point (`launch`) lives here too and must be quick.
 | module | what it owns |
 |---|---|
 | `capture` | which variables a cell reads, before anything is started |
-| `shipping`, `obstacles` | objects on their way to another kernel, and why one cannot travel |
+| `shipping`, `pickling`, `obstacles` | objects on their way to another kernel, and why one cannot travel |
 | `hub` | the one thread, its loop, its private directory |
 | `child`, `death` | one kernel process: start, execute, interrupt, kill, notice its death |
 | `launch`, `inside` | what runs in the child |

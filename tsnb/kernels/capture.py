@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tsnb.errors import TsnbError
-from tsnb.kernels.shipping import KERNELS_OWN
+from tsnb.kernels.pickling import KERNELS_OWN
 
 __all__ = ["Captured", "UndefinedNames", "capture", "loops_over"]
 

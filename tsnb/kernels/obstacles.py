@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tsnb.kernels.shipping import packed_bytes
+from tsnb.kernels.pickling import packed_bytes
 
 __all__ = ["explain", "find_obstacle"]
 
