@@ -157,7 +157,11 @@ def test_when_a_cell_ends_nobody_waits_for_this_notebook_s_consumers(
 ) -> None:
     """The next cell may be run in an hour: the hook rests consumers, if there can be any."""
     rested: list[bool] = []
-    fake = types.SimpleNamespace(rest_all=lambda failed: rested.append(failed))
+
+    def rest_all(failed: bool) -> None:
+        rested.append(failed)
+
+    fake = types.SimpleNamespace(rest_all=rest_all)
     monkeypatch.setitem(sys.modules, "tsnb.consumer", fake)
     run(shell, "x = 1")
     assert rested == [False]

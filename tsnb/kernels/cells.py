@@ -12,7 +12,7 @@ from tsnb.kernels.capture import capture
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import Outlet, outlet_here
 from tsnb.kernels.shipping import ship
-from tsnb.kernels.trial import Trial, TrialPlan, as_written
+from tsnb.kernels.trial import Trial, TrialPlan
 
 __all__ = ["run_cell"]
 
@@ -58,7 +58,7 @@ def run_cell(
     for what, number in (("batch size", batch_size), ("number of threads", threads)):
         if number is not None and number < 1:
             raise ValueError(f"the {what} of trial {name!r} must be 1 or more, not {number}")
-    source = as_written(name, source)
+    source = orders.as_written(f"%%trial {name}", source)
     captured = capture(transform(source), namespace)
     hub = the_hub()
     path = hub.new_path("ship", ".pickle")

@@ -12,7 +12,7 @@ from typing import Any
 
 from tsnb.kernels.capture import Captured
 
-__all__ = ["call", "thread_variables", "to_arrive"]
+__all__ = ["as_written", "call", "thread_variables", "to_arrive"]
 
 
 def call(module: str, function: str, *arguments: Any) -> str:
@@ -40,6 +40,18 @@ def to_arrive(path: Path, captured: Captured) -> dict[str, Any]:
         "imports": list(captured.imports),
         "sys_path": [os.path.abspath(p) for p in sys.path if p],  # noqa: PTH100 (strings, links kept)
     }
+
+
+def as_written(magic: str, cell: str) -> str:
+    """Return a cell's code with the line numbers that the notebook shows: its first line is the magic's.
+
+    Args:
+        magic: That line, as far as it is worth showing in a traceback ("%%trial cnn").
+        cell: What stands below it.
+    """
+    if cell.lstrip().startswith("%%"):  # a second cell magic has to come first
+        return cell
+    return f"# {magic}\n{cell}"
 
 
 def thread_variables(threads: int) -> dict[str, str]:

@@ -123,7 +123,7 @@ class ProducerKernel:
         settings = {**arrival, "name": self.name}
         _require(await child.execute(orders.call("stream", "enter", settings), order=True))
         if source is not None:
-            reply = await child.execute(f"# %%tensorsocket start --name {self.name}\n{source}")
+            reply = await child.execute(source)
             _require(reply, "the cell that builds the loader raised")
         keywords = {**asdict(self.options), "name": self.name, "origin": registry.describe_origin()}
         del keywords["detach"]
@@ -217,6 +217,7 @@ def serve_from_cell(
         TsnbError: Its kernel could not be started.
     """
     _check_free(name)
+    source = orders.as_written(f"%%tensorsocket start --name {name}", source)
     captured = capture(transform(source), namespace)
     return _bring_up(_new_kernel(name, options, outlet), captured, "loader", source)
 

@@ -35,7 +35,7 @@ from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
 from tsnb.kernels.shipping import fetch
 
-__all__ = ["ENDED", "TRIAL_STATES", "LoggedRow", "NoSuchVariable", "Trial", "TrialPlan", "as_written"]
+__all__ = ["ENDED", "TRIAL_STATES", "LoggedRow", "NoSuchVariable", "Trial", "TrialPlan"]
 
 TRIAL_STATES = ("queued", "starting", "running", "done", "failed", "stopped", "lost")
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
@@ -66,7 +66,7 @@ class TrialPlan:
     name: str
     """The trial's name, also that of its consumers."""
     source: str
-    """The cell, with the line numbers that the notebook shows (`as_written`)."""
+    """The cell, with the line numbers that the notebook shows (`orders.as_written`)."""
     arrival: Mapping[str, Any]
     """What the kernel needs to take in the cell's variables (`orders.to_arrive`)."""
     params: Mapping[str, Any]
@@ -152,6 +152,7 @@ class Trial:
         reply = await self._child.execute(orders.call("trial", "enter", settings), order=True)
         if reply["status"] == "ok":
             self._state = "running"
+            self._relay.say(f"trial {self.name!r} running (pid {self._child.pid})\n")
             reply = await self._child.execute(self._plan.source)
             await self._child.execute(orders.call("trial", "finish"), order=True)
         if reply["status"] == "ok":
@@ -269,13 +270,6 @@ class Trial:
     def __repr__(self) -> str:
         numbers = "".join(f", {name}={value:.4g}" for name, value in self.metrics.items())
         return f"<Trial {self.name!r} {self._state}, {self.duration_s:.1f} s{numbers}>"
-
-
-def as_written(name: str, cell: str) -> str:
-    """Return a cell's code with the line numbers that the notebook shows: its first line is the magic's."""
-    if cell.lstrip().startswith("%%"):  # a second cell magic has to come first
-        return cell
-    return f"# %%trial {name}\n{cell}"
 
 
 def _failure(reply: Mapping[str, Any]) -> str:
