@@ -26,11 +26,14 @@ class ScratchPool:
     def __init__(self, keep: int = 4) -> None:
         self._keep = keep
         self._free: dict[int, deque[mmap.mmap]] = {}
+        self.taken = 0
+        """Blocks handed out so far: one a copy."""
         self.made = 0
         """Blocks made so far (a steady state makes none)."""
 
     def take(self, size: int) -> tuple[Any, int]:
         """Return a leased buffer of at least `size` bytes and its true size; it comes back by itself."""
+        self.taken += 1
         rounded = max(mmap.PAGESIZE, 1 << (size - 1).bit_length())
         free = self._free.setdefault(rounded, deque(maxlen=self._keep))
         try:

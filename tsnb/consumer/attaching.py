@@ -16,7 +16,8 @@ import torch
 from tsnb import registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.connection import Connection
-from tsnb.consumer.consumer import Consumer, Options
+from tsnb.consumer.consumer import Consumer
+from tsnb.consumer.options import Options
 from tsnb.errors import NameInUse
 
 __all__ = ["attach", "consumers", "detach_all", "rest_all"]

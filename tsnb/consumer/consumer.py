@@ -5,55 +5,21 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
-
-import torch
 
 from tsnb.consumer.connection import Connection
+from tsnb.consumer.loop import EpochIterator
+from tsnb.consumer.options import Options, Stats
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.errors import ConsumerParked, ConsumerReplaced, LoaderFailed, ProducerGone, StopRequested
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
 
-__all__ = ["Consumer", "Options", "Stats"]
+__all__ = ["Consumer"]
 
 METRICS_S = 0.25
 """Numbers of `tsnb.log` are told to the producer at most this often."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How one consumer wants its batches; see `tsnb.attach`."""
-
-    batch_size: int | None = None
-    drop_last: bool = False
-    device: str | torch.device | None = None
-    transform: Callable[[Any], Any] | None = None
-    private: bool = False
-
-
-@dataclass(frozen=True)
-class Stats:
-    """What a consumer has taken so far."""
-
-    batches: int
-    """Loader batches."""
-    samples: int
-    """Samples in them."""
-    epochs: int
-    """Epochs taken to their end."""
-    inside_s: float
-    """Seconds spent inside epochs: waiting, and in the loop's own code."""
-    copied: int
-    """Batches that had to be copied: `private`, past the hold, or straddling two loader batches."""
-    held: int
-    """Slots of the arena that are kept by batches still referenced in this process."""
-    waited_s: float
-    """Seconds spent waiting for batches, whoever was to blame."""
 
 
 class Consumer:
@@ -78,7 +44,7 @@ class Consumer:
         self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
         self._closed = False
         self._lock = threading.Lock()  # closing only
-        self._batches = self._samples = self._joined = self._epochs = 0
+        self._batches = self._samples = self._epochs = 0
         self._waited_s = self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
         self._took_since_rest = False
@@ -130,7 +96,7 @@ class Consumer:
 
     def stats(self) -> Stats:
         """Return what was taken so far."""
-        copied = self._unpacker.copied + self._joined
+        copied = self._unpacker.scratch.taken
         held = len(self._unpacker.held)
         now_s = 0.0 if self._entered_s is None else time.monotonic() - self._entered_s
         inside_s = self._inside_s + now_s
@@ -278,17 +244,12 @@ class Consumer:
         self._samples += batch.rows
         return delivered
 
-    def count_joined(self, batches: int) -> None:
-        """Count batches that were put together from two loader batches."""
-        self._joined += batches
-
     def rebatcher(self) -> Rebatcher | None:
         """Return what cuts batches to this consumer's own size; None where the loader's are wanted."""
         own = self.options.batch_size
-        return None if own is None or own == self._connection.welcome.batch_size else self._new_rebatcher(own)
-
-    def _new_rebatcher(self, batch_size: int) -> Rebatcher:
-        return Rebatcher(batch_size, self._unpacker.scratch)
+        if own is None or own == self._connection.welcome.batch_size:
+            return None
+        return Rebatcher(own, self._unpacker.scratch)
 
     def _parked(self, parked: ms.Parked) -> ConsumerParked:
         return ConsumerParked(
@@ -335,59 +296,3 @@ class Consumer:
             self._unheard = False
             self._told_s = now
             self._connection.post(ms.Metrics(metrics.latest()))
-
-
-class EpochIterator(Iterator[Any]):
-    """One loop over one epoch. Leaving it early, by any way, leaves the epoch."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-        self._ready: Iterator[Delivered] = iter(())
-        self._rebatcher = consumer.rebatcher()
-        self._full_rows = consumer.batch_size
-        self._ended = False
-
-    def __iter__(self) -> EpochIterator:
-        return self
-
-    def __next__(self) -> Any:
-        """Return the next batch.
-
-        Raises:
-            StopIteration: The epoch has ended.
-            ConsumerReplaced, ConsumerParked, LoaderFailed, ProducerGone: See those.
-        """
-        delivered = self._next_delivered()
-        options = self._consumer.options
-        partial = self._full_rows is not None and delivered.rows and delivered.rows < self._full_rows
-        if partial and options.drop_last:
-            return self.__next__()  # the last of the epoch: what follows is its end
-        if options.device is not None:
-            delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
-        batch = delivered.tree()
-        return options.transform(batch) if options.transform is not None else batch
-
-    def _next_delivered(self) -> Delivered:
-        while True:
-            for delivered in self._ready:
-                return delivered
-            if self._ended:
-                raise StopIteration
-            fresh = self._consumer.take(self)
-            if fresh is None:
-                self._ended = True
-                rest = self._rebatcher.rest() if self._rebatcher else None
-                self._ready = iter(() if rest is None else (rest,))
-            elif self._rebatcher is None:
-                return fresh
-            else:
-                self._ready = self._rebatcher.feed(fresh)
-
-    def __del__(self) -> None:
-        # the last reference to the loop has gone: after `break`, an exception, or at the epoch's end
-        with contextlib.suppress(Exception):
-            self._consumer.leave(self)
-
-
-def _moved(leaf: Any, device: str | torch.device) -> Any:
-    return leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf

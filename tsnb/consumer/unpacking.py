@@ -81,7 +81,6 @@ class Unpacker:
         self.held: set[int] = set()
         """Leases that are out now; `set.add` and `discard` are atomic, so finalizers need no lock."""
         self.scratch = ScratchPool()
-        self.copied = 0
 
     def read(self, batch: ms.Batch, layout: Layout, *, private: bool) -> Delivered:
         """Return the batch that lies in a slot.
@@ -104,7 +103,6 @@ class Unpacker:
         over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
         values = self._values(over, batch) if layout.has_values else []
         if private or len(self.held) > self._hold:
-            self.copied += 1
             over = self._copy(over, end)
         return Delivered(layout, _leaves(layout, over, values), batch.rows)
 
