@@ -74,6 +74,7 @@ def test_the_states_between_are_designed(browser: Browser) -> None:
     host.feed(replace(last, time_s=last.time_s + 1, state="failed", failure="ValueError: broken image"))
     host.settle()
     assert "broken image" in host.page.inner_text(".tsnb-say")
+    assert "broken image" in host.page.inner_text("[role=status]")
     host.shot(ARTIFACTS / "panel-failed.png")
 
     message = host.tape.note("gone", "The stream mnist has ended.", "mnist")

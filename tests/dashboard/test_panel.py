@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-import tsnb.dashboard.panel as module
 from tests.dashboard.streams import three_models
+from tsnb.dashboard import panel as module
 from tsnb.dashboard.panel import Panel
 
 

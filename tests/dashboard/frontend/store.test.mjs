@@ -86,6 +86,18 @@ test("how long a trial has been in its state is read off the frames", () => {
   assert.equal(filled(frames, [{ ...lane("a"), here: false }]).stateOf(0).state, "gone");
 });
 
+test("a state that changes with every batch is the one of most ticks; others show at once", () => {
+  const states = ["joining", "streaming", "waiting", "held back", "parked"];
+  const store = (numbers) => {
+    const one = filled(numbers.map((state, k) => frame(k, { 0: { state } })));
+    one.states = states;
+    return one;
+  };
+  assert.equal(store([3, 3, 3, 3, 2, 3, 3, 2]).stateOf(0).state, "held back");
+  assert.equal(store([3, 3, 3, 3, 3, 3, 3, 4]).stateOf(0).state, "parked");
+  assert.equal(store([2]).stateOf(0).state, "waiting");
+});
+
 test("a trial that left keeps its last numbers", () => {
   const store = filled([frame(0, { 0: { metrics: [0.5] } }), frame(1, {})], [lane("a", ["loss"])]);
   assert.equal(store.last.rows[0], undefined);

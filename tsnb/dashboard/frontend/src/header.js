@@ -82,13 +82,18 @@ function loader(stream, last) {
   return `${pace(last.batchesPerS)} batches/s, ${workers}`;
 }
 
-/** The one plain sentence; a live region, so that a screen reader speaks it when it changes. */
+/**
+ * The one plain sentence. A screen reader speaks it when it says something else, not whenever its numbers change:
+ * so the live region is a hidden copy.
+ */
 export class Sentence {
   constructor() {
     this.strong = make("b");
     this.rest = make("span");
     this.element = make("p", "tsnb-say", make("span", "", this.strong, this.rest)); // one child: it is a grid
-    this.element.setAttribute("role", "status");
+    this.spoken = make("span", "tsnb-unseen");
+    this.spoken.setAttribute("role", "status");
+    this.element.append(this.spoken);
   }
 
   draw(store, state) {
@@ -99,6 +104,9 @@ export class Sentence {
     const [first, rest] = sentence(words || "The stream is starting.");
     put(this.strong, first);
     put(this.rest, rest);
+    const turn = [state === "stale", say.kind, say.pace].join();
+    if (turn !== this.turn) put(this.spoken, first + rest);
+    this.turn = turn;
     const slowest = lanes.findIndex((lane) => lane && lane.name === say.pace);
     const bad = state === "failed" || say.kind === "failed", limit = say.kind === "loader-bound";
     const edge = stale ? "warn" : bad ? "bad" : limit ? "limit" : "soft";

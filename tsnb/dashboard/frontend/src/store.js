@@ -5,6 +5,8 @@ import { decode, encode } from "./frames.js";
 
 const MAX_FRAMES = 2400; // ten minutes; the kernel keeps as many
 const BREAK_S = 3; // a longer silence is drawn as a gap, not as a line across it
+const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
+const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace"]);
 const CALM = 4; // ticks over which a lag is averaged in the chart: it moves by whole batches, several times a second
 
 export class Store {
@@ -106,9 +108,20 @@ export class Store {
     if (!this.lanes[lane].here) return { state: "gone", forS: 0 };
     const now = this.lastRow(lane);
     if (!now) return { state: "joining", forS: 0 };
+    if (PASSING.has(this.states[now.state])) return { state: this.mostly(lane), forS: 0 };
     let k = this.frames.length - 1;
     while (k > 0 && this.frames[k - 1].rows[lane] && this.frames[k - 1].rows[lane].state === now.state) k--;
     return { state: this.states[now.state] || "", forS: this.last.t - this.frames[k].t };
+  }
+
+  /** The state that a lane was in for most of the last ticks, so that the word agrees with the bar beside it. */
+  mostly(lane) {
+    const times = new Map();
+    for (const { rows } of this.frames.slice(-STEADY)) {
+      const state = rows[lane] && this.states[rows[lane].state];
+      if (PASSING.has(state)) times.set(state, (times.get(state) || 0) + 1);
+    }
+    return [...times].reduce((most, next) => (next[1] >= most[1] ? next : most))[0];
   }
 
   /** The last numbers a lane is known to have had, for rows of trials that have left. */

@@ -1,0 +1,61 @@
+"""`dashboard()`: one panel a stream and process, whoever asks and however often."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tsnb.dashboard import Panel, dashboard
+
+package = sys.modules["tsnb.dashboard"]  # `tsnb.dashboard` is the public function of that name
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Close every panel that a test opened."""
+    yield
+    for panel in package._panels:
+        panel.close()
+    package._panels.clear()
+
+
+def test_asking_again_gives_the_same_panel() -> None:
+    """Running the cell again shows the same panel with its history; another stream has its own."""
+    one = dashboard("mnist")
+    assert isinstance(one, Panel)
+    assert dashboard("mnist") is one
+    assert dashboard("other") is not one
+    assert sum(t.name.startswith("tsnb-panel") for t in threading.enumerate()) == 2
+
+
+def test_a_closed_panel_is_not_given_out_again() -> None:
+    """After `close()` the next call makes a new one, and the old one's thread has ended."""
+    one = dashboard("mnist")
+    one.close()
+    assert dashboard("mnist") is not one
+    assert sum(t.name.startswith("tsnb-panel") for t in threading.enumerate()) == 1
+
+
+def test_the_last_stop_callback_counts() -> None:
+    """A notebook hands in how it stops its own trials; asking without one keeps it."""
+
+    def stop(name: str) -> None:
+        pass
+
+    dashboard("mnist", stop_consumer=stop)
+    assert dashboard("mnist").stop_consumer is stop
+
+
+def test_without_a_name_it_waits_for_whatever_comes() -> None:
+    """No stream at all is no error: the panel says how to start one."""
+    panel = dashboard()
+    for _ in range(100):
+        if "served" in panel._tape.sentence:
+            break
+        threading.Event().wait(0.05)
+    assert "%tensorsocket start" in panel._tape.sentence
+    assert panel.stream == ""
+    assert panel.state == "absent"
