@@ -80,7 +80,7 @@ def test_busy_models_are_said_to_be_busy() -> None:
     found = diagnose(stream(consumer("a")), stream(consumer("a", computing=1.9, waiting=0.1)))
     assert (found.kind, found.text) == (
         "model-bound",
-        "a is busy computing 95% of the time or more; nobody waits.",
+        "a is busy computing at least 95% of the time; nobody waits.",
     )
 
 

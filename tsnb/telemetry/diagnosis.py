@@ -92,7 +92,7 @@ def _window_bound(later: StreamReading, parts: dict[str, Shares], held: dict[str
     slowest = max(free, key=lambda c: (c.state == "sets the pace", c.lag), default=None)
     others = _with_percent(held)
     if slowest is None:
-        return Diagnosis("window-bound", f"The window is full: {others} held back of their time.")
+        return Diagnosis("window-bound", f"The window is full: {others} of {_their(held)} time held back.")
     text = f"{slowest.name} sets the pace: {others} of {_their(held)} time held back."
     return Diagnosis("window-bound", text, slowest.name)
 
@@ -114,7 +114,7 @@ def _model_bound(parts: dict[str, Shares]) -> Diagnosis:
     least = min(s.computing for s in parts.values())
     return Diagnosis(
         "model-bound",
-        f"{_list(names)} {_be(names)} busy computing {least:.0%} of the time or more; nobody waits.",
+        f"{_list(names)} {_be(names)} busy computing at least {least:.0%} of the time; nobody waits.",
     )
 
 
