@@ -71,7 +71,7 @@ def test_the_loader_is_named_when_consumers_wait_for_data() -> None:
     assert found.kind == "loader-bound"
     assert found.text == (
         "The loader is the limit at 10.0 batches/s (2 workers): a spends 60% and b spends 50% of their time "
-        "waiting for data; more workers would help."
+        "waiting for data; more workers would help if cores are free."
     )
 
 

@@ -101,10 +101,11 @@ def _loader_bound(earlier: StreamReading, later: StreamReading, waiting: dict[st
     seconds = later.time_s - earlier.time_s
     pace = f" at {(later.batches - earlier.batches) / seconds:.1f} batches/s" if seconds > 0 else ""
     workers = "its own process" if later.workers == 0 else f"{later.workers} workers"
-    advice = "try num_workers=2 or more" if later.workers == 0 else "more workers would help"
+    # a stream does not know the machine's load: advice that holds only with cores to spare must say so
+    advice = "num_workers=2 or more" if later.workers == 0 else "more workers"
     text = (
         f"The loader is the limit{pace} ({workers}): {_with_percent(waiting)} of {_their(waiting)} time "
-        f"waiting for data; {advice}."
+        f"waiting for data; {advice} would help if cores are free."
     )
     return Diagnosis("loader-bound", text)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, SupportsFloat
 
 __all__ = ["Listener", "latest", "log", "subscribe"]
@@ -73,13 +73,3 @@ def subscribe(listener: Listener) -> Callable[[], None]:
             _listeners.remove(listener)
 
     return unsubscribe
-
-
-@contextlib.contextmanager
-def subscribed(listener: Listener) -> Iterator[None]:
-    """Subscribe for the length of a `with` block."""
-    unsubscribe = subscribe(listener)
-    try:
-        yield
-    finally:
-        unsubscribe()
