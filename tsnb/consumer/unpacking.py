@@ -95,16 +95,18 @@ class Unpacker:
         """
         if not self._arena.attach() or batch.slot >= self._arena.slots:
             raise RemoteProtocolError(f"a batch in slot {batch.slot} of {self._arena.slots}")
-        end = max((_end(leaf) for leaf in layout.arrays), default=0)
-        if max(end, batch.values_offset + batch.values_bytes) > self._arena.slot_bytes:
+        if batch.values_offset + batch.values_bytes > self._arena.slot_bytes:
             raise RemoteProtocolError("a batch that reaches past its slot")
         self.held.add(batch.lease)
         start = self._arena.offset_of(batch.slot)
         over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
         values = self._values(over, batch) if layout.has_values else []
         if private or len(self.held) > self._hold:
-            over = self._copy(over, end)
-        return Delivered(layout, _leaves(layout, over, values), batch.rows)
+            over = self._copy(over, max((_end(leaf) for leaf in layout.arrays), default=0))
+        try:
+            return Delivered(layout, _leaves(layout, over, values), batch.rows)
+        except ValueError as error:  # frombuffer: the layout reaches past the slot
+            raise RemoteProtocolError(f"a batch that reaches past its slot: {error}") from None
 
     def _let_go(self, number: int) -> None:
         self.held.discard(number)
@@ -128,15 +130,7 @@ def _leaves(layout: Layout, over: Any, values: list[Any]) -> list[Any]:
     if not layout.has_values:
         return list(arrays)
     rest = iter(values)
-    return [next(arrays) if kind == "a" else next(rest) for kind in _kinds(layout.spec)]
-
-
-def _kinds(spec: list[Any]) -> list[str]:
-    word = spec[0]
-    if word in ("a", "v", "vt"):
-        return [word]
-    skip = {"list": 1, "tuple": 1, "dict": 2}.get(word, 4)
-    return [kind for child in spec[skip:] for kind in _kinds(child)]
+    return [next(arrays) if word == "a" else next(rest) for word in layout.leaf_words]
 
 
 def _array(leaf: ArrayLeaf, over: Any) -> Any:

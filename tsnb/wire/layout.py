@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from tsnb.errors import RemoteProtocolError
@@ -43,6 +44,11 @@ class Layout:
     has_values: bool
     """Whether there are value leaves, so that a values text follows the arrays."""
 
+    @cached_property
+    def leaf_words(self) -> list[str]:
+        """What each leaf is, in order: `a` an array, `v` or `vt` a value. Read for every batch, so kept."""
+        return _leaf_words(self.spec)
+
     def encode(self) -> bytes:
         """Return the layout as JSON; equal layouts give equal bytes."""
         arrays = [[a.kind, a.dtype, list(a.shape), a.offset] for a in self.arrays]
@@ -63,6 +69,14 @@ class Layout:
         if any(n < 0 for leaf in leaves for n in (*leaf.shape, leaf.offset)):
             raise RemoteProtocolError("malformed layout: negative size")
         return cls(spec, leaves, bool(has_values))
+
+
+def _leaf_words(spec: Spec) -> list[str]:
+    word = spec[0]
+    if word in ("a", "v", "vt"):
+        return [word]
+    head = {"list": 1, "tuple": 1, "dict": 2}.get(word, 4)
+    return [leaf for child in spec[head:] for leaf in _leaf_words(child)]
 
 
 def encode_values(values: list[Any]) -> bytes:
