@@ -128,6 +128,17 @@ def test_stop_ends_one_that_ignores_interrupts(page: Any, until: Until) -> None:
     assert trial.pid is None
 
 
+def test_all_are_stopped_at_once(page: Any, until: Until) -> None:
+    """Three that need their two seconds of grace take two seconds together, not six."""
+    cell = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    deaf = [start(name, cell + "print('begun', flush=True)\ntime.sleep(60)", page) for name in "abc"]
+    until(lambda: page.text.count("begun") == 3, 20)
+    began = time.monotonic()
+    trials.stop()
+    assert time.monotonic() - began < 4.0
+    assert [trial.state for trial in deaf] == ["stopped"] * 3
+
+
 def test_interrupt_keeps_the_variables(page: Any, until: Until) -> None:
     """As the stop button of an ordinary cell does."""
     trial = start("paused", "import time\nsteps = 3\nprint('begun', flush=True)\ntime.sleep(60)", page)

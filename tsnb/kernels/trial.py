@@ -35,7 +35,7 @@ from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
 from tsnb.kernels.shipping import fetch
 
-__all__ = ["ENDED", "TRIAL_STATES", "LoggedRow", "NoSuchVariable", "Trial", "TrialPlan"]
+__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "LoggedRow", "NoSuchVariable", "Trial", "TrialPlan"]
 
 TRIAL_STATES = ("queued", "starting", "running", "done", "failed", "stopped", "lost")
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
@@ -132,7 +132,7 @@ class Trial:
         """Go through the whole life of the trial. Never raises: what happens becomes its state."""
         try:
             if former is not None:
-                await former._end()
+                await former.end()
             if not self._stopping:
                 await self._run()
         except KernelDied as error:
@@ -193,8 +193,12 @@ class Trial:
         else:
             self._relay.feed(kind, content)
 
-    async def _end(self, grace_s: float = 0.0) -> None:
-        """End the cell if it runs, and the kernel. On the hub's thread."""
+    async def end(self, grace_s: float = 0.0) -> None:
+        """End the cell if it runs, and the kernel. On the hub's thread; `stop` is for all others.
+
+        Args:
+            grace_s: How long an interrupted cell may take to put things in order.
+        """
         self._stopping = self._stopping or self._state not in ENDED
         if self._child is not None:
             if grace_s and self._state == "running":
@@ -226,7 +230,7 @@ class Trial:
 
         A running cell is interrupted first and has two seconds to put things in order.
         """
-        self._call(self._end(STOP_GRACE_S))
+        self._call(self.end(STOP_GRACE_S))
 
     def interrupt(self) -> None:
         """Interrupt the cell, as the stop button does for an ordinary one; its variables stay."""

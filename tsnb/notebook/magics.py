@@ -105,6 +105,8 @@ class TsnbMagics(Magics):
         %trials stop [NAME]
         %trials wait [NAME]
         %trials logs NAME
+
+        A trial that has ended keeps its kernel, so that its variables can be fetched; stop gives its memory back.
         """
         command, given = parse(line, "%trials", TRIALS, default="list")
         with plain_errors(f"%trials {command}"):
