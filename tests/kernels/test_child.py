@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tsnb.kernels.child import Child
+from tsnb.kernels.child import ENTRY, Child
 from tsnb.kernels.death import Death, KernelDied
 from tsnb.kernels.hub import the_hub
 
@@ -136,7 +136,7 @@ def test_a_kernel_that_cannot_start_says_why(output: Output) -> None:
 PARENT = """
 import sys, time
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.child import Child
+from tsnb.kernels.child import ENTRY, Child
 hub = the_hub()
 async def make():
     return Child(hub, "t", lambda *_: None)
@@ -172,9 +172,7 @@ def test_it_dies_with_its_parent_however_that_ends(ending: str, kill: bool) -> N
 
 def test_a_parent_that_died_first_is_noticed() -> None:
     """The signal is asked for after the start: a parent that was gone by then is seen by its pid."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tsnb.kernels.launch", "1", "-f", "/nonexistent"], check=False, timeout=20
-    )
+    done = subprocess.run([sys.executable, "-c", ENTRY, "1", "-f", "/nonexistent"], check=False, timeout=20)
     assert done.returncode == 1
 
 

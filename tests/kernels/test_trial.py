@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -231,6 +232,17 @@ def test_bad_input_starts_nothing(page: Any, notebook: Any) -> None:
         start("x", "1 +", page)
     assert "x" not in trials
     assert len(psutil.Process().children(recursive=True)) == before
+
+
+def test_the_notebook_s_own_modules_are_found(
+    page: Any, notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module beside the notebook, on a path that the notebook added, travels by name and is imported there."""
+    (tmp_path / "beside.py").write_text("def answer(): return 42")
+    monkeypatch.syspath_prepend(tmp_path)
+    box = notebook.run("import beside\nfrom beside import answer")
+    trial = start("imports", "got = beside.answer() + answer()", page, box).wait(20)
+    assert trial["got"] == 84
 
 
 def test_what_cannot_be_pulled_says_why(page: Any) -> None:

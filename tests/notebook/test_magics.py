@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 import time
 import types
@@ -137,6 +138,14 @@ def test_a_failed_trial_that_was_waited_for_fails_its_cell(
     ):
         run(shell, "%%trial bad --wait\n1 / 0")
     assert capsys.readouterr().err.count("Traceback") == 1
+
+
+def test_loading_the_extension_does_not_wait_for_torch() -> None:
+    """`%load_ext tsnb` is quick: torch and the panel's packages come when they are used."""
+    heavy = "{'torch', 'plotly', 'anywidget', 'pandas', 'numpy'}"
+    code = f"import sys, tsnb.notebook.extension as e; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_extension_comes_out_as_it_went_in(shell: Any) -> None:

@@ -34,6 +34,13 @@ __all__ = ["Child", "log_path"]
 START_S = 60.0
 """How long a kernel may take until it answers: a second on an idle machine, many on a thrashing one."""
 
+ENTRY = (
+    f"import sys; sys.path.append({str(Path(__file__).resolve().parents[2])!r}); "
+    "from tsnb.kernels.launch import main; main()"
+)
+"""A child's code. It finds this package where this process has it, installed or not, without a PYTHONPATH that
+other Pythons started from a cell would inherit."""
+
 ASK_AGAIN_S = 0.5
 """A kernel we are not subscribed to yet answers without our seeing its output: ask again."""
 
@@ -52,7 +59,7 @@ class _OwnSpec(KernelSpecManager):
     """Kernels on this interpreter, tied to this process; no kernel needs to be installed."""
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        argv = [sys.executable, "-m", "tsnb.kernels.launch", kernel_name, "-f", "{connection_file}"]
+        argv = [sys.executable, "-c", ENTRY, kernel_name, "-f", "{connection_file}"]
         return KernelSpec(argv=argv, display_name="tsnb", language="python")
 
 
@@ -159,10 +166,8 @@ class Child:
         self._watch()
 
     def _environment(self) -> dict[str, str]:
-        root = str(Path(__file__).resolve().parents[2])
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         kept = {k: v for k, v in os.environ.items() if k not in NOT_INHERITED}
-        return {**kept, "PYTHONPATH": os.pathsep.join(paths), **ADDED, **self._env}
+        return {**kept, **ADDED, **self._env}
 
     def _watch(self) -> None:
         """Be told by the system, through the loop, when the process has ended."""
@@ -250,6 +255,7 @@ class Child:
         finally:
             self._replies.pop(request, None)
             self._idle.pop(request, None)
+            self._orders.discard(request)
         return reply
 
     async def _pump_output(self) -> None:
@@ -276,7 +282,8 @@ class Child:
     def interrupt(self) -> None:
         """Interrupt what runs in the kernel (SIGINT to its process group, as Jupyter does)."""
         if self.alive:
-            os.killpg(self.pid, signal.SIGINT)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGINT)
 
     async def kill(self) -> None:
         """End the process and wait until it has gone: by SIGTERM where it has a grace, then by SIGKILL.
@@ -285,7 +292,8 @@ class Child:
         """
         self._unwanted = True
         if self.grace_s and self.alive:
-            os.kill(self.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
             await asyncio.wait({self.death}, timeout=self.grace_s)
         if self.alive:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The entry point of a background kernel: `python -m tsnb.kernels.launch PARENT -f CONNECTION_FILE`.
+"""The entry point of a background kernel, called with the arguments `PARENT -f CONNECTION_FILE`.
 
 First it ties its life to the notebook kernel (`PARENT` is that kernel's pid, 0 for a detached one): Linux
 sends SIGKILL when the thread that started it ends. ipykernel's own poller misses a child that holds the
@@ -31,8 +31,6 @@ def main() -> None:
     parent = int(sys.argv.pop(1))
     if parent:
         tie_to_parent(parent)
-    if sys.path and sys.path[0] == str(os.getcwd()):  # noqa: PTH109 (as `python -m` wrote it)
-        del sys.path[0]  # IPython puts '' there itself, which follows a change of directory
 
     from ipykernel.kernelapp import IPKernelApp
 
@@ -41,7 +39,3 @@ def main() -> None:
     finally:
         if not parent:  # nobody else clears up after a detached kernel
             shutil.rmtree(os.path.dirname(sys.argv[2]), ignore_errors=True)  # noqa: PTH120 (light)
-
-
-if __name__ == "__main__":
-    main()
