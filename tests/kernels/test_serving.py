@@ -142,6 +142,8 @@ def test_what_is_wrong_with_a_loader_is_said_where_it_is_started(
         pytest.raises(NotShippable, match=r"train\.dataset\.file is an open"),
     ):
         serve_loader(loader, "bad", variable="train", outlet=page)
+    with pytest.raises(ValueError, match="rubber_band=7"):
+        serve_loader(squares(), "bad", ServeOptions(rubber_band=7), outlet=page)
     with pytest.raises(LoaderFailed, match="has to build a variable named 'loader'"):
         serve_from_cell("laoder = [1]", box, "bad", outlet=page)
     with pytest.raises(LoaderFailed, match="the cell that builds the loader raised: ZeroDivisionError"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -55,7 +56,6 @@ class ProducerKernel:
         name: The stream's name.
         options: How it is served.
         started_s: Seconds since 1970.
-        loader: The notebook's own object that was copied into it; None where a cell built it there.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ProducerKernel:
         self.name = name
         self.options = options
         self.started_s = time.time()
-        self.loader = loader
+        self._original = _weak(loader)
         self._hub = hub
         self._relay = Relay(hub.loop, outlet)
         self._stopping = False
@@ -80,6 +80,10 @@ class ProducerKernel:
     def pid(self) -> int | None:
         """Its process, while it runs."""
         return self._child.pid if self._child is not None and self._child.alive else None
+
+    def serves(self, obj: Any) -> bool:
+        """Whether it serves a copy of this very object of the notebook, now."""
+        return self.alive and obj is not None and self._original() is obj
 
     def logs(self) -> str:
         """Return what its kernel printed (the last million characters)."""
@@ -128,7 +132,8 @@ class ProducerKernel:
         keywords = {**asdict(self.options), "name": self.name, "origin": registry.describe_origin()}
         del keywords["detach"]
         order = orders.call("stream", "serve_variable", variable, keywords)
-        _require(await child.execute(order, order=True))
+        # what `tsnb.serve` itself refuses keeps its class: an error of the loader is LoaderFailed by then
+        _require(await child.execute(order, order=True), ours=(TypeError, ValueError))
 
     async def _tell_end(self, child: Child) -> None:
         """Say under the cell that started it how it ended, if nobody here asked for it."""
@@ -260,17 +265,30 @@ def _check_free(name: str) -> None:
             )
 
 
-def _require(reply: Mapping[str, Any], what: str = "") -> None:
-    """Raise what went wrong in the kernel, as the class that it has there where that is ours or Python's own.
+def _weak(obj: Any) -> Callable[[], Any]:
+    """Return a reference that keeps nothing alive; to nothing where the object allows none."""
+    try:
+        return weakref.ref(obj)
+    except TypeError:
+        return lambda: None
+
+
+def _require(reply: Mapping[str, Any], what: str = "", ours: tuple[type[Exception], ...] = ()) -> None:
+    """Raise what went wrong in the kernel.
+
+    Args:
+        reply: Its reply.
+        what: What was being done, where it was the user's own code.
+        ours: Errors of Python's that our own code raises there on purpose.
 
     Raises:
-        TsnbError: The reply tells of an error.
+        TsnbError: The reply tells of an error: of the same class where it is one of ours, else LoaderFailed.
     """
     if reply["status"] == "ok":
         return
     name, message = reply.get("ename", "Error"), reply.get("evalue", "")
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, TsnbError) and not what:
+    kind: Any = {error.__name__: error for error in ours}.get(name) or getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception) and not what:
         raise kind(message)
     traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(reply.get("traceback", ())))
     said = f"{what or 'the loader could not be served'}: {name}: {message}"

@@ -46,8 +46,8 @@ def run(shell: Any, given: Namespace, cell: str) -> None:
 
 def _served_loader(source: str, variables: dict[str, Any]) -> str:
     """Return a hint where a cell loops over a loader that is served: it takes a copy of its own along."""
-    served = {id(k.loader): k.name for k in producer_kernels.values() if k.alive and k.loader is not None}
-    names = {name: served[id(value)] for name, value in variables.items() if id(value) in served}
+    kernels = producer_kernels.values()
+    names = {word: k.name for word, value in variables.items() for k in kernels if k.serves(value)}
     for name in loops_over(source, names):
         return (
             f"note: this trial loops over its own copy of {name!r}, which is served as {names[name]!r}. "
