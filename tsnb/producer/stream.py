@@ -44,7 +44,9 @@ class Producer:
         self._entry = entry
         self._ended = threading.Event()
         self._ending = threading.Lock()
-        threading.Thread(target=self._stop_when_asked, name=f"tsnb-stop-{self.name}", daemon=True).start()
+        stopper = threading.Thread(target=self._stop_when_asked, name=f"tsnb-stop-{self.name}", daemon=True)
+        self._stopper = stopper
+        stopper.start()
         _serving.add(self)
 
     def status(self) -> StreamReading:
@@ -65,10 +67,18 @@ class Producer:
             if left <= 0:
                 return False
             self._ended.wait(left)
+        self.stop()  # has happened; this waits for the thread that did it
         return True
 
     def stop(self) -> None:
         """Stop in good order: consumers raise `ProducerGone`, workers end, the name is free again."""
+        self._end()
+        if threading.current_thread() is not self._stopper:
+            # it holds this producer, hence the user's dataset: were it to drop the last reference while the
+            # interpreter ends, torch would abort the process
+            self._stopper.join(STOP_S)
+
+    def _end(self) -> None:
         with self._ending:
             if self._ended.is_set():
                 return

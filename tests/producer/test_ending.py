@@ -1,0 +1,25 @@
+"""What is left of a producer in its own process once it has stopped."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import tsnb
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("asked_by", ["the owner", "somebody else"])
+def test_no_thread_outlives_the_stop(asked_by: str) -> None:
+    """A thread that still held the dataset while the interpreter ends would abort the process inside torch."""
+    producer = tsnb.serve(DataLoader(TensorDataset(torch.zeros(8, 2)), batch_size=4), name="short")
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("tsnb-")]
+    if asked_by == "the owner":
+        producer.stop()
+    else:
+        tsnb.stop("short")
+        assert producer.wait(10)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tsnb-")]
