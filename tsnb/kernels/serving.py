@@ -15,7 +15,7 @@ from typing import Any
 
 from tsnb import errors, registry
 from tsnb.config import check_name
-from tsnb.errors import LoaderFailed, NameInUse, TsnbError
+from tsnb.errors import LoaderFailed, NameInUse
 from tsnb.kernels import orders
 from tsnb.kernels.capture import Captured, capture
 from tsnb.kernels.child import Child, log_path
