@@ -149,11 +149,8 @@ def consume(case: str, way: str, workers: int, batches: int) -> None:
     import tsnb
 
     torch.set_num_threads(1)
-    source: Any
-    if way == "tsnb":
-        source = tsnb.attach(f"consumer-{os.getpid()}", STREAM)
-    else:
-        source = make_loader(case, batches, workers)
+    name = f"consumer-{os.getpid()}"
+    source = tsnb.attach(name, STREAM) if way == "tsnb" else make_loader(case, batches, workers)
     tell("ready")
     sys.stdin.readline()
     first, last, taken, since = WARM_UP_BATCHES[case], batches - TAIL_BATCHES, 0, 0.0
