@@ -42,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tsnb", description="Parallel training trials on one shared data loader."
     )
-    version = sys.modules["tsnb"].__version__  # not `import tsnb`: its lazy names reach up to the notebook layer
+    version = sys.modules[
+        "tsnb"
+    ].__version__  # not `import tsnb`: its lazy names reach up to the notebook layer
     parser.add_argument("--version", action="version", version=f"tsnb {version}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="serve a loader until Ctrl-C or `tsnb stop NAME`")
