@@ -15,11 +15,12 @@ import tsnb
 @pytest.mark.parametrize("asked_by", ["the owner", "somebody else"])
 def test_no_thread_outlives_the_stop(asked_by: str) -> None:
     """A thread that still held the dataset while the interpreter ends would abort the process inside torch."""
+    before = set(threading.enumerate())
     producer = tsnb.serve(DataLoader(TensorDataset(torch.zeros(8, 2)), batch_size=4), name="short")
-    assert [thread for thread in threading.enumerate() if thread.name.startswith("tsnb-")]
+    assert set(threading.enumerate()) - before
     if asked_by == "the owner":
         producer.stop()
     else:
         tsnb.stop("short")
         assert producer.wait(10)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tsnb-")]
+    assert not set(threading.enumerate()) - before
