@@ -66,7 +66,8 @@ def page(tmp_path: Path) -> Iterator[FrontEnd]:
     loaded = front_end.run("%load_ext tsnb")
     front_end.listen(lambda: loaded in front_end.idle)
     yield front_end
-    below = psutil.Process().children(recursive=True)
+    kernel: Any = manager.provisioner
+    below = psutil.Process(kernel.pid).children(recursive=True)
     manager.shutdown_kernel()
     client.stop_channels()
     assert not psutil.wait_procs(below, 5)[1], "the kernel's end leaves no trial behind"
