@@ -34,9 +34,19 @@ def test_stale_entries_are_swept_also_when_their_pid_lives_again(own_directory: 
     """A pid alone proves nothing: the start time must match."""
     entry = registry.register("old", "address", "script")
     path = own_directory / "producers" / "old.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "started_s": entry.started_s - 1000}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "started": entry.started - 1000}))
     assert registry.entries() == []
     assert not path.exists()
+
+
+def test_an_entry_of_another_version_is_left_in_place(own_directory: Path) -> None:
+    """Two environments of one user must not sweep each other's producers."""
+    entry = registry.register("new", "address", "script")
+    path = own_directory / "producers" / "new.json"
+    fields = json.loads(path.read_text())
+    del fields["started"]
+    path.write_text(json.dumps({**fields, "something_new": 1}))
+    assert [found.name for found in registry.entries()] == [entry.name]
 
 
 def test_what_is_no_entry_is_swept(own_directory: Path) -> None:

@@ -17,8 +17,6 @@ import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
-
 from tsnb.config import check_name, private_directory, runtime_directory
 from tsnb.errors import NameInUse, ProducerNotFound
 
@@ -49,8 +47,9 @@ class Entry:
     """Wall clock at the start, seconds since 1970."""
     origin: str
     """Who serves it: "notebook train.ipynb", "script train.py"."""
-    started_s: float = 0.0
-    """When the process itself was started, to tell it from a later one with the same pid."""
+    started: int = 0
+    """When the process itself was started, in the kernel's ticks since boot: tells it from a later one with the
+    same pid, and no change of the clock moves it."""
 
     def __str__(self) -> str:
         return f"{self.name} (served by {self.origin}, pid {self.pid}, for {age(self.since_s)})"
@@ -135,7 +134,7 @@ def register(name: str, address: str, origin: str) -> Entry:
         TsnbError: The runtime directory cannot be used.
     """
     check_name(name, "producer")
-    entry = Entry(name, os.getpid(), address, time.time(), origin, psutil.Process().create_time())
+    entry = Entry(name, os.getpid(), address, time.time(), origin, _started(os.getpid()))
     path = _path(name)
     draft = path.with_suffix(f".{os.getpid()}-{secrets.token_hex(4)}.new")
     draft.write_text(json.dumps(asdict(entry)))
@@ -186,8 +185,10 @@ def _read(path: Path) -> Entry | None:
 
 
 def _load(path: Path) -> Entry | None:
+    """Read an entry; one that another version of tsnb wrote is read as far as it is known."""
     try:
-        return Entry(**json.loads(path.read_text()))
+        fields = json.loads(path.read_text())
+        return Entry(**{name: fields[name] for name in Entry.__dataclass_fields__ if name in fields})
     except FileNotFoundError:
         return None
     except (ValueError, TypeError):  # written by nobody of ours: an entry is linked in place whole
@@ -196,8 +197,15 @@ def _load(path: Path) -> Entry | None:
 
 
 def _alive(entry: Entry) -> bool:
+    started = _started(entry.pid)
+    return started != 0 and entry.started in (0, started)
+
+
+def _started(pid: int) -> int:
+    """Return when a process was started, in ticks since boot (field 22 of its stat); 0 if it has gone."""
     try:
-        process = psutil.Process(entry.pid)
-        return abs(process.create_time() - entry.started_s) < 1.0 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0
+    fields = stat.rpartition(")")[2].split()  # what precedes is the command's name, which may hold anything
+    return 0 if fields[0] in "ZX" else int(fields[19])

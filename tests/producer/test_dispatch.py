@@ -167,12 +167,50 @@ def test_a_consumer_that_stands_still_is_parked_after_patience_and_told() -> Non
         dispatch.step(ev.Joined(member, str(member)), 0.0)
         dispatch.step(ev.Asked(member), 0.0)
     dispatch.step(ev.Took(1), 1.0)
-    dispatch.step(ev.WaitingForBatch(1), 1.0)
-    assert dispatch.step(ev.Tick(), 29.0) == []
+    dispatch.step(ev.WaitingForBatch(1), 5.0)
+    assert dispatch.step(ev.Tick(), 34.0) == [], "the other has waited for less than the patience"
     out = dispatch.step(ev.Tick(), 40.0)
     assert [type(x) for x in out] == [ev.SendParked]
     assert dispatch.wanted == 0
     assert dispatch.members[2].leases, "what it was granted stays readable"
+
+
+def test_one_that_holds_nobody_up_may_take_its_time() -> None:
+    """A sole consumer at a breakpoint, or two that validate at once, are not parked."""
+    dispatch = stream(window=1, patience_s=30.0, batches=1)
+    for member in (1, 2):
+        dispatch.step(ev.Joined(member, str(member)), 0.0)
+        dispatch.step(ev.Asked(member), 0.0)
+    assert dispatch.step(ev.Tick(), 1000.0) == []
+
+
+def test_one_that_leaves_before_its_epoch_began_holds_nobody() -> None:
+    """Interrupted while it waited for the next epoch: that epoch is not started for it."""
+    dispatch = stream(window=1, band=1, batches=1)
+    dispatch.step(ev.Joined(1, "a"), 0.0)
+    dispatch.step(ev.Joined(2, "b"), 0.0)
+    dispatch.step(ev.Asked(1), 0.0)
+    dispatch.step(ev.BatchLoaded(0, placed(1)), 0.0)
+    dispatch.step(ev.Took(1), 0.0)
+    dispatch.step(ev.BatchLoaded(0, placed(2)), 0.0)
+    dispatch.step(ev.Asked(2), 0.0)
+    assert dispatch.members[2].phase.value == "asked"
+    dispatch.step(ev.LeftEpoch(2), 1.0)
+    dispatch.step(ev.LoaderEnded(0), 1.0)
+    assert dispatch.wanted is None
+    assert dispatch.members[2].phase.value == "away"
+
+
+def test_computing_on_the_last_batch_counts_until_the_loop_has_ended() -> None:
+    """Else a stream of one-batch epochs would look loader-bound."""
+    dispatch = stream(band=1, batches=1)
+    dispatch.step(ev.Joined(1, "a"), 0.0)
+    dispatch.step(ev.Asked(1), 0.0)
+    dispatch.step(ev.LoaderEnded(0), 0.0)
+    dispatch.step(ev.Took(1), 1.0)
+    assert dispatch.members[1].times(3.0, 0.0)[0] == 2.0
+    dispatch.step(ev.LeftEpoch(1), 4.0)
+    assert dispatch.members[1].times(9.0, 0.0)[0] == 3.0
 
 
 def test_one_that_is_between_epochs_is_waited_for_until_patience_is_over() -> None:

@@ -229,6 +229,104 @@ def test_a_loader_that_cannot_be_served_fails_at_the_start_and_leaves_nothing(
     script.expect("free")
 
 
+def test_failures_of_odd_kinds_are_told_and_never_hang(run: Run) -> None:
+    """SystemExit, endless messages, a `finally` that raises, more tensors than a packet can describe."""
+    script = run(
+        """
+        from tsnb.telemetry.observer import Observer
+        def exits(epoch):
+            yield torch.zeros(2)
+            raise SystemExit("enough")
+        def shouts(epoch):
+            yield torch.zeros(2)
+            raise ValueError("\u4e2d" * 100_000)
+        def many(epoch):
+            yield torch.zeros(2)
+            yield [{"box": torch.zeros(4), "label": torch.zeros(1)} for _ in range(1500)]
+        def clings(epoch):
+            try:
+                for i in range(1000): yield torch.zeros(2)
+            finally: raise RuntimeError("cannot let go")
+        for make in (exits, shouts, many):
+            with tsnb.serve(make, name="odd", max_batch_bytes=1 << 20):
+                observer = Observer("odd")
+                for attempt in range(2):
+                    try: list(tsnb.attach("c"))
+                    except tsnb.errors.LoaderFailed as error: say(make.__name__, str(error)[:200].replace(chr(10), " "))
+                while "raised" not in observer.read(5).failure: pass
+                observer.close()
+        with tsnb.serve(clings, name="clings", window=2):
+            for attempt in range(3):
+                for batch in tsnb.attach("c"): break
+            say("clings", "goes on")
+        try: tsnb.serve(lambda epoch: (_ for _ in ()).throw(SystemExit), name="x")
+        except tsnb.errors.LoaderFailed as error: say("at once", error)
+        """
+    )
+    for _ in range(2):
+        assert "SystemExit at batch 1 of epoch" in script.expect("exits")
+    for _ in range(2):
+        assert "raised ValueError at batch 1" in script.expect("shouts")
+    for _ in range(2):
+        assert "3,000 tensors" in script.expect("many")
+    script.expect("clings goes on")
+    assert "SystemExit at batch 0" in script.expect("at once")
+
+
+def test_a_child_of_the_producers_process_does_not_end_its_stream(run: Run) -> None:
+    """A fork that exits the ordinary way runs Python's exit handlers: they are not the producer's."""
+    script = run(
+        """
+        with tsnb.serve([torch.zeros(2)] * 3, name="s") as producer:
+            if os.fork() == 0:
+                producer.stop()
+                sys.exit(0)
+            os.wait()
+            say("served", [entry.name for entry in tsnb.producers()], len(list(tsnb.attach("c"))))
+        try: producer.status()
+        except tsnb.errors.ProducerGone as error: say("stopped", error)
+        """
+    )
+    assert script.expect("served") == "['s'] 3"
+    assert "was stopped" in script.expect("stopped")
+
+
+def test_former_producers_cost_nothing(run: Run) -> None:
+    """Serve, attach, stop, again and again: no arena and no descriptor of a former stream stays."""
+    script = run(
+        """
+        counts = []
+        for turn in range(6):
+            with tsnb.serve([torch.zeros(2)] * 3, name="s"):
+                list(tsnb.attach("c"))
+            counts.append(len(os.listdir("/proc/self/fd")))
+        maps = sum("memfd:tsnb" in line for line in open("/proc/self/maps"))
+        say("descriptors", counts[-1] - counts[1], "maps", maps <= 2)
+        """
+    )
+    assert script.expect("descriptors") == "0 maps True"
+
+
+def test_closing_in_another_thread_ends_the_loop(run: Run) -> None:
+    """A loop that waits for a batch is woken."""
+    script = run(
+        """
+        import threading
+        def slow(epoch):
+            yield torch.zeros(2)
+            time.sleep(3)
+            yield torch.zeros(2)
+        with tsnb.serve(slow, name="s", patience_s=5):
+            consumer = tsnb.attach("c")
+            threading.Timer(0.5, consumer.close).start()
+            began = time.monotonic()
+            try: list(consumer)
+            except tsnb.errors.ConsumerReplaced: say("ended", time.monotonic() - began < 2)
+        """
+    )
+    assert script.expect("ended") == "True"
+
+
 def test_names_and_numbers_are_checked_with_a_way_out(run: Run) -> None:
     """Bad input: each message says what to do next."""
     script = run(

@@ -236,3 +236,42 @@ def test_the_same_seed_gives_the_same_order_and_another_seed_another(run: Run) -
         """
     )
     assert script.expect("seeded") == "True True True"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_collate_functions_with_ways_of_their_own_give_what_they_give_without_us(
+    run: Run, workers: int
+) -> None:
+    """Intermediates larger than the slot, a kept constant, lazy conjugation, batches whose parts differ in length."""
+    script = run(
+        f"""
+        import torch.nn.functional as F
+        from torch.utils.data import default_collate
+        kept = []
+        def pooled(rows): return F.avg_pool1d(default_collate([x for x, _ in rows]).double(), 4)
+        def halved(rows): return default_collate([x for x, _ in rows])[:, ::16].half()
+        def memoised(rows):
+            if not kept: kept.append(default_collate([x + 7 for x, _ in rows]))
+            return default_collate([x for x, _ in rows]), kept[0]
+        def conjugated(rows): return default_collate([torch.complex(x, x) for x, _ in rows]).conj()
+        def ragged(rows): return {{"x": default_collate([x for x, _ in rows]), "anchors": torch.ones(3, 4)}}
+        # a DataLoader's own queue loses lazy conjugation, so with workers there is nothing to compare with
+        for collate in (pooled, halved, memoised, ragged) + (() if {workers} else (conjugated,)):
+            loader = DataLoader(Numbers(128, width=64), batch_size=8, num_workers={workers}, collate_fn=collate)
+            kept.clear()
+            want = list(loader)
+            kept.clear()
+            with tsnb.serve(loader, name="s", window=2):
+                got = [b for b in tsnb.attach("c", drop_last=True)]
+            def same(a, b):
+                if isinstance(a, dict): return all(same(a[k], b[k]) for k in a)
+                if isinstance(a, (list, tuple)): return all(map(same, a, b))
+                return torch.equal(a, b)
+            # each worker memoises the first batch that it happens to see, so only its kind can be compared
+            if collate is memoised and {workers}:
+                same = lambda a, b: torch.equal(a[0], b[0]) and (b[1][:, 0] - b[1][0, 0]).tolist() == list(range(8))
+            say(collate.__name__, len(got) == len(want), all(map(same, want, got)))
+        """
+    )
+    for name in ("pooled", "halved", "memoised", "ragged", *(() if workers else ("conjugated",))):
+        assert (name, script.expect(name)) == (name, "True True")

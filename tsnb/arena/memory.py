@@ -117,15 +117,22 @@ class Arena:
         except OSError:  # before Linux 5.14: pages are then faulted one by one
             pass
 
+    def copy(self, slot: int, other: int) -> None:
+        """Copy everything that was written into one slot to another."""
+        size = self._warm.get(slot, 0)
+        self.warm(other, size)
+        start, stop = self.offset_of(slot), self.offset_of(other)
+        self.buffer[stop : stop + size] = self.buffer[start : start + size]
+
     def touched_bytes(self) -> int:
         """Return the memory the arena really uses, in all processes together."""
         return os.fstat(self.fd).st_blocks * 512
 
     def close(self) -> None:
         """Let go of the descriptor; the mapping goes with the last view over it."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        fd, self.fd = self.fd, -1  # taken before it is closed: two finalizers may come here at once
+        if fd >= 0:
+            os.close(fd)
         self._map = None
 
     def __getstate__(self) -> Any:

@@ -77,8 +77,10 @@ def attach(
         _require_same_thread(mine)
         mine.options = options
         return mine
-    for gone in [key for key, other in _consumers.items() if other.closed]:
-        del _consumers[gone]
+    for key, other in list(_consumers.items()):
+        other.close_if_gone()
+        if other.closed:
+            _consumers.pop(key, None)
     consumer = Consumer(_connect(entry, chosen), chosen, options)
     _consumers[entry.address, chosen] = consumer
     return consumer
@@ -120,7 +122,7 @@ def rest_all(*, failed: bool = False) -> None:
 
 def _rest_siblings(address: str, name: str) -> None:
     """Let nobody wait for this thread's other consumers of the stream: it cannot run their loops meanwhile."""
-    for (where, other), consumer in _consumers.items():
+    for (where, other), consumer in list(_consumers.items()):
         same = where == address and other != name and consumer.thread == threading.get_ident()
         if same and not consumer.iterating and not consumer.closed:
             consumer.rest()

@@ -25,7 +25,7 @@ __all__ = ["Connection"]
 WELCOME_S = 10.0
 """How long a producer may take to answer a Hello: it answers from a thread of its own, so this is generous."""
 RETRY_S = 0.5
-"""Outgoing messages that found no room are tried again this often while a consumer waits."""
+"""While it waits, a consumer looks this often whether it was closed by another thread, and sends what found no room."""
 
 
 class Connection:
@@ -44,6 +44,8 @@ class Connection:
     def __init__(self, entry: registry.Entry, name: str) -> None:
         self.entry = entry
         self.layouts = LayoutReader()
+        self.closing = False
+        """Set to end a `wait` in another thread, though the line stays open for batches that are still held."""
         try:
             self.channel: SeqpacketChannel = connect(entry.address)
         except ConnectionError:
@@ -136,7 +138,9 @@ class Connection:
                 return message
             with contextlib.suppress(ChannelClosed):
                 self._outbox.flush()
-            ready = self._poll.poll(RETRY_S * 1000 if len(self._outbox) else None)
+            if self.closing:
+                raise self._gone("was detached from")
+            ready = self._poll.poll(RETRY_S * 1000)
             if any(fd == self._pidfd for fd, _ in ready) and (message := self.poll()) is None:
                 raise self._gone("died")
             if message is not None:
@@ -153,6 +157,9 @@ class Connection:
     def close(self) -> None:
         """Close the line. The arena's memory stays for views that are still held."""
         self.channel.close()
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
+        pidfd, self._pidfd = (
+            self._pidfd,
+            -1,
+        )  # taken before it is closed: two finalizers may come here at once
+        if pidfd >= 0:
+            os.close(pidfd)

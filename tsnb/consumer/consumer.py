@@ -48,6 +48,7 @@ class Consumer:
         self._waited_s = self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
         self._took_since_rest = False
+        self._stop_asked: StopRequested | None = None
         self._unheard = False  # numbers were logged that the producer has not been told
         self._told_s = 0.0
         self._unsubscribe = metrics.subscribe(self._note_metrics)
@@ -109,11 +110,13 @@ class Consumer:
                 return
             self._closed = True
         self._current = None
+        self._connection.closing = True
         self._leave_clock()
         self._unsubscribe()
         self._tell_metrics()
         self._connection.post(ms.Bye())
-        self._discard_waiting()
+        with contextlib.suppress(ProducerGone):
+            self._discard_waiting()
         self._close_when_idle()
 
     @property
@@ -140,6 +143,14 @@ class Consumer:
         """Whether a loop over it has not come to its end."""
         return self._current is not None
 
+    def close_if_gone(self) -> None:
+        """Notice a producer that ended between two loops, so that its arena is let go of."""
+        if self._current is None and not self._closed:
+            with contextlib.suppress(ProducerGone):
+                self._discard_waiting()
+                return
+            self.close()
+
     def rest(self, *, failed: bool = False) -> None:
         """Let nobody wait for this consumer's next epoch: its cell has ended.
 
@@ -165,10 +176,10 @@ class Consumer:
             ProducerGone: The producer has gone.
         """
         if self._current is not loop:
-            raise ConsumerReplaced(
-                f"this loop over {self.name!r} has ended: the consumer was detached, or a newer loop took its place. "
-                "One consumer feeds one loop at a time; attach with another name for a second one."
-            )
+            raise self._not_current()
+        if self._stop_asked is not None:
+            error, self._stop_asked = self._stop_asked, None
+            raise error
         try:
             self._tell_metrics()
             while True:
@@ -176,6 +187,7 @@ class Consumer:
                 delivered, ended = self._act(message)
                 if ended:
                     self._current = None
+                    self._connection.post(ms.Leave())  # says when the last step's computing ended
                     self._epochs += 1
                     self._leave_clock()
                 if ended or delivered is not None:
@@ -185,6 +197,8 @@ class Consumer:
             self._leave_clock()
             raise
         except ProducerGone:
+            if self._closed:
+                raise self._not_current() from None  # by `close` in another thread
             self._leave_clock()
             self.close()  # lets go of the arena too: its memory is freed with the last batch that is held
             raise
@@ -196,7 +210,8 @@ class Consumer:
             self._taking = None
             self._leave_clock()
             self._connection.post(ms.Leave())
-            self._discard_waiting()
+            with contextlib.suppress(ProducerGone):  # the next step says so
+                self._discard_waiting()
 
     def _leave_clock(self) -> None:
         """Count the time inside the epoch that has just ended, if there was one."""
@@ -251,6 +266,12 @@ class Consumer:
             return None
         return Rebatcher(own, self._unpacker.scratch)
 
+    def _not_current(self) -> ConsumerReplaced:
+        return ConsumerReplaced(
+            f"this loop over {self.name!r} has ended: the consumer was detached, or a newer loop took its place. "
+            "One consumer feeds one loop at a time; attach with another name for a second one."
+        )
+
     def _parked(self, parked: ms.Parked) -> ConsumerParked:
         return ConsumerParked(
             f"{self.name!r} stood still for {parked.stood_still_s:.0f} s in epoch {parked.epoch} while others waited "
@@ -259,11 +280,21 @@ class Consumer:
         )
 
     def _discard_waiting(self) -> None:
-        """Give back what had been sent and not taken."""
-        with contextlib.suppress(ProducerGone, StopRequested):
-            while (message := self._connection.poll()) is not None:
-                if isinstance(message, ms.Batch):
-                    self._release(message.lease)
+        """Give back what had been sent and not taken.
+
+        Raises:
+            ProducerGone: The producer has gone.
+        """
+        while True:
+            try:
+                message = self._connection.poll()
+            except StopRequested as error:
+                self._stop_asked = error  # for the next step of the next loop
+                continue
+            if message is None:
+                return
+            if isinstance(message, ms.Batch):
+                self._release(message.lease)
 
     def _require_open(self) -> None:
         if self._closed:

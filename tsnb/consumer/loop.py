@@ -11,6 +11,7 @@ import torch
 from tsnb.consumer.options import Options
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.unpacking import Delivered
+from tsnb.errors import TsnbError
 
 __all__ = ["EpochIterator"]
 
@@ -43,6 +44,8 @@ class EpochIterator(Iterator[Any]):
         self._rebatcher = consumer.rebatcher()
         self._full_rows = consumer.batch_size
         self._ended = False
+        self._held_back: Delivered | None = None
+        self._failed: TsnbError | None = None
 
     def __iter__(self) -> EpochIterator:
         return self
@@ -54,17 +57,31 @@ class EpochIterator(Iterator[Any]):
             StopIteration: The epoch has ended.
             ConsumerReplaced, ConsumerParked, LoaderFailed, ProducerGone: See those.
         """
+        if self._failed is not None:
+            raise self._failed
         options = self._consumer.options
-        delivered = self._next_delivered()
-        while options.drop_last and self._is_partial(delivered):
-            delivered = self._next_delivered()
+        try:
+            delivered = self._next_full() if options.drop_last else self._next_delivered()
+        except TsnbError as error:
+            self._failed = error  # a loop that goes on regardless is told the same again
+            raise
         if options.device is not None:
             delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
         batch = delivered.tree()
         return options.transform(batch) if options.transform is not None else batch
 
-    def _is_partial(self, delivered: Delivered) -> bool:
-        return self._full_rows is not None and 0 < delivered.rows < self._full_rows
+    def _next_full(self) -> Delivered:
+        """Return the next batch, unless it is the epoch's last and not full: then the epoch has ended."""
+        current = self._held_back if self._held_back is not None else self._next_delivered()
+        self._held_back = None
+        if self._is_full(current):
+            return current
+        self._held_back = self._next_delivered()  # raises StopIteration where `current` was the last
+        return current
+
+    def _is_full(self, delivered: Delivered) -> bool:
+        rows = delivered.common_rows()
+        return self._full_rows is None or rows is None or rows >= self._full_rows
 
     def _next_delivered(self) -> Delivered:
         while True:

@@ -29,7 +29,7 @@ class Delivered:
     Attributes:
         layout: How the leaves make a tree.
         leaves: Tensors, numpy arrays, scalars and lists of scalars, in the tree's order.
-        rows: Samples, where every leaf has as many; else 0.
+        rows: Samples, for counting; `common_rows` tells whether the batch can be cut.
     """
 
     __slots__ = ("layout", "leaves", "rows")
@@ -43,19 +43,29 @@ class Delivered:
         """Return the batch as the loader yielded it."""
         return unflatten(self.layout.spec, iter(self.leaves))
 
+    def common_rows(self) -> int | None:
+        """Return the first dimension that all leaves share; None where they do not."""
+        lengths = {_length(leaf) for leaf in self.leaves}
+        return lengths.pop() if len(lengths) == 1 else None
+
     def require_rows(self, batch_size: int) -> int:
         """Return the samples, for cutting.
 
         Raises:
             BatchNotShareable: A leaf has no first dimension of that length; names it.
         """
+        rows = self.common_rows()
+        if rows is not None:
+            return rows
         lengths = [_length(leaf) for leaf in self.leaves]
-        if lengths and lengths[0] is not None and len(set(lengths)) == 1:
-            return lengths[0]
         known = [n for n in lengths if n is not None]
-        rows = max(set(known), key=known.count) if known else None
+        commonest = max(set(known), key=known.count) if known else None
         path = next(
-            (p for p, n in zip(leaf_paths(self.layout.spec), lengths, strict=True) if n is None or n != rows),
+            (
+                p
+                for p, n in zip(leaf_paths(self.layout.spec), lengths, strict=True)
+                if n is None or n != commonest
+            ),
             "batch",
         )
         raise BatchNotShareable(

@@ -58,6 +58,7 @@ class SlotCollate:
         self._arena = arena
         self._pipe = pipe
         self._user = user
+        self._stack = True
 
     def __call__(self, samples: Any) -> Any:
         """Return the collated batch, as a `Written` if a slot could be had."""
@@ -68,11 +69,24 @@ class SlotCollate:
             return self._user(samples)
         writer = SlotWriter(self._arena, slot)
         _stack_into_slots()
-        _here.writer = writer
+        _here.writer = writer if self._stack else None
         try:
-            return Written(writer.write(self._user(samples)))
+            placed = writer.write(self._user(samples))
         finally:
             _here.writer = None
+        return Written(placed if writer.close() else self._moved(placed))
+
+    def _moved(self, placed: Placed) -> Placed:
+        """Copy a batch to another slot: the user's function kept a tensor in this one, which is theirs now.
+
+        It will do so again, so from now on tensors are stacked outside and copied in.
+        """
+        self._stack = False
+        other = None
+        while other is None:
+            other = self._pipe.take(SLOT_WAIT_S)
+        self._arena.copy(placed.slot, other)
+        return placed._replace(slot=other)
 
 
 _here = threading.local()

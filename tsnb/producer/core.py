@@ -48,6 +48,8 @@ class Core:
     Attributes:
         lock: Guards everything here; notified when the loader may go on, or should stop.
         stopping: Set once, by `stop`.
+        stop_asked: Set when somebody wants the producer to stop: an observer, or a thread that cannot go on.
+        farewell: What consumers are told at the end.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -59,6 +61,8 @@ class Core:
         self.sessions: dict[int, Session] = {}
         self.source: Source | None = None
         self.stopping = False
+        self.stop_asked = threading.Event()
+        self.farewell = "was stopped"
         self.abandoned = False
         self.failure: tuple[str, str] | None = None
         self.loading_s = 0.0
@@ -111,6 +115,13 @@ class Core:
             self.dispatch.epochs.band = band
             self.arena.fit(kept + 2 * (ahead + 2), slot_bytes)
             self.slots.open(self.arena.slots)
+
+    def crashed(self, text: str) -> None:
+        """A thread of the producer's own cannot go on: stop in as good an order as can be had, and say so."""
+        with self.lock:
+            self.farewell = f"failed inside tsnb (please report this): {text.strip().splitlines()[-1][:500]}"
+            self.failure = (self.farewell, text)
+        self.stop_asked.set()
 
     def stop(self) -> None:
         """Let both threads end."""

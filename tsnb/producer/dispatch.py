@@ -129,6 +129,7 @@ class Dispatch:
         member = self.members[event.member]
         if member.phase is Phase.STREAMING:
             self._end_epoch(member, Phase.ASKED)
+        member.last_step = False
         member.phase = Phase.ASKED
         member.ask = event.ask
         member.parked = False
@@ -138,13 +139,13 @@ class Dispatch:
         member = self.members[event.member]
         if member.taken >= member.cursor:
             return  # it was never granted this: a confused peer, of no effect on the others
-        rows = self.epochs.rows_at(member.taken)
         member.took(self._now, self.blocked_s(self._now))
         member.taken += 1
         member.batches += 1
-        member.samples += rows
+        member.samples += member.rows.popleft()
         if member.phase is Phase.STREAMING and member.told_end and member.taken == member.cursor:
-            self._end_epoch(member, Phase.BETWEEN)
+            self._end_epoch(member, member.then)
+            member.last_step = True
 
     def _waiting(self, event: ev.WaitingForBatch) -> None:
         member = self.members[event.member]
@@ -160,6 +161,12 @@ class Dispatch:
         member = self.members[event.member]
         if member.phase is Phase.STREAMING:
             self._end_epoch(member, Phase.BETWEEN)
+        elif member.phase is Phase.ASKED:
+            member.phase = Phase.AWAY  # it waits no more: an epoch granted to it would hold the others
+        elif member.last_step:
+            member.computing_s += self._now - member.moved_s
+            member.moved_s = self._now
+        member.last_step = False
 
     def _rested(self, event: ev.Rested) -> None:
         member = self.members[event.member]
@@ -168,7 +175,10 @@ class Dispatch:
 
     def _end_epoch(self, member: Member, phase: Phase) -> None:
         """Take the member out of its epoch; what it was granted and did not take is its own to release."""
-        member.stopped_waiting(self._now, self.blocked_s(self._now))
+        if member.waiting_since_s is not None:
+            member.stopped_waiting(self._now, self.blocked_s(self._now))
+        elif phase is not Phase.AWAY:  # one that is parked stood still, it did not compute
+            member.computing_s += self._now - member.moved_s
         member.phase = phase
         member.moved_s = self._now
 
@@ -191,7 +201,11 @@ class Dispatch:
         for member in self.pace_setters():
             if member.phase is not Phase.STREAMING or member.cursor == member.taken:
                 continue  # it is between epochs, or has nothing to take: not its fault
-            stood_still_s = self._now - max(member.moved_s, member.offered_s)
+            empty = (m for m in self.members.values() if m is not member and m.cursor == m.taken)
+            waiting = [m.waiting_since_s for m in empty if m.waiting_since_s is not None]
+            if not waiting:
+                continue  # it may take its time: nobody is held up by it
+            stood_still_s = self._now - max(member.moved_s, member.offered_s, min(waiting))
             if stood_still_s >= self.patience_s:
                 self._out.append(ev.SendParked(member.key, member.epoch, self._seq(member), stood_still_s))
                 self._end_epoch(member, Phase.AWAY)
@@ -226,6 +240,7 @@ class Dispatch:
             member.epoch = epoch.number
             member.start = member.cursor = member.taken = epoch.start
             member.told_end = False
+            member.rows.clear()
             member.moved_s = self._now
             self._out.append(ev.SendEpochStarted(member.key, member.ask, epoch.number))
             member.began_waiting(self._now, self.blocked_s(self._now))  # it asked because it wants a batch
@@ -240,6 +255,7 @@ class Dispatch:
             self._leases = (self._leases + 1) & 0xFFFFFFFF
             member.leases[self._leases] = member.cursor
             batch = self.epochs.pin(member.cursor)
+            member.rows.append(batch.rows)
             seq = member.cursor - epoch.start
             self._out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
             member.cursor += 1
@@ -248,12 +264,13 @@ class Dispatch:
 
     def _tell_end(self, member: Member, epoch: Epoch) -> None:
         member.told_end = True
+        member.then = Phase.BETWEEN if epoch.failure is None else Phase.AWAY
         if epoch.failure is None:
             self._out.append(ev.SendEpochEnded(member.key, epoch.number, epoch.count))
         else:
             self._out.append(ev.SendFailed(member.key, epoch.number, *epoch.failure))
         if member.taken == member.cursor:
-            self._end_epoch(member, Phase.BETWEEN if epoch.failure is None else Phase.AWAY)
+            self._end_epoch(member, member.then)
 
     def _abandon(self, asked: bool) -> None:
         """Give up an epoch that nobody takes, if nobody can join it or somebody waits for the next."""

@@ -123,11 +123,6 @@ class Epochs:
         if index < self._swept:
             self._unpinned.append(index)
 
-    def rows_at(self, index: int) -> int:
-        """Return the samples of a batch that is granted and not taken yet (so it is kept)."""
-        kept = self._kept.get(index)
-        return kept.batch.rows if kept is not None else 0
-
     def collect(self, needed_from: int) -> list[int]:
         """Return the slots that nobody can need any more, and forget their batches.
 

@@ -6,6 +6,8 @@ the producer, SIGKILL included. That holds for whatever the user's loader forks,
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import threading
 import time
@@ -22,6 +24,8 @@ from tsnb.producer.packing import SlotWriter, batch_bytes
 
 __all__ = ["Feeder"]
 
+TRACEBACK_BYTES = 100_000
+"""What a traceback may take, as JSON, in a packet of 128 KiB."""
 SLOT_WAIT_S = 60.0
 """How long the producer waits for a free slot of its own. There is one by construction; not a silent hang if
 that construction is wrong."""
@@ -51,6 +55,9 @@ class Feeder(threading.Thread):
         try:
             while (epoch := self._next_wanted()) is not None:
                 self._load(epoch)
+        except Exception:
+            self._core.crashed(traceback.format_exc())
+            raise
         finally:
             self._close()
             self.proven.set()
@@ -80,7 +87,7 @@ class Feeder(threading.Thread):
                 self._epoch, self._count = epoch, 0
                 self._iterator = self._source.epoch(epoch)
             placed = self._next_placed()
-        except Exception as error:  # noqa: BLE001  # whatever the user's loader raises is theirs to see
+        except BaseException as error:  # noqa: BLE001  # whatever the user's loader raises, SystemExit too
             failure = self._describe(epoch, error)
         else:
             self._loaded(epoch, placed)
@@ -151,7 +158,7 @@ class Feeder(threading.Thread):
                 core.lock.wait(0.05)
         return slot
 
-    def _describe(self, epoch: int, error: Exception) -> LoaderFailed:
+    def _describe(self, epoch: int, error: BaseException) -> LoaderFailed:
         if isinstance(error, LoaderFailed):
             return error.with_traceback(None)
         text = "".join(traceback.format_exception(error))
@@ -167,7 +174,7 @@ class Feeder(threading.Thread):
             self._core.failure = (message, text)
         self._close()
         # the packet has a size, and the end of a traceback is what tells
-        self._core.step(ev.LoaderRaised(epoch, message[:4000], text[-60_000:]))
+        self._core.step(ev.LoaderRaised(epoch, message[:1000], _shorten(text)))
 
     def _close(self) -> None:
         """Let go of the epoch's iterator and its workers, and take back the slots they had in hand."""
@@ -175,7 +182,8 @@ class Feeder(threading.Thread):
             return
         close = getattr(self._iterator, "close", None)  # a generator
         if close is not None:
-            close()
+            with contextlib.suppress(Exception):  # its `finally` raised; nobody takes this epoch any more
+                close()
         self._iterator = None
         self._epoch = -1
         self._source.drop_workers()
@@ -186,17 +194,28 @@ class Feeder(threading.Thread):
 _this_thread = threading.local()
 
 
-def _mark_child() -> None:
+def _before_fork() -> None:
+    _this_thread.pid = os.getpid()
+
+
+def _after_fork() -> None:
     if getattr(_this_thread, "loads", False):
-        die_with_parent()
+        die_with_parent(_this_thread.pid)
 
 
-os.register_at_fork(after_in_child=_mark_child)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
-def _last_line(error: Exception) -> str:
+def _last_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return lines[-1].strip() if lines else "(no message)"
+    return lines[-1].strip()[:500] if lines else "(no message)"  # the traceback has it whole
+
+
+def _shorten(text: str) -> str:
+    """Return the end of a traceback, which tells most, as long as a packet can take it."""
+    while len(json.dumps(text)) > TRACEBACK_BYTES:
+        text = text[-(len(text) * 3 // 4) :]
+    return text
 
 
 def _empty(epoch: int) -> str:

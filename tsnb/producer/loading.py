@@ -114,6 +114,7 @@ class _DataLoaderSource:
         if workers is not None:
             fields["num_workers"] = workers
             fields["prefetch_factor"] = (loader.prefetch_factor or 2) if workers else None
+            fields["timeout"] = loader.timeout if workers else 0
             fields["persistent_workers"] = bool(workers) and loader.persistent_workers
         if seed is not None:
             self._own_samplers(fields)
@@ -156,16 +157,19 @@ class _WorkerStart:
         self._user = user
 
     def __call__(self, worker: int) -> None:
-        die_with_parent()
+        die_with_parent(os.getppid())
         if self._user is not None:
             self._user(worker)
 
 
-def die_with_parent() -> None:
-    """Let the kernel kill this process when the thread that started it ends."""
-    parent = os.getppid()
+def die_with_parent(parent: int) -> None:
+    """Let the kernel kill this process when the thread that started it ends.
+
+    Args:
+        parent: The pid of the process that started this one. It may be 1: a container's only program.
+    """
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if parent == 1 or os.getppid() != parent:
+    if os.getppid() != parent:
         os._exit(1)  # it ended before the line above
 
 

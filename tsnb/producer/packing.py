@@ -5,18 +5,24 @@ Runs in the loader's workers (`producer.collate`), or in the producer for loader
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 import torch
 
+from tsnb.arena.leases import lease
 from tsnb.arena.memory import ALIGN_BYTES, Arena
 from tsnb.errors import BatchNotShareable, BatchTooLarge
 from tsnb.producer.events import Placed
+from tsnb.wire.codec import MAX_MESSAGE_BYTES
 from tsnb.wire.layout import ArrayLeaf, Layout, encode_values
 from tsnb.wire.tree import Spec, flatten, leaf_paths
 
 __all__ = ["SlotWriter", "batch_bytes"]
+
+MAX_LAYOUT_BYTES = MAX_MESSAGE_BYTES - 16
+"""A layout travels in one packet, with a few bytes before it."""
 
 
 class SlotWriter:
@@ -31,6 +37,8 @@ class SlotWriter:
         self._arena = arena
         self.slot = slot
         self._used = 0
+        self._let_go = threading.Event()
+        self._over = lease(arena.buffer, arena.offset_of(slot), arena.slot_bytes, self._let_go.set)
         low = arena.address_of(slot)
         self._range = range(low, low + arena.slot_bytes)
 
@@ -50,6 +58,30 @@ class SlotWriter:
             BatchNotShareable: It holds something that cannot be shared.
         """
         leaves, spec = flatten(tree, _classify)
+        before = self._used
+        try:
+            return self._write(leaves, spec)
+        except BatchTooLarge:
+            if not before:
+                raise
+        # tensors that were stacked here and then made into something smaller fill the slot: begin it afresh
+        leaves = [x.clone() if isinstance(x, torch.Tensor) and self._holds(x) else x for x in leaves]
+        self._used = 0
+        return self._write(leaves, spec)
+
+    def close(self) -> bool:
+        """End the writing; return whether nothing else in this process refers to the slot.
+
+        A `collate_fn` may keep a tensor that it got from `default_collate` (a cached constant, say). It lies in
+        the slot, so the slot can never be given to another batch while this process lives.
+        """
+        self._over = None
+        return self._let_go.is_set()
+
+    def _holds(self, tensor: torch.Tensor) -> bool:
+        return tensor.numel() > 0 and tensor.device.type == "cpu" and tensor.data_ptr() in self._range
+
+    def _write(self, leaves: list[Any], spec: Spec) -> Placed:
         arrays = [
             (path, x) for path, x in zip(leaf_paths(spec), leaves, strict=True) if _classify(x) is not None
         ]
@@ -71,8 +103,9 @@ class SlotWriter:
                 path, np.asarray(leaf), "scalar" if isinstance(leaf, np.generic) else "numpy"
             )
         _require_plain(path, leaf)
+        leaf = leaf.resolve_conj().resolve_neg()  # what is lazy would stay behind: bytes alone cross
         dtype, shape = str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape)
-        if leaf.numel() and leaf.data_ptr() in self._range and leaf.is_contiguous():
+        if self._holds(leaf) and leaf.is_contiguous():
             return ArrayLeaf("tensor", dtype, shape, leaf.data_ptr() - self._range.start)
         inside = self.new_tensor(leaf.dtype, shape)
         if inside is None:
@@ -97,22 +130,24 @@ class SlotWriter:
         return ArrayLeaf(kind, array.dtype.str, array.shape, offset)
 
     def _reserve(self, size: int) -> int | None:
-        offset = -(-self._used // ALIGN_BYTES) * ALIGN_BYTES
+        offset = self._next_offset()
         if offset + size > len(self._range):
             return None
         self._used = offset + size
         self._arena.warm(self.slot, self._used)
         return offset
 
+    def _next_offset(self) -> int:
+        return -(-self._used // ALIGN_BYTES) * ALIGN_BYTES
+
     def _view(self, offset: int, size: int) -> torch.Tensor:
         if not size:
             return torch.empty(0, dtype=torch.uint8)
-        start = self._arena.offset_of(self.slot) + offset
-        return torch.frombuffer(self._arena.buffer, dtype=torch.uint8, count=size, offset=start)
+        return torch.frombuffer(self._over, dtype=torch.uint8, count=size, offset=offset)
 
     def _too_large(self, size: int) -> BatchTooLarge:
         have = len(self._range)
-        need = self._used + size
+        need = self._next_offset() + size
         return BatchTooLarge(
             f"a batch needs at least {need:,} bytes, and a slot of the arena has {have:,} (four times the stream's "
             f"first batch, unless you said otherwise). Serve with max_batch_bytes={2 * need}."
@@ -165,9 +200,8 @@ def _rows(arrays: tuple[ArrayLeaf, ...], values: list[Any]) -> int:
 
 
 def _first_rows(arrays: tuple[ArrayLeaf, ...]) -> int:
-    """Return the commonest first dimension: good enough to count samples, never used to cut a batch."""
-    lengths = [leaf.shape[0] for leaf in arrays if leaf.shape]
-    return max(set(lengths), key=lengths.count) if lengths else 0
+    """Return the first array's first dimension: good enough to count samples, never used to cut a batch."""
+    return next((leaf.shape[0] for leaf in arrays if leaf.shape), 0)
 
 
 _last: tuple[Spec, tuple[ArrayLeaf, ...], bool] | None = None
@@ -179,5 +213,11 @@ def _encoded(spec: Spec, arrays: tuple[ArrayLeaf, ...], has_values: bool) -> byt
     global _last, _last_bytes
     key = (spec, arrays, has_values)
     if key != _last:
-        _last, _last_bytes = key, Layout(*key).encode()
+        encoded = Layout(*key).encode()
+        if len(encoded) > MAX_LAYOUT_BYTES:
+            raise BatchNotShareable(
+                f"a batch has {len(arrays):,} tensors, whose description alone takes {len(encoded):,} bytes (at most "
+                f"{MAX_LAYOUT_BYTES:,}). Stack or concatenate them into fewer in your collate_fn."
+            )
+        _last, _last_bytes = key, encoded
     return _last_bytes

@@ -60,7 +60,7 @@ def reading(core: Core) -> StreamReading:
             for m in dispatch.members.values()
             if core.sessions[m.key].role == "consumer"
         ),
-        failure=core.failure[0] if core.failure else "",
+        failure=core.failure[0][:500] if core.failure else "",
     )
 
 

@@ -6,6 +6,7 @@ that distances across an epoch's end are plain differences.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -51,6 +52,12 @@ class Member:
     """Index of the next batch it will take."""
     told_end: bool = False
     """Whether it has been sent the end of its epoch."""
+    then: Phase = Phase.BETWEEN
+    """What it will be doing when it has taken the epoch's last batch; away if the loader failed."""
+    last_step: bool = False
+    """Whether it still computes on the epoch's last batch."""
+    rows: deque[int] = field(default_factory=deque)
+    """Samples of each batch it was granted and has not taken."""
     parked: bool = False
     """Whether it lost its place; cleared when it asks again."""
     leases: dict[int, int] = field(default_factory=dict)
@@ -101,5 +108,5 @@ class Member:
             waited = now - self.waiting_since_s
             held = min(waited, blocked_s - self.blocked_then_s)
             return self.computing_s, self.waiting_s + waited - held, self.held_s + held
-        running = now - self.moved_s if self.phase is Phase.STREAMING else 0.0
+        running = now - self.moved_s if self.phase is Phase.STREAMING or self.last_step else 0.0
         return self.computing_s + running, self.waiting_s, self.held_s

@@ -11,6 +11,7 @@ import os
 import select
 import threading
 import time
+import traceback
 
 from tsnb.errors import RemoteProtocolError
 from tsnb.producer import events as ev
@@ -54,8 +55,6 @@ class Server(threading.Thread):
         self._pidfds: dict[int, int] = {}  # descriptor of a consumer's process -> its session's key
         self._next_reading_s = 0.0
         self._next_tick_s = 0.0
-        self.stop_asked = threading.Event()
-        """Set when an observer asks the producer to stop."""
         for fd in (self._listener.fileno(), self._wake):
             self._epoll.register(fd, select.EPOLLIN)
 
@@ -72,6 +71,9 @@ class Server(threading.Thread):
                     self._look_at(fd)
                 self._on_time()
             self._say_goodbye()
+        except Exception:
+            self._core.crashed(traceback.format_exc())
+            raise
         finally:
             self.close()
 
@@ -125,7 +127,7 @@ class Server(threading.Thread):
         if session.role in ("consumer", "leaving"):
             return self._take_from_consumer(session, message)
         if isinstance(message, ms.StopProducer):
-            self.stop_asked.set()
+            self._core.stop_asked.set()
         elif isinstance(message, ms.StopConsumer):
             with self._core.lock:
                 for other in self._core.sessions.values():
@@ -230,6 +232,8 @@ class Server(threading.Thread):
         if now >= self._next_tick_s:
             self._next_tick_s = now + TICK_S
             core.step(ev.Tick())
+        for session in [s for s in list(core.sessions.values()) if s.broken]:
+            self._drop(session)
         with core.lock:
             for session in core.sessions.values():
                 if len(session.outbox):
@@ -248,7 +252,7 @@ class Server(threading.Thread):
         core = self._core
         with core.lock:
             for session in core.sessions.values():
-                session.send(ms.Stopping("it was stopped"))
+                session.send(ms.Stopping(core.farewell))
         deadline = time.monotonic() + GOODBYE_S
         while time.monotonic() < deadline:
             with core.lock:

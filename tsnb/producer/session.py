@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from tsnb.errors import LocalProtocolError
 from tsnb.producer import events as ev
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
 from tsnb.wire import messages as ms
@@ -13,7 +14,7 @@ from tsnb.wire.table import LayoutWriter
 
 __all__ = ["Session"]
 
-MAX_METRICS = 64
+MAX_METRICS = 16
 """Numbers kept of one consumer: a panel shows a handful; a loop that logs a new name every step stays bounded."""
 
 
@@ -44,7 +45,7 @@ class Session:
             return
         try:
             self.outbox.post(encode(message))
-        except ChannelClosed:
+        except (ChannelClosed, LocalProtocolError):  # too large for a packet: this one connection ends
             self.broken = True
 
     def grant(self, granted: ev.Granted) -> None:
@@ -71,4 +72,4 @@ class Session:
         for name, value in numbers.items():
             fits = name in self.metrics or len(self.metrics) < MAX_METRICS
             if fits and isinstance(value, (int, float)) and math.isfinite(value):
-                self.metrics[str(name)[:64]] = float(value)
+                self.metrics[str(name)[:40]] = float(value)

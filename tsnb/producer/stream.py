@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 import weakref
@@ -11,7 +12,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.config import check_name, require_platform
-from tsnb.errors import LoaderFailed
+from tsnb.errors import LoaderFailed, ProducerGone
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.feeder import Feeder
 from tsnb.producer.loading import as_source
@@ -50,8 +51,14 @@ class Producer:
         _serving.add(self)
 
     def status(self) -> StreamReading:
-        """Return the stream's numbers now."""
+        """Return the stream's numbers now.
+
+        Raises:
+            ProducerGone: It has been stopped.
+        """
         with self._core.lock:
+            if self._ended.is_set():
+                raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
             return reading(self._core)
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -72,6 +79,8 @@ class Producer:
 
     def stop(self) -> None:
         """Stop in good order: consumers raise `ProducerGone`, workers end, the name is free again."""
+        if os.getpid() != self._entry.pid:
+            return  # a forked child has a copy of this object, not of the producer
         self._end()
         if threading.current_thread() is not self._stopper:
             # it holds this producer, hence the user's dataset: were it to drop the last reference while the
@@ -84,18 +93,18 @@ class Producer:
                 return
             self._core.stop()
             self._server.wake()
-            self._server.stop_asked.set()
+            self._core.stop_asked.set()
             self._server.join(STOP_S)
             self._feeder.join(STOP_S)
             registry.unregister(self._entry)
-            if not self._feeder.is_alive():  # else it may still write: the process's end frees it
-                with self._core.lock:
+            with self._core.lock:
+                self._ended.set()
+                if not self._feeder.is_alive():  # else it may still write: the process's end frees it
                     self._core.slots.close()
                     self._core.arena.close()
-            self._ended.set()
 
     def _stop_when_asked(self) -> None:
-        self._server.stop_asked.wait()
+        self._core.stop_asked.wait()
         self.stop()
 
     def __enter__(self) -> Producer:
@@ -153,6 +162,8 @@ def serve(
     require_platform()
     check_name(name, "producer")
     _check_numbers(window, rubber_band, patience_s, max_batch_bytes)
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
+        raise ValueError(f"workers={workers!r}: give a number of processes, 0 or more.")
     core = Core(Settings(name, window, rubber_band, patience_s, max_batch_bytes))
     server = None
     try:
@@ -192,6 +203,9 @@ def _check_numbers(window: int, rubber_band: float, patience_s: float, max_batch
         raise ValueError(f"patience_s={patience_s!r}: give seconds, more than 0.")
     if max_batch_bytes is not None and max_batch_bytes < 1:
         raise ValueError(f"max_batch_bytes={max_batch_bytes!r}: give a number of bytes, 1 or more.")
+
+
+os.register_at_fork(after_in_child=_serving.clear)
 
 
 @atexit.register

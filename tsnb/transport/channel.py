@@ -82,9 +82,13 @@ class Outbox:
             ChannelClosed: The other end has gone.
         """
         while self._waiting:
-            if not self.channel.send(self._waiting[0]):
+            try:
+                packet = self._waiting.popleft()
+            except IndexError:  # another thread, or a finalizer in this one, has sent the last
+                break
+            if not self.channel.send(packet):
+                self._waiting.appendleft(packet)
                 return False
-            self._waiting.popleft()
         return True
 
     def __len__(self) -> int:

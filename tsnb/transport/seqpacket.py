@@ -9,6 +9,7 @@ such an address, so both ends check that the other belongs to the same user.
 from __future__ import annotations
 
 import array
+import contextlib
 import errno
 import os
 import select
@@ -45,6 +46,15 @@ class _HasSocket:
 
     def close(self) -> None:
         """Close this end. Calling it again does nothing."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(
+                    socket.SHUT_RDWR
+                )  # wakes a thread that waits on it; closing alone does not
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the descriptor without ending the connection: it belongs to the parent process."""
         self._fd = -1
         self._socket.close()
 
@@ -52,7 +62,7 @@ class _HasSocket:
 def private_to_this_process() -> None:
     """Close every channel in a forked child; runs by itself after each `os.fork`."""
     for held in list(_open):
-        held.close()
+        held.abandon()
 
 
 os.register_at_fork(after_in_child=private_to_this_process)
@@ -108,6 +118,10 @@ class SeqpacketChannel(_HasSocket):
                 else:
                     packet, got, _, _ = socket.recv_fds(self._socket, _RECEIVE_BYTES, 4)
                     fds.extend(got)
+                    for fd in got:
+                        os.set_inheritable(
+                            fd, False
+                        )  # recv_fds leaves it on: no command we start keeps the arena
             except BlockingIOError:
                 return None
             except OSError as error:
