@@ -194,6 +194,7 @@ class Consumer:
                     return delivered
         except (LoaderFailed, ConsumerParked):
             self._current = None
+            self._connection.post(ms.Leave())
             self._leave_clock()
             raise
         except ProducerGone:

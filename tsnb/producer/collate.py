@@ -19,6 +19,7 @@ from torch.utils.data._utils import collate as torch_collate
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
+from tsnb.errors import ArenaFull
 from tsnb.producer.events import Placed
 from tsnb.producer.packing import SlotWriter
 
@@ -59,14 +60,16 @@ class SlotCollate:
         self._pipe = pipe
         self._user = user
         self._stack = True
+        self._spare: int | None = None
 
     def __call__(self, samples: Any) -> Any:
         """Return the collated batch, as a `Written` if a slot could be had."""
         if not self._arena.attach():
             return self._user(samples)
-        slot = self._pipe.take(SLOT_WAIT_S)
+        slot = self._pipe.take(SLOT_WAIT_S) if self._spare is None else self._spare
         if slot is None:
             return self._user(samples)
+        self._spare = slot  # for the next batch, if this one comes to nothing
         writer = SlotWriter(self._arena, slot)
         _stack_into_slots()
         _here.writer = writer if self._stack else None
@@ -74,6 +77,7 @@ class SlotCollate:
             placed = writer.write(self._user(samples))
         finally:
             _here.writer = None
+        self._spare = None
         return Written(placed if writer.close() else self._moved(placed))
 
     def _moved(self, placed: Placed) -> Placed:
@@ -82,9 +86,9 @@ class SlotCollate:
         It will do so again, so from now on tensors are stacked outside and copied in.
         """
         self._stack = False
-        other = None
-        while other is None:
-            other = self._pipe.take(SLOT_WAIT_S)
+        other = self._pipe.take(60 * SLOT_WAIT_S)
+        if other is None:
+            raise ArenaFull("no second slot came free for a batch whose collate_fn keeps a tensor of it")
         self._arena.copy(placed.slot, other)
         return placed._replace(slot=other)
 

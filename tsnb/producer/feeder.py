@@ -99,7 +99,7 @@ class Feeder(threading.Thread):
     def _loaded(self, epoch: int, placed: ev.Placed | None) -> None:
         if placed is None:
             self._core.step(ev.LoaderEnded(epoch))
-            self._iterator = None
+            self._let_go(keep_workers=self._source.persistent)
             return
         self._count += 1
         with self._core.lock:
@@ -184,11 +184,22 @@ class Feeder(threading.Thread):
         if close is not None:
             with contextlib.suppress(Exception):  # its `finally` raised; nobody takes this epoch any more
                 close()
-        self._iterator = None
         self._epoch = -1
+        self._let_go(keep_workers=False)
+
+    def _let_go(self, *, keep_workers: bool) -> None:
+        """Drop the iterator. Its workers end with it unless they are kept, and what they had in hand comes back.
+
+        Without workers nothing is taken back: a slot that is missing then is one whose tensor the user's collate
+        function keeps in this very process.
+        """
+        self._iterator = None
+        if keep_workers:
+            return
         self._source.drop_workers()
-        with self._core.lock:
-            self._core.slots.reclaim()
+        if self._source.workers:
+            with self._core.lock:
+                self._core.slots.reclaim()
 
 
 _this_thread = threading.local()

@@ -39,6 +39,8 @@ class Source(Protocol):
     """Processes that load."""
     ahead: int
     """Batches that are prepared ahead of the one asked for."""
+    persistent: bool
+    """Whether its workers stay for the next epoch."""
 
     def epoch(self, number: int) -> Iterator[Any]:
         """Begin an epoch."""
@@ -80,6 +82,7 @@ class _IterableSource:
 
     workers = 0
     ahead = 0
+    persistent = False
     samples: int | None = None
 
     def __init__(self, loader: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
@@ -119,6 +122,7 @@ class _DataLoaderSource:
         if seed is not None:
             self._own_samplers(fields)
         self.workers: int = mine.num_workers
+        self.persistent: bool = mine.persistent_workers
         self.ahead = self.workers * (mine.prefetch_factor or 0)
         collate: Any = SlotCollate(arena, pipe, _travelling(loader.collate_fn, mine))
         fields["collate_fn"] = collate

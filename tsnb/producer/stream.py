@@ -168,7 +168,7 @@ def serve(
     server = None
     try:
         core.source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
-        core.slots.in_pipe = core.source.ahead + 1
+        core.slots.in_pipe = core.source.ahead + 2
         address = registry.new_address(name)
         server = Server(core, address)
         feeder = Feeder(core, core.source)
