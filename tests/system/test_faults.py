@@ -7,7 +7,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -31,7 +30,7 @@ ENDLESS = """
 """
 STEADY = """
     count, began = 0, time.monotonic()
-    for images, labels in tsnb.attach(sys.argv[1]):
+    for images, labels in together(tsnb.attach(sys.argv[1]), int((sys.argv + [1])[2])):
         count += 1
         now = time.monotonic()
         if now - began > 0.5:
@@ -42,7 +41,7 @@ STEADY = """
 """
 STUCK = """
     held = []
-    for images, labels in tsnb.attach("stuck"):
+    for images, labels in together(tsnb.attach("stuck"), 2):
         held.append(images)
         if len(held) == 3:
             say("stuck")
@@ -53,9 +52,7 @@ STUCK = """
 def test_a_killed_consumer_is_noticed_within_a_second_and_its_slots_come_back(run: Run) -> None:
     """Promise 4: SIGKILL of the one that holds the window; the other goes on."""
     run(ENDLESS).expect("serving")
-    code = "while len(tsnb.status().consumers) < 2: time.sleep(0.01)"
-    stuck = run(f"tsnb.attach('stuck')\n{code}\n" + textwrap.dedent(STUCK))
-    steady = run(f"tsnb.attach('steady')\n{code}\n" + textwrap.dedent(STEADY), "steady")
+    stuck, steady = run(STUCK), run(STEADY, "steady", "2")
     stuck.expect("stuck")
     time.sleep(1.0)
     held = status("s")
@@ -435,10 +432,9 @@ def test_one_that_stands_still_is_parked_after_patience_and_told(run: Run) -> No
     """Promise 4: SIGSTOP is a breakpoint, a swapped-out laptop, an interrupted cell."""
     run(ENDLESS, "1.5").expect("serving")
     code = """
-        consumer = tsnb.attach(sys.argv[1])
-        while len(tsnb.status().consumers) < 2: time.sleep(0.01)
+        loop = together(tsnb.attach(sys.argv[1]), 2)
         try:
-            for step, (images, labels) in enumerate(consumer):
+            for step, (images, labels) in enumerate(loop):
                 assert torch.equal(images[:, 0].long(), labels)
                 if step % 20 == 0: say("step", step)
                 time.sleep(0.002)

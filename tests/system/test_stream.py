@@ -17,13 +17,12 @@ SERVE = """
 TRAIN = """
     name, epochs = sys.argv[1], int(sys.argv[2])
     size = int(sys.argv[3]) or None
-    pause, together = float(sys.argv[4]), int(sys.argv[5])
-    tsnb.attach(name)
-    while len(tsnb.status().consumers) < together: time.sleep(0.01)
+    pause, others = float(sys.argv[4]), int(sys.argv[5])
+    consumer = tsnb.attach(name, batch_size=size)
     orders = []
     for epoch in range(epochs):
         order = []
-        for images, labels in tsnb.attach(name, batch_size=size):
+        for images, labels in consumer if epoch else together(consumer, others):
             assert torch.equal(images[:, 0].long(), labels), "values changed on the way"
             order += labels.tolist()
             time.sleep(pause)
@@ -75,9 +74,7 @@ def test_the_loader_is_iterated_once_however_many_consumers_attach(run: Run) -> 
     )
     producer.expect("serving")
     barrier = """
-        consumer = tsnb.attach(sys.argv[1])
-        while len(tsnb.status().consumers) < 4: time.sleep(0.01)
-        say("rows", sum(len(labels) for _, labels in consumer))
+        say("rows", sum(len(labels) for _, labels in together(tsnb.attach(sys.argv[1]), 4)))
     """
     trials = [run(barrier, f"c{i}") for i in range(4)]
     for trial in trials:
