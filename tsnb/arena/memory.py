@@ -24,7 +24,7 @@ from typing import Any
 
 from tsnb.errors import ArenaFull
 
-__all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena"]
+__all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned"]
 
 ALIGN_BYTES = 64
 """Arrays start at cache-line (and AVX-512) boundaries."""
@@ -32,6 +32,11 @@ HEADER_BYTES = 4096
 _HEADER = struct.Struct("<8sIQ")
 _MAGIC = b"tsnb-a1\0"
 _POPULATE_WRITE = getattr(mmap, "MADV_POPULATE_WRITE", 23)
+
+
+def aligned(offset: int) -> int:
+    """Return the first place at or after `offset` where an array may start."""
+    return -(-offset // ALIGN_BYTES) * ALIGN_BYTES
 
 
 class Arena:

@@ -323,8 +323,10 @@ class Consumer:
         self._unheard = True
 
     def _tell_metrics(self) -> None:
+        if not self._unheard:
+            return
         now = time.monotonic()
-        if self._unheard and now - self._told_s >= METRICS_S:
+        if now - self._told_s >= METRICS_S:
             self._unheard = False
             self._told_s = now
             self._connection.post(ms.Metrics(metrics.latest()))

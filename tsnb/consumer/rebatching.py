@@ -6,19 +6,19 @@ goes back without waiting for the next one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
+from tsnb.arena.memory import aligned
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import BatchNotShareable
 
 __all__ = ["Rebatcher"]
-
-_ALIGN_BYTES = 64
 
 
 class Rebatcher:
@@ -88,7 +88,7 @@ class Rebatcher:
     def _empty_like(self, part: Delivered) -> Delivered:
         """Return room for a whole batch of the user's size, in one block of scratch."""
         sizes = [0 if isinstance(x, list) else _row_bytes(x) * self._batch_size for x in part.leaves]
-        padded = [-(-size // _ALIGN_BYTES) * _ALIGN_BYTES for size in sizes]
+        padded = [aligned(size) for size in sizes]
         block, _ = self._scratch.take(max(1, sum(padded)))
         leaves: list[Any] = []
         offset = 0
@@ -109,10 +109,7 @@ def _rows(delivered: Delivered, start: int, stop: int) -> Delivered:
 
 
 def _row_bytes(leaf: Any) -> int:
-    count = 1
-    for size in leaf.shape[1:]:
-        count *= size
-    return int(count * leaf.itemsize)
+    return int(math.prod(leaf.shape[1:]) * leaf.itemsize)
 
 
 def _room(block: Any, offset: int, like: Any, rows: int) -> Any:

@@ -5,6 +5,7 @@ The counterpart of `producer.packing`. A view keeps its slot leased until the la
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -144,9 +145,7 @@ def _leaves(layout: Layout, over: Any, values: list[Any]) -> list[Any]:
 
 
 def _array(leaf: ArrayLeaf, over: Any) -> Any:
-    count = 1
-    for size in leaf.shape:
-        count *= size
+    count = math.prod(leaf.shape)
     if leaf.kind == "tensor":
         dtype = _torch_dtype(leaf.dtype)
         if not count:
@@ -166,9 +165,7 @@ def _torch_dtype(name: str) -> torch.dtype:
 
 
 def _end(leaf: ArrayLeaf) -> int:
-    count = 1
-    for size in leaf.shape:
-        count *= size
+    count = math.prod(leaf.shape)
     width = _torch_dtype(leaf.dtype).itemsize if leaf.kind == "tensor" else np.dtype(leaf.dtype).itemsize
     return leaf.offset + count * width
 

@@ -6,6 +6,7 @@ does follows the instructions at once, so a batch goes out from the thread that 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from dataclasses import dataclass
@@ -106,7 +107,7 @@ class Core:
         """
         band = self.settings.window
         if batches is not None:
-            band = max(band, -int(-self.settings.rubber_band * batches // 1))
+            band = max(band, math.ceil(self.settings.rubber_band * batches))
         band = max(1, min(band, BAND_BYTES // max(1, first_batch_bytes)))
         # what `Dispatch.check` proves can be kept, what the workers have in hand, one being copied
         kept = max(self.settings.window, band) + 1 + MAX_CONSUMERS * (HOLD + LOOKAHEAD)

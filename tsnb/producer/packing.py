@@ -5,6 +5,7 @@ Runs in the loader's workers (`producer.collate`), or in the producer for loader
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 
 from tsnb.arena.leases import lease
-from tsnb.arena.memory import ALIGN_BYTES, Arena
+from tsnb.arena.memory import ALIGN_BYTES, Arena, aligned
 from tsnb.errors import BatchNotShareable, BatchTooLarge
 from tsnb.producer.events import Placed
 from tsnb.wire.codec import MAX_MESSAGE_BYTES
@@ -44,7 +45,7 @@ class SlotWriter:
 
     def new_tensor(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
         """Return an uninitialised tensor inside the slot; None when it does not fit."""
-        size = dtype.itemsize * _count(shape)
+        size = dtype.itemsize * math.prod(shape)
         offset = self._reserve(size)
         if offset is None:
             return None
@@ -130,15 +131,12 @@ class SlotWriter:
         return ArrayLeaf(kind, array.dtype.str, array.shape, offset)
 
     def _reserve(self, size: int) -> int | None:
-        offset = self._next_offset()
+        offset = aligned(self._used)
         if offset + size > len(self._range):
             return None
         self._used = offset + size
         self._arena.warm(self.slot, self._used)
         return offset
-
-    def _next_offset(self) -> int:
-        return -(-self._used // ALIGN_BYTES) * ALIGN_BYTES
 
     def _view(self, offset: int, size: int) -> torch.Tensor:
         if not size:
@@ -147,7 +145,7 @@ class SlotWriter:
 
     def _too_large(self, size: int) -> BatchTooLarge:
         have = len(self._range)
-        need = self._next_offset() + size
+        need = aligned(self._used) + size
         return BatchTooLarge(
             f"a batch needs at least {need:,} bytes, and a slot of the arena has {have:,} (four times the stream's "
             f"first batch, unless you said otherwise). Serve with max_batch_bytes={2 * need}."
@@ -183,13 +181,6 @@ def _require_plain(path: str, leaf: torch.Tensor) -> None:
             f"{path} lies on {leaf.device}: let the loader give CPU tensors and each consumer ask for its device, "
             f'tsnb.attach(..., device="{leaf.device}").'
         )
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _rows(arrays: tuple[ArrayLeaf, ...], values: list[Any]) -> int:
