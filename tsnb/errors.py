@@ -20,6 +20,8 @@ TsnbError
     LocalProtocolError             our side would have sent something malformed
     RemoteProtocolError            the other side sent something malformed
   ExtraMissing(ImportError)        names the `pip install tsnb[...]`
+
+SharedBatchWarning(UserWarning)    a batch was changed in place, or so many are held that further ones are copied
 ```
 """
 
@@ -41,6 +43,7 @@ __all__ = [
     "ProducerNotFound",
     "ProtocolError",
     "RemoteProtocolError",
+    "SharedBatchWarning",
     "StopRequested",
     "TrialFailed",
     "TsnbError",
@@ -134,3 +137,7 @@ class RemoteProtocolError(ProtocolError):
 
 class ExtraMissing(TsnbError, ImportError):
     """An optional package is needed; the message names the extra to install."""
+
+
+class SharedBatchWarning(UserWarning):
+    """The user's code does with shared batches what it would better not do; said once a consumer."""

@@ -21,7 +21,7 @@ LAYOUT = Layout(SPEC, (), True)
 def delivered(start: int, rows: int) -> Delivered:
     ids = range(start, start + rows)
     tensor = torch.tensor([[float(i), -float(i)] for i in ids]).view(rows, 2)
-    return Delivered(LAYOUT, [tensor, np.array(list(ids), "<i4"), [f"s{i}" for i in ids]], rows)
+    return Delivered(LAYOUT, [tensor, np.array(list(ids), "<i4"), [f"s{i}" for i in ids]], rows, shared=True)
 
 
 @settings(deadline=None)
@@ -58,7 +58,10 @@ def test_what_cannot_be_cut_is_named() -> None:
     """The message names the leaf and the way out."""
     rebatcher = Rebatcher(2, ScratchPool())
     scalar = Delivered(
-        Layout(["tuple", ["a", "tensor"], ["a", "tensor"]], (), False), [torch.zeros(4), torch.tensor(1)], 4
+        Layout(["tuple", ["a", "tensor"], ["a", "tensor"]], (), False),
+        [torch.zeros(4), torch.tensor(1)],
+        4,
+        shared=True,
     )
     with pytest.raises(BatchNotShareable, match=r"batch\[1\] does not have it. Leave batch_size out"):
         list(rebatcher.feed(scalar))
@@ -68,6 +71,6 @@ def test_parts_that_do_not_fit_together_are_refused() -> None:
     """Padded text of two lengths cannot be one batch."""
     rebatcher = Rebatcher(3, ScratchPool())
     layout = Layout(["a", "tensor"], (), False)
-    assert list(rebatcher.feed(Delivered(layout, [torch.zeros(2, 5)], 2))) == []
+    assert list(rebatcher.feed(Delivered(layout, [torch.zeros(2, 5)], 2, shared=True))) == []
     with pytest.raises(BatchNotShareable, match=r"from \(5,\) to \(7,\)"):
-        list(rebatcher.feed(Delivered(layout, [torch.zeros(2, 7)], 2)))
+        list(rebatcher.feed(Delivered(layout, [torch.zeros(2, 7)], 2, shared=True)))

@@ -6,6 +6,7 @@ through the real codec and the loopback channel, so the simulated consumers see 
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,10 +28,14 @@ _EVENTS: dict[type[Any], Any] = {
 
 @dataclass
 class SimConsumer:
-    """A consumer that takes batches at random moments and may hold some, break, fall silent or be killed."""
+    """A consumer that takes batches at random moments and may hold some, break, fall silent or be killed.
+
+    It keeps its own place, as real ones do: which epoch, and which batch of it comes next.
+    """
 
     name: str
     channel: LoopbackChannel
+    skips: bool = False
     epochs: dict[int, list[int]] = field(default_factory=dict)
     """Sequence numbers taken, by epoch."""
     complete: set[int] = field(default_factory=set)
@@ -41,15 +46,29 @@ class SimConsumer:
     asks: int = 0
     epoch: int | None = None
     """The epoch it takes; what belongs to another is released unread."""
+    place: tuple[int, int] = (0, 0)
+    """The epoch and the batch of it that it wants next."""
     silent: bool = False
     parked: int = 0
     failures: int = 0
+    skipped: int = 0
 
     def ask(self) -> None:
+        """Ask to go on from its place: the rest of an epoch, or a whole one."""
         self.iterating = True
         self.epoch = None
         self.asks += 1
-        self.channel.send(encode(ms.Ask(self.asks)))
+        self.inbox.clear()  # what it leaves unread is not among what it holds
+        held = tuple(batch.lease for batch in self.held)
+        self.channel.send(encode(ms.Ask(self.asks, *self.place, exact=self.place[1] > 0, held=held)))
+
+    def reconnect(self, channel: LoopbackChannel) -> None:
+        """Go on with a producer that was started again. What it holds of the old one stays its own."""
+        self.channel = channel
+        self.held.clear()
+        self.inbox.clear()
+        if self.iterating:
+            self.ask()
 
     def receive(self) -> None:
         while (packet := self.channel.receive()) is not None:
@@ -57,6 +76,10 @@ class SimConsumer:
             if isinstance(message, ms.EpochStarted):
                 if message.ask == self.asks and self.iterating:
                     self.epoch = message.epoch
+                    self.inbox.append(message)
+            elif isinstance(message, ms.NotJoined):
+                if message.ask == self.asks and self.iterating:
+                    self._over()
             elif getattr(message, "epoch", None) == self.epoch:
                 self.inbox.append(message)
             elif isinstance(message, ms.Batch):  # of an epoch it has left: was on its way
@@ -76,6 +99,9 @@ class SimConsumer:
             elif rng.random() < 0.1:
                 self.channel.send(encode(ms.Rest()))
             return
+        if rng.random() < 0.01:
+            self.ask()  # interrupted in the middle of a step: it does not know what it has got, and says where it is
+            return
         if not self.inbox:
             self.channel.send(encode(ms.Waiting()))
             return
@@ -94,31 +120,46 @@ class SimConsumer:
         self.held.clear()
 
     def _next(self, message: ms.Message, rng: random.Random) -> None:
-        if isinstance(message, ms.Batch):
+        if isinstance(message, ms.EpochStarted):
+            assert self.place[1] == 0 or (message.epoch, message.seq) == self.place, (message, self.place)
+            self.place = (message.epoch, message.seq)
+        elif isinstance(message, ms.Batch):
+            gap = message.seq - self.place[1]
+            assert gap == 0 or (self.skips and gap > 0), (message, self.place)
+            self.skipped += gap
+            self.place = (message.epoch, message.seq + 1)
             self.epochs.setdefault(message.epoch, []).append(message.seq)
             self.channel.send(encode(ms.Take()))
             self.held.append(message)
             if rng.random() < 0.01:
                 self._break()
         elif isinstance(message, ms.EpochEnded):
-            assert self.epochs.get(message.epoch, []) == list(range(message.batches)), self.epochs
+            taken = self.epochs.get(message.epoch, [])
+            if not self.skips:
+                assert taken == list(range(message.batches)), (message, taken)
             self.complete.add(message.epoch)
-            self.iterating = False
+            self._over()
         elif isinstance(message, ms.Failed):
             self.failures += 1
-            self.iterating = False
+            self._over()
         elif isinstance(message, ms.Parked):
             self.parked += 1
-            self.iterating = False
+            self.ask()  # it may still have its place
 
-    def _break(self) -> None:
+    def _over(self) -> None:
+        """Its loop has ended: the next one takes another epoch."""
         self.iterating = False
         self.epoch = None
+        if self.place[1] or self.place[0] in self.complete:
+            self.place = (self.place[0] + 1, 0)
+
+    def _break(self) -> None:
         self.channel.send(encode(ms.Leave()))
         for message in self.inbox:
             if isinstance(message, ms.Batch):
                 self.channel.send(encode(ms.Release(message.lease)))
         self.inbox.clear()
+        self._over()
 
 
 class Simulation:
@@ -127,22 +168,56 @@ class Simulation:
     Args:
         seed: Decides everything.
         kills: Whether consumers may be killed; off for runs that count what everybody got.
+        failures: Whether the loader raises now and then.
+        restarts: Whether the producer is killed and started again now and then.
+        skips: Whether some consumers give up batches rather than hold the others up.
     """
 
-    def __init__(self, seed: int, *, kills: bool = True, failures: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        kills: bool = True,
+        failures: bool = False,
+        restarts: bool = False,
+        skips: bool = False,
+    ) -> None:
         self.rng = random.Random(seed)
         self.kills = kills
         self.failures = failures
+        self.restarts = restarts
+        self.skips = skips
         self.batches = self.rng.choice([1, 3, 7, 20])
         self.window = self.rng.choice([1, 2, 4, 8])
+        self.band = self.rng.choice([1, 2, 5, 20])
         self.now = 0.0
-        self.dispatch = Dispatch(self.window, band=self.rng.choice([1, 2, 5, 20]), patience_s=50.0)
         self.consumers: dict[int, SimConsumer] = {}
-        self.ends: dict[int, LoopbackChannel] = {}
         self.gone: list[SimConsumer] = []
+        self.restarted = 0
+        self.ends: dict[int, LoopbackChannel] = {}
+        self.start(0)
+
+    def start(self, first_epoch: int) -> None:
+        """Begin with a new producer; who was attached to the one before comes back, one after the other."""
+        self.dispatch = Dispatch(self.window, self.band, 50.0, first_epoch)
+        self.dispatch.admission.repeatable = True
         self.slots = set(range(400))
-        self.loaded = 0  # batches loaded in the epoch being loaded
+        self.loaded = 0  # batches of the epoch that were loaded, or skipped at its beginning
         self.loading = -1
+        self.ends = {}
+        for key, consumer in self.consumers.items():
+            ours, theirs = pair(512)
+            self.ends[key] = ours
+            self.step(ev.Joined(key, consumer.name, consumer.skips))
+            consumer.reconnect(theirs)
+
+    def kill_producer(self) -> None:
+        """Whatever it knew is gone; what it had sent can still be read, as from a real socket."""
+        for key, consumer in self.consumers.items():
+            self.ends[key].close()
+            _drain(consumer)
+        self.restarted += 1
+        self.start(self.dispatch.epochs.newest.number)
 
     def step(self, event: ev.Event) -> None:
         for made in self.dispatch.step(event, self.now):
@@ -158,7 +233,9 @@ class Simulation:
             batch = ms.Batch(0, made.batch.slot, made.epoch, made.seq, 4, made.lease, 0, 0)
             self._send(made.member, batch)
         elif isinstance(made, ev.SendEpochStarted):
-            self._send(made.member, ms.EpochStarted(made.ask, made.epoch))
+            self._send(made.member, ms.EpochStarted(made.ask, made.epoch, made.seq))
+        elif isinstance(made, ev.SendNotJoined):
+            self._send(made.member, ms.NotJoined(*made[1:]))
         elif isinstance(made, ev.SendEpochEnded):
             self._send(made.member, ms.EpochEnded(made.epoch, made.batches))
         elif isinstance(made, ev.SendFailed):
@@ -179,8 +256,9 @@ class Simulation:
         key = len(self.consumers) + len(self.gone)
         ours, theirs = pair(512)
         self.ends[key] = ours
-        consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs)
-        self.step(ev.Joined(key, consumer.name))
+        skips = self.skips and self.rng.random() < 0.5
+        consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips)
+        self.step(ev.Joined(key, consumer.name, skips))
         return consumer
 
     def kill(self, key: int) -> None:
@@ -196,7 +274,7 @@ class Simulation:
                     if isinstance(message, ms.Release):
                         self.step(ev.Released(key, message.lease))
                     elif isinstance(message, ms.Ask):
-                        self.step(ev.Asked(key, message.number))
+                        self.step(ev.Asked(key, *message[:-1], frozenset(message.held)))
                     else:
                         self.step(_EVENTS[type(message)](key))
             except ChannelClosed:
@@ -205,18 +283,18 @@ class Simulation:
 
     def load(self) -> None:
         """Let the loader go on by one batch, if it should."""
-        epoch = self.dispatch.wanted
-        if epoch is None:
+        wanted = self.dispatch.wanted
+        if wanted is None:
             return
-        if epoch != self.loading:
-            self.loading, self.loaded = epoch, 0
-        if self.failures and self.rng.random() < 0.1 and (self.loaded or epoch):
-            self.step(ev.LoaderRaised(epoch, "boom", "Traceback"))
+        if wanted.run != self.loading:
+            self.loading, self.loaded = wanted.run, wanted.first
+        if self.failures and self.rng.random() < 0.1 and (self.loaded or wanted.epoch):
+            self.step(ev.LoaderRaised(wanted.run, "boom", "Traceback"))
         elif self.loaded == self.batches:
-            self.step(ev.LoaderEnded(epoch))
+            self.step(ev.LoaderEnded(wanted.run))
         else:
             self.loaded += 1
-            self.step(ev.BatchLoaded(epoch, ev.Placed(self.slots.pop(), b"", 4, 0, 0)))
+            self.step(ev.BatchLoaded(wanted.run, ev.Placed(self.slots.pop(), b"", 4, 0, 0)))
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -233,6 +311,8 @@ class Simulation:
             elif choice < 0.90 and self.consumers:
                 one = self.rng.choice(list(self.consumers.values()))
                 one.silent = not one.silent
+            elif choice < 0.91 and self.restarts:
+                self.kill_producer()
             elif choice < 0.95:
                 self.step(ev.Tick())
             self.poll()
@@ -254,6 +334,17 @@ class Simulation:
                 return
         stuck = {c.name: (len(c.complete), target[k]) for k, c in self.consumers.items()}
         raise AssertionError(f"somebody waits for good: {stuck}, {self.dispatch.members}")
+
+
+def _drain(consumer: SimConsumer) -> None:
+    """Read what a producer had sent before it was killed; answers go nowhere."""
+    with contextlib.suppress(ChannelClosed):
+        consumer.receive()
+    while consumer.inbox and consumer.iterating:
+        message = consumer.inbox.pop(0)
+        with contextlib.suppress(ChannelClosed):
+            if isinstance(message, (ms.Batch, ms.EpochStarted, ms.EpochEnded)):
+                consumer._next(message, Steady())
 
 
 class Steady(random.Random):

@@ -70,6 +70,59 @@ def test_consumers_that_behave_all_get_the_same_complete_epochs(seed: int) -> No
     assert [sorted(c.complete) for c in three] == [[0, 1, 2, 3, 4]] * 3
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_lost_or_given_twice_however_often_the_producer_is_killed(seed: int) -> None:
+    """Three that come back one by one go on where they were (each batch is checked as it comes) and finish."""
+    simulation = Simulation(5000 + seed, kills=False)
+    three = [simulation.join() for _ in range(3)]
+    for consumer in three:
+        consumer.ask()
+    simulation.poll()
+    for _ in range(6000):
+        simulation.now += 0.01
+        simulation.load()
+        one = simulation.rng.choice(three)
+        if one.iterating or len(one.complete) < 5:
+            one.run_steadily()
+        simulation.poll()
+        if simulation.rng.random() < 0.01:
+            simulation.kill_producer()
+    assert simulation.restarted > 10
+    assert [len(c.complete) for c in three] == [5, 5, 5]
+    assert all(set(c.epochs) == c.complete for c in three), "an epoch was left in its middle"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_with_restarts_failures_and_consumers_that_skip_all_can_go_on(seed: int) -> None:
+    """Each keeps its order (checked at every batch), and nobody waits for good."""
+    simulation = Simulation(6000 + seed, restarts=True, skips=True, failures=seed % 2 == 0)
+    simulation.run(500)
+    simulation.settle()
+
+
+def test_one_that_skips_holds_nobody_and_counts_what_it_misses() -> None:
+    """The others run on at their own pace; it gets what is still there when it comes."""
+    simulation = Simulation(1, kills=False)
+    simulation.batches, simulation.window = 40, 4
+    simulation.start(0)
+    fast, slow = simulation.join(), simulation.join()
+    slow.skips = simulation.dispatch.members[1].skips = True
+    for consumer in (fast, slow):
+        consumer.ask()
+    simulation.poll()
+    for turn in range(400):
+        simulation.load()
+        if not fast.complete:
+            fast.run_steadily()
+        if turn % 10 == 0 and not slow.complete:
+            slow.run_steadily()
+        simulation.poll()
+    assert fast.epochs == {0: list(range(40))}
+    assert slow.complete == {0}
+    assert 0 < len(slow.epochs[0]) < 40
+    assert len(slow.epochs[0]) + simulation.dispatch.members[1].skipped == 40
+
+
 # -- single decisions ---------------------------------------------------------------------------------------
 
 
@@ -84,6 +137,10 @@ def stream(window: int = 4, band: int = 2, patience_s: float = 30.0, batches: in
     return dispatch
 
 
+def wanted(dispatch: Dispatch) -> int | None:
+    return None if dispatch.wanted is None else dispatch.wanted.epoch
+
+
 def grants(out: list[ev.Instruction]) -> list[tuple[int, int, int]]:
     return [(g.member, g.epoch, g.seq) for g in out if isinstance(g, ev.Granted)]
 
@@ -91,7 +148,7 @@ def grants(out: list[ev.Instruction]) -> list[tuple[int, int, int]]:
 def test_the_first_batch_is_loaded_before_anybody_asks_and_no_more() -> None:
     """A broken loader shows at once; an unwatched stream does not spin."""
     dispatch = stream()
-    assert dispatch.wanted == 0
+    assert wanted(dispatch) == 0
     dispatch.step(ev.BatchLoaded(0, placed(0)), 0.0)
     assert dispatch.wanted is None
 
@@ -124,7 +181,7 @@ def test_a_latecomer_past_the_rubber_band_gets_the_next_epoch() -> None:
     dispatch.step(ev.Joined(2, "b"), 1.0)
     assert dispatch.step(ev.Asked(2), 1.0) == []
     out = dispatch.step(ev.LoaderEnded(0), 1.0)
-    assert dispatch.wanted == 1
+    assert wanted(dispatch) == 1
     assert grants(dispatch.step(ev.BatchLoaded(1, placed(9)), 1.0)) == [(2, 1, 0)]
 
 
@@ -140,7 +197,7 @@ def test_the_loader_stops_at_the_window_and_goes_on_when_the_slowest_moves() -> 
     assert dispatch.wanted is None, "two ahead of the one that has taken nothing"
     assert [m.name for m in dispatch.pace_setters()] == ["2"]
     dispatch.step(ev.Took(2), 5.0)
-    assert dispatch.wanted == 0
+    assert wanted(dispatch) == 0
     assert dispatch.blocked_s(9.0) == 5.0
 
 
@@ -171,7 +228,7 @@ def test_a_consumer_that_stands_still_is_parked_after_patience_and_told() -> Non
     assert dispatch.step(ev.Tick(), 34.0) == [], "the other has waited for less than the patience"
     out = dispatch.step(ev.Tick(), 40.0)
     assert [type(x) for x in out] == [ev.SendParked]
-    assert dispatch.wanted == 0
+    assert wanted(dispatch) == 0
     assert dispatch.members[2].leases, "what it was granted stays readable"
 
 
@@ -222,13 +279,13 @@ def test_one_that_is_between_epochs_is_waited_for_until_patience_is_over() -> No
     for member in (1, 2):
         dispatch.step(ev.Took(member), 0.0)
     dispatch.step(ev.LoaderEnded(0), 0.0)
-    dispatch.step(ev.Asked(1), 1.0)
-    assert dispatch.wanted == 1
+    dispatch.step(ev.Asked(1, 2, epoch=1), 1.0)
+    assert wanted(dispatch) == 1
     dispatch.step(ev.BatchLoaded(1, placed(1)), 1.0)
     dispatch.step(ev.Took(1), 1.0)
     assert dispatch.wanted is None, "the second is expected back"
     dispatch.step(ev.Tick(), 31.0)
-    assert dispatch.wanted == 1, "its patience is over"
+    assert wanted(dispatch) == 1, "its patience is over"
     dispatch.step(ev.Rested(2), 31.0)
 
 
@@ -240,8 +297,8 @@ def test_one_that_asks_again_in_mid_epoch_gets_the_next_epoch_though_the_first_c
     dispatch.step(ev.Joined(1, "a"), 0.0)
     dispatch.step(ev.Asked(1, 1), 0.0)
     dispatch.step(ev.Took(1), 0.0)
-    dispatch.step(ev.Asked(1, 2), 0.0)
-    assert dispatch.wanted == 1
+    dispatch.step(ev.Asked(1, 2, epoch=1), 0.0)
+    assert wanted(dispatch) == 1
 
 
 def test_an_epoch_that_everybody_left_is_abandoned_and_the_next_asker_starts_a_fresh_one() -> None:
@@ -258,4 +315,53 @@ def test_an_epoch_that_everybody_left_is_abandoned_and_the_next_asker_starts_a_f
     assert dispatch.step(ev.BatchLoaded(0, placed(2)), 0.0) == [ev.FreeSlot(2)], "was still on its way"
     dispatch.step(ev.Joined(2, "a"), 1.0)
     dispatch.step(ev.Asked(2), 1.0)
-    assert dispatch.wanted == 1
+    assert wanted(dispatch) == 1
+
+
+def test_one_that_would_rather_not_wait_is_told_how_far_the_epoch_is() -> None:
+    """`join="now"`: in from the start, or refused at once with the numbers."""
+    dispatch = stream(window=2, band=2)
+    for member in (1, 2, 3):
+        dispatch.step(ev.Joined(member, str(member)), 0.0)
+    dispatch.step(ev.Asked(1, 1), 0.0)
+    for slot in range(3):
+        dispatch.step(ev.BatchLoaded(0, placed(slot)), 0.0)
+        if slot == 1:
+            out = dispatch.step(ev.Asked(2, 1, now=True), 0.0)
+            assert [type(x) for x in out] == [ev.SendEpochStarted, ev.Granted, ev.Granted]
+            dispatch.step(ev.Took(2), 0.0)
+        dispatch.step(ev.Took(1), 0.0)
+    assert ev.SendNotJoined(3, 1, 0, 3, 2) in dispatch.step(ev.Asked(3, 1, now=True), 0.0)
+
+
+def test_a_batch_that_got_lost_on_its_way_is_given_again() -> None:
+    """Interrupted between receiving a batch and taking it: the consumer says where it is and what it holds."""
+    dispatch = stream(window=2, band=1, batches=1)
+    dispatch.step(ev.Joined(1, "a"), 0.0)
+    (_, first) = dispatch.step(ev.Asked(1, 1), 0.0)
+    dispatch.step(ev.Took(1), 0.0)
+    (lost,) = dispatch.step(ev.BatchLoaded(0, placed(1)), 0.0)
+    assert isinstance(first, ev.Granted)
+    assert isinstance(lost, ev.Granted)
+    out = dispatch.step(ev.Asked(1, 2, 0, 1, exact=True, held=frozenset({first.lease})), 0.0)
+    assert grants(out) == [(1, 0, 1)]
+    assert lost.lease not in dispatch.members[1].leases
+
+
+def test_who_comes_back_is_not_waited_for_by_loading_what_nobody_takes() -> None:
+    """A resumed epoch begins at its position; near the start it begins there, so that others can have all of it."""
+    for seq, first in ((100, 100), (3, 0)):
+        dispatch = stream(window=4)
+        dispatch.admission.repeatable = True
+        dispatch.step(ev.Joined(1, "a"), 0.0)
+        dispatch.step(ev.Asked(1, 1, 7, seq, exact=True), 0.0)
+        assert dispatch.wanted is not None
+        assert dispatch.wanted[1:] == (7, first)
+
+
+def test_an_epoch_that_cannot_be_given_again_is_refused_at_once() -> None:
+    """Shuffled without a seed: its rest would be another epoch's."""
+    dispatch = stream()
+    dispatch.step(ev.Joined(1, "a"), 0.0)
+    out = dispatch.step(ev.Asked(1, 1, 7, 100, exact=True), 0.0)
+    assert [type(x) for x in out] == [ev.Abandon, ev.SendNotJoined]

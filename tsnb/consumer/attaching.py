@@ -15,10 +15,9 @@ import torch
 
 from tsnb import registry
 from tsnb.config import attach_defaults, check_name, require_platform
-from tsnb.consumer.connection import Connection
 from tsnb.consumer.consumer import Consumer
 from tsnb.consumer.options import Options
-from tsnb.errors import NameInUse
+from tsnb.errors import NameInUse, ProducerNotFound
 
 __all__ = ["attach", "consumers", "detach_all", "rest_all"]
 
@@ -26,7 +25,7 @@ DYING_S = 0.5
 """A process that is killed keeps its sockets for a moment; who takes over its name should not have to know."""
 
 _consumers: dict[tuple[str, str], Consumer] = {}
-"""This process's consumers by (producer's address, consumer's name). Strong references: between two loops of
+"""This process's consumers by (producer's name, consumer's name). Strong references: between two loops of
 `for epoch in ...: for batch in tsnb.attach(...)` nothing else keeps the consumer, and it must not lose its place."""
 
 
@@ -38,7 +37,10 @@ def attach(
     drop_last: bool = False,
     device: str | torch.device | None = None,
     transform: Callable[[Any], Any] | None = None,
+    join: str = "epoch",
+    on_lag: str = "wait",
     private: bool = False,
+    reconnect_s: float | None = None,
 ) -> Consumer:
     """Attach to a stream by name; iterate the result like a DataLoader.
 
@@ -52,7 +54,13 @@ def attach(
         drop_last: Leave out an epoch's last batch if it is not full.
         device: Where tensors are wanted ("cuda:0"); by default they stay in shared memory on the CPU.
         transform: Applied to each batch, in this process, for this consumer only.
+        join: Which epoch to begin with: "epoch", the one being given if all of it can still be had, else the
+            next; "now", that one or `JoinRefused`, with the numbers.
+        on_lag: What happens when this consumer is slower than the others: "wait", they wait for it; "skip",
+            it gives up the batches that it misses (`stats().skipped` counts them).
         private: Give copies, so that batches may be changed in place.
+        reconnect_s: Seconds to wait for a producer that has gone to be started again, and then go on at the same
+            batch; by default what the producer says (0 if nobody starts it again).
 
     Returns:
         The consumer. Every iteration over it takes one epoch.
@@ -61,7 +69,7 @@ def attach(
         ProducerNotFound: There is no such producer, or none or several and no name; lists what there is.
         NameInUse: A live consumer elsewhere has that name; says who.
         JoinRefused: The stream does not take this consumer.
-        ValueError: `batch_size` below 1, or a name with odd characters.
+        ValueError: `batch_size` below 1, a name with odd characters, or a word that `join` or `on_lag` is not.
         UnsupportedPlatform: Not on Linux.
     """
     require_platform()
@@ -69,21 +77,55 @@ def attach(
     size = batch_size if batch_size is not None else attach_defaults.batch_size
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise ValueError(f"batch_size={size!r}: give a number of samples, 1 or more.")
-    options = Options(size, drop_last, device or attach_defaults.device, transform, private)
-    entry = registry.find(producer or attach_defaults.producer)
-    _rest_siblings(entry.address, chosen)
-    mine = _consumers.get((entry.address, chosen))
-    if mine is not None and not mine.closed:
-        _require_same_thread(mine)
-        mine.options = options
-        return mine
+    _require_one_of("join", join, ("epoch", "now"))
+    _require_one_of("on_lag", on_lag, ("wait", "skip"))
+    if reconnect_s is not None and not reconnect_s >= 0:
+        raise ValueError(f"reconnect_s={reconnect_s!r}: give seconds, 0 or more.")
+    options = Options(
+        size, drop_last, device or attach_defaults.device, transform, private, on_lag, join, reconnect_s
+    )
+    try:
+        entry = registry.find(producer or attach_defaults.producer)
+    except ProducerNotFound:
+        mine = _between_producers(producer or attach_defaults.producer, chosen)
+        if mine is None:
+            raise
+        return _again(mine, options)
+    _rest_siblings(entry.name, chosen)
+    mine = _consumers.get((entry.name, chosen))
+    if mine is not None and mine.address != entry.address:
+        mine.close_if_gone()
+    if mine is not None and not mine.closed and mine.options.on_lag == on_lag:
+        return _again(mine, options)
+    if mine is not None:
+        mine.close()  # another way of lagging is another kind of consumer
     for key, other in list(_consumers.items()):
         other.close_if_gone()
         if other.closed:
             _consumers.pop(key, None)
-    consumer = Consumer(_connect(entry, chosen), chosen, options)
-    _consumers[entry.address, chosen] = consumer
+    consumer = _new_consumer(entry, chosen, options)
+    _consumers[entry.name, chosen] = consumer
     return consumer
+
+
+def _require_one_of(option: str, given: object, words: tuple[str, ...]) -> None:
+    if given not in words:
+        raise ValueError(f"{option}={given!r}: say {' or '.join(map(repr, words))}.")
+
+
+def _again(mine: Consumer, options: Options) -> Consumer:
+    """Return a consumer that exists, wanted in a possibly new way."""
+    _require_same_thread(mine)
+    mine.options = options
+    return mine
+
+
+def _between_producers(producer: str | None, name: str) -> Consumer | None:
+    """Return this process's consumer of that name whose producer is being started again, if there is one."""
+    for (stream, other), consumer in _consumers.items():
+        if other == name and producer in (None, stream) and consumer.expects_successor:
+            return consumer
+    return None
 
 
 def consumers() -> list[Consumer]:
@@ -91,12 +133,12 @@ def consumers() -> list[Consumer]:
     return list(_consumers.values())
 
 
-def _connect(entry: registry.Entry, name: str) -> Connection:
-    """Connect; wait a moment for a holder of the name that is just being killed."""
+def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Consumer:
+    """Attach; wait a moment for a holder of the name that is just being killed."""
     deadline = time.monotonic() + DYING_S
     while True:
         try:
-            return Connection(entry, name)
+            return Consumer(entry, name, options)
         except NameInUse:
             if time.monotonic() > deadline:
                 raise
@@ -120,10 +162,10 @@ def rest_all(*, failed: bool = False) -> None:
             consumer.rest(failed=failed)
 
 
-def _rest_siblings(address: str, name: str) -> None:
+def _rest_siblings(producer: str, name: str) -> None:
     """Let nobody wait for this thread's other consumers of the stream: it cannot run their loops meanwhile."""
     for (where, other), consumer in list(_consumers.items()):
-        same = where == address and other != name and consumer.thread == threading.get_ident()
+        same = where == producer and other != name and consumer.thread == threading.get_ident()
         if same and not consumer.iterating and not consumer.closed:
             consumer.rest()
 

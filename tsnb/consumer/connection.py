@@ -1,6 +1,7 @@
-"""A consumer's connection to its producer: messages in and out, and what its end means.
+"""A consumer's connection to one producer: messages in and out, the batches it brought, and what its end means.
 
-Sends from any thread (finalizers release batches); receives in the thread that iterates.
+Sends from any thread (finalizers release batches); receives in the thread that iterates. A producer that is
+started again is another connection; this one stays until the last batch that came over it has been let go of.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import time
 
 from tsnb import registry
 from tsnb.arena.memory import Arena
+from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import JoinRefused, NameInUse, ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.transport.channel import ChannelClosed, Outbox
 from tsnb.transport.seqpacket import SeqpacketChannel, connect
@@ -34,6 +37,12 @@ class Connection:
     Args:
         entry: The producer.
         name: The consumer's name.
+        on_lag: `wait` or `skip`.
+        scratch: Where batches are copied to that must be.
+
+    Attributes:
+        successor_s: How long to wait for another producer of the name once this one has gone; 0: not at all.
+        unpacker: Reads what the slots hold.
 
     Raises:
         ProducerGone: It died before it answered.
@@ -41,11 +50,10 @@ class Connection:
         JoinRefused: The stream does not take this consumer.
     """
 
-    def __init__(self, entry: registry.Entry, name: str) -> None:
+    def __init__(self, entry: registry.Entry, name: str, on_lag: str, scratch: ScratchPool) -> None:
         self.entry = entry
         self.layouts = LayoutReader()
-        self.closing = False
-        """Set to end a `wait` in another thread, though the line stays open for batches that are still held."""
+        self._retired = False
         try:
             self.channel: SeqpacketChannel = connect(entry.address)
         except ConnectionError:
@@ -57,11 +65,13 @@ class Connection:
         if self._pidfd >= 0:
             self._poll.register(self._pidfd, select.POLLIN)
         try:
-            self.post(ms.Hello("consumer", name, registry.describe_origin()))
-            self.welcome, self.arena = self._receive_welcome()
+            self.post(ms.Hello("consumer", name, registry.describe_origin(), on_lag))
+            self.welcome, self._arena = self._receive_welcome()
         except BaseException:
-            self.close()
+            self._close()
             raise
+        self.successor_s = self.welcome.reconnect_s
+        self.unpacker = Unpacker(self._arena, self.welcome.hold, scratch, self.release)
 
     def _open_pidfd(self) -> int:
         """Watch the producer's process: a child of it may keep its socket open past its death."""
@@ -117,6 +127,7 @@ class Connection:
             if isinstance(message, ms.LayoutTold):
                 self.layouts.learn(message.number, Layout.decode(message.layout))
             elif isinstance(message, ms.Stopping):
+                self.successor_s = message.reconnect_s
                 raise self._gone("was stopped")
             elif isinstance(message, ms.StopAsked):
                 raise StopRequested(
@@ -138,7 +149,7 @@ class Connection:
                 return message
             with contextlib.suppress(ChannelClosed):
                 self._outbox.flush()
-            if self.closing:
+            if self._retired:
                 raise self._gone("was detached from")
             ready = self._poll.poll(RETRY_S * 1000)
             if any(fd == self._pidfd for fd, _ in ready) and (message := self.poll()) is None:
@@ -154,12 +165,28 @@ class Connection:
             "and attach again."
         )
 
-    def close(self) -> None:
+    def release(self, lease: int) -> None:
+        """Give a batch back. Runs in finalizers: must not raise, block, or take a lock."""
+        with contextlib.suppress(Exception):  # the producer has gone, or the interpreter is going
+            self.post(ms.Release(lease))
+            if self._retired:
+                self._close_when_idle()
+
+    def retire(self) -> None:
+        """End it, and a `wait` in another thread; batches that are still held keep it open until they go."""
+        self._retired = True
+        self._close_when_idle()
+
+    def _close_when_idle(self) -> None:
+        """Close the line once nothing of the arena is held: until then its slots must stay ours."""
+        if not self.unpacker.held:
+            self._close()
+            self._arena.close()
+
+    def _close(self) -> None:
         """Close the line. The arena's memory stays for views that are still held."""
         self.channel.close()
-        pidfd, self._pidfd = (
-            self._pidfd,
-            -1,
-        )  # taken before it is closed: two finalizers may come here at once
+        # taken before it is closed: two finalizers may come here at once
+        pidfd, self._pidfd = self._pidfd, -1
         if pidfd >= 0:
             os.close(pidfd)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 
+from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
-from tsnb.consumer.rebatching import Rebatcher
+from tsnb.consumer.place import Place
+from tsnb.consumer.rebatching import Rebatcher, cut
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import TsnbError
 
@@ -20,6 +23,7 @@ class _Taker(Protocol):
     """What a loop needs of its consumer; called in the thread that iterates."""
 
     options: Options
+    notices: Notices
 
     @property
     def batch_size(self) -> int | None:
@@ -28,24 +32,51 @@ class _Taker(Protocol):
     def rebatcher(self) -> Rebatcher | None:
         """Return what cuts batches to another size, where one is wanted."""
 
-    def take(self, loop: EpochIterator) -> Delivered | None:
-        """Return the epoch's next loader batch; None at its end."""
+    def take(self, loop: EpochIterator) -> tuple[int, Delivered] | None:
+        """Return the epoch's next loader batch and its number; None at its end."""
+
+    def go_back(self, loop: EpochIterator, place: Place) -> None:
+        """Have it given again from a place on."""
 
     def leave(self, loop: EpochIterator) -> None:
         """Leave the epoch before its end; does nothing for a loop that is over."""
 
 
 class EpochIterator(Iterator[Any]):
-    """One loop over one epoch. Leaving it early, by any way, leaves the epoch."""
+    """One loop over one epoch. Leaving it early, by any way, leaves the epoch.
 
-    def __init__(self, consumer: _Taker) -> None:
+    Args:
+        consumer: Whose.
+        place: Where it begins.
+
+    Attributes:
+        place: The first sample that the user has not been given.
+    """
+
+    def __init__(self, consumer: _Taker, place: Place) -> None:
+        self.place = place
         self._consumer = consumer
-        self._ready: Iterator[Delivered] = iter(())
-        self._rebatcher = consumer.rebatcher()
         self._full_rows = consumer.batch_size
-        self._ended = False
-        self._held_back: Delivered | None = None
         self._failed: TsnbError | None = None
+        self._in_step = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget what was received; all that comes follows on `place`."""
+        self._rebatcher = self._consumer.rebatcher()
+        self._ready: Iterator[Delivered] = iter(())
+        self._held_back: Delivered | None = None
+        self._ended = False
+        self._behind = self.place.offset  # rows of the first loader batch that were given before
+        self._parts: deque[tuple[int, int]] = deque()  # loader batches not wholly given: number, rows left
+
+    def began(self, epoch: int, batch: int) -> None:
+        """The producer says what comes first."""
+        if (epoch, batch) != self.place[:2]:
+            self._behind = 0
+            self.place = Place(epoch, batch, 0, begun=True)
+        else:
+            self.place = self.place._replace(begun=True)
 
     def __iter__(self) -> EpochIterator:
         return self
@@ -55,20 +86,59 @@ class EpochIterator(Iterator[Any]):
 
         Raises:
             StopIteration: The epoch has ended.
-            ConsumerReplaced, ConsumerParked, LoaderFailed, ProducerGone: See those.
+            ConsumerReplaced, ConsumerParked, JoinRefused, LoaderFailed, ProducerGone: See those.
         """
         if self._failed is not None:
             raise self._failed
-        options = self._consumer.options
+        notices = self._consumer.notices
+        notices.look_for_writes()
         try:
+            if self._in_step:  # Ctrl-C, say, hit the last step: what it had received may have got lost
+                self._consumer.go_back(self, self.place)
+                self._begin()
+            self._in_step = True
+            options = self._consumer.options
             delivered = self._next_full() if options.drop_last else self._next_delivered()
         except TsnbError as error:
             self._failed = error  # a loop that goes on regardless is told the same again
             raise
+        except StopIteration:
+            self.place = self.place.next_epoch()
+            self._in_step = False
+            raise
+        notices.given(delivered)
+        place = self._place_after(delivered)
         if options.device is not None:
             delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
         batch = delivered.tree()
-        return options.transform(batch) if options.transform is not None else batch
+        if options.transform is not None:
+            try:
+                batch = options.transform(batch)
+            except Exception:
+                self._settle(place)  # this batch was given; whoever goes on gets the next one
+                raise
+        self._settle(place)
+        return batch
+
+    def _settle(self, place: Place) -> None:
+        self.place = place
+        self._in_step = False
+
+    def _place_after(self, delivered: Delivered) -> Place:
+        """Return the place after a batch that is about to be given."""
+        if self._rebatcher is None:
+            return self.place._replace(batch=delivered.seq + 1, offset=0)
+        rows, place = delivered.rows, self.place
+        while self._parts and rows >= self._parts[0][1]:
+            last, left = self._parts.popleft()
+            rows -= left
+            place = self.place._replace(batch=last + 1, offset=0)
+        if rows:
+            number, left = self._parts[0]
+            self._parts[0] = (number, left - rows)
+            offset = rows if number != self.place.batch else self.place.offset + rows
+            place = self.place._replace(batch=number, offset=offset)
+        return place
 
     def _next_full(self) -> Delivered:
         """Return the next batch, unless it is the epoch's last and not full: then the epoch has ended."""
@@ -89,15 +159,22 @@ class EpochIterator(Iterator[Any]):
                 return delivered
             if self._ended:
                 raise StopIteration
-            fresh = self._consumer.take(self)
-            if fresh is None:
+            taken = self._consumer.take(self)
+            if taken is None:
                 self._ended = True
                 rest = self._rebatcher.rest() if self._rebatcher else None
                 self._ready = iter(() if rest is None else (rest,))
-            elif self._rebatcher is None:
+                continue
+            number, fresh = taken
+            fresh.seq = number
+            if self._behind:
+                behind, self._behind = self._behind, 0
+                fresh = cut(fresh, behind, fresh.require_rows(fresh.rows))
+                fresh.seq = number
+            if self._rebatcher is None:
                 return fresh
-            else:
-                self._ready = self._rebatcher.feed(fresh)
+            self._parts.append((number, fresh.rows))
+            self._ready = self._rebatcher.feed(fresh)
 
     def __del__(self) -> None:
         # the last reference to the loop has gone: after `break`, an exception, or at the epoch's end

@@ -20,6 +20,9 @@ class Options:
     device: str | torch.device | None = None
     transform: Callable[[Any], Any] | None = None
     private: bool = False
+    on_lag: str = "wait"
+    join: str = "epoch"
+    reconnect_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,3 +43,7 @@ class Stats:
     """Slots of the arena that are kept by batches still referenced in this process."""
     waited_s: float
     """Seconds spent waiting for batches, whoever was to blame."""
+    skipped: int = 0
+    """Loader batches that were given up (`on_lag="skip"`)."""
+    reconnects: int = 0
+    """How often the producer was started again, and this consumer went on."""

@@ -18,7 +18,7 @@ from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import BatchNotShareable
 
-__all__ = ["Rebatcher"]
+__all__ = ["Rebatcher", "cut"]
 
 
 class Rebatcher:
@@ -48,7 +48,7 @@ class Rebatcher:
         while start < rows:
             if self._joint is None and rows - start >= self._batch_size:
                 stop = start + self._batch_size
-                yield _rows(delivered, start, stop)
+                yield cut(delivered, start, stop)
             else:
                 stop = min(rows, start + self._batch_size - self._filled)
                 self._join(delivered, start, stop)
@@ -61,7 +61,7 @@ class Rebatcher:
         """Return what is left at the epoch's end: fewer than `batch_size` samples, or nothing."""
         joint, filled = self._joint, self._filled
         self._joint, self._filled = None, 0
-        return None if joint is None else _rows(joint, 0, filled)
+        return None if joint is None else cut(joint, 0, filled)
 
     def _join(self, part: Delivered, start: int, stop: int) -> None:
         if self._joint is None:
@@ -95,7 +95,7 @@ class Rebatcher:
         for leaf, room in zip(part.leaves, padded, strict=True):
             leaves.append([] if isinstance(leaf, list) else _room(block, offset, leaf, self._batch_size))
             offset += room
-        return Delivered(part.layout, leaves, self._batch_size)
+        return Delivered(part.layout, leaves, self._batch_size, shared=False)
 
     def _misfit(self, why: str) -> BatchNotShareable:
         return BatchNotShareable(
@@ -104,8 +104,10 @@ class Rebatcher:
         )
 
 
-def _rows(delivered: Delivered, start: int, stop: int) -> Delivered:
-    return Delivered(delivered.layout, [leaf[start:stop] for leaf in delivered.leaves], stop - start)
+def cut(delivered: Delivered, start: int, stop: int) -> Delivered:
+    """Return some rows of a batch, as views."""
+    leaves = [leaf[start:stop] for leaf in delivered.leaves]
+    return Delivered(delivered.layout, leaves, stop - start, shared=delivered.shared)
 
 
 def _row_bytes(leaf: Any) -> int:

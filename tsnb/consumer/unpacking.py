@@ -6,6 +6,7 @@ The counterpart of `producer.packing`. A view keeps its slot leased until the la
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -31,14 +32,18 @@ class Delivered:
         layout: How the leaves make a tree.
         leaves: Tensors, numpy arrays, scalars and lists of scalars, in the tree's order.
         rows: Samples, for counting; `common_rows` tells whether the batch can be cut.
+        shared: Whether the leaves lie in shared memory, where others read them too.
+        seq: Which loader batch of its epoch it is; -1 where it was put together from several.
     """
 
-    __slots__ = ("layout", "leaves", "rows")
+    __slots__ = ("layout", "leaves", "rows", "seq", "shared")
 
-    def __init__(self, layout: Layout, leaves: list[Any], rows: int) -> None:
+    def __init__(self, layout: Layout, leaves: list[Any], rows: int, *, shared: bool) -> None:
         self.layout = layout
         self.leaves = leaves
         self.rows = rows
+        self.shared = shared
+        self.seq = -1
 
     def tree(self) -> Any:
         """Return the batch as the loader yielded it."""
@@ -82,16 +87,40 @@ class Unpacker:
     Args:
         arena: The stream's arena.
         hold: Slots this consumer may keep leased; past that it gets copies.
+        scratch: Where the copies go.
         release: Called with a lease's number when its last reference has gone; from any thread.
+
+    Attributes:
+        crowded: Whether the last batch was copied because too many were held.
     """
 
-    def __init__(self, arena: Arena, hold: int, release: Callable[[int], None]) -> None:
+    def __init__(self, arena: Arena, hold: int, scratch: ScratchPool, release: Callable[[int], None]) -> None:
         self._arena = arena
         self._hold = hold
+        self._scratch = scratch
         self._release = release
-        self.held: set[int] = set()
-        """Leases that are out now; `set.add` and `discard` are atomic, so finalizers need no lock."""
-        self.scratch = ScratchPool()
+        self._leases: dict[
+            int, weakref.ref[Any]
+        ] = {}  # single operations are atomic: finalizers need no lock
+        self.crowded = False
+
+    @property
+    def hold(self) -> int:
+        """Slots this consumer may keep leased."""
+        return self._hold
+
+    @property
+    def addresses(self) -> range:
+        """Where the arena lies in this process."""
+        first = self._arena.address_of(0)
+        return range(first, first + self._arena.slots * self._arena.slot_bytes)
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The leases that are out now."""
+        # each asked for its life: where an interrupt hit between an entry and its buffer, there is none
+        entries = ((number, self._leases.get(number)) for number in list(self._leases))
+        return tuple(number for number, ref in entries if ref is not None and ref() is not None)
 
     def read(self, batch: ms.Batch, layout: Layout, *, private: bool) -> Delivered:
         """Return the batch that lies in a slot.
@@ -108,19 +137,21 @@ class Unpacker:
             raise RemoteProtocolError(f"a batch in slot {batch.slot} of {self._arena.slots}")
         if batch.values_offset + batch.values_bytes > self._arena.slot_bytes:
             raise RemoteProtocolError("a batch that reaches past its slot")
-        self.held.add(batch.lease)
         start = self._arena.offset_of(batch.slot)
         over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
+        self._leases[batch.lease] = weakref.ref(over)
         values = self._values(over, batch) if layout.has_values else []
-        if private or len(self.held) > self._hold:
+        self.crowded = len(self._leases) > self._hold
+        copied = private or self.crowded
+        if copied:
             over = self._copy(over, max((_end(leaf) for leaf in layout.arrays), default=0))
         try:
-            return Delivered(layout, _leaves(layout, over, values), batch.rows)
+            return Delivered(layout, _leaves(layout, over, values), batch.rows, shared=not copied)
         except ValueError as error:  # frombuffer: the layout reaches past the slot
             raise RemoteProtocolError(f"a batch that reaches past its slot: {error}") from None
 
     def _let_go(self, number: int) -> None:
-        self.held.discard(number)
+        self._leases.pop(number, None)
         self._release(number)
 
     def _values(self, over: Any, batch: ms.Batch) -> list[Any]:
@@ -128,7 +159,7 @@ class Unpacker:
         return decode_values(text.tobytes())
 
     def _copy(self, over: Any, size: int) -> Any:
-        block, _ = self.scratch.take(max(1, size))
+        block, _ = self._scratch.take(max(1, size))
         if size:
             source = torch.frombuffer(over, dtype=torch.uint8, count=size)
             torch.frombuffer(block, dtype=torch.uint8, count=size).copy_(source)

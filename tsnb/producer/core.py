@@ -41,6 +41,8 @@ class Settings:
     rubber_band: float
     patience_s: float
     max_batch_bytes: int | None
+    reconnect_s: float = 0.0
+    first_epoch: int = 0
 
 
 class Core:
@@ -51,6 +53,8 @@ class Core:
         stopping: Set once, by `stop`.
         stop_asked: Set when somebody wants the producer to stop: an observer, or a thread that cannot go on.
         farewell: What consumers are told at the end.
+        successor_s: How long they are told to wait for a successor; 0: there will be none.
+        refused: Connections dropped because they did not keep to the protocol, or flooded.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -58,12 +62,14 @@ class Core:
         self.lock = threading.Condition()
         self.arena = Arena.create()
         self.slots = FreeSlots()
-        self.dispatch = Dispatch(settings.window, settings.window, settings.patience_s)
+        self.dispatch = Dispatch(settings.window, settings.window, settings.patience_s, settings.first_epoch)
         self.sessions: dict[int, Session] = {}
         self.source: Source | None = None
         self.stopping = False
         self.stop_asked = threading.Event()
         self.farewell = "was stopped"
+        self.successor_s = 0.0
+        self.refused = 0
         self.abandoned = False
         self.failure: tuple[str, str] | None = None
         self.loading_s = 0.0
@@ -86,7 +92,10 @@ class Core:
         elif isinstance(made, ev.Abandon):
             self.abandoned = True
         elif isinstance(made, ev.SendEpochStarted):
-            self.sessions[made.member].send(ms.EpochStarted(made.ask, made.epoch))
+            self.sessions[made.member].send(ms.EpochStarted(made.ask, made.epoch, made.seq))
+        elif isinstance(made, ev.SendNotJoined):
+            told = ms.NotJoined(made.ask, made.epoch, made.published, made.band)
+            self.sessions[made.member].send(told)
         elif isinstance(made, ev.SendEpochEnded):
             self.sessions[made.member].send(ms.EpochEnded(made.epoch, made.batches))
         elif isinstance(made, ev.SendFailed):

@@ -14,9 +14,11 @@ The rules:
   it: the first `band` batches of an epoch stay until the loader has gone past them, so that whoever asks by
   then still gets the whole epoch. Whoever comes later takes the next one.
 - An epoch starts when somebody asks for one and none can be joined from its start. The stream's first epoch
-  starts by itself: its first batch proves the loader, and is ready when the first consumer comes.
+  starts by itself: its first batch proves the loader, and is ready when the first consumer comes. Who comes back
+  to the middle of an epoch is let in there where that can be had (`producer.admission`).
 - A consumer that stands still for `patience_s` while others are held back by it is parked: it keeps what it
   was granted, the others go on, and it is told.
+- A consumer that would rather skip is waited for by nobody: it gives up what has gone by the time it comes.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tsnb.producer import events as ev
+from tsnb.producer.admission import Admission
 from tsnb.producer.epochs import Epoch, Epochs
-from tsnb.producer.roster import Member, Phase
+from tsnb.producer.roster import Grant, Member, Phase
 
 __all__ = ["LOOKAHEAD", "Dispatch"]
 
@@ -41,19 +44,21 @@ class Dispatch:
         window: Batches that the fastest consumer may be ahead of the slowest.
         band: Batches from an epoch's start that the rubber band keeps for latecomers.
         patience_s: Seconds that a consumer which stands still, or is between epochs, is waited for.
+        first_epoch: The number of the first epoch.
     """
 
-    def __init__(self, window: int, band: int, patience_s: float) -> None:
+    def __init__(self, window: int, band: int, patience_s: float, first_epoch: int = 0) -> None:
         self.window = window
         self.patience_s = patience_s
         self.members: dict[int, Member] = {}
         self.epochs = Epochs(band)
+        self.admission = Admission(self.epochs, self.members, window, patience_s, first_epoch)
         self._leases = 0
+        self._lost: list[tuple[Member, int]] = []
         self._blocked_since: float | None = None
         self._blocked_s = 0.0
         self._out: list[ev.Instruction] = []
         self._now = 0.0
-        self.epochs.start(primed=True)
         self._steps: dict[type[Any], Callable[[Any], None]] = {
             ev.Joined: self._joined,
             ev.Left: self._left,
@@ -72,16 +77,15 @@ class Dispatch:
     # -- what the loader should do -----------------------------------------------------------------------
 
     @property
-    def wanted(self) -> int | None:
-        """The epoch whose next batch should be loaded now; None while there is nothing to do."""
+    def wanted(self) -> ev.Wanted | None:
+        """What the loader should give next; None while there is nothing to do."""
         loading = self.epochs.loading
         if loading is None:
             return None
-        if loading.primed and not loading.count:
-            return loading.number
-        if not self._streaming_in(loading.number):
-            return None
-        return loading.number if self.ahead < self.window else None
+        proof = loading.primed and not loading.count
+        if proof or (self._streaming_in(loading) and self.ahead < self.window):
+            return ev.Wanted(loading.run, loading.number, loading.first)
+        return None
 
     @property
     def ahead(self) -> int:
@@ -118,7 +122,7 @@ class Dispatch:
     # -- events from consumers ---------------------------------------------------------------------------
 
     def _joined(self, event: ev.Joined) -> None:
-        self.members[event.member] = Member(event.member, event.name, moved_s=self._now)
+        self.members[event.member] = Member(event.member, event.name, event.skips, moved_s=self._now)
 
     def _left(self, event: ev.Left) -> None:
         member = self.members.pop(event.member, None)
@@ -131,29 +135,37 @@ class Dispatch:
             self._end_epoch(member, Phase.ASKED)
         member.last_step = False
         member.phase = Phase.ASKED
-        member.ask = event.ask
-        member.parked = False
+        member.asked = event
+        member.granted.clear()
+        member.parked = member.moved_over = False
         member.moved_s = self._now
+        if event.held is not None:
+            self._lost = [(member, lease) for lease in member.leases if lease not in event.held]
 
     def _took(self, event: ev.Took) -> None:
         member = self.members[event.member]
-        if member.taken >= member.cursor:
+        if not member.granted:
             return  # it was never granted this: a confused peer, of no effect on the others
         member.took(self._now, self.blocked_s(self._now))
-        member.taken += 1
+        taken = member.granted.popleft()
+        member.skipping = taken.seq > member.position
+        member.position = taken.seq + 1
         member.batches += 1
-        member.samples += member.rows.popleft()
-        if member.phase is Phase.STREAMING and member.told_end and member.taken == member.cursor:
+        member.samples += taken.rows
+        if member.phase is Phase.STREAMING and member.told_end and not member.granted:
             self._end_epoch(member, member.then)
             member.last_step = True
 
     def _waiting(self, event: ev.WaitingForBatch) -> None:
         member = self.members[event.member]
-        if member.phase is Phase.STREAMING and member.taken == member.cursor:
+        if (member.phase is Phase.STREAMING or member.moved_over) and not member.granted:
             member.began_waiting(self._now, self.blocked_s(self._now))
 
     def _released(self, event: ev.Released) -> None:
-        index = self.members[event.member].leases.pop(event.lease, None)
+        self._let_go(self.members[event.member], event.lease)
+
+    def _let_go(self, member: Member, lease: int) -> None:
+        index = member.leases.pop(lease, None)
         if index is not None:
             self.epochs.unpin(index)
 
@@ -185,105 +197,92 @@ class Dispatch:
     # -- events from the loader and the clock ------------------------------------------------------------
 
     def _batch_loaded(self, event: ev.BatchLoaded) -> None:
-        if not self.epochs.publish(event.epoch, event.batch):
+        if not self.epochs.publish(event.run, event.batch):
             self._out.append(ev.FreeSlot(event.batch.slot))  # of an epoch that was abandoned meanwhile
 
     def _loader_ended(self, event: ev.LoaderEnded) -> None:
-        self.epochs.finish(event.epoch, None)
+        self.epochs.finish(event.run, None)
 
     def _loader_raised(self, event: ev.LoaderRaised) -> None:
-        self.epochs.finish(event.epoch, (event.message, event.traceback))
+        self.epochs.finish(event.run, (event.message, event.traceback))
 
     def _tick(self, _event: ev.Tick) -> None:
         for member in self.members.values():
             if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.patience_s:
                 member.phase = Phase.AWAY
         for member in self.pace_setters():
-            if member.phase is not Phase.STREAMING or member.cursor == member.taken:
+            if member.phase is not Phase.STREAMING or not member.granted or member.skips:
                 continue  # it is between epochs, or has nothing to take: not its fault
-            empty = (m for m in self.members.values() if m is not member and m.cursor == m.taken)
+            empty = (m for m in self.members.values() if m is not member and not m.granted)
             waiting = [m.waiting_since_s for m in empty if m.waiting_since_s is not None]
             if not waiting:
                 continue  # it may take its time: nobody is held up by it
             stood_still_s = self._now - max(member.moved_s, member.offered_s, min(waiting))
             if stood_still_s >= self.patience_s:
-                self._out.append(ev.SendParked(member.key, member.epoch, self._seq(member), stood_still_s))
+                self._out.append(
+                    ev.SendParked(member.key, member.epoch, self._next_seq(member), stood_still_s)
+                )
                 self._end_epoch(member, Phase.AWAY)
                 member.parked = True
 
     # -- what follows from every event -------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Start, join and abandon epochs, grant what can be granted, free what nobody needs."""
-        self._join_those_who_asked()
-        asked = any(m.phase is Phase.ASKED for m in self.members.values())
-        self._abandon(asked)
-        if asked and self.epochs.loading is None:
-            self.epochs.start()
-            self._join_those_who_asked()
+        """Let in who asked, grant what can be granted, free what nobody needs."""
+        self._out += self.admission.admit(self._now, self.blocked_s(self._now))
+        for member, lease in self._lost:  # not before somebody who comes back for that very batch was let in
+            self._let_go(member, lease)
+        self._lost = []
         for member in self.members.values():
             if member.phase is Phase.STREAMING:
                 self._grant(member)
-        for slot in self.epochs.collect(self._needed_from()):
+        runs = (m.run for m in self.members.values() if m.phase is Phase.STREAMING)
+        for slot in self.epochs.collect(self._needed_from(), runs):
             self._out.append(ev.FreeSlot(slot))
         self._note_blocked()
-
-    def _join_those_who_asked(self) -> None:
-        """Let everybody in who asked and can have an epoch from its start."""
-        for member in self.members.values():
-            if member.phase is not Phase.ASKED:
-                continue
-            epoch = self.epochs.joinable_after(member.epoch)
-            if epoch is None:
-                continue
-            member.phase = Phase.STREAMING
-            member.epoch = epoch.number
-            member.start = member.cursor = member.taken = epoch.start
-            member.told_end = False
-            member.rows.clear()
-            member.moved_s = self._now
-            self._out.append(ev.SendEpochStarted(member.key, member.ask, epoch.number))
-            member.began_waiting(self._now, self.blocked_s(self._now))  # it asked because it wants a batch
 
     def _grant(self, member: Member) -> None:
         if member.told_end:
             return
-        epoch = self.epochs.get(member.epoch)
-        if member.cursor == member.taken:
+        epoch = self.epochs.get(member.run)
+        if not member.granted:
             member.offered_s = self._now
-        while member.cursor < epoch.end and member.cursor - member.taken < LOOKAHEAD:
+        if member.skips:
+            self._skip(member, epoch)
+        while member.cursor < epoch.end and len(member.granted) < LOOKAHEAD:
             self._leases = (self._leases + 1) & 0xFFFFFFFF
             member.leases[self._leases] = member.cursor
             batch = self.epochs.pin(member.cursor)
-            member.rows.append(batch.rows)
-            seq = member.cursor - epoch.start
+            seq = epoch.seq(member.cursor)
+            member.granted.append(Grant(seq, batch.rows))
             self._out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
             member.cursor += 1
-        if epoch.finished and member.cursor == epoch.end:
+        if epoch.finished and member.cursor >= epoch.end:
             self._tell_end(member, epoch)
+
+    def _skip(self, member: Member, epoch: Epoch) -> None:
+        """Give up what has gone: on to where nothing is missing any more."""
+        onwards = epoch.end
+        too_old = self.epochs.end - max(self.window, self.epochs.band)
+        while onwards > max(member.cursor, too_old) and self.epochs.has(onwards - 1):
+            onwards -= 1
+        member.skipped += max(0, onwards - member.cursor)
+        member.cursor = max(onwards, member.cursor)
 
     def _tell_end(self, member: Member, epoch: Epoch) -> None:
         member.told_end = True
         member.then = Phase.BETWEEN if epoch.failure is None else Phase.AWAY
         if epoch.failure is None:
-            self._out.append(ev.SendEpochEnded(member.key, epoch.number, epoch.count))
+            self._out.append(ev.SendEpochEnded(member.key, epoch.number, epoch.seq(epoch.end)))
         else:
             self._out.append(ev.SendFailed(member.key, epoch.number, *epoch.failure))
-        if member.taken == member.cursor:
+        if not member.granted:
             self._end_epoch(member, member.then)
-
-    def _abandon(self, asked: bool) -> None:
-        """Give up an epoch that nobody takes, if nobody can join it or somebody waits for the next."""
-        loading = self.epochs.loading
-        if loading is None or self._streaming_in(loading.number) or (loading.joinable and not asked):
-            return
-        self.epochs.abandon()
-        self._out.append(ev.Abandon(loading.number))
 
     def _note_blocked(self) -> None:
         """Keep the blocked clock: it runs while only the window keeps the loader from going on."""
         loading = self.epochs.loading
-        blocked = loading is not None and self._streaming_in(loading.number) and self.ahead >= self.window
+        blocked = loading is not None and self._streaming_in(loading) and self.ahead >= self.window
         if blocked and self._blocked_since is None:
             self._blocked_since = self._now
         elif not blocked and self._blocked_since is not None:
@@ -293,13 +292,19 @@ class Dispatch:
     # -- who is where ------------------------------------------------------------------------------------
 
     def _awaited(self) -> list[Member]:
-        return [m for m in self.members.values() if m.phase in (Phase.STREAMING, Phase.BETWEEN)]
+        """Return who is waited for; where all would rather skip, the one in front: it drives the loader."""
+        there = [m for m in self.members.values() if m.phase in (Phase.STREAMING, Phase.BETWEEN)]
+        waited_for = [m for m in there if not m.skips]
+        skipping = [m for m in there if m.phase is Phase.STREAMING and not m.told_end]
+        if waited_for or not skipping:
+            return waited_for
+        return [max(skipping, key=self._position)]
 
     def _position(self, member: Member) -> int:
         """Return the index of the next batch this member will take; past the end while it expects none."""
         if member.phase is Phase.STREAMING:
             return member.taken
-        expected = self.epochs.joinable_after(member.epoch)
+        expected = self.epochs.joinable_from(member.epoch + 1)
         return self.epochs.end if expected is None else expected.start
 
     def _slowest_taken(self) -> int:
@@ -307,16 +312,15 @@ class Dispatch:
 
     def _needed_from(self) -> int:
         """Return the index from which batches are kept for those who have yet to be granted them."""
-        return min(
-            (m.cursor if m.phase is Phase.STREAMING else self._position(m) for m in self._awaited()),
-            default=self.epochs.end,
-        )
+        needed = (m.cursor if m.phase is Phase.STREAMING else self._position(m) for m in self._awaited())
+        return min([self.epochs.end, *needed])
 
-    def _streaming_in(self, epoch: int) -> bool:
-        return any(m.phase is Phase.STREAMING and m.epoch == epoch for m in self.members.values())
+    def _streaming_in(self, epoch: Epoch) -> bool:
+        return any(m.phase is Phase.STREAMING and m.run == epoch.run for m in self.members.values())
 
-    def _seq(self, member: Member) -> int:
-        return member.cursor - member.start
+    def _next_seq(self, member: Member) -> int:
+        """Return the first batch of its epoch that it has not been granted."""
+        return self.epochs.get(member.run).seq(member.cursor)
 
     # -- invariants --------------------------------------------------------------------------------------
 
@@ -328,8 +332,9 @@ class Dispatch:
         """
         pins: dict[int, int] = {}
         for member in self.members.values():
-            assert member.taken <= member.cursor <= self.epochs.end, member
-            assert member.cursor - member.taken <= LOOKAHEAD, member
+            assert len(member.granted) <= LOOKAHEAD, member
+            seqs = [grant.seq for grant in member.granted]
+            assert member.skips or seqs == list(range(member.position, member.position + len(seqs))), member
             for index in member.leases.values():
                 pins[index] = pins.get(index, 0) + 1
         self.epochs.check(pins, self._needed_from())

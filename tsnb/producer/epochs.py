@@ -1,10 +1,12 @@
 """The epochs of a stream and the batches that are still kept: who pins them is told from outside.
 
-Pure. Indices count all batches the stream ever published; an epoch is a run of them.
+Pure. Indices count all batches the stream ever published; a run of the loader is a run of them. Mostly a run is
+an epoch; one that is resumed, or begun again for somebody who came back to it, is part of one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tsnb.producer.events import Placed
@@ -16,7 +18,12 @@ __all__ = ["Epoch", "Epochs"]
 class Epoch:
     """One pass over the loader."""
 
+    run: int
+    """Counts the passes."""
     number: int
+    """The epoch's."""
+    first: int
+    """The loader batch of the epoch that the pass begins with; 0 but for one that is resumed."""
     start: int
     """Index of its first batch."""
     primed: bool = False
@@ -24,8 +31,11 @@ class Epoch:
     count: int = 0
     """Batches published so far."""
     finished: bool = False
+    """Whether no more of its batches will come."""
+    complete: bool = False
+    """Whether it came to the loader's own end."""
     joinable: bool = True
-    """Whether every batch of it is still kept, so that it can be taken from the start."""
+    """Whether every batch of the epoch is still kept, so that it can be taken from the start."""
     failure: tuple[str, str] | None = None
     """The loader's error: one line, and its traceback."""
 
@@ -33,6 +43,14 @@ class Epoch:
     def end(self) -> int:
         """Index after its last published batch."""
         return self.start + self.count
+
+    def seq(self, index: int) -> int:
+        """Return which loader batch of the epoch lies, or will lie, at an index."""
+        return self.first + index - self.start
+
+    def index(self, seq: int) -> int:
+        """Return where a loader batch of the epoch lies, or will lie; before `start` if it never will."""
+        return self.start + seq - self.first
 
 
 @dataclass
@@ -50,11 +68,11 @@ class Epochs:
 
     def __init__(self, band: int) -> None:
         self.band = band
-        self.next_number = 0
         self.end = 0
         """Index of the next batch to be published."""
         self.loading: Epoch | None = None
         """The epoch that the loader works on."""
+        self._runs = 0
         self._epochs: dict[int, Epoch] = {}
         self._kept: dict[int, _Kept] = {}
         self._swept = 0  # everything below has been looked at; what is left there is pinned
@@ -67,34 +85,36 @@ class Epochs:
 
     @property
     def newest(self) -> Epoch:
-        """The epoch that was started last."""
-        return self._epochs[self.next_number - 1]
+        """The pass that was started last."""
+        return self._epochs[self._runs - 1]
 
-    def get(self, number: int) -> Epoch:
-        """Return an epoch that somebody takes."""
-        return self._epochs[number]
+    def get(self, run: int) -> Epoch:
+        """Return a pass that somebody takes."""
+        return self._epochs[run]
 
-    def start(self, *, primed: bool = False) -> Epoch:
-        """Begin the next epoch; the one before can no longer be joined by latecomers through its band."""
-        self.loading = Epoch(self.next_number, self.end, primed)
-        self._epochs[self.next_number] = self.loading
-        self.next_number += 1
+    def start(self, number: int, first: int = 0, *, primed: bool = False) -> Epoch:
+        """Begin a pass; the one before can no longer be joined by latecomers through its band."""
+        run = self._runs
+        self.loading = Epoch(run, number, first, self.end, primed, joinable=not first)
+        self._epochs[run] = self.loading
+        self._runs += 1
         return self.loading
 
-    def publish(self, number: int, batch: Placed) -> bool:
-        """Append a batch to the epoch being loaded; False if that epoch is not being loaded (any more)."""
-        if self.loading is None or self.loading.number != number:
+    def publish(self, run: int, batch: Placed) -> bool:
+        """Append a batch to the pass being loaded; False if that one is not being loaded (any more)."""
+        if self.loading is None or self.loading.run != run:
             return False
         self._kept[self.end] = _Kept(batch)
         self.end += 1
         self.loading.count += 1
         return True
 
-    def finish(self, number: int, failure: tuple[str, str] | None) -> None:
-        """The loader has no more batches in this epoch, or raised."""
-        if self.loading is not None and self.loading.number == number:
+    def finish(self, run: int, failure: tuple[str, str] | None) -> None:
+        """The loader has no more batches in this pass, or raised."""
+        if self.loading is not None and self.loading.run == run:
             self.loading.finished = True
             self.loading.failure = failure
+            self.loading.complete = failure is None
             # nobody should join an epoch to be told that it failed: the next one is a new attempt
             self.loading.joinable = self.loading.joinable and failure is None
             self.loading = None
@@ -106,10 +126,25 @@ class Epochs:
             self.loading.joinable = False
             self.loading = None
 
-    def joinable_after(self, number: int) -> Epoch | None:
-        """Return the first epoch after `number` that can still be taken from its start."""
-        later = (e for n, e in sorted(self._epochs.items()) if n > number and e.joinable)
-        return next(later, None)
+    def joinable_from(self, number: int) -> Epoch | None:
+        """Return the first epoch numbered `number` or more that can still be taken from its start."""
+        fit = (e for e in self._epochs.values() if e.number >= number and e.joinable)
+        return min(fit, key=lambda e: e.number, default=None)
+
+    def giving(self, number: int, seq: int) -> Epoch | None:
+        """Return the pass that has a loader batch of an epoch and all after it, or will come to it."""
+        for epoch in reversed(self._epochs.values()):
+            if epoch.number != number or seq < epoch.first or not (epoch is self.loading or epoch.complete):
+                continue
+            index = epoch.index(seq)
+            ahead = index > epoch.end
+            if not (ahead and epoch.complete) and all(i in self._kept for i in range(index, epoch.end)):
+                return epoch
+        return None
+
+    def has(self, index: int) -> bool:
+        """Whether this batch is kept."""
+        return index in self._kept
 
     def pin(self, index: int) -> Placed:
         """Somebody may read this batch from now on."""
@@ -123,19 +158,21 @@ class Epochs:
         if index < self._swept:
             self._unpinned.append(index)
 
-    def collect(self, needed_from: int) -> list[int]:
+    def collect(self, needed_from: int, in_use: Iterable[int]) -> list[int]:
         """Return the slots that nobody can need any more, and forget their batches.
 
         Args:
             needed_from: Batches from this index on are kept for those who have yet to be granted them.
+            in_use: The passes that somebody takes.
         """
         limit = min(needed_from, self._band_start())
         candidates = [*self._unpinned, *range(self._swept, limit)]
         self._unpinned.clear()
-        self._swept = max(self._swept, limit)
-        freed = [i for i in candidates if (kept := self._kept.get(i)) is not None and not kept.pins]
+        self._swept = limit  # may go back, with somebody who was let in where only others' pins kept batches
+        loose = [i for i in candidates if i < limit and (kept := self._kept.get(i)) and not kept.pins]
+        freed = list(dict.fromkeys(loose))
         slots = [self._kept.pop(index).batch.slot for index in freed]
-        self._close(limit)
+        self._close(limit, in_use)
         return slots
 
     def _band_start(self) -> int:
@@ -145,13 +182,17 @@ class Epochs:
             return newest.start
         return self.end
 
-    def _close(self, limit: int) -> None:
+    def _close(self, limit: int, in_use: Iterable[int]) -> None:
         """Epochs that have lost a batch cannot be joined; those that are over and done are forgotten."""
-        for number, epoch in list(self._epochs.items()):
+        for epoch in self._epochs.values():
             if epoch.start < limit and epoch.count:
                 epoch.joinable = False
-            if epoch.finished and not epoch.joinable and epoch.end <= limit and number < self.next_number - 1:
-                del self._epochs[number]
+        if len(self._epochs) > 1:
+            used = {*in_use, self._runs - 1}
+            over = [e.run for e in self._epochs.values() if e.finished and not e.joinable and e.end <= limit]
+            for run in over:
+                if run not in used:
+                    del self._epochs[run]
 
     def check(self, pins: dict[int, int], needed_from: int) -> None:
         """Verify the invariants (tests only).

@@ -26,10 +26,12 @@ __all__ = [
     "SendEpochEnded",
     "SendEpochStarted",
     "SendFailed",
+    "SendNotJoined",
     "SendParked",
     "Tick",
     "Took",
     "WaitingForBatch",
+    "Wanted",
 ]
 
 
@@ -53,6 +55,8 @@ class Joined(NamedTuple):
 
     member: int
     name: str
+    skips: bool = False
+    """It gives up batches rather than hold the others up (`on_lag="skip"`)."""
 
 
 class Left(NamedTuple):
@@ -62,11 +66,22 @@ class Left(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A consumer wants its next epoch."""
+    """A consumer says where it stands and wants to go on from there.
+
+    Unless it is `exact`, any epoch from number `epoch` on will do, from its start.
+    """
 
     member: int
     ask: int = 0
     """The consumer's number for this ask."""
+    epoch: int = 0
+    seq: int = 0
+    """Only where it is exact: the loader batch of that epoch it wants next."""
+    exact: bool = False
+    now: bool = False
+    """It would rather be refused than wait for an epoch that it can take from the start (`join="now"`)."""
+    held: frozenset[int] | None = None
+    """The leases it still has: whatever else it was granted has got lost on its way, and comes back. None: all."""
 
 
 class Took(NamedTuple):
@@ -103,23 +118,33 @@ class Rested(NamedTuple):
 # -- events: from the loader, and from the clock ------------------------------------------------------------
 
 
+class Wanted(NamedTuple):
+    """What the loader should give next: not an event, but the answer to them all."""
+
+    run: int
+    """One pass over the loader. An epoch that is begun again, at another batch, is another run."""
+    epoch: int
+    first: int
+    """The loader batch of the epoch that the run begins with."""
+
+
 class BatchLoaded(NamedTuple):
     """The loader's next batch lies in a slot."""
 
-    epoch: int
+    run: int
     batch: Placed
 
 
 class LoaderEnded(NamedTuple):
-    """The loader has no more batches in this epoch."""
+    """The loader has no more batches in this run."""
 
-    epoch: int
+    run: int
 
 
 class LoaderRaised(NamedTuple):
-    """The loader raised; the epoch ends here."""
+    """The loader raised; the run ends here."""
 
-    epoch: int
+    run: int
     message: str
     traceback: str
 
@@ -162,6 +187,21 @@ class SendEpochStarted(NamedTuple):
     member: int
     ask: int
     epoch: int
+    seq: int
+    """The first batch it gets."""
+
+
+class SendNotJoined(NamedTuple):
+    """Answer the consumer's ask: what it wants cannot be had."""
+
+    member: int
+    ask: int
+    epoch: int
+    """The epoch being given."""
+    published: int
+    """Batches of it that were given so far."""
+    band: int
+    """Batches from an epoch's start that are kept for latecomers."""
 
 
 class SendEpochEnded(NamedTuple):
@@ -197,9 +237,11 @@ class FreeSlot(NamedTuple):
 
 
 class Abandon(NamedTuple):
-    """Stop loading this epoch: nobody takes it and nobody can join it."""
+    """Stop loading this run: nobody takes it and nobody can join it, or it is begun again elsewhere."""
 
-    epoch: int
+    run: int
 
 
-Instruction = Granted | SendEpochStarted | SendEpochEnded | SendFailed | SendParked | FreeSlot | Abandon
+Instruction = (
+    Granted | SendEpochStarted | SendEpochEnded | SendFailed | SendParked | SendNotJoined | FreeSlot | Abandon
+)

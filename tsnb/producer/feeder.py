@@ -44,8 +44,9 @@ class Feeder(threading.Thread):
         self._core = core
         self._source = source
         self._iterator: Iterator[Any] | None = None
+        self._run = -1
         self._epoch = -1
-        self._count = 0
+        self._count = 0  # loader batches of the epoch so far
         self.proven = threading.Event()
         self.failure: LoaderFailed | None = None
 
@@ -53,8 +54,8 @@ class Feeder(threading.Thread):
         """Load while batches are wanted."""
         _this_thread.loads = True
         try:
-            while (epoch := self._next_wanted()) is not None:
-                self._load(epoch)
+            while (wanted := self._next_wanted()) is not None:
+                self._load(wanted)
         except Exception:
             self._core.crashed(traceback.format_exc())
             raise
@@ -62,8 +63,8 @@ class Feeder(threading.Thread):
             self._close()
             self.proven.set()
 
-    def _next_wanted(self) -> int | None:
-        """Wait until a batch is wanted; return its epoch, None when the producer stops."""
+    def _next_wanted(self) -> ev.Wanted | None:
+        """Wait until a batch is wanted; return of which run, None when the producer stops."""
         core = self._core
         while True:
             with core.lock:
@@ -74,37 +75,37 @@ class Feeder(threading.Thread):
                     return None
                 wanted, abandoned = core.dispatch.wanted, core.abandoned
                 core.abandoned = False
-            if abandoned and wanted != self._epoch:
+            if abandoned and (wanted is None or wanted.run != self._run):
                 self._close()
             if wanted is not None:
                 return wanted
 
-    def _load(self, epoch: int) -> None:
+    def _load(self, wanted: ev.Wanted) -> None:
         """Load one batch, or find the epoch's end, and say so."""
         try:
-            if epoch != self._epoch:
+            if wanted.run != self._run:
                 self._close()
-                self._epoch, self._count = epoch, 0
-                self._iterator = self._source.epoch(epoch)
+                self._run, self._epoch, self._count = wanted.run, wanted.epoch, wanted.first
+                self._iterator = self._source.epoch(wanted.epoch, wanted.first)
             placed = self._next_placed()
         except BaseException as error:  # noqa: BLE001  # whatever the user's loader raises, SystemExit too
-            failure = self._describe(epoch, error)
+            failure = self._describe(error)
         else:
-            self._loaded(epoch, placed)
+            self._loaded(placed)
             return
         # out here, where the error and the frames it holds have gone: the iterator's workers end only with
         # its last reference, and their slots can be taken back only then
-        self._failed(epoch, failure)
+        self._failed(failure)
 
-    def _loaded(self, epoch: int, placed: ev.Placed | None) -> None:
+    def _loaded(self, placed: ev.Placed | None) -> None:
         if placed is None:
-            self._core.step(ev.LoaderEnded(epoch))
+            self._core.step(ev.LoaderEnded(self._run))
             self._let_go(keep_workers=self._source.persistent)
             return
         self._count += 1
         with self._core.lock:
             self._core.failure = None
-        self._core.step(ev.BatchLoaded(epoch, placed))
+        self._core.step(ev.BatchLoaded(self._run, placed))
         self.proven.set()
 
     def _next_placed(self) -> ev.Placed | None:
@@ -158,23 +159,24 @@ class Feeder(threading.Thread):
                 core.lock.wait(0.05)
         return slot
 
-    def _describe(self, epoch: int, error: BaseException) -> LoaderFailed:
+    def _describe(self, error: BaseException) -> LoaderFailed:
         if isinstance(error, LoaderFailed):
             return error.with_traceback(None)
         text = "".join(traceback.format_exception(error))
-        where = f"at batch {self._count} of epoch {epoch}"
+        where = f"at batch {self._count} of epoch {self._epoch}"
         return LoaderFailed(f"the loader raised {type(error).__name__} {where}: {_last_line(error)}", text)
 
-    def _failed(self, epoch: int, failure: LoaderFailed) -> None:
+    def _failed(self, failure: LoaderFailed) -> None:
         message, text = failure.summary, failure.loader_traceback
         if not self.proven.is_set():
             self.failure = failure
             self.proven.set()
         with self._core.lock:
             self._core.failure = (message, text)
+        run = self._run
         self._close()
         # the packet has a size, and the end of a traceback is what tells
-        self._core.step(ev.LoaderRaised(epoch, message[:1000], _shorten(text)))
+        self._core.step(ev.LoaderRaised(run, message[:1000], _shorten(text)))
 
     def _close(self) -> None:
         """Let go of the epoch's iterator and its workers, and take back the slots they had in hand."""
@@ -184,7 +186,7 @@ class Feeder(threading.Thread):
         if close is not None:
             with contextlib.suppress(Exception):  # its `finally` raised; nobody takes this epoch any more
                 close()
-        self._epoch = -1
+        self._run = -1
         self._let_go(keep_workers=False)
 
     def _let_go(self, *, keep_workers: bool) -> None:

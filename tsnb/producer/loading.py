@@ -41,9 +41,11 @@ class Source(Protocol):
     """Batches that are prepared ahead of the one asked for."""
     persistent: bool
     """Whether its workers stay for the next epoch."""
+    order: str
+    """Equal strings promise equal batches for equal (epoch, batch); empty where an epoch cannot be given again."""
 
-    def epoch(self, number: int) -> Iterator[Any]:
-        """Begin an epoch."""
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
+        """Begin an epoch, at one of its batches."""
 
     def drop_workers(self) -> None:
         """Let go of workers that would stay for the next epoch."""
@@ -84,6 +86,7 @@ class _IterableSource:
     ahead = 0
     persistent = False
     samples: int | None = None
+    order = ""
 
     def __init__(self, loader: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
         self._loader = loader
@@ -91,7 +94,7 @@ class _IterableSource:
         self.batch_size: int | None = size if isinstance(size, int) else None
         self.batches = _length(loader)
 
-    def epoch(self, number: int) -> Iterator[Any]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         if callable(self._loader) and not hasattr(self._loader, "__iter__"):
             return iter(self._loader(number))
         _set_epoch(number, self._loader)
@@ -131,6 +134,7 @@ class _DataLoaderSource:
         self.batch_size = loader.batch_size
         self.batches = _length(loader)
         self.samples = _samples(loader)
+        self.order = "" if seed is None else f"seed {seed}"
 
     def _own_samplers(self, fields: dict[str, Any]) -> None:
         """Give the copy samplers that draw from our own generator, so that an epoch can be seeded."""
@@ -142,13 +146,16 @@ class _DataLoaderSource:
             batch_sampler.sampler = sampler
         fields.update(sampler=sampler, batch_sampler=batch_sampler, generator=self._generators[1])
 
-    def epoch(self, number: int) -> Iterator[Any]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         loader = self._loader
         _set_epoch(number, loader, loader.batch_sampler, loader.sampler, loader.dataset)
         if self._seed is not None:
             for index, generator in enumerate(self._generators):
                 generator.manual_seed(_mix(self._seed, number, index))
-        return iter(loader)
+        batches = iter(loader)
+        for _ in range(start):
+            next(batches)
+        return batches
 
     def drop_workers(self) -> None:
         self._loader.__dict__["_iterator"] = None  # persistent workers: the iterator owns them

@@ -25,6 +25,8 @@ def welcome(core: Core) -> ms.Welcome:
         batch_size=source.batch_size if source else None,
         epoch_batches=source.batches if source else None,
         epoch_samples=source.samples if source else None,
+        order=source.order if source else "",
+        reconnect_s=core.settings.reconnect_s,
     )
 
 
@@ -41,7 +43,7 @@ def reading(core: Core) -> StreamReading:
         pid=os.getpid(),
         state=_producer_state(core),
         epoch=newest.number,
-        published=newest.count,
+        published=newest.seq(newest.end),
         epoch_batches=source.batches if source else None,
         window=core.settings.window,
         window_fill=min(dispatch.ahead, core.settings.window),
@@ -61,6 +63,7 @@ def reading(core: Core) -> StreamReading:
             if core.sessions[m.key].role == "consumer"
         ),
         failure=core.failure[0][:500] if core.failure else "",
+        refused=core.refused,
     )
 
 
@@ -84,18 +87,19 @@ def _consumer(
     computing_s, waiting_s, held_s = member.times(now, blocked_s)
     streaming = member.phase is Phase.STREAMING
     published = (
-        core.dispatch.epochs.get(member.epoch).end if streaming and not member.told_end else member.cursor
+        core.dispatch.epochs.get(member.run).end if streaming and not member.told_end else member.cursor
     )
     return ConsumerReading(
         name=member.name,
         pid=session.channel.peer.pid,
         state=_consumer_state(core, member),
         epoch=member.epoch,
-        position=member.taken - member.start,
+        position=member.position,
         fill=max(0, published - member.taken) if streaming else 0,
         lag=max(0, front - member.taken) if streaming else 0,
         batches=member.batches,
         samples=member.samples,
+        skipped=member.skipped,
         computing_s=computing_s,
         waiting_s=waiting_s,
         held_s=held_s,
@@ -114,5 +118,5 @@ def _consumer_state(core: Core, member: Member) -> str:
             return "sets the pace"
         if member.waiting_since_s is not None:
             return "held back" if setters else "waiting"
-        return "streaming"
+        return "skipping" if member.skipping else "streaming"
     return "parked" if member.parked else "between epochs"

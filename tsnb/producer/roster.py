@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
-__all__ = ["Member", "Phase"]
+from tsnb.producer.events import Asked
+
+__all__ = ["Grant", "Member", "Phase"]
+
+
+class Grant(NamedTuple):
+    """One batch that a consumer may take."""
+
+    seq: int
+    rows: int
 
 
 class Phase(Enum):
@@ -39,25 +49,33 @@ class Member:
 
     key: int
     name: str
+    skips: bool = False
+    """Whether it gives up batches rather than hold the others up."""
     phase: Phase = Phase.JOINING
-    ask: int = 0
-    """The consumer's number for its last ask."""
+    asked: Asked = field(default_factory=lambda: Asked(-1))
+    """Where it said it stands, at its last ask."""
+    moved_over: bool = False
+    """Whether it streamed, and waits now for a pass to come to its place again: somebody came back before it."""
     epoch: int = -1
-    """The epoch it takes now or took last."""
-    start: int = 0
-    """Index of that epoch's first batch."""
+    """The number of the epoch it takes now or took last."""
+    run: int = -1
+    """Which pass over the loader that is."""
     cursor: int = 0
-    """Index of the next batch to grant it."""
-    taken: int = 0
-    """Index of the next batch it will take."""
+    """Index of the next batch to grant it; ahead of what was published where it was resumed past it."""
+    granted: deque[Grant] = field(default_factory=deque)
+    """What it was granted and has not taken."""
+    position: int = 0
+    """Loader batches of its epoch that lie behind it: taken, or given up."""
+    skipped: int = 0
+    """Loader batches it gave up so far."""
+    skipping: bool = False
+    """Whether the batch it will take next does not follow on the one before."""
     told_end: bool = False
     """Whether it has been sent the end of its epoch."""
     then: Phase = Phase.BETWEEN
     """What it will be doing when it has taken the epoch's last batch; away if the loader failed."""
     last_step: bool = False
     """Whether it still computes on the epoch's last batch."""
-    rows: deque[int] = field(default_factory=deque)
-    """Samples of each batch it was granted and has not taken."""
     parked: bool = False
     """Whether it lost its place; cleared when it asks again."""
     leases: dict[int, int] = field(default_factory=dict)
@@ -75,6 +93,11 @@ class Member:
     computing_s: float = 0.0
     waiting_s: float = 0.0
     held_s: float = 0.0
+
+    @property
+    def taken(self) -> int:
+        """Index of the next batch it will take."""
+        return self.cursor - len(self.granted)
 
     def began_waiting(self, now: float, blocked_s: float) -> None:
         """It has nothing left to take."""

@@ -127,6 +127,7 @@ class Server(threading.Thread):
         if session.role in ("consumer", "leaving"):
             return self._take_from_consumer(session, message)
         if isinstance(message, ms.StopProducer):
+            self._core.successor_s = message.reconnect_s
             self._core.stop_asked.set()
         elif isinstance(message, ms.StopConsumer):
             with self._core.lock:
@@ -142,7 +143,8 @@ class Server(threading.Thread):
         elif isinstance(message, ms.Release):
             self._core.step(ev.Released(session.key, message.lease))
         elif isinstance(message, ms.Ask):
-            self._core.step(ev.Asked(session.key, message.number))
+            held = frozenset(message.held)
+            self._core.step(ev.Asked(session.key, *message[:-1], held))
         elif isinstance(message, ms.Metrics):
             with self._core.lock:
                 session.log(message.numbers)
@@ -169,7 +171,7 @@ class Server(threading.Thread):
                 self._next_reading_s = 0.0
                 return True
             session.channel.send(encode(welcome(self._core)), self._core.arena.fd)
-            self._core.step(ev.Joined(session.key, hello.name))
+            self._core.step(ev.Joined(session.key, hello.name, hello.on_lag == "skip"))
         self._watch_process(session)
         return True
 
@@ -252,7 +254,7 @@ class Server(threading.Thread):
         core = self._core
         with core.lock:
             for session in core.sessions.values():
-                session.send(ms.Stopping(core.farewell))
+                session.send(ms.Stopping(core.farewell, core.successor_s))
         deadline = time.monotonic() + GOODBYE_S
         while time.monotonic() < deadline:
             with core.lock:

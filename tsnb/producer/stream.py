@@ -77,10 +77,16 @@ class Producer:
         self.stop()  # has happened; this waits for the thread that did it
         return True
 
-    def stop(self) -> None:
-        """Stop in good order: consumers raise `ProducerGone`, workers end, the name is free again."""
+    def stop(self, reconnect_s: float = 0.0) -> None:
+        """Stop in good order: consumers raise `ProducerGone`, workers end, the name is free again.
+
+        Args:
+            reconnect_s: Seconds that consumers wait for a producer of this name to be started again, instead.
+        """
         if os.getpid() != self._entry.pid:
             return  # a forked child has a copy of this object, not of the producer
+        if reconnect_s:
+            self._core.successor_s = reconnect_s
         self._end()
         if threading.current_thread() is not self._stopper:
             # it holds this producer, hence the user's dataset: were it to drop the last reference while the
@@ -130,6 +136,8 @@ def serve(
     seed: int | None = None,
     workers: int | None = None,
     max_batch_bytes: int | None = None,
+    reconnect_s: float = 0.0,
+    first_epoch: int = 0,
     origin: str | None = None,
 ) -> Producer:
     """Serve a loader to any number of consumers, which attach by its name.
@@ -147,6 +155,10 @@ def serve(
         seed: Makes the order of samples a function of (seed, epoch).
         workers: Worker processes instead of the DataLoader's own `num_workers`.
         max_batch_bytes: Room for one batch; by default four times what the first one takes.
+        reconnect_s: If this process dies: seconds that consumers wait for a producer of this name to be started
+            again, instead of raising `ProducerGone`. They then go on where they were, exactly once, if it gives
+            the same batches in the same order: a `DataLoader` with the same `seed`.
+        first_epoch: The number of the first epoch, for a producer that is started again.
         origin: Who serves it, for messages; found out by default.
 
     Returns:
@@ -162,13 +174,15 @@ def serve(
     require_platform()
     check_name(name, "producer")
     _check_numbers(window, rubber_band, patience_s, max_batch_bytes)
+    _check_restart(reconnect_s, first_epoch)
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
         raise ValueError(f"workers={workers!r}: give a number of processes, 0 or more.")
-    core = Core(Settings(name, window, rubber_band, patience_s, max_batch_bytes))
+    core = Core(Settings(name, window, rubber_band, patience_s, max_batch_bytes, reconnect_s, first_epoch))
     server = None
     try:
         core.source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
         core.slots.in_pipe = core.source.ahead + 2
+        core.dispatch.admission.repeatable = bool(core.source.order)
         address = registry.new_address(name)
         server = Server(core, address)
         feeder = Feeder(core, core.source)
@@ -192,6 +206,13 @@ def serve(
         producer.stop()
         raise LoaderFailed(failure.summary, failure.loader_traceback)
     return producer
+
+
+def _check_restart(reconnect_s: float, first_epoch: int) -> None:
+    if not 0 <= reconnect_s < float("inf"):
+        raise ValueError(f"reconnect_s={reconnect_s!r}: give seconds, 0 or more.")
+    if isinstance(first_epoch, bool) or not isinstance(first_epoch, int) or not 0 <= first_epoch < 1 << 31:
+        raise ValueError(f"first_epoch={first_epoch!r}: give an epoch's number, 0 or more.")
 
 
 def _check_numbers(window: int, rubber_band: float, patience_s: float, max_batch_bytes: int | None) -> None:

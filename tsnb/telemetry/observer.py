@@ -68,9 +68,13 @@ class Observer:
             elif not self._channel.wait(None if deadline is None else deadline - time.monotonic()):
                 return None
 
-    def request_stop(self) -> None:
-        """Ask the producer to stop in good order; `read` raises `ProducerGone` when it has."""
-        self._send(ms.StopProducer())
+    def request_stop(self, reconnect_s: float = 0.0) -> None:
+        """Ask the producer to stop in good order; `read` raises `ProducerGone` when it has.
+
+        Args:
+            reconnect_s: Seconds that its consumers shall wait for a producer of this name to be started again.
+        """
+        self._send(ms.StopProducer(reconnect_s))
 
     def request_consumer_stop(self, consumer: str) -> None:
         """Ask that a consumer's loop end: it raises `StopRequested` at its next step."""
@@ -115,12 +119,14 @@ def status(name: str | None = None) -> StreamReading:
     return reading
 
 
-def stop(name: str | None = None, timeout_s: float = 10.0) -> None:
+def stop(name: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:
     """Stop a producer in good order and wait until it has gone.
 
     Args:
         name: The stream's name; may be left out while one producer is running.
         timeout_s: Seconds to wait for it to go.
+        reconnect_s: Seconds that its consumers shall wait for a producer of this name to be started again; by
+            default they raise `ProducerGone`.
 
     Raises:
         ProducerNotFound: There is no such producer.
@@ -129,7 +135,7 @@ def stop(name: str | None = None, timeout_s: float = 10.0) -> None:
     observer = Observer(name)
     deadline = time.monotonic() + timeout_s
     try:
-        observer.request_stop()
+        observer.request_stop(reconnect_s)
         while (left := deadline - time.monotonic()) > 0:
             observer.read(left)
     except ProducerGone:

@@ -29,10 +29,12 @@ CONSUMER_STATES = (
     "sets the pace",
     "between epochs",
     "parked",
+    "skipping",
     "gone",
 )
 """joining: attached, no epoch taken yet; waiting: for the loader; held back: by the window's slowest;
-sets the pace: it is the one whose lag fills the window; parked: it stood still past the stream's patience."""
+sets the pace: it is the one whose lag fills the window; parked: it stood still past the stream's patience;
+skipping: it has just given up batches that had gone."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class ConsumerReading:
     """Seconds inside epochs spent held back by the window."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Last numbers given to `tsnb.log`."""
+    skipped: int = 0
+    """Loader batches it gave up so far (`on_lag="skip"`)."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,8 @@ class StreamReading:
     """Every attached consumer, in the order of joining."""
     failure: str = ""
     """The loader's last error, one line; empty while it is well."""
+    refused: int = 0
+    """Connections that were dropped because they did not keep to the protocol, or flooded."""
 
     def to_json(self) -> str:
         """Return the reading as one line of JSON."""

@@ -24,6 +24,7 @@ from tsnb.wire.messages import (
     Leave,
     Message,
     Metrics,
+    NotJoined,
     Parked,
     Reading,
     Refused,
@@ -49,18 +50,21 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     2: (Take, struct.Struct("<B")),
     3: (Release, struct.Struct("<BI")),
     4: (Waiting, struct.Struct("<B")),
-    5: (Ask, struct.Struct("<BI")),
     6: (EpochEnded, struct.Struct("<BII")),
     7: (Leave, struct.Struct("<B")),
     8: (Rest, struct.Struct("<B")),
     9: (Bye, struct.Struct("<B")),
     10: (StopAsked, struct.Struct("<B")),
-    11: (StopProducer, struct.Struct("<B")),
-    13: (EpochStarted, struct.Struct("<BII")),
+    11: (StopProducer, struct.Struct("<Bd")),
+    13: (EpochStarted, struct.Struct("<BIII")),
+    14: (NotJoined, struct.Struct("<BIIII")),
     12: (Parked, struct.Struct("<BIId")),
 }
 _LAYOUT_KIND = 32
 _LAYOUT_HEAD = struct.Struct("<BH")
+_ASK_KIND = 33
+_ASK_HEAD = struct.Struct("<BIII??")
+_LEASE_BYTES = 4
 _JSON: dict[int, type[Any]] = {
     64: Hello,
     65: Welcome,
@@ -82,16 +86,19 @@ def encode(message: Message) -> bytes:
         LocalProtocolError: It is larger than a packet may be, or a number does not fit.
     """
     fixed = _STRUCT_OF.get(type(message))
-    if fixed is not None:
-        try:
+    try:
+        if fixed is not None:
             return fixed[1].pack(fixed[0], *message)
-        except struct.error as error:
-            raise LocalProtocolError(f"{message!r} cannot be sent: {error}") from None
-    if isinstance(message, LayoutTold):
-        packet = _LAYOUT_HEAD.pack(_LAYOUT_KIND, message.number) + message.layout
-    else:
-        fields = json.dumps(message._asdict(), separators=(",", ":")).encode()
-        packet = bytes((_JSON_OF[type(message)],)) + fields
+        if isinstance(message, Ask):
+            packet = _ASK_HEAD.pack(_ASK_KIND, *message[:-1])
+            packet += struct.pack(f"<{len(message.held)}I", *message.held)
+        elif isinstance(message, LayoutTold):
+            packet = _LAYOUT_HEAD.pack(_LAYOUT_KIND, message.number) + message.layout
+        else:
+            fields = json.dumps(message._asdict(), separators=(",", ":")).encode()
+            packet = bytes((_JSON_OF[type(message)],)) + fields
+    except struct.error as error:
+        raise LocalProtocolError(f"{message!r} cannot be sent: {error}") from None
     if len(packet) > MAX_MESSAGE_BYTES:
         raise LocalProtocolError(
             f"a {type(message).__name__} message of {len(packet):,} bytes is over the {MAX_MESSAGE_BYTES:,} a "
@@ -118,9 +125,19 @@ def decode(packet: bytes) -> Message:
         return made
     if kind == _LAYOUT_KIND and len(packet) >= _LAYOUT_HEAD.size:
         return LayoutTold(_LAYOUT_HEAD.unpack_from(packet)[1], packet[_LAYOUT_HEAD.size :])
+    if kind == _ASK_KIND:
+        return _decode_ask(packet)
     if kind in _JSON:
         return _decode_json(_JSON[kind], packet[1:])
     raise RemoteProtocolError(f"unknown message kind {kind}")
+
+
+def _decode_ask(packet: bytes) -> Ask:
+    leases, odd = divmod(len(packet) - _ASK_HEAD.size, _LEASE_BYTES)
+    if leases < 0 or odd:
+        raise RemoteProtocolError(f"Ask of {len(packet)} bytes")
+    head = _ASK_HEAD.unpack_from(packet)[1:]
+    return Ask._make((*head, struct.unpack_from(f"<{leases}I", packet, _ASK_HEAD.size)))
 
 
 def _decode_json(cls: type[Any], text: bytes) -> Message:

@@ -1,8 +1,8 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
 consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Bye
-producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  EpochEnded  Failed  Parked
-                       StopAsked  Stopping
+producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
+                       Parked  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
@@ -24,6 +24,7 @@ __all__ = [
     "Leave",
     "Message",
     "Metrics",
+    "NotJoined",
     "Parked",
     "Reading",
     "Refused",
@@ -38,7 +39,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -51,14 +52,26 @@ class Hello(NamedTuple):
     """The consumer's name; free text for an observer."""
     origin: str
     """Where it runs, for messages ("script train.py")."""
+    on_lag: str = "wait"
+    """`wait` or `skip`: whether the others wait for this consumer, or it gives up what it misses."""
     protocol: int = PROTOCOL
 
 
 class Ask(NamedTuple):
-    """The consumer wants its next epoch."""
+    """The consumer says where it stands, and wants to go on from there: its next epoch, or the rest of one."""
 
     number: int
     """Counts this consumer's asks, so that the answer cannot be taken for that to an earlier one."""
+    epoch: int = 0
+    """Any epoch from this number on will do, from its start."""
+    seq: int = 0
+    """Where it is exact: the loader batch of that epoch it wants next."""
+    exact: bool = False
+    """It wants the rest of just that epoch."""
+    now: bool = False
+    """It would rather be refused than wait for another epoch to end."""
+    held: tuple[int, ...] = ()
+    """Leases it still has. What else was sent to it before has got lost on its way, and is free."""
 
 
 class Take(NamedTuple):
@@ -96,6 +109,9 @@ class Bye(NamedTuple):
 class StopProducer(NamedTuple):
     """An observer asks the producer to stop."""
 
+    reconnect_s: float = 0.0
+    """What to tell the consumers: how long to wait for a successor."""
+
 
 class StopConsumer(NamedTuple):
     """An observer asks that a consumer's loop end."""
@@ -116,6 +132,10 @@ class Welcome(NamedTuple):
     """Loader batches in an epoch, where known."""
     epoch_samples: int | None
     """Samples in an epoch, where known."""
+    order: str = ""
+    """Says in which order epochs come: equal for equal batches; empty where an epoch cannot be given again."""
+    reconnect_s: float = 0.0
+    """How long to wait for a successor if the producer dies; 0: there will be none."""
     protocol: int = PROTOCOL
 
 
@@ -154,6 +174,20 @@ class EpochStarted(NamedTuple):
 
     ask: int
     epoch: int
+    seq: int
+    """The loader batch of it that comes first."""
+
+
+class NotJoined(NamedTuple):
+    """The answer to an Ask: what it wants cannot be had (any more)."""
+
+    ask: int
+    epoch: int
+    """The epoch being given."""
+    published: int
+    """Loader batches of it given so far."""
+    band: int
+    """Loader batches from an epoch's start that are kept for latecomers."""
 
 
 class EpochEnded(NamedTuple):
@@ -188,6 +222,8 @@ class Stopping(NamedTuple):
     """The producer stops in good order."""
 
     reason: str
+    reconnect_s: float = 0.0
+    """How long to wait for a successor; 0: there will be none."""
 
 
 class Reading(NamedTuple):
@@ -213,6 +249,7 @@ Message = (
     | LayoutTold
     | Batch
     | EpochStarted
+    | NotJoined
     | EpochEnded
     | Failed
     | Parked

@@ -1,0 +1,169 @@
+"""Which pass over the loader each consumer that asked takes, and which passes are begun.
+
+Pure, a part of `producer.dispatch`.
+
+- Who wants a whole epoch is let into one that is still kept from its start, else waits for the next.
+- Who comes back to the middle of one (after a restart of the producer, with a saved position, or after it was
+  parked) is let in wherever the batches it lacks are still kept or yet to come. Where they are not, and the
+  loader can give an epoch again, the pass is begun anew at its position: if nobody else takes one, or while the
+  producer is young, when everybody comes back one by one; the others' places move over to the new pass.
+- The lowest position goes first, so that all who come back meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tsnb.producer import events as ev
+from tsnb.producer.epochs import Epoch, Epochs
+from tsnb.producer.roster import Member, Phase
+
+__all__ = ["Admission"]
+
+
+class Admission:
+    """Lets consumers in.
+
+    Args:
+        epochs: The stream's.
+        members: Its consumers.
+        window: Batches that the loader may give in vain so that others can join from the start.
+        patience_s: How long who comes back may wait for its place; and how long a producer is young.
+        first_epoch: The number of the stream's first epoch, which is begun at once.
+
+    Attributes:
+        repeatable: Whether the loader can give an epoch again.
+    """
+
+    def __init__(
+        self, epochs: Epochs, members: Mapping[int, Member], window: int, patience_s: float, first_epoch: int
+    ) -> None:
+        self.repeatable = False
+        self._epochs = epochs
+        self._members = members
+        self._window = window
+        self._patience_s = patience_s
+        self._young_until_s: float | None = None
+        self._next = first_epoch + 1
+        self._out: list[ev.Instruction] = []
+        self._now = 0.0
+        self._blocked_s = 0.0
+        epochs.start(first_epoch, primed=True)
+
+    def admit(self, now: float, blocked_s: float) -> list[ev.Instruction]:
+        """Let in whom one can, begin and abandon passes.
+
+        Args:
+            now: Monotonic seconds.
+            blocked_s: The stream's blocked clock.
+        """
+        self._now, self._blocked_s = now, blocked_s
+        self._out = []
+        if self._young_until_s is None:
+            self._young_until_s = now + self._patience_s
+        waiting = self._admit_all()
+        if waiting:
+            self._make_way(waiting)
+        self._abandon(bool(waiting))
+        if waiting and self._epochs.loading is None and self._begin(waiting):
+            waiting = self._admit_all()
+        for member in waiting:
+            if self._cannot_wait(member):
+                self._refuse(member)
+        return self._out
+
+    def _admit_all(self) -> list[Member]:
+        """Let everybody in who can be; return who still waits."""
+        asked = [m for m in self._members.values() if m.phase is Phase.ASKED]
+        return [member for member in asked if not self._admit(member)]
+
+    def _admit(self, member: Member) -> bool:
+        ask = member.asked
+        if ask.exact:
+            epoch = self._giving(ask.epoch, ask.seq)
+            seq = ask.seq
+        else:
+            epoch = self._epochs.joinable_from(ask.epoch)
+            seq = 0
+        if epoch is None:
+            return False
+        member.phase = Phase.STREAMING
+        member.run = epoch.run
+        member.epoch = epoch.number
+        member.cursor = epoch.index(seq)
+        member.position = seq - len(member.granted)
+        member.told_end = False
+        if not member.moved_over:
+            member.moved_s = self._now
+        member.moved_over = False
+        self._out.append(ev.SendEpochStarted(member.key, ask.ask, epoch.number, seq))
+        if not member.granted:
+            member.began_waiting(self._now, self._blocked_s)  # it asked because it wants a batch
+        return True
+
+    def _giving(self, number: int, seq: int) -> Epoch | None:
+        """Return a pass that comes to a batch, unless it would load many for nobody to get there."""
+        epoch = self._epochs.giving(number, seq)
+        if epoch is None:
+            return None
+        in_vain = epoch.index(seq) - epoch.end > self._window and not self._streaming_in(epoch)
+        return None if in_vain and self.repeatable else epoch
+
+    def _make_way(self, waiting: list[Member]) -> None:
+        """Take those who stream out of the pass being loaded, if somebody comes back to what lies before them."""
+        loading = self._epochs.loading
+        if loading is None or not self.repeatable or not self._young():
+            return
+        streaming = self._streaming_in(loading)
+        asked = [(m.asked.epoch, m.asked.seq) for m in waiting if m.asked.exact]
+        if not asked or not streaming:
+            return
+        if min(asked) < min((loading.number, loading.seq(m.cursor)) for m in streaming):
+            for member in streaming:
+                member.phase = Phase.ASKED
+                member.moved_over = True
+                seq = loading.seq(member.cursor)
+                member.asked = member.asked._replace(epoch=loading.number, seq=seq, exact=True, now=False)
+                waiting.append(member)
+
+    def _abandon(self, asked: bool) -> None:
+        """Give up a pass that nobody takes, if nobody can join it or somebody waits for another."""
+        loading = self._epochs.loading
+        if loading is None or self._streaming_in(loading) or (loading.joinable and not asked):
+            return
+        self._epochs.abandon()
+        self._out.append(ev.Abandon(loading.run))
+
+    def _begin(self, waiting: list[Member]) -> bool:
+        """Begin the pass that the lowest position needs; return whether there is one."""
+        exact = [(m.asked.epoch, m.asked.seq) for m in waiting if m.asked.exact and self.repeatable]
+        whole = [(max(self._next, m.asked.epoch), 0) for m in waiting if not m.asked.exact]
+        if not exact and not whole:
+            return False
+        number, seq = min(exact + whole)
+        # within the window from an epoch's start: loaded from there, so that others can take all of it too
+        self._epochs.start(number, seq if seq > self._window else 0)
+        self._next = number + 1
+        return True
+
+    def _cannot_wait(self, member: Member) -> bool:
+        """Whether what it wants will not come."""
+        if member.moved_over or not member.asked.exact:
+            return member.asked.now
+        waited_s = self._now - member.moved_s
+        return not (self.repeatable and self._young()) or waited_s >= self._patience_s
+
+    def _refuse(self, member: Member) -> None:
+        newest = self._epochs.newest
+        member.phase = Phase.AWAY
+        member.parked = member.asked.exact
+        told = ev.SendNotJoined(
+            member.key, member.asked.ask, newest.number, newest.seq(newest.end), self._epochs.band
+        )
+        self._out.append(told)
+
+    def _young(self) -> bool:
+        return self._young_until_s is not None and self._now < self._young_until_s
+
+    def _streaming_in(self, epoch: Epoch) -> list[Member]:
+        return [m for m in self._members.values() if m.phase is Phase.STREAMING and m.run == epoch.run]
