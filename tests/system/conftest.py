@@ -16,8 +16,8 @@ def run() -> Iterator[Run]:
     """Start a script: `run(code)`; all are killed at the end of the test."""
     with scripts() as running:
 
-        def start(code: str, *arguments: str) -> Script:
-            script = Script(code, *arguments)
+        def start(code: str, *arguments: str, stdin: bool = False) -> Script:
+            script = Script(code, *arguments, stdin=stdin)
             running.append(script)
             return script
 

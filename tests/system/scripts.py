@@ -44,11 +44,12 @@ def say(*words): print(*words, flush=True)
 class Script:
     """One running script."""
 
-    def __init__(self, code: str, *arguments: str) -> None:
+    def __init__(self, code: str, *arguments: str, stdin: bool = False) -> None:
         text = PRELUDE + textwrap.dedent(code)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-c", text, *arguments],
+            stdin=subprocess.PIPE if stdin else None,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -84,6 +85,12 @@ class Script:
             if line.startswith(start):
                 return line[len(start) :].strip()
 
+    def answer(self, line: str) -> None:
+        """Give it a line to read; it was started with `stdin=True`."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
     def send(self, number: signal.Signals) -> float:
         """Send a signal; return the moment."""
         self.process.send_signal(number)
@@ -94,6 +101,8 @@ class Script:
         self.process.kill()
         self.process.wait()
         self._reader.join(5.0)  # longer only if a child of its own still has the pipe: `no_leftovers` tells
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         if self.process.stdout is not None and not self._reader.is_alive():
             self.process.stdout.close()
 

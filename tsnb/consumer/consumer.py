@@ -10,14 +10,12 @@ from types import TracebackType
 from typing import Any
 
 from tsnb import registry
-from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer.connection import Connection
+from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options, Stats
-from tsnb.consumer.place import Place
+from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.rebatching import Rebatcher
-from tsnb.consumer.reconnecting import connect_to_successor
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import (
     ConsumerParked,
@@ -25,7 +23,6 @@ from tsnb.errors import (
     JoinRefused,
     LoaderFailed,
     ProducerGone,
-    StopRequested,
 )
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
@@ -42,31 +39,21 @@ class Consumer:
     Attributes:
         name: The consumer's name.
         producer: The stream's name.
-        epoch: The stream's number of the epoch that is being taken, or was taken last; -1 before the first.
     """
 
     def __init__(self, entry: registry.Entry, name: str, options: Options) -> None:
         self.name = name
         self.producer = entry.name
-        self.epoch = -1
-        self.options = options
-        self.notices = Notices(name)
         self.thread = threading.get_ident()
-        self._scratch = ScratchPool()
-        self._connection = Connection(entry, name, options.on_lag, self._scratch)
-        self._current: EpochIterator | None = None
-        self._last: EpochIterator | None = None  # over or not: where it is is where this consumer is
-        self._next = Place()  # of the next loader batch
-        self._asks = 0
-        self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
-        self._parked_as: ms.Parked | None = None  # told so, and asked for the place again
+        self._line = Line(entry, name, options)
+        self._current: Progress | None = None
+        self._last: Progress | None = None  # over or not: where it is is where this consumer is
         self._closed = False
         self._lock = threading.Lock()  # closing only
-        self._batches = self._samples = self._epochs = self._skipped = self._reconnects = 0
-        self._waited_s = self._inside_s = 0.0
+        self._epochs = 0
+        self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
-        self._took_since_rest = False
-        self._stop_asked: StopRequested | None = None
+        self._batches_at_rest = 0
         self._unheard = False  # numbers were logged that the producer has not been told
         self._told_s = 0.0
         self._unsubscribe = metrics.subscribe(self._note_metrics)
@@ -74,9 +61,28 @@ class Consumer:
     # -- what a training loop sees -----------------------------------------------------------------------
 
     @property
+    def epoch(self) -> int:
+        """The stream's number of the epoch that is being taken, or was taken last; -1 before the first."""
+        return self._line.epoch
+
+    @property
+    def options(self) -> Options:
+        """How it wants its batches."""
+        return self._line.options
+
+    @options.setter
+    def options(self, options: Options) -> None:
+        self._line.options = options
+
+    @property
+    def notices(self) -> Notices:
+        """What its user is told once."""
+        return self._line.notices
+
+    @property
     def batch_size(self) -> int | None:
         """Samples in a batch, where known: this consumer's own, else the loader's."""
-        return self.options.batch_size or self._connection.welcome.batch_size
+        return self.options.batch_size or self._line.connection.welcome.batch_size
 
     def __len__(self) -> int:
         """Return the batches in an epoch.
@@ -84,7 +90,7 @@ class Consumer:
         Raises:
             TypeError: The loader has no length.
         """
-        welcome, own = self._connection.welcome, self.options.batch_size
+        welcome, own = self._line.connection.welcome, self.options.batch_size
         if own is None and not (self.options.drop_last and welcome.epoch_samples is not None):
             if welcome.epoch_batches is not None:
                 return welcome.epoch_batches
@@ -107,10 +113,11 @@ class Consumer:
         self._require_open()
         self.thread = threading.get_ident()
         self._leave_clock()
-        place = self._next if self._current is None else self._next.next_epoch()
-        loop = self._last = self._current = EpochIterator(self, place)
+        place = self._line.place if self._current is None else self._line.place.next_epoch()
+        progress = self._last = self._current = Progress(place)
+        loop = EpochIterator(self, progress)
         self._entered_s = time.monotonic()
-        self._ask(place)
+        self._line.ask(place)
         return loop
 
     def state_dict(self) -> dict[str, Any]:
@@ -119,8 +126,8 @@ class Consumer:
         To go on from there, in this process or another, `load_state_dict` it before iterating. Within an epoch
         that needs a stream whose order can be given again: a `DataLoader` served with a seed.
         """
-        place = self._next if self._last is None else self._last.place
-        return place.to_state(self.producer, self._connection.welcome.order)
+        place = self._line.place if self._last is None else self._last.place
+        return place.to_state(self.producer, self._line.connection.welcome.order)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where `state_dict` was taken: the next iteration gives the rest of that epoch.
@@ -130,7 +137,7 @@ class Consumer:
             JoinRefused: The stream cannot give the rest of that epoch: it has no seed, or another order.
         """
         place = Place.from_state(state)
-        order = self._connection.welcome.order
+        order = self._line.connection.welcome.order
         if place.begun and (not order or state.get("order") != order):
             why = "comes in another order than when this was saved" if order else "has no order of its own"
             raise JoinRefused(
@@ -141,7 +148,7 @@ class Consumer:
         if self._current is not None:
             self.leave(self._current)
         self._last = None
-        self._next = place
+        self._line.place = place
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the stream counts its epochs itself. Trainers call this on every loader."""
@@ -150,15 +157,15 @@ class Consumer:
         """Return what was taken so far."""
         now_s = 0.0 if self._entered_s is None else time.monotonic() - self._entered_s
         return Stats(
-            batches=self._batches,
-            samples=self._samples,
+            batches=self._line.batches,
+            samples=self._line.samples,
             epochs=self._epochs,
             inside_s=self._inside_s + now_s,
-            copied=self._scratch.taken,
-            held=len(self._connection.unpacker.held),
-            waited_s=self._waited_s,
-            skipped=self._skipped,
-            reconnects=self._reconnects,
+            copied=self._line.scratch.taken,
+            held=len(self._line.connection.unpacker.held),
+            waited_s=self._line.waited_s,
+            skipped=self._line.skipped,
+            reconnects=self._line.reconnects,
         )
 
     def close(self) -> None:
@@ -166,15 +173,15 @@ class Consumer:
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
+            self._closed = self._line.closed = True
         self._current = None
         self._leave_clock()
         self._unsubscribe()
         self._tell_metrics()
-        self._connection.post(ms.Bye())
+        self._line.connection.post(ms.Bye())
         with contextlib.suppress(ProducerGone):
-            self._discard_waiting()
-        self._connection.retire()
+            self._line.discard_waiting()
+        self._line.connection.retire()
 
     @property
     def closed(self) -> bool:
@@ -203,18 +210,18 @@ class Consumer:
     @property
     def address(self) -> str:
         """The producer it is connected to, or was."""
-        return self._connection.entry.address
+        return self._line.connection.entry.address
 
     @property
     def expects_successor(self) -> bool:
         """Whether it goes on with another producer of the name, should its own have gone."""
-        return not self._closed and self._patience_s() > 0
+        return not self._closed and self._line.patience_s > 0
 
     def close_if_gone(self) -> None:
         """Notice a producer that ended between two loops, so that its arena is let go of."""
         if self._current is None and not self._closed:
             try:
-                self._discard_waiting()
+                self._line.discard_waiting()
             except ProducerGone:
                 if not self.expects_successor:
                     self.close()
@@ -227,14 +234,14 @@ class Consumer:
                 traceback keeps it alive: its epoch is left.
         """
         self._tell_metrics()
-        if failed and self._current is not None and self._took_since_rest:
+        if failed and self._current is not None and self._line.batches > self._batches_at_rest:
             self.leave(self._current)
-        self._took_since_rest = False
-        self._connection.post(ms.Rest())
+        self._batches_at_rest = self._line.batches
+        self._line.connection.post(ms.Rest())
 
     # -- used by `EpochIterator` -------------------------------------------------------------------------
 
-    def take(self, loop: EpochIterator) -> tuple[int, Delivered] | None:
+    def take(self, loop: Progress) -> tuple[int, Delivered] | None:
         """Return the epoch's next loader batch and its number; None at its end.
 
         Raises:
@@ -246,27 +253,31 @@ class Consumer:
         """
         if self._current is not loop:
             raise self._not_current()
-        if self._stop_asked is not None:
-            error, self._stop_asked = self._stop_asked, None
+        if self._line.stop_asked is not None:
+            error, self._line.stop_asked = self._line.stop_asked, None
             raise error
         self._tell_metrics()
-        while True:
-            try:
-                taken, ended = self._act(self._next_message())
-            except ProducerGone as gone:
-                self._come_back(gone)
-            except (LoaderFailed, ConsumerParked, JoinRefused):
+        reconnects = self._line.reconnects
+        try:
+            taken = self._line.next(loop)
+        except (LoaderFailed, ConsumerParked, JoinRefused):
+            self._end_epoch()
+            raise
+        except ProducerGone:
+            if self._closed:
+                raise self._not_current() from None  # by `close` in another thread
+            if self._line.reconnects > reconnects:  # to one that cannot go on within the epoch
                 self._end_epoch()
-                raise
             else:
-                if ended:
-                    self._epochs += 1
-                    self._end_epoch()
-                if ended or taken is not None:
-                    return taken
+                self.close()  # lets go of the arena too: its memory is freed with the last batch that is held
+            raise
+        if taken is None:
+            self._epochs += 1
+            self._end_epoch()
+        return taken
 
-    def go_back(self, loop: EpochIterator, place: Place) -> None:
-        """Have the rest of the epoch given again from a place on.
+    def go_back(self, loop: Progress) -> None:
+        """Have the rest of the epoch given again from where the loop is.
 
         Raises:
             ConsumerReplaced: A newer loop over this consumer took over, or it was detached.
@@ -274,69 +285,19 @@ class Consumer:
         if self._closed or self._current not in (None, loop):
             raise self._not_current()
         self._current = loop
-        self._ask(place)
-
-    def _ask(self, place: Place) -> None:
-        """Say where this consumer stands, and that it wants to go on from there."""
-        self._asks += 1
-        self._taking = None
-        self._next = place
-        now = self.options.join == "now" and not place.begun
-        held = self._connection.unpacker.held
-        self._connection.post(ms.Ask(self._asks, place.epoch, place.batch, place.begun, now, held))
+        self._line.ask(loop.place)
 
     def _end_epoch(self) -> None:
-        self._current = self._taking = self._parked_as = None
-        self._next = self._next.next_epoch()
-        self._connection.post(ms.Leave())  # says when the last step's computing ended
+        self._current = None
+        self._line.leave()
         self._leave_clock()
 
-    def _patience_s(self) -> float:
-        own = self.options.reconnect_s
-        return self._connection.successor_s if own is None else own
-
-    def _come_back(self, gone: ProducerGone) -> None:
-        """Go on with the producer's successor, where there will be one.
-
-        Raises:
-            ProducerGone: There will be none, none came, or it gives something else.
-            ConsumerReplaced: This consumer was closed meanwhile, by another thread.
-        """
-        old, began = self._connection, time.monotonic()
-        successor = None
-        if not self._closed:
-            within_s = self._patience_s()
-            successor = connect_to_successor(
-                old, self.name, self.options.on_lag, self._scratch, within_s, lambda: self._closed
-            )
-        self._waited_s += time.monotonic() - began
-        if self._closed:
-            if successor is not None:
-                successor.retire()
-            raise self._not_current() from None
-        if successor is None:
-            self._leave_clock()
-            self.close()  # lets go of the arena too: its memory is freed with the last batch that is held
-            raise gone
-        self._connection = successor
-        old.retire()
-        self._reconnects += 1
-        if self._next.begun and (not old.welcome.order or old.welcome.order != successor.welcome.order):
-            epoch = self._next.epoch
-            self._end_epoch()
-            raise ProducerGone(
-                f"the producer {self.producer!r} was started again, and it cannot give the rest of epoch {epoch}: "
-                "the loader has no seed, or another order than before. Iterate again for a whole epoch. To go on "
-                "within an epoch next time, serve with seed=."
-            ) from None
-        self._ask(self._next)
-
-    def leave(self, loop: EpochIterator) -> None:
+    def leave(self, loop: Progress) -> None:
         """Leave the epoch: the loop was left by `break`, an exception, or deleted."""
         if self._current is loop:
             self._end_epoch()
             with contextlib.suppress(ProducerGone):  # the next step says so
-                self._discard_waiting()
+                self._line.discard_waiting()
 
     def _leave_clock(self) -> None:
         """Count the time inside the epoch that has just ended, if there was one."""
@@ -344,112 +305,18 @@ class Consumer:
             self._inside_s += time.monotonic() - self._entered_s
             self._entered_s = None
 
-    def _next_message(self) -> ms.Message:
-        message = self._connection.poll()
-        if message is not None:
-            return message
-        began = time.monotonic()
-        self._connection.post(ms.Waiting())
-        try:
-            return self._connection.wait()
-        finally:
-            self._waited_s += time.monotonic() - began
-
-    def _act(self, message: ms.Message) -> tuple[tuple[int, Delivered] | None, bool]:
-        """Act on one message; return a batch if it is one, and whether the epoch has ended."""
-        if isinstance(message, ms.Batch):
-            return self._accept(message), False
-        if isinstance(message, ms.EpochStarted) and message.ask == self._asks:
-            self._taking = self.epoch = message.epoch
-            self._next = Place(message.epoch, message.seq, 0, begun=True)
-            if self._parked_as is None and self._current is not None:
-                self._current.began(message.epoch, message.seq)
-            self._parked_as = None
-        elif isinstance(message, ms.NotJoined) and message.ask == self._asks:
-            raise self._not_joined(message)
-        elif isinstance(message, (ms.EpochEnded, ms.Failed, ms.Parked)) and message.epoch == self._taking:
-            if isinstance(message, ms.Failed):
-                raise LoaderFailed(message.message, message.traceback)
-            if isinstance(message, ms.EpochEnded):
-                return None, True
-            self._parked_as = message
-            self._ask(self._next)  # what it lacks may still be there
-        return None, False
-
-    def _accept(self, batch: ms.Batch) -> tuple[int, Delivered] | None:
-        missing = batch.seq - self._next.batch
-        if batch.epoch != self._taking or missing < 0:
-            self._connection.release(batch.lease)  # of an epoch that was left: it was on its way
-            return None
-        if missing and self.options.on_lag != "skip":
-            self._connection.release(batch.lease)
-            self._ask(self._next)  # one was received and lost, by an interrupt at the wrong moment
-            return None
-        unpacker = self._connection.unpacker
-        layout = self._connection.layouts.lookup(batch.layout)
-        delivered = unpacker.read(batch, layout, private=self.options.private)
-        self._connection.post(ms.Take())
-        self._next = self._next._replace(batch=batch.seq + 1)
-        self._took_since_rest = True
-        self._batches += 1
-        self._samples += batch.rows
-        self._skipped += missing
-        if unpacker.crowded and not self.options.private:
-            self.notices.look_for_hoarding(len(unpacker.held), unpacker.hold, unpacker.addresses)
-        return batch.seq, delivered
-
     def rebatcher(self) -> Rebatcher | None:
         """Return what cuts batches to this consumer's own size; None where the loader's are wanted."""
         own = self.options.batch_size
-        if own is None or own == self._connection.welcome.batch_size:
+        if own is None or own == self._line.connection.welcome.batch_size:
             return None
-        return Rebatcher(own, self._scratch)
+        return Rebatcher(own, self._line.scratch)
 
     def _not_current(self) -> ConsumerReplaced:
         return ConsumerReplaced(
             f"this loop over {self.name!r} has ended: the consumer was detached, or a newer loop took its place. "
             "One consumer feeds one loop at a time; attach with another name for a second one."
         )
-
-    def _not_joined(self, answer: ms.NotJoined) -> ConsumerParked | JoinRefused:
-        place, parked = self._next, self._parked_as
-        batches = self._connection.welcome.epoch_batches
-        of = f" of {batches}" if batches is not None else ""
-        where = f"the stream is at batch {answer.published}{of} of epoch {answer.epoch}"
-        if parked is not None:
-            return ConsumerParked(
-                f"{self.name!r} stood still for {parked.stood_still_s:.0f} s in epoch {parked.epoch} while others "
-                f"waited for it, so they went on without it; it has had {place.batch} batches of that epoch, and "
-                f"{where}. Iterate again for the next epoch. For long pauses on purpose serve with a larger "
-                "patience_s."
-            )
-        if place.begun:
-            return ConsumerParked(
-                f"{self.name!r} cannot go on at batch {place.batch} of epoch {place.epoch}: {where}, others take "
-                "it, and what has gone is not given again. Iterate again for the next epoch."
-            )
-        return JoinRefused(
-            f"{self.name!r} cannot have all of the epoch now: {where}, and its first {answer.band} batches are "
-            'kept for latecomers. Attach with join="epoch" to begin with the next one, or serve with a larger '
-            "rubber_band."
-        )
-
-    def _discard_waiting(self) -> None:
-        """Give back what had been sent and not taken.
-
-        Raises:
-            ProducerGone: The producer has gone.
-        """
-        while True:
-            try:
-                message = self._connection.poll()
-            except StopRequested as error:
-                self._stop_asked = error  # for the next step of the next loop
-                continue
-            if message is None:
-                return
-            if isinstance(message, ms.Batch):
-                self._connection.release(message.lease)
 
     def _require_open(self) -> None:
         if self._closed:
@@ -470,4 +337,4 @@ class Consumer:
         if now - self._told_s >= METRICS_S:
             self._unheard = False
             self._told_s = now
-            self._connection.post(ms.Metrics(metrics.latest()))
+            self._line.connection.post(ms.Metrics(metrics.latest()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ import torch
 
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
-from tsnb.consumer.place import Place
+from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.rebatching import Rebatcher, cut
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import TsnbError
@@ -22,8 +23,13 @@ __all__ = ["EpochIterator"]
 class _Taker(Protocol):
     """What a loop needs of its consumer; called in the thread that iterates."""
 
-    options: Options
-    notices: Notices
+    @property
+    def options(self) -> Options:
+        """How it wants its batches."""
+
+    @property
+    def notices(self) -> Notices:
+        """What its user is told once."""
 
     @property
     def batch_size(self) -> int | None:
@@ -32,13 +38,13 @@ class _Taker(Protocol):
     def rebatcher(self) -> Rebatcher | None:
         """Return what cuts batches to another size, where one is wanted."""
 
-    def take(self, loop: EpochIterator) -> tuple[int, Delivered] | None:
+    def take(self, loop: Progress) -> tuple[int, Delivered] | None:
         """Return the epoch's next loader batch and its number; None at its end."""
 
-    def go_back(self, loop: EpochIterator, place: Place) -> None:
-        """Have it given again from a place on."""
+    def go_back(self, loop: Progress) -> None:
+        """Have it given again from where the loop is."""
 
-    def leave(self, loop: EpochIterator) -> None:
+    def leave(self, loop: Progress) -> None:
         """Leave the epoch before its end; does nothing for a loop that is over."""
 
 
@@ -47,14 +53,11 @@ class EpochIterator(Iterator[Any]):
 
     Args:
         consumer: Whose.
-        place: Where it begins.
-
-    Attributes:
-        place: The first sample that the user has not been given.
+        progress: Where it begins, and how far it has come.
     """
 
-    def __init__(self, consumer: _Taker, place: Place) -> None:
-        self.place = place
+    def __init__(self, consumer: _Taker, progress: Progress) -> None:
+        self._progress = progress
         self._consumer = consumer
         self._full_rows = consumer.batch_size
         self._failed: TsnbError | None = None
@@ -62,21 +65,13 @@ class EpochIterator(Iterator[Any]):
         self._begin()
 
     def _begin(self) -> None:
-        """Forget what was received; all that comes follows on `place`."""
+        """Forget what was received; all that comes follows on the place that was reached."""
         self._rebatcher = self._consumer.rebatcher()
         self._ready: Iterator[Delivered] = iter(())
         self._held_back: Delivered | None = None
         self._ended = False
-        self._behind = self.place.offset  # rows of the first loader batch that were given before
+        self._first = True  # the next loader batch is the first to come
         self._parts: deque[tuple[int, int]] = deque()  # loader batches not wholly given: number, rows left
-
-    def began(self, epoch: int, batch: int) -> None:
-        """The producer says what comes first."""
-        if (epoch, batch) != self.place[:2]:
-            self._behind = 0
-            self.place = Place(epoch, batch, 0, begun=True)
-        else:
-            self.place = self.place._replace(begun=True)
 
     def __iter__(self) -> EpochIterator:
         return self
@@ -89,21 +84,23 @@ class EpochIterator(Iterator[Any]):
             ConsumerReplaced, ConsumerParked, JoinRefused, LoaderFailed, ProducerGone: See those.
         """
         if self._failed is not None:
-            raise self._failed
+            raise copy.copy(self._failed)
         notices = self._consumer.notices
         notices.look_for_writes()
         try:
             if self._in_step:  # Ctrl-C, say, hit the last step: what it had received may have got lost
-                self._consumer.go_back(self, self.place)
+                self._consumer.go_back(self._progress)
                 self._begin()
             self._in_step = True
             options = self._consumer.options
             delivered = self._next_full() if options.drop_last else self._next_delivered()
         except TsnbError as error:
-            self._failed = error  # a loop that goes on regardless is told the same again
+            # a loop that goes on regardless is told the same again; a copy has no traceback, which would keep the
+            # user's frame, and the batch in it
+            self._failed = copy.copy(error)
             raise
         except StopIteration:
-            self.place = self.place.next_epoch()
+            self._progress.place = self._progress.place.next_epoch()
             self._in_step = False
             raise
         notices.given(delivered)
@@ -115,29 +112,31 @@ class EpochIterator(Iterator[Any]):
             try:
                 batch = options.transform(batch)
             except Exception:
-                self._settle(place)  # this batch was given; whoever goes on gets the next one
+                self._progress.place, self._in_step = (
+                    place,
+                    False,
+                )  # it was given; whoever goes on gets the next one
                 raise
-        self._settle(place)
-        return batch
-
-    def _settle(self, place: Place) -> None:
-        self.place = place
+        # no call from here on: Python looks for signals at calls, and an interrupt here would lose the batch
+        self._progress.place = place
         self._in_step = False
+        return batch
 
     def _place_after(self, delivered: Delivered) -> Place:
         """Return the place after a batch that is about to be given."""
+        start = self._progress.place
         if self._rebatcher is None:
-            return self.place._replace(batch=delivered.seq + 1, offset=0)
-        rows, place = delivered.rows, self.place
+            return start._replace(batch=delivered.seq + 1, offset=0)
+        rows, place = delivered.rows, start
         while self._parts and rows >= self._parts[0][1]:
             last, left = self._parts.popleft()
             rows -= left
-            place = self.place._replace(batch=last + 1, offset=0)
+            place = start._replace(batch=last + 1, offset=0)
         if rows:
             number, left = self._parts[0]
             self._parts[0] = (number, left - rows)
-            offset = rows if number != self.place.batch else self.place.offset + rows
-            place = self.place._replace(batch=number, offset=offset)
+            offset = rows if number != start.batch else start.offset + rows
+            place = start._replace(batch=number, offset=offset)
         return place
 
     def _next_full(self) -> Delivered:
@@ -159,7 +158,7 @@ class EpochIterator(Iterator[Any]):
                 return delivered
             if self._ended:
                 raise StopIteration
-            taken = self._consumer.take(self)
+            taken = self._consumer.take(self._progress)
             if taken is None:
                 self._ended = True
                 rest = self._rebatcher.rest() if self._rebatcher else None
@@ -167,10 +166,10 @@ class EpochIterator(Iterator[Any]):
                 continue
             number, fresh = taken
             fresh.seq = number
-            if self._behind:
-                behind, self._behind = self._behind, 0
-                fresh = cut(fresh, behind, fresh.require_rows(fresh.rows))
+            if self._first and self._progress.place.offset:
+                fresh = cut(fresh, self._progress.place.offset, fresh.require_rows(fresh.rows))
                 fresh.seq = number
+            self._first = False
             if self._rebatcher is None:
                 return fresh
             self._parts.append((number, fresh.rows))
@@ -179,7 +178,7 @@ class EpochIterator(Iterator[Any]):
     def __del__(self) -> None:
         # the last reference to the loop has gone: after `break`, an exception, or at the epoch's end
         with contextlib.suppress(Exception):
-            self._consumer.leave(self)
+            self._consumer.leave(self._progress)
 
 
 def _moved(leaf: Any, device: str | torch.device) -> Any:

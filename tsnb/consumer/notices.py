@@ -63,11 +63,10 @@ class Notices:
                 )
                 return
 
-    def look_for_hoarding(self, held: int, hold: int, arena: range) -> None:
+    def look_for_hoarding(self, hold: int, arena: range) -> None:
         """Warn that batches are copied from now on, because so many are held.
 
         Args:
-            held: Batches held now.
             hold: Those that one consumer may hold in shared memory.
             arena: The addresses of the shared memory in this process.
         """
@@ -76,8 +75,8 @@ class Notices:
         self._hoarding = True
         keeper = _keeper(arena)
         self._warn(
-            f"{self._name!r} keeps {held} batches at once, and {hold} may lie in shared memory: what comes beyond "
-            f"that is copied into this process's own memory, so that the others do not have to wait. {keeper} "
+            f"{self._name!r} keeps more than the {hold} batches that one consumer may keep in shared memory: further "
+            f"ones are copied into this process's own, so that the others do not have to wait. {keeper} "
             "Keep numbers (loss.item()) or copies of what is needed (x[0].clone()), not batches. This is said once."
         )
 
@@ -93,7 +92,7 @@ def _user_frame() -> tuple[FrameType | None, int]:
     level = 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith("tsnb."):
         frame, level = frame.f_back, level + 1
-    return frame, level - 1
+    return frame, level
 
 
 def _keeper(arena: range) -> str:

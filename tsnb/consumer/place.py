@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Place"]
+__all__ = ["Place", "Progress"]
 
 _VERSION = 1
 
@@ -50,3 +50,21 @@ class Place(NamedTuple):
             )
         _, epoch, batch, offset = numbers
         return cls(epoch, batch, offset, begun=bool(batch or offset))  # type: ignore[arg-type]
+
+
+class Progress:
+    """How far one loop over a consumer has come: all that the consumer keeps of the loop itself.
+
+    It must not keep the loop: the end of a loop's last reference is how `break` is noticed.
+
+    Attributes:
+        place: The first sample that the user has not been given.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def began(self, epoch: int, batch: int) -> None:
+        """The producer says what comes first."""
+        offset = self.place.offset if (epoch, batch) == self.place[:2] else 0
+        self.place = Place(epoch, batch, offset, begun=True)

@@ -118,9 +118,12 @@ class Unpacker:
     @property
     def held(self) -> tuple[int, ...]:
         """The leases that are out now."""
-        # each asked for its life: where an interrupt hit between an entry and its buffer, there is none
-        entries = ((number, self._leases.get(number)) for number in list(self._leases))
-        return tuple(number for number, ref in entries if ref is not None and ref() is not None)
+        # an interrupt may hit a finalizer, which Python then drops: who has died without a word is found here
+        for number in list(self._leases):
+            ref = self._leases.get(number)
+            if ref is not None and ref() is None:
+                self._leases.pop(number, None)
+        return tuple(self._leases)
 
     def read(self, batch: ms.Batch, layout: Layout, *, private: bool) -> Delivered:
         """Return the batch that lies in a slot.
@@ -141,7 +144,7 @@ class Unpacker:
         over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
         self._leases[batch.lease] = weakref.ref(over)
         values = self._values(over, batch) if layout.has_values else []
-        self.crowded = len(self._leases) > self._hold
+        self.crowded = len(self._leases) > self._hold and len(self.held) > self._hold
         copied = private or self.crowded
         if copied:
             over = self._copy(over, max((_end(leaf) for leaf in layout.arrays), default=0))

@@ -206,8 +206,10 @@ class Dispatch:
     def _loader_raised(self, event: ev.LoaderRaised) -> None:
         self.epochs.finish(event.run, (event.message, event.traceback))
 
-    def _tick(self, _event: ev.Tick) -> None:
+    def _tick(self, event: ev.Tick) -> None:
         for member in self.members.values():
+            if event.stopped_s:
+                member.forgive(event.stopped_s, self._now)
             if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.patience_s:
                 member.phase = Phase.AWAY
         for member in self.pace_setters():

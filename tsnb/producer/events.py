@@ -152,6 +152,10 @@ class LoaderRaised(NamedTuple):
 class Tick(NamedTuple):
     """Time has passed."""
 
+    stopped_s: float = 0.0
+    """Seconds since the last one in which the producer itself did not run (a laptop's lid, SIGSTOP of all): for
+    them nobody else can be blamed."""
+
 
 Event = (
     Joined

@@ -99,6 +99,13 @@ class Member:
         """Index of the next batch it will take."""
         return self.cursor - len(self.granted)
 
+    def forgive(self, seconds: float, now: float) -> None:
+        """Do as if some of the time had not been."""
+        self.moved_s = min(now, self.moved_s + seconds)
+        self.offered_s = min(now, self.offered_s + seconds)
+        if self.waiting_since_s is not None:
+            self.waiting_since_s = min(now, self.waiting_since_s + seconds)
+
     def began_waiting(self, now: float, blocked_s: float) -> None:
         """It has nothing left to take."""
         if self.waiting_since_s is None:

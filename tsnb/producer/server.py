@@ -27,6 +27,8 @@ __all__ = ["Server"]
 
 READING_S = 0.25
 TICK_S = 1.0
+LATE_S = 2.0
+"""A tick that comes so much too late means that the whole process stood still."""
 GOODBYE_S = 1.0
 """How long a stopping producer waits for its last messages to be taken."""
 
@@ -144,6 +146,8 @@ class Server(threading.Thread):
             self._core.step(ev.Released(session.key, message.lease))
         elif isinstance(message, ms.Ask):
             held = frozenset(message.held)
+            with self._core.lock:
+                session.forget_layouts()
             self._core.step(ev.Asked(session.key, *message[:-1], held))
         elif isinstance(message, ms.Metrics):
             with self._core.lock:
@@ -232,8 +236,10 @@ class Server(threading.Thread):
         now = time.monotonic()
         core = self._core
         if now >= self._next_tick_s:
+            # `_patience_s` lets no second pass without a tick while somebody is attached
+            late_s = now - self._next_tick_s if self._next_tick_s and core.sessions else 0.0
             self._next_tick_s = now + TICK_S
-            core.step(ev.Tick())
+            core.step(ev.Tick(late_s if late_s > LATE_S else 0.0))
         for session in [s for s in list(core.sessions.values()) if s.broken]:
             self._drop(session)
         with core.lock:

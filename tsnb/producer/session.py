@@ -67,6 +67,10 @@ class Session:
             )
         )
 
+    def forget_layouts(self) -> None:
+        """Tell layouts afresh: one of them may have got lost in the consumer, by an interrupt."""
+        self._layouts = LayoutWriter()
+
     def log(self, numbers: dict[str, float]) -> None:
         """Keep the last numbers of `tsnb.log`; what is no finite number is left out."""
         for name, value in numbers.items():

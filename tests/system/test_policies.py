@@ -1,0 +1,185 @@
+"""What a consumer may choose, and what it is told: skip, join now, notices, a place kept or lost."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.system.conftest import Run
+from tsnb.telemetry.observer import status
+
+pytestmark = pytest.mark.system
+
+SERVE = """
+    loader = DataLoader(Numbers(int(sys.argv[1]), slow_s=0.0005), batch_size=16, num_workers=1)
+    patience_s = float((sys.argv + [30])[2])
+    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, patience_s=patience_s, seed=1) as p:
+        say("serving")
+        p.wait()
+"""
+
+
+def test_one_that_skips_holds_nobody_and_is_told_what_it_missed(run: Run) -> None:
+    """`on_lag="skip"`: the fast one is not slowed down; taken and skipped make the epoch."""
+    run(SERVE, "6400").expect("serving")
+    slow = run(
+        """
+        consumer = tsnb.attach("slow", on_lag="skip")
+        taken = [int(labels[0]) // 16 for _, labels in together(consumer, 2) if time.sleep(0.02) is None]
+        say("taken", len(taken), consumer.stats().skipped, taken == sorted(set(taken)), consumer.stats().held)
+        time.sleep(1)
+        """
+    )
+    fast = run(
+        """
+        loop = together(tsnb.attach("fast"), 2)
+        say("order", [i for _, labels in loop for i in labels.tolist()] == list(range(6400)))
+        """
+    )
+    assert fast.expect("order", 60) == "True"
+    taken, skipped, ordered, held = slow.expect("taken", 60).split()
+    assert int(taken) + int(skipped) == 400
+    assert 0 < int(taken) < 400
+    assert (ordered, held) == ("True", "0")
+    (reading,) = (c for c in status("s").consumers if c.name == "slow")
+    assert reading.skipped == int(skipped)
+
+
+def test_join_now_is_refused_with_the_numbers(run: Run) -> None:
+    """The next epoch is no substitute for who said so."""
+    run(SERVE, "640000").expect("serving")
+    first = run(
+        """
+        for count, batch in enumerate(tsnb.attach("first")):
+            if count == 30: say("on its way")
+            time.sleep(0.002)
+        """
+    )
+    first.expect("on its way")
+    late = run(
+        """
+        try: next(iter(tsnb.attach("late", join="now")))
+        except tsnb.errors.JoinRefused as error: say("refused", error)
+        try: tsnb.attach("late", join="later")
+        except ValueError as error: say("refused", error)
+        """
+    )
+    told = late.expect("refused")
+    assert "of 40000 of epoch 0" in told
+    assert "its first 4 batches are kept" in told
+    assert 'join="epoch"' in told
+    assert "say 'epoch' or 'now'" in late.expect("refused")
+
+
+@pytest.mark.parametrize(
+    "write",
+    ["images.mul_(2)", "images += 1", "images[0] = 3", "images.view(-1)[0] = 1"],
+)
+def test_a_write_into_a_shared_batch_is_told_once_with_the_place_and_the_fix(run: Run, write: str) -> None:
+    """The warning names the leaf; a private consumer and one that only reads are told nothing."""
+    run(SERVE, "640").expect("serving")
+    trial = run(
+        f"""
+        import warnings
+        for way in ({{}}, {{"private": True}}):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for images, labels in tsnb.attach("w" + str(len(way)), **way):
+                    {write}
+            say("told", len(caught), *[(w.category.__name__, w.filename, str(w.message)) for w in caught])
+        with warnings.catch_warnings(record=True) as caught:
+            for images, labels in tsnb.attach("reader"):
+                model = (images.requires_grad_() * 2).sum().backward()
+            say("told", len(caught))
+        """
+    )
+    told = trial.expect("told")
+    assert told.startswith("1 ('SharedBatchWarning', '<string>'")
+    assert "batch[0] was changed in place" in told
+    assert "private=True" in told
+    assert trial.expect("told") == "0"
+    assert trial.expect("told") == "0"
+
+
+def test_hoarding_is_told_once_with_the_variable_that_hoards(run: Run) -> None:
+    """The others go on; what is beyond the hold is copied."""
+    run(SERVE, "640").expect("serving")
+    trial = run(
+        """
+        import warnings
+        consumer, everything = tsnb.attach("hoarder"), []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for images, labels in consumer: everything.append((images, labels))
+        say("told", len(caught), str(caught[0].message))
+        say("right", all(bool((images[:, 0].long() == labels).all()) for images, labels in everything))
+        say("copied", consumer.stats().copied, consumer.stats().held)
+        """
+    )
+    told = trial.expect("told")
+    assert told.startswith("1 'hoarder' keeps more than the 4 batches")
+    assert "The variable 'everything' (a list, at <string>:" in told
+    assert trial.expect("right") == "True"
+    assert trial.expect("copied") == "36 4"
+
+
+def test_a_parked_one_goes_on_where_it_was_if_its_batches_are_still_there(run: Run) -> None:
+    """Alone it holds nobody; beside one that went no further than what is kept, it has lost nothing."""
+    run(SERVE, "160", "1").expect("serving")
+    waiting = run(
+        """
+        loop = together(tsnb.attach("waiting"), 2)
+        for batch in loop: pass
+        say("done")
+        time.sleep(100)
+        """
+    )
+    stopped = run(
+        """
+        order = []
+        for images, labels in together(tsnb.attach("stopped"), 2):
+            order += labels.tolist()
+            if len(order) == 96: say("here")
+            time.sleep(0.001 if len(order) != 96 else 0.3)
+        say("whole", order == list(range(160)))
+        """
+    )
+    stopped.expect("here")
+    stopped.send(signal.SIGSTOP)
+    time.sleep(4.0)
+    stopped.send(signal.SIGCONT)
+    waiting.expect("done")
+    assert stopped.expect("whole") == "True"
+
+
+def test_leaving_a_loop_by_any_way_holds_nobody(run: Run) -> None:
+    """`break`, an exception, a deleted iterator, a half-used zip: the others do not wait for it."""
+    run(SERVE, "640000").expect("serving")
+    leaver = run(
+        """
+        consumer = tsnb.attach("leaver")
+        def ways():
+            for batch in consumer: break
+            yield "break"
+            try:
+                for batch in consumer: raise KeyError
+            except KeyError: pass
+            yield "raise"
+            loop = iter(consumer); next(loop); del loop
+            yield "del"
+            list(zip(range(2), consumer))
+            yield "zip"
+        for way in ways():
+            say("left", way)
+            sys.stdin.readline()
+        """,
+        stdin=True,
+    )
+    for way in ("break", "raise", "del", "zip"):
+        assert leaver.expect("left") == way
+        deadline = time.monotonic() + 2.0
+        while status("s").consumers[0].state != "between epochs":
+            assert time.monotonic() < deadline, (way, status("s").consumers)
+        leaver.answer("go")

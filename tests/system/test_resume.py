@@ -1,0 +1,229 @@
+"""Promise 10: an epoch goes on where it was: after a restart, from a saved place, after an interrupt."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import pytest
+
+from tests.system.conftest import Run
+from tests.system.scripts import Script
+from tsnb.telemetry.observer import status, stop
+
+pytestmark = pytest.mark.system
+
+SERVE = """
+    seed = None if sys.argv[1] == "-" else int(sys.argv[1])
+    reconnect_s, first_epoch = float(sys.argv[2]), int(sys.argv[3])
+    loader = DataLoader(Numbers(3000, slow_s=0.001), batch_size=16, shuffle=True, num_workers=2)
+    with tsnb.serve(loader, name="s", seed=seed, reconnect_s=reconnect_s, first_epoch=first_epoch) as p:
+        say("serving")
+        p.wait()
+"""
+TRAIN = """
+    import hashlib
+    name, others, batch_size, pause, epochs = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), 2
+    consumer, lines = tsnb.attach(name, "s", batch_size=batch_size or None), []
+    for epoch in range(epochs):
+        order, held = [], []
+        for images, labels in together(consumer, others) if epoch == 0 else consumer:
+            assert torch.equal(images[:, 0].long(), labels), "values changed on the way"
+            held = [*held[-2:], (images, images.sum().item())]
+            assert all(x.sum().item() == total for x, total in held), "a batch that is held has changed"
+            order += labels.tolist()
+            if len(order) == 480: say("halfway", epoch)
+            time.sleep(pause)
+        digest = hashlib.md5(repr(order).encode()).hexdigest()
+        lines.append((consumer.epoch, sorted(order) == list(range(3000)), digest))
+    for line in lines: say("epoch", *line)
+    say("reconnects", consumer.stats().reconnects)
+"""
+
+
+def epochs(script: Script) -> list[str]:
+    """Return what a training script said of its two epochs."""
+    return [script.expect("epoch", 90) for _ in range(2)]
+
+
+def test_a_killed_producer_that_is_started_again_costs_nobody_a_sample(run: Run) -> None:
+    """SIGKILL in mid-epoch, twice: each goes on at its own place, in the same order, with what it holds intact."""
+    producer = run(SERVE, "7", "30", "0")
+    producer.expect("serving")
+    trials = [
+        run(TRAIN, "a", "3", "0", "0.002"),
+        run(TRAIN, "b", "3", "24", "0"),
+        run(TRAIN, "c", "3", "0", "0.01"),
+    ]
+    for epoch in range(2):
+        trials[0].expect(f"halfway {epoch}", 60)
+        producer.send(signal.SIGKILL)
+        time.sleep(0.5)
+        producer = run(SERVE, "7", "30", str(epoch))
+        producer.expect("serving")
+    said = [epochs(trial) for trial in trials]
+    assert said[0] == said[1] == said[2]
+    assert [line.split()[:2] for line in said[0]] == [["0", "True"], ["1", "True"]]
+    for trial in trials:
+        assert trial.expect("reconnects") == "2"
+        assert trial.end() == 0
+
+
+def test_a_restart_on_purpose_is_waited_for_though_nobody_had_said_so_before(run: Run) -> None:
+    """The goodbye says that a successor comes."""
+    run(SERVE, "7", "0", "0").expect("serving")
+    trial = run(TRAIN, "a", "1", "0", "0.001")
+    trial.expect("halfway 0", 60)
+    stop("s", reconnect_s=30.0)
+    run(SERVE, "7", "0", "0").expect("serving")
+    assert [line.split()[:2] for line in epochs(trial)] == [["0", "True"], ["1", "True"]]
+    assert trial.expect("reconnects") == "1"
+
+
+def test_a_successor_that_never_comes_is_waited_for_as_long_as_was_said(run: Run) -> None:
+    """Then the error is the usual one."""
+    producer = run(SERVE, "7", "2", "0")
+    producer.expect("serving")
+    trial = run(
+        """
+        try:
+            for batch in tsnb.attach("a"): say("batch")
+        except tsnb.errors.ProducerGone as error: say("gone", time.monotonic(), error)
+        """
+    )
+    trial.expect("batch")
+    killed = producer.send(signal.SIGKILL)
+    moment, message = trial.expect("gone").split(" ", 1)
+    assert float(moment) - killed >= 2.0
+    assert "start it again" in message
+
+
+def test_an_order_that_cannot_be_given_again_is_said_and_the_next_epoch_goes_on(run: Run) -> None:
+    """Shuffled without a seed: the rest of the epoch would be samples that were given already."""
+    producer = run(SERVE, "-", "30", "0")
+    producer.expect("serving")
+    trial = run(
+        """
+        consumer = tsnb.attach("a")
+        try:
+            for batch in consumer: say("batch")
+        except tsnb.errors.ProducerGone as error: say("gone", error)
+        for epoch in range(2):
+            order = [i for _, labels in consumer for i in labels.tolist()]
+            say("whole", sorted(order) == list(range(3000)))
+        """
+    )
+    trial.expect("batch")
+    producer.send(signal.SIGKILL)
+    run(SERVE, "-", "30", "0").expect("serving")
+    assert "no seed, or another order" in trial.expect("gone")
+    assert trial.expect("whole", 60) == "True"
+    assert trial.expect("whole", 60) == "True"
+
+
+@pytest.mark.parametrize("batch_size", ["0", "24", "10"])
+def test_a_saved_place_is_gone_on_from_in_another_process_and_another_producer(
+    run: Run, batch_size: str
+) -> None:
+    """Also in the middle of a loader batch; the two halves make one epoch, whose order is that of a whole one."""
+    script = """
+        import json
+        consumer = tsnb.attach("a", batch_size=int(sys.argv[1]) or None)
+        if len(sys.argv) > 2: consumer.load_state_dict(json.loads(sys.argv[2]))
+        order = []
+        for count, (_, labels) in enumerate(consumer):
+            order += labels.tolist()
+            if len(sys.argv) == 2 and count == 30:
+                say("state", json.dumps(consumer.state_dict()))
+                break
+        say("order", json.dumps(order))
+        say("after", json.dumps(consumer.state_dict()))
+    """
+    orders = []
+    state: list[str] = []
+    for _ in range(2):
+        producer = run(SERVE, "7", "0", "0")
+        producer.expect("serving")
+        trial = run(script, batch_size, *state)
+        if not state:
+            state = [trial.expect("state")]
+        orders.append(json.loads(trial.expect("order", 60)))
+        after = json.loads(trial.expect("after"))
+        assert trial.end() == 0
+        producer.send(signal.SIGINT)
+        producer.end()
+    assert sorted(orders[0] + orders[1]) == list(range(3000))
+    assert (after["epoch"], after["batch"], after["offset"]) == (1, 0, 0)
+    producer = run(SERVE, "7", "0", "0")
+    producer.expect("serving")
+    whole = run('say("order", [i for _, labels in tsnb.attach("w") for i in labels.tolist()])')
+    assert json.loads(whole.expect("order", 60)) == orders[0] + orders[1]
+
+
+def test_a_state_that_does_not_fit_is_refused_with_the_reason(run: Run) -> None:
+    """Another seed, no state at all, and an epoch that others are past."""
+    run(SERVE, "7", "0", "0").expect("serving")
+    trial = run(
+        """
+        consumer = tsnb.attach("a")
+        loop = iter(consumer)
+        for _ in range(5): next(loop)
+        state = consumer.state_dict()
+        for wrong in ({}, {**state, "order": "another"}):
+            try: consumer.load_state_dict(wrong)
+            except (ValueError, tsnb.errors.JoinRefused) as error: say("refused", error)
+        consumer.load_state_dict(state)
+        say("next", state["batch"], next(iter(consumer))[1].tolist() == next(iter(consumer))[1].tolist())
+        """
+    )
+    assert "not what Consumer.state_dict()" in trial.expect("refused")
+    assert "another order than when this was saved" in trial.expect("refused")
+    assert trial.expect("next").startswith("5")
+
+
+def test_dense_interrupts_lose_nothing_and_pin_nothing(run: Run) -> None:
+    """Ctrl-C at thousands of random moments, in the same loop: the next step goes on with the same batch."""
+    run(SERVE, "7", "0", "0").expect("serving")
+    trial = run(
+        """
+        import random, signal
+        class Hit(BaseException): pass
+        armed = False
+        def hit(*_):
+            if armed: raise Hit
+        signal.signal(signal.SIGALRM, hit)
+        consumer = tsnb.attach("a", "s", batch_size=int(sys.argv[1]) or None)
+        hits = 0
+        for epoch in range(3):
+            loop, order = iter(consumer), []
+            while True:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 2e-3))
+                try:
+                    try:
+                        armed = True
+                        batch = next(loop)
+                    finally:
+                        armed = False
+                except Hit:
+                    hits += 1
+                    continue
+                except StopIteration:
+                    break
+                order += batch[1].tolist()
+            say("whole", len(order), sorted(order) == list(range(3000)))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        del batch, loop
+        next(iter(consumer))
+        say("hits", hits, consumer.stats().held)
+        time.sleep(100)
+        """,
+        "24",
+    )
+    for _ in range(3):
+        assert trial.expect("whole", 90) == "3000 True"
+    hits, held = map(int, trial.expect("hits").split())
+    assert hits > 20
+    assert held <= 1
+    time.sleep(0.5)
+    assert status("s").slots_used <= 8 + 2 + 1, "a slot was pinned for good"

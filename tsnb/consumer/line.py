@@ -1,0 +1,230 @@
+"""One consumer's side of the protocol: says where it stands, takes what comes, goes on with a successor.
+
+Whoever owns a `Line` decides when to ask and to leave; the line knows which loader batch comes next, and that
+nothing is missing before it.
+"""
+
+from __future__ import annotations
+
+import time
+
+from tsnb import registry
+from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.connection import Connection
+from tsnb.consumer.notices import Notices
+from tsnb.consumer.options import Options
+from tsnb.consumer.place import Place, Progress
+from tsnb.consumer.reconnecting import connect_to_successor
+from tsnb.consumer.unpacking import Delivered
+from tsnb.errors import ConsumerParked, JoinRefused, LoaderFailed, ProducerGone, StopRequested
+from tsnb.wire import messages as ms
+
+__all__ = ["Line"]
+
+
+class Line:
+    """One consumer's line to a stream, over one producer after the other.
+
+    Args:
+        entry: The producer.
+        name: The consumer's name.
+        options: How it wants its batches; may be set anew between two epochs.
+
+    Attributes:
+        place: The next loader batch.
+        epoch: The epoch that is taken, or was taken last; -1 before the first.
+        connection: To the producer of now.
+        scratch: Where batches are copied to that must be.
+        closed: Set to end a wait for a successor.
+        stop_asked: What to raise at the next step: somebody asked, between two loops, that this consumer stop.
+
+    Raises:
+        NameInUse, JoinRefused, ProducerGone: As `Connection`.
+    """
+
+    def __init__(self, entry: registry.Entry, name: str, options: Options) -> None:
+        self.name = name
+        self.options = options
+        self.notices = Notices(name)
+        self.scratch = ScratchPool()
+        self.connection = Connection(entry, name, options.on_lag, self.scratch)
+        self.place = Place()
+        self.epoch = -1
+        self.closed = False
+        self.stop_asked: StopRequested | None = None
+        self.batches = self.samples = self.skipped = self.reconnects = 0
+        self.waited_s = 0.0
+        self._asks = 0
+        self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
+        self._parked_as: ms.Parked | None = None  # told so, and asked for the place again
+
+    @property
+    def patience_s(self) -> float:
+        """How long a successor is waited for, should the producer go; 0: not at all."""
+        own = self.options.reconnect_s
+        return self.connection.successor_s if own is None else own
+
+    def ask(self, place: Place) -> None:
+        """Say where this consumer stands, and that it wants to go on from there."""
+        self._asks += 1
+        self._taking = None
+        self.place = place
+        now = self.options.join == "now" and not place.begun
+        held = self.connection.unpacker.held
+        self.connection.post(ms.Ask(self._asks, place.epoch, place.batch, place.begun, now, held))
+
+    def leave(self) -> None:
+        """The epoch has ended, or is left: its place is that of the next one."""
+        self._taking = self._parked_as = None
+        self.place = self.place.next_epoch()
+        self.connection.post(ms.Leave())  # after the end, too: it says when the last step's computing ended
+
+    def next(self, progress: Progress) -> tuple[int, Delivered] | None:
+        """Return the epoch's next loader batch and its number; None at its end.
+
+        Args:
+            progress: The loop's; told with what it begins.
+
+        Raises:
+            ConsumerParked: It stood still for longer than the stream's patience, and its place has gone.
+            JoinRefused: It would not wait for an epoch, and the one being given cannot be had whole.
+            LoaderFailed: The loader raised.
+            ProducerGone: The producer has gone, and no successor goes on.
+            StopRequested: Somebody asked this consumer to stop.
+        """
+        while True:
+            try:
+                taken, ended = self._act(self._next_message(), progress)
+            except ProducerGone as gone:
+                self._come_back(gone)
+            else:
+                if ended or taken is not None:
+                    return taken
+
+    def _next_message(self) -> ms.Message:
+        message = self.connection.poll()
+        if message is not None:
+            return message
+        began = time.monotonic()
+        self.connection.post(ms.Waiting())
+        try:
+            return self.connection.wait()
+        finally:
+            self.waited_s += time.monotonic() - began
+
+    def _come_back(self, gone: ProducerGone) -> None:
+        """Go on with the producer's successor, where there will be one.
+
+        Raises:
+            ProducerGone: There will be none, none came, or it gives something else.
+        """
+        old, began = self.connection, time.monotonic()
+        successor = None
+        if not self.closed:
+            successor = connect_to_successor(
+                old, self.name, self.options.on_lag, self.scratch, self.patience_s, lambda: self.closed
+            )
+        self.waited_s += time.monotonic() - began
+        if successor is None:
+            raise gone
+        self.connection = successor
+        old.retire()
+        self.reconnects += 1
+        if self.place.begun and (not old.welcome.order or old.welcome.order != successor.welcome.order):
+            raise ProducerGone(
+                f"the producer {old.entry.name!r} was started again, and it cannot give the rest of epoch "
+                f"{self.place.epoch}: the loader has no seed, or another order than before. Iterate again for a whole "
+                "epoch. To go on within an epoch next time, serve with seed=."
+            ) from None
+        self.ask(self.place)
+
+    def _act(self, message: ms.Message, progress: Progress) -> tuple[tuple[int, Delivered] | None, bool]:
+        """Act on one message; return a batch if it is one, and whether the epoch has ended."""
+        if isinstance(message, ms.Batch):
+            return self._accept(message), False
+        if isinstance(message, ms.EpochStarted) and message.ask == self._asks:
+            self._taking = self.epoch = message.epoch
+            self.place = Place(message.epoch, message.seq, 0, begun=True)
+            if self._parked_as is None:
+                progress.began(message.epoch, message.seq)
+            self._parked_as = None
+        elif isinstance(message, ms.NotJoined) and message.ask == self._asks:
+            raise self._not_joined(message)
+        elif isinstance(message, (ms.EpochEnded, ms.Failed, ms.Parked)) and message.epoch == self._taking:
+            if isinstance(message, ms.Failed):
+                raise LoaderFailed(message.message, message.traceback)
+            if isinstance(message, ms.EpochEnded):
+                return None, self._complete(message)
+            self._parked_as = message
+            self.ask(self.place)  # what it lacks may still be there
+        return None, False
+
+    def _complete(self, ended: ms.EpochEnded) -> bool:
+        """Whether nothing of the epoch is missing; what was received and lost is asked for again."""
+        missing = ended.batches - self.place.batch
+        if missing and self.options.on_lag != "skip":
+            self.ask(self.place)
+            return False
+        self.skipped += missing
+        return True
+
+    def _accept(self, batch: ms.Batch) -> tuple[int, Delivered] | None:
+        missing = batch.seq - self.place.batch
+        if batch.epoch != self._taking or missing < 0:
+            self.connection.release(batch.lease)  # of an epoch that was left: it was on its way
+            return None
+        if missing and self.options.on_lag != "skip":
+            self.connection.release(batch.lease)
+            self.ask(self.place)  # one was received and lost, by an interrupt at the wrong moment
+            return None
+        unpacker = self.connection.unpacker
+        layout = self.connection.layouts.lookup(batch.layout)
+        delivered = unpacker.read(batch, layout, private=self.options.private)
+        self.connection.post(ms.Take())
+        self.place = self.place._replace(batch=batch.seq + 1)
+        self.batches += 1
+        self.samples += batch.rows
+        self.skipped += missing
+        if unpacker.crowded and not self.options.private:
+            self.notices.look_for_hoarding(unpacker.hold, unpacker.addresses)
+        return batch.seq, delivered
+
+    def _not_joined(self, answer: ms.NotJoined) -> ConsumerParked | JoinRefused:
+        place, parked = self.place, self._parked_as
+        batches = self.connection.welcome.epoch_batches
+        of = f" of {batches}" if batches is not None else ""
+        where = f"the stream is at batch {answer.published}{of} of epoch {answer.epoch}"
+        if parked is not None:
+            return ConsumerParked(
+                f"{self.name!r} stood still for {parked.stood_still_s:.0f} s in epoch {parked.epoch} while others "
+                f"waited for it, so they went on without it; it has had {place.batch} batches of that epoch, and "
+                f"{where}. Iterate again for the next epoch. For long pauses on purpose serve with a larger "
+                "patience_s."
+            )
+        if place.begun:
+            return ConsumerParked(
+                f"{self.name!r} cannot go on at batch {place.batch} of epoch {place.epoch}: {where}, others take "
+                "it, and what has gone is not given again. Iterate again for the next epoch."
+            )
+        return JoinRefused(
+            f"{self.name!r} cannot have all of the epoch now: {where}, and its first {answer.band} batches are "
+            'kept for latecomers. Attach with join="epoch" to begin with the next one, or serve with a larger '
+            "rubber_band."
+        )
+
+    def discard_waiting(self) -> None:
+        """Give back what had been sent and not taken.
+
+        Raises:
+            ProducerGone: The producer has gone.
+        """
+        while True:
+            try:
+                message = self.connection.poll()
+            except StopRequested as error:
+                self.stop_asked = error  # for the next step of the next loop
+                continue
+            if message is None:
+                return
+            if isinstance(message, ms.Batch):
+                self.connection.release(message.lease)
