@@ -5,11 +5,14 @@ Owns no state but `attach_defaults`; imports nothing heavy, so that every layer 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +22,26 @@ __all__ = [
     "AttachDefaults",
     "attach_defaults",
     "check_name",
+    "explained",
     "private_directory",
     "require_platform",
     "runtime_directory",
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ELSEWHERE = "Set TSNB_RUNTIME_DIR to a directory that only you can enter."
+_FREE_SPACE = "Free some space there, or set TSNB_RUNTIME_DIR to a directory of yours on another file system."
+_WAYS_OUT = {
+    errno.EMFILE: "This process has as many files open as it may: raise its limit (`ulimit -n`) before it starts, "
+    "or let it have fewer streams, workers or files open.",
+    errno.ENFILE: "The whole system has as many files open as it may: raise fs.file-max, or end some programs.",
+    errno.ENOMEM: "The system has no memory left for it: end something, or raise this process's limit.",
+    errno.ENOSPC: _FREE_SPACE,
+    errno.EDQUOT: _FREE_SPACE,
+    errno.EFBIG: "A limit on file sizes is in force (`ulimit -f`), which counts for shared memory too: raise it.",
+    errno.EROFS: _ELSEWHERE,
+    errno.EACCES: _ELSEWHERE,
+}
 
 
 @dataclass
@@ -90,12 +107,15 @@ def private_directory(path: Path) -> Path:
     Raises:
         TsnbError: It cannot be made or written, or others can enter it.
     """
-    hint = "Set TSNB_RUNTIME_DIR to a directory that only you can enter."
+    hint = _ELSEWHERE
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = path.lstat()
     except OSError as error:
-        raise TsnbError(f"tsnb cannot use its runtime directory {path}: {error.strerror}. {hint}") from None
+        way_out = _WAYS_OUT.get(error.errno or 0, hint)
+        raise TsnbError(
+            f"tsnb cannot use its runtime directory {path}: {error.strerror}. {way_out}"
+        ) from None
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise TsnbError(f"{path} is not a directory of your own. {hint}")
     if stat.S_IMODE(status.st_mode) & 0o077:
@@ -103,6 +123,25 @@ def private_directory(path: Path) -> Path:
     if not os.access(path, os.W_OK | os.X_OK):
         raise TsnbError(f"{path} cannot be written. {hint}")
     return path
+
+
+@contextmanager
+def explained(doing: str) -> Iterator[None]:
+    """Turn the operating system's refusals inside the block into an error that says what to do next.
+
+    Args:
+        doing: What cannot be done then, after "tsnb cannot".
+
+    Raises:
+        TsnbError: A limit of the system was met: open files, memory, disk, permission. Other errors pass.
+    """
+    try:
+        yield
+    except OSError as error:
+        way_out = _WAYS_OUT.get(error.errno or 0)
+        if way_out is None:
+            raise
+        raise TsnbError(f"tsnb cannot {doing}: {error.strerror}. {way_out}") from None
 
 
 def require_platform() -> None:

@@ -17,7 +17,7 @@ import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tsnb.config import check_name, private_directory, runtime_directory
+from tsnb.config import check_name, explained, private_directory, runtime_directory
 from tsnb.errors import NameInUse, ProducerNotFound
 
 __all__ = [
@@ -91,7 +91,8 @@ def entries() -> list[Entry]:
     Raises:
         TsnbError: The runtime directory cannot be used.
     """
-    found = (_read(path) for path in sorted(_directory().glob("*.json")))
+    with explained("look up producers"):
+        found = [_read(path) for path in sorted(_directory().glob("*.json"))]
     return [entry for entry in found if entry is not None]
 
 
@@ -131,25 +132,33 @@ def register(name: str, address: str, origin: str) -> Entry:
     Raises:
         ValueError: The name has characters that a name may not have.
         NameInUse: A live producer has that name.
-        TsnbError: The runtime directory cannot be used.
+        TsnbError: The runtime directory cannot be used, or its disk is full.
     """
     check_name(name, "producer")
     entry = Entry(name, os.getpid(), address, time.time(), origin, _started(os.getpid()))
     path = _path(name)
+    with explained(f"enter the producer {name!r} in {path.parent}"):
+        _enter(entry, path)
+    return entry
+
+
+def _enter(entry: Entry, path: Path) -> None:
     draft = path.with_suffix(f".{os.getpid()}-{secrets.token_hex(4)}.new")
-    draft.write_text(json.dumps(asdict(entry)))
     try:
+        draft.write_text(json.dumps(asdict(entry)))
         for _ in range(3):  # a stale entry is swept by _read, then the link succeeds
             try:
                 os.link(draft, path)  # unlike a rename, fails where the name is taken
-                return entry
+                return
             except FileExistsError:
                 holder = _read(path)
                 if holder is not None:
                     raise NameInUse(_taken(holder)) from None
-        raise NameInUse(f"the name {name!r} is being taken by another process right now")
+        raise NameInUse(
+            f"the name {entry.name!r} is being taken by another process right now. Try again, or choose another."
+        )
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
 
 
 def _taken(holder: Entry) -> str:
@@ -205,7 +214,7 @@ def _started(pid: int) -> int:
     """Return when a process was started, in ticks since boot (field 22 of its stat); 0 if it has gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):  # any other error says nothing about that process
         return 0
     fields = stat.rpartition(")")[2].split()  # what precedes is the command's name, which may hold anything
     return 0 if fields[0] in "ZX" else int(fields[19])

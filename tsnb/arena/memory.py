@@ -15,13 +15,17 @@ and grows the file once the first batch has been seen. Who finds no header yet s
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
+import fcntl
 import mmap
 import os
 import struct
 from multiprocessing.reduction import DupFd
 from typing import Any
 
+from tsnb.config import explained
 from tsnb.errors import ArenaFull
 
 __all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned"]
@@ -29,6 +33,8 @@ __all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned"]
 ALIGN_BYTES = 64
 """Arrays start at cache-line (and AVX-512) boundaries."""
 HEADER_BYTES = 4096
+MAX_SLOTS = (1 << 31) - 1
+"""What a slot's number may be, in the pipe of free slots."""
 _HEADER = struct.Struct("<8sIQ")
 _MAGIC = b"tsnb-a1\0"
 _POPULATE_WRITE = getattr(mmap, "MADV_POPULATE_WRITE", 23)
@@ -58,8 +64,13 @@ class Arena:
 
     @classmethod
     def create(cls) -> Arena:
-        """Make an empty arena (producer's process, before the loader's workers start)."""
-        return cls(os.memfd_create("tsnb-arena", os.MFD_CLOEXEC))
+        """Make an empty arena (producer's process, before the loader's workers start).
+
+        Raises:
+            TsnbError: This process may not open more descriptors.
+        """
+        with explained("make shared memory"):
+            return cls(os.memfd_create("tsnb-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
 
     def fit(self, slots: int, slot_bytes: int) -> None:
         """Give the arena its geometry, once; called by the producer when it has seen the first batch.
@@ -69,13 +80,22 @@ class Arena:
         """
         slot_bytes = -(-slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
+            if slots > MAX_SLOTS:
+                raise OverflowError(f"at most {MAX_SLOTS:,} slots")
             os.ftruncate(self.fd, HEADER_BYTES + slots * slot_bytes)
         except (OSError, OverflowError) as error:
+            limit = ", or raise `ulimit -f`" if getattr(error, "errno", None) == errno.EFBIG else ""
             raise ArenaFull(
-                f"{slots} slots of {slot_bytes:,} bytes cannot be had ({error}). "
-                "Serve with a smaller window=, rubber_band= or max_batch_bytes=."
+                f"an arena of {slots:,} slots of {slot_bytes:,} bytes cannot be had ({error}). "
+                f"Serve with a smaller window=, rubber_band= or max_batch_bytes={limit}."
             ) from None
         os.pwrite(self.fd, _HEADER.pack(_MAGIC, slots, slot_bytes), 0)
+        # whoever attaches gets a descriptor that can write: a file cut short under the mappings of the others would
+        # kill them all by SIGBUS
+        with contextlib.suppress(OSError):  # a system without seals
+            fcntl.fcntl(
+                self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            )
         self.attach()
 
     def attach(self) -> bool:
@@ -86,15 +106,23 @@ class Arena:
         """
         if self._map is not None:
             return True
-        header = os.pread(self.fd, _HEADER.size, 0)
+        try:
+            header = os.pread(self.fd, _HEADER.size, 0)
+        except OSError:  # a descriptor that is none of a file: no arena, and never one
+            return False
         if len(header) < _HEADER.size or not header.startswith(_MAGIC):
             return False
-        _, self.slots, self.slot_bytes = _HEADER.unpack(header)
-        size = HEADER_BYTES + self.slots * self.slot_bytes
+        _, slots, slot_bytes = _HEADER.unpack(header)
+        size = HEADER_BYTES + slots * slot_bytes
         try:
             self._map = mmap.mmap(self.fd, size)
-        except (OSError, ValueError) as error:
-            raise ArenaFull(f"this process cannot map {size:,} bytes of shared memory: {error}") from None
+        except (OSError, ValueError, OverflowError) as error:
+            raise ArenaFull(
+                f"this process cannot map {size:,} bytes of shared memory: {error}. They are addresses, most of which "
+                "are never used: raise its limits (`ulimit -v`, `ulimit -n`), or serve with a smaller window=, "
+                "rubber_band= or max_batch_bytes=."
+            ) from None
+        self.slots, self.slot_bytes = slots, slot_bytes
         return True
 
     @property
@@ -119,8 +147,16 @@ class Arena:
         self._warm[slot] = size
         try:
             self.buffer.madvise(_POPULATE_WRITE, self.offset_of(slot), min(size, self.slot_bytes))
-        except OSError:  # before Linux 5.14: pages are then faulted one by one
-            pass
+        except OSError as error:
+            if error.errno in (
+                errno.ENOMEM,
+                errno.EFAULT,
+            ):  # the write itself would end this process by SIGBUS
+                raise ArenaFull(
+                    f"there is no memory left for a batch of {size:,} bytes. End something, or serve with a smaller "
+                    "window= or rubber_band=."
+                ) from None
+            # before Linux 5.14: pages are then faulted one by one
 
     def copy(self, slot: int, other: int) -> None:
         """Copy everything that was written into one slot to another."""

@@ -17,6 +17,8 @@ import time
 from multiprocessing.reduction import DupFd
 from typing import Any
 
+from tsnb.config import explained
+
 __all__ = ["FreeSlots", "SlotPipe"]
 
 _SLOT = struct.Struct("<i")
@@ -59,7 +61,8 @@ class FreeSlots:
     """
 
     def __init__(self, in_pipe: int = 1) -> None:
-        read, self._write = os.pipe()
+        with explained("make a pipe for free slots"):
+            read, self._write = os.pipe()
         os.set_blocking(read, False)
         self.pipe = SlotPipe(read)
         self.in_pipe = in_pipe

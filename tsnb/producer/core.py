@@ -15,6 +15,7 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import LOOKAHEAD, Dispatch
+from tsnb.producer.limits import free_memory, require_memory
 from tsnb.producer.loading import Source
 from tsnb.producer.session import Session
 from tsnb.wire import messages as ms
@@ -112,7 +113,7 @@ class Core:
             ahead: Batches that the loader's workers prepare ahead.
 
         Raises:
-            ArenaFull: The system does not give so much.
+            ArenaFull: The system does not give so much, or has not the memory for what will be used of it.
         """
         band = self.settings.window
         if batches is not None:
@@ -121,6 +122,7 @@ class Core:
         # what `Dispatch.check` proves can be kept, what the workers have in hand, one being copied
         kept = max(self.settings.window, band) + 1 + MAX_CONSUMERS * (HOLD + LOOKAHEAD)
         slot_bytes = self.settings.max_batch_bytes or max(MIN_SLOT_BYTES, ROOM * first_batch_bytes)
+        require_memory(self.settings.window, band, batches, ahead, first_batch_bytes, free_memory())
         with self.lock:
             self.dispatch.epochs.band = band
             self.arena.fit(kept + 2 * (ahead + 2), slot_bytes)

@@ -162,6 +162,8 @@ class Feeder(threading.Thread):
     def _describe(self, error: BaseException) -> LoaderFailed:
         if isinstance(error, LoaderFailed):
             return error.with_traceback(None)
+        if isinstance(error, ArenaFull):  # not the loader's fault: it says itself what to do
+            return LoaderFailed(str(error))
         text = "".join(traceback.format_exception(error))
         where = f"at batch {self._count} of epoch {self._epoch}"
         return LoaderFailed(f"the loader raised {type(error).__name__} {where}: {_last_line(error)}", text)

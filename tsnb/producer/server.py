@@ -16,10 +16,11 @@ import traceback
 from tsnb.errors import RemoteProtocolError
 from tsnb.producer import events as ev
 from tsnb.producer.core import MAX_CONSUMERS, Core
+from tsnb.producer.guard import ACCEPTS, Guard
 from tsnb.producer.reporting import reading, welcome
 from tsnb.producer.session import Session
 from tsnb.transport.channel import Channel, ChannelClosed
-from tsnb.transport.seqpacket import Listener
+from tsnb.transport.seqpacket import Listener, OutOfDescriptors
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
@@ -32,6 +33,11 @@ LATE_S = 2.0
 GOODBYE_S = 1.0
 """How long a stopping producer waits for its last messages to be taken."""
 
+_NO_DESCRIPTOR = ms.Refused(
+    "full",
+    "the producer's process has as many files open as it may: raise its limit (`ulimit -n`) and start it again, or "
+    "detach others first",
+)
 _EVENTS: dict[type[object], type[ev.Took | ev.WaitingForBatch | ev.LeftEpoch | ev.Rested]] = {
     ms.Take: ev.Took,
     ms.Waiting: ev.WaitingForBatch,
@@ -51,6 +57,8 @@ class Server(threading.Thread):
     def __init__(self, core: Core, address: str) -> None:
         super().__init__(name=f"tsnb-serve-{core.settings.name}", daemon=True)
         self._core = core
+        self._guard = Guard(core)
+        self._resting = False  # the listener, while no descriptor is left for another connection
         self._listener = Listener(address)
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -84,14 +92,13 @@ class Server(threading.Thread):
         sessions = self._core.sessions.values()
         if any(s.role == "observer" for s in sessions):
             return max(0.0, self._next_reading_s - time.monotonic())
-        return TICK_S if self._core.sessions else None
+        return TICK_S if self._core.sessions or self._resting else None
 
     def _look_at(self, fd: int) -> None:
         if fd == self._wake:
             os.eventfd_read(fd)
         elif fd == self._listener.fileno():
-            while (channel := self._listener.accept()) is not None:
-                self._welcome(channel)
+            self._accept()
         elif fd in self._pidfds:
             session = self._core.sessions.get(self._pidfds[fd])
             self._epoll.unregister(fd)
@@ -100,11 +107,41 @@ class Server(threading.Thread):
         elif (session := self._core.sessions.get(fd)) is not None:
             self._pump(session)
 
+    def _accept(self) -> None:
+        """Take the connections that wait, a few at a time."""
+        for _ in range(ACCEPTS):
+            try:
+                channel = self._listener.accept()
+            except PermissionError:
+                self._guard.refuse()
+            except OutOfDescriptors:
+                if not self._listener.turn_away(encode(_NO_DESCRIPTOR)):
+                    self._rest_listener(True)
+                    break
+            else:
+                if channel is None:
+                    break
+                self._welcome(channel)
+        self._show_out()
+
+    def _rest_listener(self, rest: bool) -> None:
+        """Stop looking at the listener for a moment: what waits there would wake this thread for nothing."""
+        self._resting = rest
+        self._epoll.modify(self._listener.fileno(), 0 if rest else select.EPOLLIN)
+
+    def _show_out(self) -> None:
+        """Drop connections that will not say who they are."""
+        for session in self._guard.overdue():
+            if self._pump(session) and not session.role:
+                self._guard.refuse()
+                self._drop(session)
+
     def _welcome(self, channel: Channel) -> None:
         """Keep a new connection; it has no role until its Hello came."""
         key = channel.fileno()
         with self._core.lock:
-            self._core.sessions[key] = Session(key, channel)
+            session = self._core.sessions[key] = Session(key, channel)
+        self._guard.enter(session)
         self._epoll.register(key, select.EPOLLIN)
 
     def _pump(self, session: Session) -> bool:
@@ -112,12 +149,16 @@ class Server(threading.Thread):
         try:
             with self._core.lock:
                 session.outbox.flush()
-            while (packet := session.channel.receive()) is not None:
+            for packet in self._guard.packets(session):
                 if not self._take(session, decode(packet)):
                     self._drop(session)
                     return False
-        except (ChannelClosed, RemoteProtocolError):
+        except ChannelClosed:
+            self._drop(session)
+            return False
+        except RemoteProtocolError:
             # a peer that does not keep to the protocol is dropped: it cannot hold or harm the others
+            self._guard.refuse()
             self._drop(session)
             return False
         return True
@@ -125,7 +166,7 @@ class Server(threading.Thread):
     def _take(self, session: Session, message: ms.Message) -> bool:
         """Act on one message; return whether the connection goes on."""
         if not session.role:
-            return isinstance(message, ms.Hello) and self._greet(session, message)
+            return self._greet(session, self._guard.vetted(message))
         if session.role in ("consumer", "leaving"):
             return self._take_from_consumer(session, message)
         if isinstance(message, ms.StopProducer):
@@ -136,6 +177,8 @@ class Server(threading.Thread):
                 for other in self._core.sessions.values():
                     if other.role == "consumer" and other.name == message.name:
                         other.send(ms.StopAsked())
+        else:
+            raise RemoteProtocolError(f"{type(message).__name__} from an observer")
         return True
 
     def _take_from_consumer(self, session: Session, message: ms.Message) -> bool:
@@ -158,7 +201,7 @@ class Server(threading.Thread):
             self._core.step(ev.LeftEpoch(session.key))
             self._core.step(ev.Rested(session.key))
         else:
-            return False  # nothing a consumer says
+            raise RemoteProtocolError(f"{type(message).__name__} from a consumer")
         return True
 
     # -- coming and going --------------------------------------------------------------------------------
@@ -187,7 +230,7 @@ class Server(threading.Thread):
                 "install the same version of tsnb in both, and start both again",
             )
         if hello.role == "observer":
-            return None
+            return self._guard.refusal()
         holder = self._holder(hello.name)
         if holder is not None:
             return ms.Refused(
@@ -225,6 +268,7 @@ class Server(threading.Thread):
             if session.role in ("consumer", "leaving"):
                 self._core.step(ev.Left(session.key))
             del self._core.sessions[session.key]
+        self._guard.leave(session)
         for pidfd in [fd for fd, key in self._pidfds.items() if key == session.key]:
             del self._pidfds[pidfd]
             os.close(pidfd)
@@ -240,6 +284,9 @@ class Server(threading.Thread):
             late_s = now - self._next_tick_s if self._next_tick_s and core.sessions else 0.0
             self._next_tick_s = now + TICK_S
             core.step(ev.Tick(late_s if late_s > LATE_S else 0.0))
+            self._show_out()
+            if self._resting:
+                self._rest_listener(False)
         for session in [s for s in list(core.sessions.values()) if s.broken]:
             self._drop(session)
         with core.lock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass, field
 
 from tsnb.errors import LocalProtocolError
@@ -75,5 +75,6 @@ class Session:
         """Keep the last numbers of `tsnb.log`; what is no finite number is left out."""
         for name, value in numbers.items():
             fits = name in self.metrics or len(self.metrics) < MAX_METRICS
-            if fits and isinstance(value, (int, float)) and math.isfinite(value):
+            # compared, not converted first: JSON has integers of a thousand digits, which overflow as a float
+            if fits and isinstance(value, (int, float)) and abs(value) < sys.float_info.max:
                 self.metrics[str(name)[:40]] = float(value)

@@ -57,23 +57,43 @@ class Outbox:
     """Sends on a channel, or keeps packets in order until there is room.
 
     Called from finalizers in the middle of itself: no lock, only atomic deque operations.
+
+    Attributes:
+        limit_bytes: How much may wait for an other end that does not read; None: any amount. Whoever sets it
+            posts from one thread at a time.
+        overflowed: Whether it was more: the connection is as good as closed then.
+        posted: Packets handed in so far.
     """
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
+        self.limit_bytes: int | None = None
+        self.overflowed = False
+        self.posted = 0
         self._waiting: deque[bytes] = deque()
 
     def post(self, packet: bytes) -> None:
         """Send the packet, after those that still wait.
 
         Raises:
-            ChannelClosed: The other end has gone.
+            ChannelClosed: The other end has gone, or has not read for so long that `limit_bytes` are waiting.
         """
+        self.posted += 1
         if self._waiting:
             self._waiting.append(packet)
-            self.flush()
+            if not self.flush():
+                self._bound()
         elif not self.channel.send(packet):
             self._waiting.append(packet)
+
+    def _bound(self) -> None:
+        if self.limit_bytes is None:
+            return
+        # each also costs the deque and the bytes object around it, which is most of it for small packets
+        if sum(len(packet) + 64 for packet in self._waiting) > self.limit_bytes:
+            self.overflowed = True
+            self._waiting.clear()
+            raise ChannelClosed("the other end does not read what it is sent")
 
     def flush(self) -> bool:
         """Send what waits; return whether nothing is left.

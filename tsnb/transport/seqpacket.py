@@ -17,15 +17,29 @@ import socket
 import struct
 import weakref
 
+from tsnb.config import explained
+from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.transport.channel import ChannelClosed, Peer
 
-__all__ = ["Listener", "SeqpacketChannel", "connect", "private_to_this_process"]
+__all__ = ["Listener", "OutOfDescriptors", "SeqpacketChannel", "connect", "private_to_this_process"]
 
-_RECEIVE_BYTES = 1 << 17
+_MAX_PACKET_BYTES = 1 << 17
+_RECEIVE_BYTES = (
+    _MAX_PACKET_BYTES + 1
+)  # one more than may come, so that a packet cut off is told from a whole one
+CONNECT_S = 5.0
+"""How long a listener may have its queue full: it is emptied at once, unless its process stands still."""
 _CREDENTIALS = struct.Struct("3i")
-_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF, errno.ESHUTDOWN)
+_TIME = struct.Struct("@ll")
+_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF, errno.ESHUTDOWN, errno.ETOOMANYREFS)
+"""The last: this user has more descriptors on their way than it may have open, so that none can be sent with it."""
+_FULL = (errno.ENOBUFS, errno.ENOMEM)
 
 _open: weakref.WeakSet[_HasSocket] = weakref.WeakSet()
+
+
+class OutOfDescriptors(OSError):
+    """A connection waits, and this process may not open another descriptor for it."""
 
 
 class _HasSocket:
@@ -93,15 +107,28 @@ class SeqpacketChannel(_HasSocket):
         except OSError as error:
             if error.errno in _GONE:
                 raise ChannelClosed("the other end has gone") from None
+            if error.errno in _FULL:
+                return False
             raise
         return True
 
     def receive(self) -> bytes | None:
-        """Return the next packet, None when there is none now."""
+        """Return the next packet, None when there is none now. Descriptors that it carries are not taken.
+
+        Raises:
+            ChannelClosed: As the contract says.
+            RemoteProtocolError: The packet is larger than any of ours.
+        """
         return self._receive(None)
 
     def receive_with_fd(self) -> tuple[bytes | None, int | None]:
-        """Return the next packet and the descriptor it carries, where it does."""
+        """Return the next packet and the descriptor it carries, where it does.
+
+        Raises:
+            ChannelClosed: As the contract says.
+            RemoteProtocolError: The packet is larger than any of ours.
+            TsnbError: It carries one, and this process may not open another.
+        """
         fds: list[int] = []
         packet = self._receive(fds)
         for extra in fds[1:]:
@@ -113,15 +140,7 @@ class SeqpacketChannel(_HasSocket):
         # the packets it had sent to us. So an error is followed by a second look.
         for _ in range(2):
             try:
-                if fds is None:
-                    packet = self._socket.recv(_RECEIVE_BYTES)
-                else:
-                    packet, got, _, _ = socket.recv_fds(self._socket, _RECEIVE_BYTES, 4)
-                    fds.extend(got)
-                    for fd in got:
-                        os.set_inheritable(
-                            fd, False
-                        )  # recv_fds leaves it on: no command we start keeps the arena
+                packet = self._socket.recv(_RECEIVE_BYTES) if fds is None else self._receive_fds(fds)
             except BlockingIOError:
                 return None
             except OSError as error:
@@ -130,10 +149,22 @@ class SeqpacketChannel(_HasSocket):
                 if error.errno in _GONE:
                     break
                 raise
+            if len(packet) > _MAX_PACKET_BYTES:
+                raise RemoteProtocolError(f"a packet of more than {_MAX_PACKET_BYTES:,} bytes")
             if packet:
                 return packet
             break
         raise ChannelClosed("the other end has gone")
+
+    def _receive_fds(self, fds: list[int]) -> bytes:
+        packet, got, flags, _ = socket.recv_fds(self._socket, _RECEIVE_BYTES, 4)
+        fds.extend(got)
+        for fd in got:
+            os.set_inheritable(fd, False)  # recv_fds leaves it on: no command we start keeps the arena
+        if flags & socket.MSG_CTRUNC and not got:  # the kernel could not give it to us, and has closed it
+            with explained("take over the shared memory"):
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return packet
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until there is a packet or the other end has gone."""
@@ -143,22 +174,76 @@ class SeqpacketChannel(_HasSocket):
 
 
 class Listener(_HasSocket):
-    """Takes connections at an abstract address."""
+    """Takes connections at an abstract address.
+
+    Raises:
+        TsnbError: This process may not open more descriptors.
+    """
 
     def __init__(self, address: str) -> None:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with explained("listen for consumers"):
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._spare = _spare()
         sock.bind("\0" + address)
         sock.listen(128)
         sock.setblocking(False)
         super().__init__(sock)
 
     def accept(self) -> SeqpacketChannel | None:
-        """Return the next connection of this user; None when there is none, or it was another user's."""
+        """Return the next connection, None when there is none.
+
+        Raises:
+            PermissionError: It was another user's, and is closed.
+            OutOfDescriptors: It cannot be taken now and keeps waiting; see `turn_away`.
+        """
         try:
             sock, _ = self._socket.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return None
-        return _same_user(SeqpacketChannel(sock))
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise OutOfDescriptors(error.errno, error.strerror) from None
+            raise
+        channel = _same_user(SeqpacketChannel(sock))
+        if channel is None:
+            raise PermissionError("a process of another user tried to connect")
+        return channel
+
+    def turn_away(self, packet: bytes) -> bool:
+        """Take the next connection on the descriptor kept for this, tell it why it cannot stay, and close it.
+
+        Returns:
+            False when not even that can be done now.
+        """
+        self._close_spare()
+        try:
+            channel = self.accept()
+            if channel is not None:
+                with contextlib.suppress(ChannelClosed):
+                    channel.send(packet)
+                channel.close()
+        except OutOfDescriptors:  # another thread was quicker
+            return False
+        except PermissionError:
+            pass
+        with contextlib.suppress(OSError):
+            self._spare = _spare()
+        return self._spare >= 0
+
+    def abandon(self) -> None:
+        """Let go of the descriptors without ending the listening: they belong to the parent process."""
+        super().abandon()
+        self._close_spare()
+
+    def _close_spare(self) -> None:
+        spare, self._spare = self._spare, -1
+        if spare >= 0:
+            os.close(spare)
+
+
+def _spare() -> int:
+    """Return a descriptor that can be given up for one connection when there is no other left."""
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def connect(address: str) -> SeqpacketChannel:
@@ -167,10 +252,20 @@ def connect(address: str) -> SeqpacketChannel:
     Raises:
         ConnectionRefusedError: Nobody listens there.
         PermissionError: The listener belongs to another user.
+        TsnbError: It stands still, or this process may not open more descriptors.
     """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with explained("connect to the producer"):
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # a full queue would be waited for without end; a socket timeout of Python's would not wait at all
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(CONNECT_S), 0))
     try:
         sock.connect("\0" + address)
+    except BlockingIOError:
+        sock.close()
+        raise TsnbError(
+            f"the producer at {address!r} has taken no connection for {CONNECT_S:.0f} s: it may be stopped in a "
+            "debugger, or the machine is very busy. Look at it with `tsnb status`, and attach again."
+        ) from None
     except OSError:
         sock.close()
         raise

@@ -1,0 +1,148 @@
+"""The producer's door: what a connection may cost, and when it is shown out.
+
+Whoever connects is a process of the same user, but it may be broken, of another version, or hostile. Each
+connection has an *allowance* of packets: it earns some with every packet it is sent and with time, and pays for
+those it sends. Who keeps to the protocol never comes near the end of it. Used by the serving thread only.
+
+| what | bound | then |
+|---|---|---|
+| packets taken from one connection before the others have their turn | `LOOK` | its turn comes again |
+| packets beyond what the protocol can need | `BURST` | dropped, counted |
+| packets that are no messages, or messages that do not belong | none | dropped, counted |
+| seconds until the first message | `HELLO_S` | dropped, counted |
+| connections that have not said who they are | `MAX_STRANGERS` | the oldest dropped, counted |
+| observers | `MAX_OBSERVERS` | refused with a reason |
+| bytes waiting for one that does not read | `UNREAD_BYTES` | dropped, counted |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tsnb.config import check_name
+from tsnb.errors import RemoteProtocolError
+from tsnb.producer.core import Core
+from tsnb.producer.session import Session
+from tsnb.wire import messages as ms
+
+__all__ = ["ACCEPTS", "Guard"]
+
+ACCEPTS = 32
+"""Connections taken before those that are there already have their turn."""
+LOOK = 64
+"""What one connection may spend in one turn: enough for all that a consumer sends in a few batches."""
+BURST = 2000
+"""What an allowance holds at most: a loop that is left and begun a hundred times at once stays far below."""
+EARNED_A_PACKET = 8
+"""Earned with each packet sent to it. A batch is answered by three: waiting, taken, released."""
+EARNED_A_SECOND = 100
+BYTES_A_POINT = 4096
+"""A packet costs one, and one more for each of these: a few large ones are as much work as many small ones."""
+HELLO_S = 5.0
+"""Ours say Hello with the connect; a machine that swaps may take its time."""
+MAX_STRANGERS = 64
+MAX_OBSERVERS = 64
+"""A panel has one for each stream that it shows."""
+UNREAD_BYTES = 1 << 20
+"""A consumer that does not read has been sent two batches, their layouts and perhaps a traceback of 100 kB."""
+MAX_ORIGIN = 200
+
+
+@dataclass
+class _Visit:
+    """What is known of one connection beside its session."""
+
+    since_s: float
+    settled_s: float
+    """When its allowance was last reckoned up."""
+    posted: int = 0
+    """Packets it had been sent then."""
+    left: float = BURST
+
+    def spend(self, points: int, posted: int, now: float) -> bool:
+        """Pay for a turn; return whether the allowance covers it."""
+        earned = EARNED_A_PACKET * (posted - self.posted) + EARNED_A_SECOND * (now - self.settled_s)
+        self.left = min(BURST, self.left + earned) - points
+        self.posted, self.settled_s = posted, now
+        return self.left >= 0
+
+
+class Guard:
+    """Keeps one producer's door.
+
+    Args:
+        core: Its `refused` is counted up for every connection that is shown out.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._visits: dict[int, _Visit] = {}
+
+    def enter(self, session: Session) -> None:
+        """Begin to watch a new connection."""
+        now = time.monotonic()
+        session.outbox.limit_bytes = UNREAD_BYTES
+        self._visits[session.key] = _Visit(now, now)
+
+    def leave(self, session: Session) -> None:
+        """Forget a connection that has ended, for whatever reason."""
+        self._visits.pop(session.key, None)
+        if session.outbox.overflowed:
+            self._core.refused += 1
+
+    def refuse(self) -> None:
+        """Count a connection that broke the protocol."""
+        self._core.refused += 1
+
+    def packets(self, session: Session) -> Iterator[bytes]:
+        """Give what a connection has sent, at most a turn's worth; what is left is given in its next turn.
+
+        Raises:
+            ChannelClosed: It has gone, and nothing of it is left.
+            RemoteProtocolError: It sends more than the protocol can need.
+        """
+        visit, spent = self._visits[session.key], 0
+        while spent < LOOK and (packet := session.channel.receive()) is not None:
+            spent += 1 + len(packet) // BYTES_A_POINT
+            yield packet
+        if spent and not visit.spend(spent, session.outbox.posted, time.monotonic()):
+            raise RemoteProtocolError("far more packets than the protocol can need")
+
+    def vetted(self, message: ms.Message) -> ms.Hello:
+        """Return a connection's first message, made fit to be shown to others.
+
+        Raises:
+            RemoteProtocolError: It is no Hello, or one that no version of ours would send.
+        """
+        if not isinstance(message, ms.Hello):
+            raise RemoteProtocolError(f"{type(message).__name__} instead of a Hello")
+        if message.protocol == ms.PROTOCOL:
+            if message.role not in ("consumer", "observer"):
+                raise RemoteProtocolError(f"a role {message.role!r:.80}")
+            try:
+                check_name(message.name, message.role)
+            except ValueError as error:
+                raise RemoteProtocolError(str(error)[:200]) from None
+        shown = "".join(c if c.isprintable() else "?" for c in message.origin[:MAX_ORIGIN])
+        return message._replace(origin=shown)
+
+    def refusal(self) -> ms.Refused | None:
+        """Return why one more observer cannot be taken, if so."""
+        watching = sum(s.role == "observer" for s in self._core.sessions.values())
+        if watching < MAX_OBSERVERS:
+            return None
+        return ms.Refused(
+            "full",
+            f"{watching} observers follow {self._core.settings.name!r} already, which is as many as one stream "
+            "takes: close some panels",
+        )
+
+    def overdue(self) -> list[Session]:
+        """Return the connections that should be asked for their first message for the last time, oldest first."""
+        now = time.monotonic()
+        strangers = [s for s in self._core.sessions.values() if not s.role]
+        surplus = max(0, len(strangers) - MAX_STRANGERS)
+        late = (s for s in strangers[surplus:] if now - self._visits[s.key].since_s > HELLO_S)
+        return [*strangers[:surplus], *late]
