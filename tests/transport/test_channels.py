@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 import secrets
+import socket
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from tsnb.errors import RemoteProtocolError
 from tsnb.transport import loopback
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
-from tsnb.transport.seqpacket import Listener, SeqpacketChannel, connect
+from tsnb.transport.seqpacket import Listener, OutOfDescriptors, SeqpacketChannel, connect
 
 Pair = tuple[Channel, Channel]
 
@@ -70,6 +74,17 @@ def test_a_full_queue_is_false_and_the_outbox_keeps_the_order(ends: Pair) -> Non
             got.append(int.from_bytes(packet, "little"))
     assert got == list(range(sent))
     assert outbox.flush()
+
+
+def test_an_outbox_with_a_limit_gives_up_on_an_end_that_does_not_read(ends: Pair) -> None:
+    """A peer that never reads costs no more than that."""
+    outbox = Outbox(ends[0])
+    outbox.limit_bytes = 10_000
+    with pytest.raises(ChannelClosed, match="does not read"):
+        for _ in range(5000):
+            outbox.post(b"x" * 36)
+    assert outbox.overflowed
+    assert len(outbox) == 0
 
 
 def test_what_was_sent_before_a_close_is_received_before_the_end(ends: Pair) -> None:
@@ -142,6 +157,55 @@ def test_a_forked_child_keeps_no_channel_open() -> None:
         for fd in (read, write):
             os.close(fd)
         two.close()
+
+
+def test_packets_larger_than_ours_and_descriptors_nobody_asked_for_are_not_kept() -> None:
+    """Neither cut short and taken for whole, nor left open."""
+    one, two = _seqpacket()
+    assert isinstance(one, SeqpacketChannel)
+    one._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    one.send(b"x" * ((1 << 17) + 1))
+    with pytest.raises(RemoteProtocolError):
+        two.receive()
+    before = len(os.listdir("/proc/self/fd"))
+    socket.send_fds(one._socket, [b"three"], [0, 1, 2])
+    assert two.receive() == b"three"
+    socket.send_fds(one._socket, [b"many"], [0] * 20)
+    assert isinstance(two, SeqpacketChannel)
+    packet, fd = two.receive_with_fd()
+    assert packet == b"many" and fd is not None
+    os.close(fd)
+    assert len(os.listdir("/proc/self/fd")) == before
+    one.close()
+    two.close()
+
+
+def test_a_listener_without_descriptors_turns_the_next_one_away_with_a_word() -> None:
+    """And takes the one after that, once there are some."""
+    listener = Listener(address := f"tsnb-{os.getuid()}-test-{secrets.token_hex(4)}")
+    first, second = connect(address), connect(address)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+    filled = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                filled.append(os.dup(0))
+        with pytest.raises(OutOfDescriptors):
+            listener.accept()
+        assert listener.turn_away(b"no room")
+        with pytest.raises(OutOfDescriptors):
+            listener.accept()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in filled:
+            os.close(fd)
+    assert first.receive() == b"no room"
+    taken = listener.accept()
+    assert taken is not None
+    for channel in (taken, first, second):
+        channel.close()
+    listener.close()
 
 
 def test_nobody_listening_is_refused_at_once() -> None:

@@ -12,6 +12,8 @@ those it sends. Who keeps to the protocol never comes near the end of it. Used b
 | seconds until the first message | `HELLO_S` | dropped, counted |
 | connections that have not said who they are | `MAX_STRANGERS` | the oldest dropped, counted |
 | observers | `MAX_OBSERVERS` | refused with a reason |
+| batches that a consumer was granted and does not release | `MAX_PINNED` | dropped, counted |
+| leases on them, however few they are | `MAX_LEASES` | dropped, counted |
 | bytes waiting for one that does not read | `UNREAD_BYTES` | dropped, counted |
 """
 
@@ -23,7 +25,8 @@ from dataclasses import dataclass
 
 from tsnb.config import check_name
 from tsnb.errors import RemoteProtocolError
-from tsnb.producer.core import Core
+from tsnb.producer.core import HOLD, Core
+from tsnb.producer.dispatch import LOOKAHEAD
 from tsnb.producer.session import Session
 from tsnb.wire import messages as ms
 
@@ -47,6 +50,10 @@ MAX_OBSERVERS = 64
 """A panel has one for each stream that it shows."""
 UNREAD_BYTES = 1 << 20
 """A consumer that does not read has been sent two batches, their layouts and perhaps a traceback of 100 kB."""
+MAX_PINNED = 4 * (HOLD + LOOKAHEAD)
+"""Ours copies past `HOLD` and releases at once. Who does not would use up the slots that are the others' too."""
+MAX_LEASES = 4096
+"""Each loop that is begun leases the same first batches once more, until the line has been read."""
 MAX_ORIGIN = 200
 
 
@@ -101,7 +108,7 @@ class Guard:
 
         Raises:
             ChannelClosed: It has gone, and nothing of it is left.
-            RemoteProtocolError: It sends more than the protocol can need.
+            RemoteProtocolError: It sends more than the protocol can need, or releases nothing.
         """
         visit, spent = self._visits[session.key], 0
         while spent < LOOK and (packet := session.channel.receive()) is not None:
@@ -109,6 +116,15 @@ class Guard:
             yield packet
         if spent and not visit.spend(spent, session.outbox.posted, time.monotonic()):
             raise RemoteProtocolError("far more packets than the protocol can need")
+        if spent and self._hoards(session):
+            raise RemoteProtocolError("batches are taken and never released")
+
+    def _hoards(self, session: Session) -> bool:
+        member = self._core.dispatch.members.get(session.key)
+        if member is None or len(member.leases) <= MAX_PINNED:
+            return False
+        with self._core.lock:
+            return len(member.leases) > MAX_LEASES or len(set(member.leases.values())) > MAX_PINNED
 
     def vetted(self, message: ms.Message) -> ms.Hello:
         """Return a connection's first message, made fit to be shown to others.
