@@ -94,6 +94,15 @@ def flood(channel: SeqpacketChannel, packet: bytes, most: int) -> int:
     return most
 
 
+def take_for_ever(channel: SeqpacketChannel) -> None:
+    """Take every batch that comes, and release none."""
+    while True:
+        assert channel.wait(20.0)
+        packet = channel.receive()
+        if packet is not None and isinstance(decode(packet), ms.Batch):
+            channel.send(encode(ms.Take()))
+
+
 def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
@@ -229,11 +238,7 @@ def test_who_takes_and_never_releases_is_cut_off_before_the_slots_run_out(servin
         with closing([channel]):
             channel.send(encode(ms.Ask(1)))
             with pytest.raises(ChannelClosed):
-                while True:
-                    assert channel.wait(20.0)
-                    packet = channel.receive()
-                    if packet is not None and isinstance(decode(packet), ms.Batch):
-                        channel.send(encode(ms.Take()))
+                take_for_ever(channel)
         steady.expect("batches", 20)
         assert refused(serving, turn + 1) == turn + 1
 
@@ -263,8 +268,7 @@ def test_who_never_says_hello_is_dropped_and_a_flood_of_connections_is_bounded(
     count = MAX_STRANGERS + 40
     half_open: list[SeqpacketChannel] = []
     with closing(half_open):
-        for _ in range(count):
-            half_open.append(connect(find("s").address))
+        half_open.extend(connect(find("s").address) for _ in range(count))
         run(STEADY).expect("batches")
         assert descriptors(serving.process.pid) <= before + MAX_STRANGERS + 10
         deadline = time.monotonic() + HELLO_S + 10
