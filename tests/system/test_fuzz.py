@@ -35,6 +35,8 @@ CONSUMER_SEEDS = range(12)
 
 SAID_BY_CONSUMERS: list[ms.Message] = [
     ms.Ask(1),
+    ms.Ask(2, 0, 3, True),
+    ms.Ask(3, now=True, held=(1, 2)),
     ms.Take(),
     ms.Waiting(),
     ms.Release(0),
@@ -51,7 +53,7 @@ SAID_BY_OTHERS: list[ms.Message] = [
     ms.Refused("full", "no"),
     ms.LayoutTold(0, b"[]"),
     ms.Batch(0, 0, 0, 0, 8, 1, 0, 0),
-    ms.EpochStarted(1, 0),
+    ms.EpochStarted(1, 0, 0),
     ms.EpochEnded(0, 4),
     ms.Failed(0, "x", "y"),
     ms.Parked(0, 0, 1.0),
@@ -112,7 +114,7 @@ def visit(address: str, rng: random.Random, half_open: list[SeqpacketChannel]) -
             channel.send(hello(rng))
         for _ in range(rng.randint(0, 60)):
             packet = any_packet(rng)
-            if packet == encode(ms.StopProducer()):
+            if packet[0] == encode(ms.StopProducer())[0]:
                 continue  # no nonsense, but an order
             if rng.random() < 0.1:
                 with contextlib.suppress(OSError):
@@ -273,7 +275,6 @@ BAD_LAYOUTS = [
     b'[["data",1,2,3],[],false]',
     b'[["what"],[],false]',
     b'["a",[],false]',
-    b'[["v"],[],true]',
     b'[["v"],[],false]',
     b"[" * 10_000,
 ]
@@ -296,7 +297,7 @@ def in_an_epoch(channel: SeqpacketChannel, arena: Arena) -> None:
     channel.receive()  # its Hello
     channel.send(welcome(), arena.fd)
     channel.wait(10.0)
-    channel.send(encode(ms.EpochStarted(1, 0)))
+    channel.send(encode(ms.EpochStarted(1, 0, 0)))
 
 
 def test_a_consumer_says_what_is_wrong_with_each_layout_and_goes_on_living(run: Run) -> None:
@@ -381,7 +382,7 @@ def test_a_consumer_meets_false_welcomes(run: Run) -> None:
             for packet, fd in packets:
                 channel.send(packet, fd)
                 if fd is not None:
-                    channel.send(encode(ms.EpochStarted(1, 0)))
+                    channel.send(encode(ms.EpochStarted(1, 0, 0)))
                     channel.send(encode(ms.LayoutTold(0, GOOD.encode())))
             if not packets:
                 channel.close()

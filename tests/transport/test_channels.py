@@ -76,12 +76,17 @@ def test_a_full_queue_is_false_and_the_outbox_keeps_the_order(ends: Pair) -> Non
     assert outbox.flush()
 
 
+def post_many(outbox: Outbox, count: int) -> None:
+    for _ in range(count):
+        outbox.post(b"x" * 36)
+
+
 def test_an_outbox_with_a_limit_gives_up_on_an_end_that_does_not_read(ends: Pair) -> None:
     """A peer that never reads costs no more than that."""
     outbox = Outbox(ends[0])
     outbox.limit_bytes = 10_000
     with pytest.raises(ChannelClosed, match="does not read"):
-        any(outbox.post(b"x" * 36) for _ in range(5000))
+        post_many(outbox, 5000)
     assert outbox.overflowed
     assert len(outbox) == 0
 

@@ -90,9 +90,14 @@ class Connection:
                 raise self._gone("has just gone") from None
             if packet is None:
                 continue
-            message = decode(packet)
-            if isinstance(message, ms.Welcome) and fd is not None:
-                return message, Arena(fd)
+            arena = None if fd is None else Arena(fd)
+            with contextlib.ExitStack() as unless_welcome:
+                if arena is not None:
+                    unless_welcome.callback(arena.close)
+                message = decode(packet)
+                if isinstance(message, ms.Welcome) and arena is not None:
+                    unless_welcome.pop_all()
+                    return message, arena
             if isinstance(message, ms.Refused):
                 raise (NameInUse if message.code == "name-in-use" else JoinRefused)(f"{message.reason}.")
             raise RemoteProtocolError(f"{type(message).__name__} instead of a welcome")

@@ -16,7 +16,14 @@ from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.reconnecting import connect_to_successor
 from tsnb.consumer.unpacking import Delivered
-from tsnb.errors import ConsumerParked, JoinRefused, LoaderFailed, ProducerGone, StopRequested
+from tsnb.errors import (
+    ConsumerParked,
+    JoinRefused,
+    LoaderFailed,
+    ProducerGone,
+    RemoteProtocolError,
+    StopRequested,
+)
 from tsnb.wire import messages as ms
 
 __all__ = ["Line"]
@@ -224,6 +231,8 @@ class Line:
             except StopRequested as error:
                 self.stop_asked = error  # for the next step of the next loop
                 continue
+            except RemoteProtocolError:
+                continue  # nobody wanted to know what it said
             if message is None:
                 return
             if isinstance(message, ms.Batch):

@@ -143,15 +143,16 @@ class Unpacker:
         start = self._arena.offset_of(batch.slot)
         over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
         self._leases[batch.lease] = weakref.ref(over)
-        values = self._values(over, batch) if layout.has_values else []
         self.crowded = len(self._leases) > self._hold and len(self.held) > self._hold
         copied = private or self.crowded
-        if copied:
-            over = self._copy(over, max((_end(leaf) for leaf in layout.arrays), default=0))
         try:
+            values = self._values(over, batch) if layout.has_values else []
+            if copied:
+                over = self._copy(over, max((_end(leaf) for leaf in layout.arrays), default=0))
             return Delivered(layout, _leaves(layout, over, values), batch.rows, shared=not copied)
-        except ValueError as error:  # frombuffer: the layout reaches past the slot
-            raise RemoteProtocolError(f"a batch that reaches past its slot: {error}") from None
+        except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+            # a layout that reaches past the slot, a dtype that is none, values that are not those of the tree
+            raise RemoteProtocolError(f"a batch that does not fit its layout: {error}") from None
 
     def _let_go(self, number: int) -> None:
         self._leases.pop(number, None)
@@ -175,7 +176,13 @@ def _leaves(layout: Layout, over: Any, values: list[Any]) -> list[Any]:
     if not layout.has_values:
         return list(arrays)
     rest = iter(values)
-    return [next(arrays) if word == "a" else next(rest) for word in layout.leaf_words]
+    if len(values) != len(layout.leaf_words) - len(layout.arrays):
+        raise ValueError(f"{len(values)} values")
+    leaves = [next(arrays) if word == "a" else next(rest) for word in layout.leaf_words]
+    for word, leaf in zip(layout.leaf_words, leaves, strict=True):
+        if word == "vt" and not isinstance(leaf, list):
+            raise ValueError(f"{leaf!r:.80} in place of a tuple")
+    return leaves
 
 
 def _array(leaf: ArrayLeaf, over: Any) -> Any:

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tsnb.errors import RemoteProtocolError
-from tsnb.wire.tree import Spec
+from tsnb.wire.tree import Spec, checked_words
 
 __all__ = ["ArrayLeaf", "Layout", "decode_values", "encode_values"]
+
+
+_MOST = 1 << 48
+"""Elements of one array: more than any memory has."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,18 @@ class Layout:
         try:
             spec, arrays, has_values = json.loads(data)
             leaves = tuple(ArrayLeaf(str(k), str(d), tuple(map(int, s)), int(o)) for k, d, s, o in arrays)
-        except (ValueError, TypeError, RecursionError) as error:
+            words = checked_words(spec)
+        except (ValueError, TypeError, RecursionError, OverflowError) as error:
             raise RemoteProtocolError(f"malformed layout: {error}") from None
-        if any(n < 0 for leaf in leaves for n in (*leaf.shape, leaf.offset)):
-            raise RemoteProtocolError("malformed layout: negative size")
+        for leaf in leaves:
+            if leaf.kind not in ("tensor", "numpy", "scalar") or min((*leaf.shape, leaf.offset)) < 0:
+                raise RemoteProtocolError(f"malformed layout: {leaf}")
+            if (
+                math.prod(max(1, n) for n in leaf.shape) > _MOST
+            ):  # the empty ones too: their strides would overflow
+                raise RemoteProtocolError(f"malformed layout: a shape {leaf.shape}")
+        if words.count("a") != len(leaves) or (len(words) > len(leaves)) != bool(has_values):
+            raise RemoteProtocolError("malformed layout: its leaves do not fit its tree")
         return cls(spec, leaves, bool(has_values))
 
 

@@ -20,6 +20,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from keyword import iskeyword
 from typing import Any
 
 from tsnb.errors import BatchNotShareable
@@ -138,6 +139,41 @@ def _resolve(word: str, module: str, qualname: str, fields: tuple[str, ...]) -> 
     if known and tuple(f.name for f in dataclasses.fields(found)) == fields:
         return found
     return dataclasses.make_dataclass(qualname.rsplit(".", 1)[-1], fields)
+
+
+def checked_words(spec: Any) -> list[str]:
+    """Return the words of a spec's leaves, in order, if it is a spec: one that came from another process.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(spec, list) or not spec or not isinstance(spec[0], str):
+        raise ValueError(f"{spec!r:.80} is no part of a tree")
+    word = spec[0]
+    if word in ("a", "v", "vt"):
+        return [word]
+    if word not in ("list", "tuple", "dict", "named", "data"):
+        raise ValueError(f"{word!r:.80} is no kind of container")
+    head = {"list": 1, "tuple": 1, "dict": 2}.get(word, 4)
+    if head > 1:
+        _check_head(spec, head)
+    return [leaf for child in spec[head:] for leaf in checked_words(child)]
+
+
+def _check_head(spec: list[Any], head: int) -> None:
+    """Check the keys of a dict, or the class and the fields of a named tuple or a dataclass."""
+    names = spec[head - 1] if len(spec) >= head else None
+    if not isinstance(names, list) or len(names) != len(spec) - head:
+        raise ValueError(f"{spec!r:.80} has not as many keys as children")
+    if head == 2:
+        if not all(isinstance(key, (str, int, float, type(None))) for key in names):
+            raise ValueError(f"{names!r:.80} cannot be keys")
+    else:
+        where = spec[2].rsplit(".", 1)[-1] if isinstance(spec[1], str) and isinstance(spec[2], str) else ""
+        if not all(isinstance(n, str) and n.isidentifier() and not iskeyword(n) for n in (where, *names)):
+            raise ValueError(f"{spec!r:.80} has no fields that a class can have")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{names!r:.80} has a key twice")
 
 
 def leaf_paths(spec: Spec, path: str = "batch") -> list[str]:
