@@ -21,6 +21,7 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
 from tsnb.errors import ArenaFull
 from tsnb.producer.events import Placed
+from tsnb.producer.ordinary import carried, outside_shm
 from tsnb.producer.packing import SlotWriter
 
 __all__ = ["SlotCollate", "Written"]
@@ -64,14 +65,14 @@ class SlotCollate:
 
     def __call__(self, samples: Any) -> Any:
         """Return the collated batch, as a `Written` if a slot could be had."""
+        _stack_into_slots()
         if not self._arena.attach():
-            return self._user(samples)
+            return carried(self._user(samples))
         slot = self._pipe.take(SLOT_WAIT_S) if self._spare is None else self._spare
         if slot is None:
-            return self._user(samples)
+            return carried(self._user(samples))
         self._spare = slot  # for the next batch, if this one comes to nothing
         writer = SlotWriter(self._arena, slot)
-        _stack_into_slots()
         _here.writer = writer if self._stack else None
         try:
             placed = writer.write(self._user(samples))
@@ -101,7 +102,7 @@ def _stack_into_slots() -> None:
     """Let `default_collate` stack tensors inside the slot; installed once, a pass-through without a writer."""
     if torch_collate.default_collate_fn_map.get(torch.Tensor) is not _stack_tensors:
         global _ordinary
-        _ordinary = torch_collate.default_collate_fn_map[torch.Tensor]
+        _ordinary = outside_shm(torch_collate.default_collate_fn_map[torch.Tensor])
         torch_collate.default_collate_fn_map[torch.Tensor] = _stack_tensors
 
 

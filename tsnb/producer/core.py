@@ -61,8 +61,12 @@ class Core:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.lock = threading.Condition()
-        self.arena = Arena.create()
         self.slots = FreeSlots()
+        try:
+            self.arena = Arena.create()
+        except BaseException:
+            self.slots.close()
+            raise
         self.dispatch = Dispatch(settings.window, settings.window, settings.patience_s, settings.first_epoch)
         self.sessions: dict[int, Session] = {}
         self.source: Source | None = None
