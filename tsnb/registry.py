@@ -135,9 +135,9 @@ def register(name: str, address: str, origin: str) -> Entry:
         TsnbError: The runtime directory cannot be used, or its disk is full.
     """
     check_name(name, "producer")
-    entry = Entry(name, os.getpid(), address, time.time(), origin, _started(os.getpid()))
     path = _path(name)
     with explained(f"enter the producer {name!r} in {path.parent}"):
+        entry = Entry(name, os.getpid(), address, time.time(), origin, _started(os.getpid()))
         _enter(entry, path)
     return entry
 
@@ -172,7 +172,11 @@ def _taken(holder: Entry) -> str:
 def unregister(entry: Entry) -> None:
     """Take this process's producer out again; somebody else's entry of that name stays."""
     path = _path(entry.name)
-    if _load(path) == entry:
+    try:
+        mine = _load(path) == entry
+    except OSError:  # no descriptor is left to read it; nobody can have taken the name while ours stood there
+        mine = True
+    if mine:
         path.unlink(missing_ok=True)
 
 

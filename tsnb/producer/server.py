@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 
+from tsnb.config import explained
 from tsnb.errors import RemoteProtocolError
 from tsnb.producer import events as ev
 from tsnb.producer.core import MAX_CONSUMERS, Core
@@ -60,8 +61,13 @@ class Server(threading.Thread):
         self._guard = Guard(core)
         self._resting = False  # the listener, while no descriptor is left for another connection
         self._listener = Listener(address)
-        self._epoll = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            with explained("wait for consumers"):
+                self._epoll = select.epoll()
+                self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        except BaseException:
+            self._listener.close()
+            raise
         self._pidfds: dict[int, int] = {}  # descriptor of a consumer's process -> its session's key
         self._next_reading_s = 0.0
         self._next_tick_s = 0.0
