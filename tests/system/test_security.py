@@ -169,7 +169,8 @@ def test_malformed_and_misplaced_messages_are_counted_and_end_the_connection(
         with closing([channel]):
             channel.send(packet)
             assert drained(channel), packet[:40]
-    for later in (encode(hello), encode(ms.StopProducer()), encode(ms.Reading("{}")), b"", b"\x63"):
+    far = [encode(ms.Ask(1, 2**32 - 1)), encode(ms.Ask(1, 0, 2**32 - 1, True))]
+    for later in (encode(hello), encode(ms.StopProducer()), encode(ms.Reading("{}")), b"", b"\x63", *far):
         channel = attached("odd")
         with closing([channel]):
             channel.send(later or b"\0")
@@ -179,7 +180,7 @@ def test_malformed_and_misplaced_messages_are_counted_and_end_the_connection(
         observer.send(encode(ms.Hello("observer", "o", "a test")))
         observer.send(encode(ms.Take()))
         assert drained(observer)
-    assert refused(serving, 15) == 15
+    assert refused(serving, 17) == 17
     steady.expect("batches")
 
 

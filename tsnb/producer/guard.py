@@ -29,6 +29,7 @@ from tsnb.producer.core import HOLD, Core
 from tsnb.producer.dispatch import LOOKAHEAD
 from tsnb.producer.session import Session
 from tsnb.wire import messages as ms
+from tsnb.wire.codec import decode
 
 __all__ = ["ACCEPTS", "Guard"]
 
@@ -54,6 +55,8 @@ MAX_PINNED = 4 * (HOLD + LOOKAHEAD)
 """Ours copies past `HOLD` and releases at once. Who does not would use up the slots that are the others' too."""
 MAX_LEASES = 4096
 """Each loop that is begun leases the same first batches once more, until the line has been read."""
+MAX_POSITION = 1 << 31
+"""Epochs are numbered on from the one asked for: past what a message can carry, nobody could be served again."""
 MAX_ORIGIN = 200
 
 
@@ -103,17 +106,22 @@ class Guard:
         """Count a connection that broke the protocol."""
         self._core.refused += 1
 
-    def packets(self, session: Session) -> Iterator[bytes]:
+    def messages(self, session: Session) -> Iterator[ms.Message]:
         """Give what a connection has sent, at most a turn's worth; what is left is given in its next turn.
 
         Raises:
             ChannelClosed: It has gone, and nothing of it is left.
-            RemoteProtocolError: It sends more than the protocol can need, or releases nothing.
+            RemoteProtocolError: It sends more than the protocol can need, releases nothing, or means nonsense.
         """
         visit, spent = self._visits[session.key], 0
         while spent < LOOK and (packet := session.channel.receive()) is not None:
             spent += 1 + len(packet) // BYTES_A_POINT
-            yield packet
+            message = decode(packet)
+            if isinstance(message, ms.Ask) and max(message.epoch, message.seq) > MAX_POSITION:
+                raise RemoteProtocolError(
+                    f"an epoch or a batch that no stream comes to: {message.epoch}, {message.seq}"
+                )
+            yield message
         if spent and not visit.spend(spent, session.outbox.posted, time.monotonic()):
             raise RemoteProtocolError("far more packets than the protocol can need")
         if spent and self._hoards(session):

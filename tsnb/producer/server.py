@@ -23,7 +23,7 @@ from tsnb.producer.session import Session
 from tsnb.transport.channel import Channel, ChannelClosed
 from tsnb.transport.seqpacket import Listener, OutOfDescriptors
 from tsnb.wire import messages as ms
-from tsnb.wire.codec import decode, encode
+from tsnb.wire.codec import encode
 
 __all__ = ["Server"]
 
@@ -155,8 +155,8 @@ class Server(threading.Thread):
         try:
             with self._core.lock:
                 session.outbox.flush()
-            for packet in self._guard.packets(session):
-                if not self._take(session, decode(packet)):
+            for message in self._guard.messages(session):
+                if not self._take(session, message):
                     self._drop(session)
                     return False
         except ChannelClosed:
