@@ -1,0 +1,149 @@
+"""Every event in any order: Hypothesis drives the decisions, and shrinks what breaks an invariant to a few steps.
+
+`Dispatch.check` runs after every step, consumers check the order of all they get, and at the end of every run
+whoever is alive must be able to go on.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.producer.simulation import SimConsumer, Simulation, Steady
+from tsnb.producer import events as ev
+from tsnb.wire import messages as ms
+from tsnb.wire.codec import encode
+
+WHO = st.integers(0, 5)
+
+
+class Stream(RuleBasedStateMachine):
+    """One stream: a loader that goes on, raises, or whose process dies; consumers that do whatever they like."""
+
+    @initialize(
+        window=st.sampled_from([1, 2, 4]),
+        band=st.sampled_from([1, 3, 9]),
+        batches=st.sampled_from([1, 2, 5, 9]),
+    )
+    def begin(self, window: int, band: int, batches: int) -> None:
+        self.simulation = Simulation(0)
+        self.simulation.window, self.simulation.band, self.simulation.batches = window, band, batches
+        self.simulation.start(0)
+        self.join(False)
+
+    def one(self, who: int) -> SimConsumer:
+        consumers = list(self.simulation.consumers.values())
+        return consumers[who % len(consumers)]
+
+    @rule(skips=st.booleans())
+    def join(self, skips: bool) -> None:
+        if len(self.simulation.consumers) == 4:
+            return
+        consumer = self.simulation.join()
+        key = next(k for k, c in self.simulation.consumers.items() if c is consumer)
+        consumer.skips = self.simulation.dispatch.members[key].skips = skips
+
+    @rule(times=st.integers(1, 3))
+    def load(self, times: int) -> None:
+        for _ in range(times):
+            self.simulation.load()
+
+    @rule()
+    def loader_raises(self) -> None:
+        wanted = self.simulation.dispatch.wanted
+        if wanted is not None and wanted.run == self.simulation.loading:
+            self.simulation.step(ev.LoaderRaised(wanted.run, "boom", "Traceback"))
+
+    @rule(who=WHO, steps=st.integers(1, 25), keeps=st.booleans())
+    def go_on(self, who: int, steps: int, keeps: bool) -> None:
+        """Take what is there, or ask for the next epoch, while the loader goes on."""
+        consumer = self.one(who)
+        for _ in range(steps):
+            self.simulation.load()
+            consumer.receive()
+            if consumer.inbox:
+                consumer._next(consumer.inbox.pop(0), Steady())
+            elif consumer.iterating:
+                consumer.channel.send(encode(ms.Waiting()))
+            else:
+                consumer.ask()
+            while len(consumer.held) > (3 if keeps else 0):
+                consumer.channel.send(encode(ms.Release(consumer.held.pop(0).lease)))
+            self.simulation.poll()
+
+    @rule(who=WHO, which=st.integers(0, 9))
+    def release(self, who: int, which: int) -> None:
+        consumer = self.one(who)
+        if consumer.held:
+            batch = consumer.held.pop(which % len(consumer.held))
+            consumer.channel.send(encode(ms.Release(batch.lease)))
+            self.simulation.poll()
+
+    @rule(who=WHO)
+    def leave(self, who: int) -> None:
+        consumer = self.one(who)
+        if consumer.iterating:
+            consumer._break()
+            self.simulation.poll()
+
+    @rule(who=WHO)
+    def be_interrupted(self, who: int) -> None:
+        """It says where it is, and what it still has."""
+        consumer = self.one(who)
+        consumer.receive()
+        if consumer.iterating:
+            consumer.ask()
+            self.simulation.poll()
+
+    @rule(who=WHO)
+    def rest(self, who: int) -> None:
+        self.one(who).channel.send(encode(ms.Rest()))
+        self.simulation.poll()
+
+    @rule(who=WHO, message=st.sampled_from([ms.Take(), ms.Waiting(), ms.Leave(), ms.Release(12345)]))
+    def say_what_it_should_not(self, who: int, message: ms.Message) -> None:
+        """A confused peer harms nobody but itself."""
+        consumer = self.one(who)
+        if not consumer.iterating:
+            consumer.channel.send(encode(message))
+            self.simulation.poll()
+
+    @rule(who=WHO)
+    def be_killed(self, who: int) -> None:
+        consumer = self.one(who)
+        if len(self.simulation.consumers) == 1:
+            return  # so that there is always one to go on with; all are killed at the end
+        self.simulation.kill(next(k for k, c in self.simulation.consumers.items() if c is consumer))
+        self.simulation.poll()
+
+    @rule()
+    def producer_is_killed(self) -> None:
+        self.simulation.kill_producer()
+        self.simulation.poll()
+
+    @rule(seconds=st.sampled_from([0.1, 10.0, 60.0]), stopped=st.booleans())
+    def time_passes(self, seconds: float, stopped: bool) -> None:
+        self.simulation.now += seconds
+        self.simulation.step(ev.Tick(seconds if stopped else 0.0))
+
+    def teardown(self) -> None:
+        """Nobody waits for good, and what nobody needs is free."""
+        if not hasattr(self, "simulation"):
+            return
+        self.simulation.settle()
+        for key, member in self.simulation.dispatch.members.items():
+            held = self.simulation.consumers[key].held
+            assert len(member.leases) == len(held) + len(member.granted), "a lease that nobody has"
+        for key in list(self.simulation.consumers):
+            self.simulation.kill(key)
+        self.simulation.poll()
+        epochs = self.simulation.dispatch.epochs
+        assert epochs.kept <= epochs.band
+        assert len(self.simulation.slots) + epochs.kept == 400
+
+
+Stream.TestCase.settings = settings(
+    max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestStream = Stream.TestCase
