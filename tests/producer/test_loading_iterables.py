@@ -158,7 +158,7 @@ def test_an_epoch_that_is_empty_because_the_loader_is_used_up_says_so(loader: An
 )
 def test_a_loader_that_gives_nothing_at_all_fails_where_it_is_served(loader: Any, says: str) -> None:
     """Each kind is told what may be the reason."""
-    with pytest.raises(LoaderFailed, match="no batch in epoch 0: .*" + says):
+    with pytest.raises(LoaderFailed, match="no batch at all: .*" + says):
         tsnb.serve(loader, name="empty")
 
 

@@ -139,9 +139,9 @@ class Feeder(threading.Thread):
             return next(self._iterator)
         except StopIteration:
             if not self._count:
-                raise LoaderFailed(
-                    f"the loader gave no batch in epoch {self._epoch}: {self._source.why_empty(self._epoch)}"
-                ) from None
+                when = f"in epoch {self._epoch}" if self.proven.is_set() else "at all"
+                why = self._source.why_empty(self._epoch)
+                raise LoaderFailed(f"the loader gave no batch {when}: {why}") from None
             return _END
         finally:
             self._core.loading_s += time.monotonic() - began
