@@ -2,7 +2,7 @@
 
 The user's own function still runs, unchanged. Two things are different around it: `default_collate` stacks
 tensors straight into a free slot, and leaves that are found outside the slot afterwards are copied in, by the
-worker. What goes back through the DataLoader's queue is a `Written`: numbers, no tensor.
+worker. What goes back through the DataLoader's queue is a `Placed`: numbers, no tensor.
 
 A slot is taken after the expensive decode, so that none lies idle while a worker works. When none comes free
 in time, or before the arena has its geometry, the batch takes the ordinary way and the producer copies it.
@@ -10,6 +10,7 @@ in time, or before the arena has its geometry, the batch takes the ordinary way 
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -24,27 +25,11 @@ from tsnb.producer.events import Placed
 from tsnb.producer.ordinary import carried, outside_shm
 from tsnb.producer.packing import SlotWriter
 
-__all__ = ["SlotCollate", "Written"]
+__all__ = ["SlotCollate"]
 
 SLOT_WAIT_S = 0.5
 """How long a worker waits for a free slot. One is normally there at once; waiting longer would only move the
 back-pressure from the DataLoader's own queue to here."""
-
-
-class Written:
-    """A batch that lies in a slot already; crosses the DataLoader's queue in place of the batch."""
-
-    __slots__ = ("placed",)
-
-    def __init__(self, placed: Placed) -> None:
-        self.placed = placed
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _written, tuple(self.placed)
-
-
-def _written(*fields: Any) -> Written:
-    return Written(Placed(*fields))
 
 
 class SlotCollate:
@@ -64,7 +49,7 @@ class SlotCollate:
         self._spare: int | None = None
 
     def __call__(self, samples: Any) -> Any:
-        """Return the collated batch, as a `Written` if a slot could be had."""
+        """Return the collated batch, as a `Placed` if a slot could be had."""
         _stack_into_slots()
         if not self._arena.attach():
             return carried(self._user(samples))
@@ -79,7 +64,7 @@ class SlotCollate:
         finally:
             _here.writer = None
         self._spare = None
-        return Written(placed if writer.close() else self._moved(placed))
+        return placed if writer.close() else self._moved(placed)
 
     def _moved(self, placed: Placed) -> Placed:
         """Copy a batch to another slot: the user's function kept a tensor in this one, which is theirs now.
@@ -111,11 +96,19 @@ _ordinary: Callable[..., Any] = torch_collate.collate_tensor_fn
 
 def _stack_tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
     writer: SlotWriter | None = getattr(_here, "writer", None)
+    if writer is None:
+        return _ordinary(batch, collate_fn_map=collate_fn_map)
     first = batch[0]
     plain = first.layout is torch.strided and not first.is_nested and first.device.type == "cpu"
-    if writer is None or not plain or any(x.requires_grad or x.shape != first.shape for x in batch):
-        return _ordinary(batch, collate_fn_map=collate_fn_map)
-    out = writer.new_tensor(first.dtype, (len(batch), *first.shape))
-    if out is None:  # does not fit: the writer will say so, with the sizes
-        return _ordinary(batch, collate_fn_map=collate_fn_map)
-    return torch.stack(batch, 0, out=out)
+    # of mixed dtypes torch makes what it makes; `out` would silently round to its own
+    if plain and len(set(map(_dtype_of, batch))) == 1:
+        out = writer.new_tensor(first.dtype, (len(batch), *first.shape))
+        if out is not None:  # else it does not fit: the writer will say so, with the sizes
+            try:
+                return torch.stack(batch, 0, out=out)
+            except (RuntimeError, TypeError):  # shapes that differ, gradients: what torch says or does then
+                pass
+    return _ordinary(batch, collate_fn_map=collate_fn_map)
+
+
+_dtype_of = operator.attrgetter("dtype")

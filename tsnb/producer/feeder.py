@@ -17,15 +17,18 @@ from typing import Any
 
 from tsnb.errors import ArenaFull, LoaderFailed
 from tsnb.producer import events as ev
-from tsnb.producer.collate import Written
 from tsnb.producer.core import Core
-from tsnb.producer.loading import Source, die_with_parent
+from tsnb.producer.loading import Source
 from tsnb.producer.packing import SlotWriter, batch_bytes
+from tsnb.producer.replaying import Skipped
+from tsnb.producer.workers import die_with_parent
 
 __all__ = ["Feeder"]
 
 TRACEBACK_BYTES = 100_000
 """What a traceback may take, as JSON, in a packet of 128 KiB."""
+_END = object()
+"""Stands for the end of an epoch; a batch may be anything else, None too."""
 SLOT_WAIT_S = 60.0
 """How long the producer waits for a free slot of its own. There is one by construction; not a silent hang if
 that construction is wrong."""
@@ -61,6 +64,7 @@ class Feeder(threading.Thread):
             raise
         finally:
             self._close()
+            self._let_go(keep_workers=False)  # those that stayed for the next epoch
             self.proven.set()
 
     def _next_wanted(self) -> ev.Wanted | None:
@@ -68,13 +72,11 @@ class Feeder(threading.Thread):
         core = self._core
         while True:
             with core.lock:
-                core.lock.wait_for(
-                    lambda: core.stopping or core.abandoned or core.dispatch.wanted is not None
-                )
+                while (wanted := core.dispatch.wanted) is None and not (core.stopping or core.abandoned):
+                    core.lock.wait()
                 if core.stopping:
                     return None
-                wanted, abandoned = core.dispatch.wanted, core.abandoned
-                core.abandoned = False
+                abandoned, core.abandoned = core.abandoned, False
             if abandoned and (wanted is None or wanted.run != self._run):
                 self._close()
             if wanted is not None:
@@ -87,29 +89,45 @@ class Feeder(threading.Thread):
                 self._close()
                 self._run, self._epoch, self._count = wanted.run, wanted.epoch, wanted.first
                 self._iterator = self._source.epoch(wanted.epoch, wanted.first)
-            placed = self._next_placed()
+            batch = self._next_batch()
+            if isinstance(batch, Skipped):
+                self._skip(batch.batch)
+                return
+            in_place = batch is _END or isinstance(batch, ev.Placed)
+            placed = batch if in_place else self._copy(batch)
         except BaseException as error:  # noqa: BLE001  # whatever the user's loader raises, SystemExit too
             failure = self._describe(error)
+            _forget(error)
         else:
-            self._loaded(placed)
+            if batch is _END:
+                self._ended()
+            else:
+                self._loaded(placed, in_place=in_place)
             return
         # out here, where the error and the frames it holds have gone: the iterator's workers end only with
         # its last reference, and their slots can be taken back only then
         self._failed(failure)
 
-    def _loaded(self, placed: ev.Placed | None) -> None:
-        if placed is None:
-            self._core.step(ev.LoaderEnded(self._run))
-            self._let_go(keep_workers=self._source.persistent)
-            return
+    def _loaded(self, placed: ev.Placed, *, in_place: bool) -> None:
+        core, ahead = self._core, self._source.ahead
         self._count += 1
-        with self._core.lock:
-            self._core.failure = None
-        self._core.step(ev.BatchLoaded(self._run, placed))
+        with core.lock:  # once a batch: the serving thread wants it too
+            if in_place:
+                core.in_place += 1
+                core.slots.in_pipe = ahead + 2
+                core.slots.delivered(placed.slot)
+            else:
+                core.copied += 1
+            core.failure = None
+            core.step(ev.BatchLoaded(self._run, placed))
         self.proven.set()
 
-    def _next_placed(self) -> ev.Placed | None:
-        """Return the loader's next batch, in its slot; None at the epoch's end.
+    def _ended(self) -> None:
+        self._core.step(ev.LoaderEnded(self._run))
+        self._let_go(keep_workers=self._source.persistent)
+
+    def _next_batch(self) -> Any:
+        """Return what the source gives next; `_END` at the epoch's end.
 
         Raises:
             LoaderFailed: The epoch has no batch at all.
@@ -118,26 +136,20 @@ class Feeder(threading.Thread):
             raise LoaderFailed("the loader was asked for a batch after its end")
         began = time.monotonic()
         try:
-            batch = next(self._iterator)
+            return next(self._iterator)
         except StopIteration:
             if not self._count:
-                raise LoaderFailed(_empty(self._epoch)) from None
-            return None
+                when = f"in epoch {self._epoch}" if self.proven.is_set() else "at all"
+                why = self._source.why_empty(self._epoch)
+                raise LoaderFailed(f"the loader gave no batch {when}: {why}") from None
+            return _END
         finally:
             self._core.loading_s += time.monotonic() - began
-        if isinstance(batch, Written):
-            with self._core.lock:
-                self._core.slots.delivered(batch.placed.slot)
-            self._core.in_place += 1
-            return batch.placed
-        self._core.copied += 1
-        return self._copy(batch)
 
     def _copy(self, batch: Any) -> ev.Placed:
         """Copy a batch that came the ordinary way into a slot."""
         core = self._core
-        if not core.arena.slots:
-            core.fit_arena(batch_bytes(batch), self._source.batches, self._source.ahead)
+        self._fit_arena(batch)
         slot = self._free_slot()
         try:
             return SlotWriter(core.arena, slot).write(batch)
@@ -145,6 +157,21 @@ class Feeder(threading.Thread):
             with core.lock:
                 core.slots.free(slot)
             raise
+
+    def _skip(self, batch: Any) -> None:
+        """Let go of a batch that comes before those that are wanted."""
+        if isinstance(batch, ev.Placed):
+            with self._core.lock:
+                self._core.slots.delivered(batch.slot)
+                self._core.slots.free(batch.slot)
+        else:
+            self._fit_arena(batch)  # so that the workers need not go on in the ordinary way
+
+    def _fit_arena(self, batch: Any) -> None:
+        """Give the arena its geometry, from the first batch."""
+        if not self._core.arena.slots:
+            size = batch_bytes(batch)
+            self._core.fit_arena(size, self._source.batches, self._source.most_ahead(size))
 
     def _free_slot(self) -> int:
         core = self._core
@@ -161,8 +188,8 @@ class Feeder(threading.Thread):
 
     def _describe(self, error: BaseException) -> LoaderFailed:
         if isinstance(error, LoaderFailed):
-            return error.with_traceback(None)
-        if isinstance(error, ArenaFull):  # not the loader's fault: it says itself what to do
+            return LoaderFailed(error.summary, error.loader_traceback)
+        if isinstance(error, ArenaFull):  # not the loader\'s fault: it says itself what to do
             return LoaderFailed(str(error))
         text = "".join(traceback.format_exception(error))
         where = f"at batch {self._count} of epoch {self._epoch}"
@@ -221,6 +248,17 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
+def _forget(error: BaseException | None) -> None:
+    """Let go of what the frames of an error hold.
+
+    torch raises errors from workers in a way that leaves a cycle: the epoch's iterator, and with it its workers,
+    would stay until some garbage collection.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
+
+
 def _last_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[-1].strip()[:500] if lines else "(no message)"  # the traceback has it whole
@@ -231,12 +269,3 @@ def _shorten(text: str) -> str:
     while len(json.dumps(text)) > TRACEBACK_BYTES:
         text = text[-(len(text) * 3 // 4) :]
     return text
-
-
-def _empty(epoch: int) -> str:
-    if epoch == 0:
-        return "the loader gave no batch at all: its dataset is empty, or it has been used up already."
-    return (
-        f"the loader gave no batch in epoch {epoch}: it can be iterated only once. Serve a function instead that "
-        "makes a fresh one for each epoch: tsnb.serve(lambda epoch: make_loader(), name=...)."
-    )

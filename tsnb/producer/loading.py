@@ -1,29 +1,21 @@
-"""Where batches come from: a DataLoader, whose workers write into the arena, or any other iterable.
-
-The user's loader object is never changed: its shallow copy gets another `collate_fn`, `worker_init_fn` and,
-with a seed, samplers of its own.
-"""
+"""Where batches come from: a DataLoader, any other iterable, or a function that makes one for each epoch."""
 
 from __future__ import annotations
 
 import copy
-import ctypes
-import hashlib
-import multiprocessing
-import os
-import signal
+import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-import cloudpickle
-import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
-from tsnb.producer.collate import SlotCollate
+from tsnb.producer.dataloader import DataLoaderSource, epoch_samples, is_plain
+from tsnb.producer.repeating import length, loader_order
+from tsnb.producer.replaying import replayed
 
-__all__ = ["Source", "as_source", "die_with_parent"]
+__all__ = ["Source", "as_source"]
 
 
 class Source(Protocol):
@@ -35,20 +27,38 @@ class Source(Protocol):
     """In an epoch, where known."""
     samples: int | None
     """In an epoch, where known."""
-    workers: int
-    """Processes that load."""
-    ahead: int
-    """Batches that are prepared ahead of the one asked for."""
     persistent: bool
     """Whether its workers stay for the next epoch."""
     order: str
-    """Equal strings promise equal batches for equal (epoch, batch); empty where an epoch cannot be given again."""
+    """Identity of the order in which epochs are given: equal strings promise equal batches for an equal epoch and
+    batch number. Empty when an epoch cannot be given again in the same order."""
+
+    @property
+    def workers(self) -> int:
+        """Processes that load; may change with the epoch."""
+
+    @property
+    def ahead(self) -> int:
+        """Batches that are prepared ahead of the one asked for; may change with every batch."""
+
+    def most_ahead(self, batch_bytes: int) -> int:
+        """Return how many batches will ever be prepared ahead, if they are of this size; asked once."""
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
-        """Begin an epoch, at one of its batches."""
+        """Begin an epoch with its batch `start`.
+
+        Gives `Placed` for batches that workers have written into the arena, the batch itself for others, and
+        `Skipped` for those before `start` where there is no cheaper way past them.
+
+        Raises:
+            LoaderFailed: It has fewer batches than `start`. The iterator may raise it, too.
+        """
 
     def drop_workers(self) -> None:
         """Let go of workers that would stay for the next epoch."""
+
+    def why_empty(self, number: int) -> str:
+        """Return what may be the reason for epoch `number` having no batch, and what to do about it."""
 
 
 def as_source(loader: Any, arena: Arena, pipe: SlotPipe, *, seed: int | None, workers: int | None) -> Source:
@@ -65,8 +75,8 @@ def as_source(loader: Any, arena: Arena, pipe: SlotPipe, *, seed: int | None, wo
         TypeError: It is nothing that can be iterated.
         ValueError: `seed` or `workers` for something that is no DataLoader.
     """
-    if isinstance(loader, DataLoader):
-        return _DataLoaderSource(loader, arena, pipe, seed, workers)
+    if is_plain(loader):
+        return DataLoaderSource(loader, arena, pipe, seed, workers)
     iterable = hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")
     if isinstance(loader, (str, bytes, type)) or not (iterable or callable(loader)):
         raise TypeError(
@@ -76,178 +86,136 @@ def as_source(loader: Any, arena: Arena, pipe: SlotPipe, *, seed: int | None, wo
     if seed is not None or workers is not None:
         option = "seed" if seed is not None else "workers"
         raise ValueError(f"{option}= needs a torch DataLoader; a {type(loader).__name__} has its own ways.")
-    return _IterableSource(loader)
+    if iterable:
+        return _IterableSource(loader)
+    _require_epoch_argument(loader)
+    return _FactorySource(loader, arena, pipe)
 
 
 class _IterableSource:
-    """Anything that can be iterated; the producer copies its batches into the arena."""
+    """Anything that can be iterated; the producer copies its batches into the arena.
+
+    Of a sequence of batches, and of what is told the epoch by `set_epoch`, the same batches are expected for the
+    same epoch. Others may be shuffled in ways of their own, so they have no order: whoever knows better serves a
+    function of the epoch.
+    """
 
     workers = 0
     ahead = 0
     persistent = False
-    samples: int | None = None
-    order = ""
 
-    def __init__(self, loader: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
-        self._loader = loader
+    def __init__(self, loader: Any) -> None:
         size = getattr(loader, "batch_size", None)
         self.batch_size: int | None = size if isinstance(size, int) else None
-        self.batches = _length(loader)
+        self.batches = length(loader)
+        self.samples: int | None = None
+        self._once = hasattr(loader, "__next__")
+        sequence = hasattr(loader, "__getitem__") and self.batches is not None
+        tells = not self._once and (sequence or hasattr(loader, "set_epoch"))
+        self.order = f"{type(loader).__qualname__} batches={self.batches}" if tells else ""
+        if isinstance(loader, DataLoader):  # of a kind that is iterated in a way of its own
+            self.samples = epoch_samples(loader)
+            self.order = loader_order(loader, loader.num_workers, None)
+            self.persistent = loader.persistent_workers
+            loader = copy.copy(loader)  # its workers belong to the loading thread, and end with it
+            loader._iterator = None
+        self._loader = loader
+
+    def most_ahead(self, batch_bytes: int) -> int:
+        """Return 0: batches are made when they are asked for."""
+        return 0
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
-        if callable(self._loader) and not hasattr(self._loader, "__iter__"):
-            return iter(self._loader(number))
-        _set_epoch(number, self._loader)
-        return iter(cast("Iterable[Any]", self._loader))  # as_source has checked
+        if hasattr(self._loader, "set_epoch"):
+            self._loader.set_epoch(number)
+        return replayed(iter(self._loader), number, start)
 
     def drop_workers(self) -> None:
-        """There are none."""
+        """Let go of a DataLoader's persistent workers."""
+        if isinstance(self._loader, DataLoader):
+            self._loader._iterator = None
+
+    def why_empty(self, _number: int) -> str:
+        """Say that it seems to have been used up."""
+        kind = type(self._loader).__name__
+        can = f"a {kind} can be iterated only once" if self._once else f"this {kind} gives nothing (any more)"
+        return (
+            f"{can}. Serve a function instead that makes a fresh one for each epoch: "
+            "tsnb.serve(lambda epoch: make_loader(), name=...)."
+        )
 
 
-class _DataLoaderSource:
-    """A DataLoader whose workers collate into the arena."""
+class _FactorySource:
+    """A function `make_epoch(epoch)`: each epoch comes from what it returns.
 
-    def __init__(
-        self, loader: DataLoader[Any], arena: Arena, pipe: SlotPipe, seed: int | None, workers: int | None
-    ) -> None:
-        self._seed = seed
-        self._generators = (torch.Generator(), torch.Generator())
-        mine = self._loader = copy.copy(loader)
-        # DataLoader forbids to set these after construction; on a copy that has not been iterated it is safe
-        fields = mine.__dict__
-        fields["_iterator"] = None
-        fields["pin_memory"] = False  # batches are in shared memory; a consumer that wants CUDA pins its own
-        if workers is not None:
-            fields["num_workers"] = workers
-            fields["prefetch_factor"] = (loader.prefetch_factor or 2) if workers else None
-            fields["timeout"] = loader.timeout if workers else 0
-            fields["persistent_workers"] = bool(workers) and loader.persistent_workers
-        if seed is not None:
-            self._own_samplers(fields)
-        self.workers: int = mine.num_workers
-        self.persistent: bool = mine.persistent_workers
-        self.ahead = self.workers * (mine.prefetch_factor or 0)
-        collate: Any = SlotCollate(arena, pipe, _travelling(loader.collate_fn, mine))
-        fields["collate_fn"] = collate
-        fields["dataset"] = _travelling(loader.dataset, mine)
-        fields["worker_init_fn"] = _WorkerStart(_travelling(loader.worker_init_fn, mine))
-        self.batch_size = loader.batch_size
-        self.batches = _length(loader)
-        self.samples = _samples(loader)
-        self.order = "" if seed is None else f"seed {seed}"
+    A DataLoader that it returns is served as if it had been given itself: its workers write into the arena.
+    Since it is given the epoch's number, the same batches are expected for the same epoch.
+    """
 
-    def _own_samplers(self, fields: dict[str, Any]) -> None:
-        """Give the copy samplers that draw from our own generator, so that an epoch can be seeded."""
-        sampler = copy.copy(fields["sampler"])
-        if hasattr(sampler, "generator"):
-            sampler.generator = self._generators[0]
-        batch_sampler = copy.copy(fields["batch_sampler"])
-        if hasattr(batch_sampler, "sampler"):
-            batch_sampler.sampler = sampler
-        fields.update(sampler=sampler, batch_sampler=batch_sampler, generator=self._generators[1])
+    persistent = False
+    batch_size: int | None = None
+    batches: int | None = None
+    samples: int | None = None
+
+    def __init__(self, make_epoch: Callable[[int], Iterable[Any]], arena: Arena, pipe: SlotPipe) -> None:
+        self._make_epoch = make_epoch
+        self._arena = arena
+        self._pipe = pipe
+        self._inner: Source | None = None
+        self._room: tuple[int, int] | None = None
+        kind = make_epoch if hasattr(make_epoch, "__qualname__") else type(make_epoch)
+        self.order = f"{kind.__qualname__}(epoch)"
+
+    @property
+    def workers(self) -> int:
+        """Of the present epoch's DataLoader."""
+        return self._inner.workers if self._inner is not None else 0
+
+    @property
+    def ahead(self) -> int:
+        """Of the present epoch's DataLoader."""
+        return self._inner.ahead if self._inner is not None else 0
+
+    def most_ahead(self, batch_bytes: int) -> int:
+        """Return what the first epoch's DataLoader needs; one that needs more later is copied from."""
+        ahead = self._inner.most_ahead(batch_bytes) if self._inner is not None else 0
+        self._room = (batch_bytes, ahead)
+        return ahead
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
-        loader = self._loader
-        _set_epoch(number, loader, loader.batch_sampler, loader.sampler, loader.dataset)
-        if self._seed is not None:
-            for index, generator in enumerate(self._generators):
-                generator.manual_seed(_mix(self._seed, number, index))
-        batches = iter(loader)
-        for _ in range(start):
-            next(batches)
-        return batches
+        made = self._make_epoch(number)
+        self._inner = self._source_of(made)
+        return self._inner.epoch(number, start)
+
+    def _source_of(self, made: Any) -> Source:
+        if not hasattr(made, "__iter__") and not hasattr(made, "__getitem__"):
+            raise TypeError(
+                f"make_epoch(epoch) returned a {type(made).__name__}: let it return an iterable of batches."
+            )
+        if is_plain(made):
+            source = DataLoaderSource(made, self._arena, self._pipe, None, None)
+            if self._room is None or source.most_ahead(self._room[0]) <= self._room[1]:
+                return source
+        return _IterableSource(made)
 
     def drop_workers(self) -> None:
-        self._loader.__dict__["_iterator"] = None  # persistent workers: the iterator owns them
+        """They belong to one epoch."""
+        if self._inner is not None:
+            self._inner.drop_workers()
+
+    def why_empty(self, number: int) -> str:
+        """Say that what the function returned was empty."""
+        return f"make_epoch({number}) returned nothing to iterate. Let it make a fresh iterable at each call."
 
 
-class _WorkerStart:
-    """Runs first in each worker: it must die with the producer, even by SIGKILL."""
-
-    def __init__(self, user: Callable[[int], None] | None) -> None:
-        self._user = user
-
-    def __call__(self, worker: int) -> None:
-        die_with_parent(os.getppid())
-        if self._user is not None:
-            self._user(worker)
-
-
-def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when the thread that started it ends.
-
-    Args:
-        parent: The pid of the process that started this one. It may be 1: a container's only program.
-    """
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(1)  # it ended before the line above
-
-
-class _Travelling:
-    """Carries an object over the ordinary pickle of spawn and forkserver, by cloudpickle.
-
-    Classes and functions defined in a notebook do not pickle otherwise. On the other side the object itself
-    arrives, not this wrapper; in this process it answers for the object.
-    """
-
-    def __init__(self, carried: Any) -> None:
-        self._carried = carried
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return cloudpickle.loads, (cloudpickle.dumps(self._carried),)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_carried":  # while being copied, before it is set
-            raise AttributeError(name)
-        return getattr(self._carried, name)
-
-    def __call__(self, *args: Any) -> Any:
-        return self._carried(*args)
-
-    def __len__(self) -> int:
-        return len(self._carried)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._carried[index]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._carried)
-
-
-def _travelling(carried: Any, loader: DataLoader[Any]) -> Any:
-    context = loader.multiprocessing_context
-    method = context.get_start_method() if context is not None else multiprocessing.get_start_method()
-    return carried if carried is None or not loader.num_workers or method == "fork" else _Travelling(carried)
-
-
-def _set_epoch(number: int, *candidates: Any) -> None:
-    for candidate in candidates:
-        if hasattr(candidate, "set_epoch"):
-            candidate.set_epoch(number)
-            return
-
-
-def _mix(*parts: int) -> int:
-    """Return a 63-bit seed from several numbers; the same on every machine."""
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
-
-
-def _length(loader: Any) -> int | None:
+def _require_epoch_argument(make_epoch: Callable[..., Any]) -> None:
     try:
-        return len(loader)
-    except (TypeError, NotImplementedError, AttributeError):
-        return None
-
-
-def _samples(loader: DataLoader[Any]) -> int | None:
-    """Return the samples in an epoch, where the loader's own parts tell."""
-    if loader.batch_size is None:
-        return None
-    if isinstance(loader.dataset, IterableDataset):
-        return None if loader.drop_last else _length(loader.dataset)
-    samples = _length(loader.sampler)
-    if samples is not None and loader.drop_last:
-        return samples // loader.batch_size * loader.batch_size
-    return samples
+        inspect.signature(make_epoch).bind(0)
+    except ValueError:  # it has none that can be read
+        return
+    except TypeError:
+        raise TypeError(
+            f"{getattr(make_epoch, '__qualname__', make_epoch)} must take one argument, the epoch's number: "
+            "def make_epoch(epoch): return an iterable of that epoch's batches. To serve what a function returns, "
+            "call it first."
+        ) from None

@@ -5,8 +5,9 @@ Runs in the loader's workers (`producer.collate`), or in the producer for loader
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
-import threading
 from typing import Any
 
 import numpy as np
@@ -38,18 +39,21 @@ class SlotWriter:
         self._arena = arena
         self.slot = slot
         self._used = 0
-        self._let_go = threading.Event()
-        self._over = lease(arena.buffer, arena.offset_of(slot), arena.slot_bytes, self._let_go.set)
-        low = arena.address_of(slot)
+        self._let_go: list[bool] = []  # an Event would do, at ten times the price a batch
+        released = functools.partial(self._let_go.append, True)
+        self._over = lease(arena.buffer, arena.offset_of(slot), arena.slot_bytes, released)
+        low = ctypes.addressof(self._over)
         self._range = range(low, low + arena.slot_bytes)
 
     def new_tensor(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor | None:
         """Return an uninitialised tensor inside the slot; None when it does not fit."""
-        size = dtype.itemsize * math.prod(shape)
-        offset = self._reserve(size)
+        count = math.prod(shape)
+        offset = self._reserve(dtype.itemsize * count)
         if offset is None:
             return None
-        return self._view(offset, size).view(dtype).view(shape)
+        if not count:
+            return torch.empty(shape, dtype=dtype)
+        return torch.frombuffer(self._over, dtype=dtype, count=count, offset=offset).view(shape)
 
     def write(self, tree: Any) -> Placed:
         """Write a batch; leaves that lie in the slot already stay where they are.
@@ -77,33 +81,35 @@ class SlotWriter:
         the slot, so the slot can never be given to another batch while this process lives.
         """
         self._over = None
-        return self._let_go.is_set()
+        return bool(self._let_go)
 
     def _holds(self, tensor: torch.Tensor) -> bool:
         return tensor.numel() > 0 and tensor.device.type == "cpu" and tensor.data_ptr() in self._range
 
     def _write(self, leaves: list[Any], spec: Spec) -> Placed:
-        arrays = [
-            (path, x) for path, x in zip(leaf_paths(spec), leaves, strict=True) if _classify(x) is not None
-        ]
-        values = [x for x in leaves if _classify(x) is None]
+        values: list[Any] = []
+        placed: list[ArrayLeaf] = []
+        for number, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor):
+                placed.append(self._place_tensor(spec, number, leaf))
+            elif (kind := _classify(leaf)) is not None:
+                placed.append(self._place_numpy(spec, number, np.asarray(leaf), kind))
+            else:
+                values.append(leaf)
         text = encode_values(values) if values else b""
-        placed = tuple(self._place(path, leaf) for path, leaf in arrays)
         offset = self._reserve(len(text))
         if offset is None:
             raise self._too_large(len(text))
         if text:
-            self._view(offset, len(text)).copy_(torch.frombuffer(bytearray(text), dtype=torch.uint8))
-        layout = _encoded(spec, placed, bool(values))
-        return Placed(self.slot, layout, _rows(placed, values), offset, len(text))
+            inside = torch.frombuffer(self._over, dtype=torch.uint8, count=len(text), offset=offset)
+            inside.copy_(torch.frombuffer(bytearray(text), dtype=torch.uint8))
+        arrays = tuple(placed)
+        layout = _encoded(spec, arrays, bool(values))
+        return Placed(self.slot, layout, _rows(arrays, values), offset, len(text))
 
-    def _place(self, path: str, leaf: Any) -> ArrayLeaf:
-        """Return where an array leaf lies, after copying it in if it lies elsewhere."""
-        if not isinstance(leaf, torch.Tensor):
-            return self._place_numpy(
-                path, np.asarray(leaf), "scalar" if isinstance(leaf, np.generic) else "numpy"
-            )
-        _require_plain(path, leaf)
+    def _place_tensor(self, spec: Spec, number: int, leaf: torch.Tensor) -> ArrayLeaf:
+        """Return where a tensor lies, after copying it in if it lies elsewhere."""
+        _require_plain(spec, number, leaf)
         leaf = leaf.resolve_conj().resolve_neg()  # what is lazy would stay behind: bytes alone cross
         dtype, shape = str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape)
         if self._holds(leaf) and leaf.is_contiguous():
@@ -115,11 +121,12 @@ class SlotWriter:
         offset = inside.data_ptr() - self._range.start if leaf.numel() else 0
         return ArrayLeaf("tensor", dtype, shape, offset)
 
-    def _place_numpy(self, path: str, array: np.ndarray[Any, Any], kind: str) -> ArrayLeaf:
+    def _place_numpy(self, spec: Spec, number: int, array: np.ndarray[Any, Any], kind: str) -> ArrayLeaf:
+        """Copy an array in and return where it lies."""
         if array.dtype.hasobject or array.dtype.names:
             raise BatchNotShareable(
-                f"{path} is a numpy array of dtype {array.dtype}, whose elements are Python objects or records. "
-                "Convert it to numbers, or to a list of strings, in your collate_fn."
+                f"{leaf_paths(spec)[number]} is a numpy array of dtype {array.dtype}, whose elements are objects "
+                "or records. Convert it to numbers, or to a list of strings, in your collate_fn."
             )
         offset = self._reserve(array.nbytes)
         if offset is None:
@@ -137,11 +144,6 @@ class SlotWriter:
         self._used = offset + size
         self._arena.warm(self.slot, self._used)
         return offset
-
-    def _view(self, offset: int, size: int) -> torch.Tensor:
-        if not size:
-            return torch.empty(0, dtype=torch.uint8)
-        return torch.frombuffer(self._over, dtype=torch.uint8, count=size, offset=offset)
 
     def _too_large(self, size: int) -> BatchTooLarge:
         have = len(self._range)
@@ -172,14 +174,16 @@ def _classify(node: Any) -> str | None:
     return "numpy" if isinstance(node, np.ndarray) else None
 
 
-def _require_plain(path: str, leaf: torch.Tensor) -> None:
+def _require_plain(spec: Spec, number: int, leaf: torch.Tensor) -> None:
     if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_quantized:
         kind = "nested" if leaf.is_nested else "quantized" if leaf.is_quantized else "sparse"
-        raise BatchNotShareable(f"{path} is a {kind} tensor: only dense ones can be shared. Use to_dense().")
+        raise BatchNotShareable(
+            f"{leaf_paths(spec)[number]} is a {kind} tensor: only dense ones can be shared. Use to_dense()."
+        )
     if leaf.device.type != "cpu":
         raise BatchNotShareable(
-            f"{path} lies on {leaf.device}: let the loader give CPU tensors and each consumer ask for its device, "
-            f'tsnb.attach(..., device="{leaf.device}").'
+            f"{leaf_paths(spec)[number]} lies on {leaf.device}: let the loader give CPU tensors and each consumer "
+            f'ask for its device, tsnb.attach(..., device="{leaf.device}").'
         )
 
 

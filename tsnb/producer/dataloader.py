@@ -1,0 +1,180 @@
+"""A DataLoader as a source: its workers write into the arena, and its epochs can be seeded and begun anywhere.
+
+The user's loader object is never changed: its shallow copy gets another `collate_fn`, `worker_init_fn` and
+batch sampler (`producer.tickets`), and with a seed samplers of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from tsnb.arena.memory import Arena
+from tsnb.arena.slots import SlotPipe
+from tsnb.producer.collate import SlotCollate
+from tsnb.producer.repeating import length, loader_order, sampler_chain
+from tsnb.producer.replaying import replayed
+from tsnb.producer.tickets import Prepared, TicketCollate, TicketDataset, Tickets, mix
+from tsnb.producer.workers import WorkerStart, travelling
+
+__all__ = ["DataLoaderSource", "epoch_samples", "is_plain"]
+
+TICKET_S = 0.002
+"""Batches go to a worker several at a time while that takes no longer than this: ten times what the DataLoader's
+queues cost, and still nothing that a consumer could notice at an epoch's start."""
+MAX_TICKET = 8
+"""Batches in a ticket. By then the queues cost little; more would only lie ahead."""
+AHEAD_BYTES = 1 << 25
+"""Tickets never make the workers prepare more than this ahead of what they would without them: large batches travel
+alone, since the queues are not what limits them."""
+SMOOTHING = 0.1
+"""Weight of the newest measurement of what a batch costs."""
+
+
+def is_plain(loader: Any) -> bool:
+    """Whether it is a DataLoader that is iterated in torch's own way, so that parts of it may be replaced."""
+    kind = type(loader)
+    return isinstance(loader, DataLoader) and all(
+        getattr(kind, name, None) is getattr(DataLoader, name, None) for name in ("__iter__", "_get_iterator")
+    )
+
+
+class DataLoaderSource:
+    """A DataLoader whose workers collate into the arena; a `producer.loading.Source`."""
+
+    def __init__(
+        self, loader: DataLoader[Any], arena: Arena, pipe: SlotPipe, seed: int | None, workers: int | None
+    ) -> None:
+        self._seed = seed
+        self._generators = (torch.Generator(), torch.Generator())
+        mine = self._loader = copy.copy(loader)
+        self._dataset = loader.dataset
+        # DataLoader forbids to set these after construction; on a copy that has not been iterated it is safe
+        fields = mine.__dict__
+        fields["_iterator"] = None
+        fields["pin_memory"] = False  # batches are in shared memory; a consumer that wants CUDA pins its own
+        if workers is not None:
+            fields["num_workers"] = workers
+            fields["prefetch_factor"] = (loader.prefetch_factor or 2) if workers else None
+            fields["timeout"] = loader.timeout if workers else 0
+        iterable = isinstance(loader.dataset, IterableDataset)
+        # workers that stay would never hear of the epoch: neither of its number, nor of its seed
+        deaf = hasattr(loader.dataset, "set_epoch") or (iterable and seed is not None)
+        fields["persistent_workers"] = loader.persistent_workers and mine.num_workers > 0 and not deaf
+        if seed is not None:
+            fields["generator"] = self._generators[1]
+        name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+        self._sampler = fields[name] if seed is None else _own(fields[name], self._generators[0])
+        self._tickets = None if iterable else Tickets(self._sampler, 1 if mine.num_workers else 0)
+        self._prepare_workers(loader, SlotCollate(arena, pipe, travelling(loader.collate_fn, mine)))
+        if self._tickets is not None:
+            fields[name] = self._tickets
+        self._orders = mine.num_workers * (mine.prefetch_factor or 0)  # that the DataLoader keeps open
+        self._batch_s: float | None = None
+        self._most = 1
+        self.order = loader_order(loader, mine.num_workers, seed)
+        self.workers: int = mine.num_workers
+        self.persistent: bool = mine.persistent_workers
+        self.batch_size = loader.batch_size
+        self.batches = length(loader)
+        self.samples = epoch_samples(loader)
+
+    def _prepare_workers(self, loader: DataLoader[Any], collate: SlotCollate) -> None:
+        mine = self._loader
+        fields = mine.__dict__
+        fields["dataset"] = travelling(loader.dataset, mine)
+        fields["worker_init_fn"] = WorkerStart(travelling(loader.worker_init_fn, mine))
+        fields["collate_fn"] = collate
+        if self._tickets is not None and mine.num_workers:
+            fields["dataset"] = TicketDataset(fields["dataset"])
+            fields["collate_fn"] = TicketCollate(collate, batched=loader.batch_sampler is not None)
+
+    @property
+    def ahead(self) -> int:
+        """Batches that the workers prepare ahead now."""
+        several = max(1, self._tickets.size) if self._tickets is not None else 1
+        return self._orders * several
+
+    def most_ahead(self, batch_bytes: int) -> int:
+        """Return how many batches will ever be prepared ahead, if they are of this size."""
+        if self._tickets is not None and self._orders:
+            self._most = max(1, min(MAX_TICKET, AHEAD_BYTES // (self._orders * max(1, batch_bytes))))
+        return self._orders * self._most
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
+        """Begin an epoch. Indices before `start` are passed over, unless the dataset is an IterableDataset."""
+        loader = self._loader
+        # each of them may want to know, and telling one twice does no harm
+        for part in (loader, *sampler_chain(self._sampler), self._dataset):
+            if hasattr(part, "set_epoch"):
+                part.set_epoch(number)
+        if self._seed is not None:
+            for index, generator in enumerate(self._generators):
+                generator.manual_seed(mix(self._seed, number, index))
+        if self._tickets is None:
+            return replayed(iter(loader), number, start)
+        self._tickets.begin(number, start, None if self._seed is None else mix(self._seed, number, 2))
+        return self._unpacked(iter(loader)) if self.workers else iter(loader)
+
+    def _unpacked(self, answers: Iterator[Prepared]) -> Iterator[Any]:
+        """Give the batches of each ticket, and its error at its place."""
+        for prepared in answers:
+            self._measured(prepared.batch_s)
+            yield from prepared.batches
+            if prepared.error is not None:
+                prepared.error.reraise()  # type: ignore[no-untyped-call]
+
+    def _measured(self, batch_s: float) -> None:
+        """Choose how many batches the next tickets order, from what the last ones cost."""
+        assert self._tickets is not None
+        before = batch_s if self._batch_s is None else self._batch_s
+        self._batch_s = before + SMOOTHING * (batch_s - before)
+        self._tickets.size = max(1, min(self._most, int(TICKET_S / max(self._batch_s, 1e-9))))
+
+    def drop_workers(self) -> None:
+        """Let go of persistent workers."""
+        self._loader.__dict__["_iterator"] = None  # persistent workers: the iterator owns them
+
+    def why_empty(self, _number: int) -> str:
+        """Say what may be the reason for an epoch without a batch."""
+        loader = self._loader
+        if self._tickets is None:
+            return "its IterableDataset gave no sample. Its __iter__ must begin anew for each epoch."
+        if loader.drop_last and loader.batch_size and length(self._dataset):
+            return (
+                f"its {length(self._dataset)} samples are fewer than one batch of {loader.batch_size}, and "
+                "drop_last=True drops what is not a full one."
+            )
+        return (
+            "its dataset is empty, or its sampler is an iterator that can be gone through only once. Give the "
+            "DataLoader a sampler that begins anew for each epoch."
+        )
+
+
+def _own(sampler: Any, generator: torch.Generator) -> Any:
+    """Return a copy of a sampler, and of those it draws from, that draws from this generator."""
+    try:
+        mine = copy.copy(sampler)
+    except TypeError:  # an iterator: it can be used once, by us
+        return sampler
+    if getattr(mine, "sampler", None) is not None:
+        mine.sampler = _own(mine.sampler, generator)
+    if hasattr(mine, "generator"):
+        mine.generator = generator
+    return mine
+
+
+def epoch_samples(loader: DataLoader[Any]) -> int | None:
+    """Return the samples in an epoch, where the loader's own parts tell."""
+    if loader.batch_size is None:
+        return None
+    if isinstance(loader.dataset, IterableDataset):
+        return None if loader.drop_last else length(loader.dataset)
+    samples = length(loader.sampler)
+    if samples is not None and loader.drop_last:
+        return samples // loader.batch_size * loader.batch_size
+    return samples

@@ -1,0 +1,107 @@
+"""Whether an epoch can be given again in the same order, and by what that order is known.
+
+A producer that is started again goes on in the middle of an epoch only if its own order has the same identity
+as its predecessor's. So the identity names whatever decides which sample stands where: equal identities promise
+equal batches for an equal epoch and batch number. What cannot be promised has the identity "".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, Subset
+
+__all__ = ["length", "loader_order", "sampler_chain"]
+
+_LISTS = (range, list, tuple)
+_PLAIN = (SequentialSampler, BatchSampler, *_LISTS)
+"""Samplers that add no choice of their own; exactly these, since a subclass may."""
+_TELLING = (
+    "batch_size",
+    "drop_last",
+    "seed",
+    "shuffle",
+    "num_replicas",
+    "rank",
+    "replacement",
+    "num_samples",
+)
+"""Attributes of torch's samplers that decide about the order."""
+_CONTENTS = ("indices", "weights")
+
+
+def loader_order(loader: DataLoader[Any], workers: int, seed: int | None) -> str:
+    """Return the identity of the order in which a DataLoader gives its samples, "" if it cannot be promised.
+
+    It can be promised if nothing is shuffled, or with a `seed` if every sampler can be seeded, because it has a
+    `generator`, or hears of the epoch, by `set_epoch`. An IterableDataset decides by itself; there `seed` is the
+    user's word that it is repeatable, and means something only in workers, whose random numbers we seed. Each of
+    its workers gives a part, so that their number belongs to the order; for other datasets it does not matter.
+    """
+    if not getattr(loader, "in_order", True) and workers > 1:
+        return ""
+    facts: list[object] = [f"seed={seed}", f"batch_size={loader.batch_size}", f"drop_last={loader.drop_last}"]
+    if isinstance(loader.dataset, IterableDataset):
+        if seed is None or not workers:
+            return ""
+        facts.append(f"workers={workers}")
+    else:
+        samplers = list(
+            sampler_chain(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
+        )
+        if not all(_repeats(sampler, seed) for sampler in samplers):
+            return ""
+        facts += [_describe(sampler) for sampler in samplers]
+    dataset = loader.dataset
+    facts.append(f"samples={length(dataset)}")
+    while isinstance(dataset, Subset):
+        facts.append(_describe(dataset))
+        dataset = dataset.dataset
+    facts.append(type(dataset).__qualname__)
+    return " ".join(map(str, facts))
+
+
+def sampler_chain(sampler: Any) -> Iterator[Any]:
+    """Give a sampler and those it draws from, outermost first."""
+    while sampler is not None:
+        yield sampler
+        sampler = getattr(sampler, "sampler", None)
+
+
+def _repeats(sampler: Any, seed: int | None) -> bool:
+    if type(sampler) in _PLAIN:
+        return True
+    return seed is not None and (hasattr(sampler, "generator") or hasattr(sampler, "set_epoch"))
+
+
+def _describe(part: Any) -> str:
+    """Return the type of a sampler or subset, and what is known to decide about its order."""
+    facts = [f"{name}={getattr(part, name)}" for name in _TELLING if _is_plain(getattr(part, name, None))]
+    # a split that is drawn anew at every start of a script must not pass for the same
+    facts += [f"{name}:{_digest(getattr(part, name))}" for name in _CONTENTS if hasattr(part, name)]
+    if type(part) in _LISTS:
+        facts.append(_digest(part))
+    return f"{type(part).__qualname__}({', '.join(facts)})"
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, (bool, int, float, str))
+
+
+def _digest(values: Any) -> str:
+    try:
+        content = np.asarray(values).tobytes()
+    except (TypeError, ValueError, RuntimeError):
+        content = type(values).__qualname__.encode()
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def length(loader: Any) -> int | None:
+    """Return the length of a loader, dataset or sampler that has one."""
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError, AttributeError):
+        return None
