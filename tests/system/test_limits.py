@@ -446,7 +446,7 @@ def test_a_consumer_without_descriptors_is_told_at_each_step_and_leaves_none(run
     assert outcomes[0] == "TsnbError" and outcomes[-1] == "went", outcomes
 
 
-def test_a_producer_without_descriptors_says_so_and_serves_those_it_has(run: Run) -> None:
+def test_a_producer_without_descriptors_says_so_and_serves_those_it_has(run: Run, tmp_path: Path) -> None:
     """It neither dies nor spins; with descriptors again it takes newcomers again."""
     serving = run(
         FILL
@@ -458,11 +458,12 @@ def test_a_producer_without_descriptors_says_so_and_serves_those_it_has(run: Run
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         limit(0)
         say("limited")
-        time.sleep(3.0)
+        while not os.path.exists(sys.argv[1]): time.sleep(0.05)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         say("lifted")
         producer.wait()
-    """
+    """,
+        str(tmp_path / "lift"),
     )
     serving.expect("serving")
     first = run(
@@ -477,13 +478,14 @@ def test_a_producer_without_descriptors_says_so_and_serves_those_it_has(run: Run
     late = run(
         TRIED
         + """
-    for attempt in range(100):
+    while True:
         tried("late", lambda: tsnb.attach("late").name)
         time.sleep(0.1)
     """
     )
     assert "raise its limit (`ulimit -n`)" in late.expect("late JoinRefused", 20)
     first.expect("step")
+    (tmp_path / "lift").touch()
     serving.expect("lifted")
     late.expect("late went well", 20)
     first.expect("step")
