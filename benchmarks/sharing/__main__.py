@@ -19,7 +19,7 @@ from benchmarks.sharing.workloads import WORKLOADS, photos
 Key = tuple[str, str, int]
 
 PICTURE = ROOT / "docs" / "performance.svg"
-QUICK_WORKLOADS = ("jpeg", "img-f32", "tiny")
+QUICK_WORKLOADS = ("jpeg", "img-f32", "tiny", "calm")
 QUICK_SYSTEMS = ("plain", "separate", "tsnb", "floor", "tensorsocket*")
 QUICK_CONSUMERS = (1, 4)
 EPOCH_SAMPLES = 100 * 64 + 7
@@ -32,16 +32,31 @@ def configurations(workloads: Sequence[str], systems: Sequence[str], numbers: Se
         for workload in workloads
         for number in numbers
         for system in systems
-        if not (SYSTEMS[system].alone and number > 1) and not (SYSTEMS[system].crowd and number == 1)
+        if not (SYSTEMS[system].alone and number > 1)
+        and not (SYSTEMS[system].crowd and number == 1)
+        and not (WORKLOADS[workload].calm and SYSTEMS[system].serve is None)
     ]
 
 
-def run(keys: Sequence[Key], workers: int, repeats: int, seconds: float) -> list[Row]:
-    """Measure all configurations once, then all again; one that cannot be run is not tried again."""
+def run(keys: Sequence[Key], workers: int, repeats: int, seconds: float, minutes: float) -> list[Row]:
+    """Measure all configurations once, then all again; one that cannot be run is not tried again.
+
+    Args:
+        keys: Workload, system, consumers.
+        workers: Of each loader.
+        repeats: Runs of each configuration.
+        seconds: Of each measurement.
+        minutes: Once more would take longer than this in all: then it ends with fewer repeats.
+    """
+    started = time.monotonic()
     runs: dict[Key, list[Run]] = {key: [] for key in keys}
     stalled = dict.fromkeys(keys, 0)
     unable: dict[Key, str] = {}
     for repeat in range(repeats):
+        spent_s = time.monotonic() - started
+        if repeat and spent_s * (repeat + 1) / repeat > minutes * 60:
+            print(f"  {repeat} repeats took {spent_s / 60:.0f} minutes: no more of them", file=sys.stderr)
+            break
         for key in keys:
             workload, system, consumers = key
             if key in unable:
@@ -91,7 +106,10 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--consumers", type=int, nargs="+", metavar="N", help="default 1 2 4 8")
     parser.add_argument("--workers", type=int, default=1, help="loader workers in each loader (default 1)")
     parser.add_argument("--repeats", type=int, help="runs of each configuration (default 3)")
-    parser.add_argument("--seconds", type=float, help="of each measurement (default 2)")
+    parser.add_argument("--seconds", type=float, help="of each measurement (default 1.5)")
+    parser.add_argument(
+        "--minutes", type=float, default=25.0, help="no further repeat past these (default 25)"
+    )
     parser.add_argument("--no-epochs", action="store_true", help="leave out the epochs to their end")
     parser.add_argument(
         "--quick", action="store_true", help="a part of it, once: does it run, not how fast it is"
@@ -117,13 +135,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     workloads = chosen.workload or list(QUICK_WORKLOADS if quick else WORKLOADS)
     systems = chosen.system or list(QUICK_SYSTEMS if quick else SYSTEMS)
     numbers = chosen.consumers or (QUICK_CONSUMERS if quick else (1, 2, 4, 8))
-    seconds = chosen.seconds or (1.0 if quick else 2.0)
+    seconds = chosen.seconds or (1.0 if quick else 1.5)
     repeats = chosen.repeats or (1 if quick else 3)
     machine = Machine.this()
     if "jpeg" in workloads:
         photos()  # once, for all processes
     keys = configurations(workloads, systems, numbers)
-    report = Report(machine, seconds, repeats, run(keys, chosen.workers, repeats, seconds))
+    report = Report(machine, seconds, repeats, run(keys, chosen.workers, repeats, seconds, chosen.minutes))
     if not chosen.no_epochs:
         report.epochs.extend(epochs(systems, 2))
     print(summary(report))

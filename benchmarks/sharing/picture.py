@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.sharing.rows import Report
 from benchmarks.sharing.systems import SYSTEMS
+from benchmarks.sharing.workloads import WORKLOADS
 
 __all__ = ["NoChromium", "draw", "figure"]
 
@@ -30,8 +31,15 @@ def figure(report: Report) -> Any:
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
-    workloads = list(dict.fromkeys(row.workload for row in report.rows))
-    made = make_subplots(2, len(workloads), column_titles=workloads, shared_xaxes=True, vertical_spacing=0.06)
+    workloads = list(dict.fromkeys(row.workload for row in report.rows if not WORKLOADS[row.workload].calm))
+    made = make_subplots(
+        2,
+        len(workloads),
+        column_titles=workloads,
+        shared_xaxes=True,
+        vertical_spacing=0.06,
+        shared_yaxes=True,
+    )
     quantities = ("samples_per_s", "cpu_s_per_1000")
     for column, workload in enumerate(workloads, 1):
         plain = report.find(workload, "plain", 1)
@@ -39,6 +47,8 @@ def figure(report: Report) -> Any:
             rows = [r for r in report.rows if (r.workload, r.system) == (workload, system) and not r.unable]
             if plain is None or not rows:
                 continue
+            if system == "separate":
+                rows.insert(0, plain)  # what it means for one consumer
             for line, quantity in enumerate(quantities, 1):
                 drawn = go.Scatter(
                     x=[row.consumers for row in rows],
@@ -54,7 +64,7 @@ def figure(report: Report) -> Any:
     ticks = sorted({row.consumers for row in report.rows})
     made.update_xaxes(type="log", tickvals=ticks, ticktext=[str(n) for n in ticks])
     made.update_xaxes(title_text="consumers", row=2)
-    made.update_yaxes(type="log", dtick=1)
+    made.update_yaxes(type="log", dtick="D2")
     made.update_yaxes(title_text="pace of the slowest / plain", row=1, col=1)
     made.update_yaxes(title_text="CPU per sample / plain", row=2, col=1)
     made.update_layout(

@@ -38,7 +38,7 @@ WARM_UP_S = 15.0
 """Longest warm-up: a system that is slower is measured as it is then."""
 STALL_S = 12.0
 """Longer than the peer waits for an acknowledgement before it goes on without."""
-LEAST_BATCHES = 40
+LEAST_BATCHES = 24
 """Batches that the slowest consumer shall have taken in a measurement, if four times its seconds suffice."""
 
 _fork = get_context("fork")

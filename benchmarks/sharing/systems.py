@@ -56,7 +56,7 @@ class System:
     """Called in each consumer's process with its index."""
     serve: Callable[[Setting, Failed], Served] | None = None
     """Called in a process of its own, first; None where every consumer loads for itself."""
-    warm_up: int = 24
+    warm_up: int = 12
     """Batches that each consumer takes before the measurement: caches, slots and pools have gone round once."""
     alone: bool = False
     """Whether it is meaningful for one consumer only."""
@@ -102,6 +102,8 @@ def _tensorsocket(name: str, what: str, *, tuned: bool) -> System:
         return peer.take(setting.ports, setting.workload.batch_size, tuned=tuned)
 
     def obstacle(setting: Setting) -> str:
+        if not setting.workload.tuples:
+            return "takes tuples of tensors only: a dict raises KeyError"
         need = 0 if tuned else peer.working_bytes(setting.workload, setting.consumers)
         have = int(psutil.virtual_memory().available * MEMORY_SHARE)
         return f"one message would need {need / 1e9:.0f} GB of memory" if need > have else ""
@@ -117,7 +119,13 @@ SYSTEMS: dict[str, System] = {
         System("separate", "the same, N times side by side", _take_own, crowd=True),
         _tensorsocket("tensorsocket", "0.0.5 from PyPI, its default settings", tuned=False),
         _tensorsocket("tensorsocket*", "the same, its best settings for CPU tensors", tuned=True),
-        System("tsnb", "one producer with that DataLoader, N consumers attached", _take_tsnb, _serve_tsnb),
+        System(
+            "tsnb",
+            "one producer with that DataLoader, N consumers attached",
+            _take_tsnb,
+            _serve_tsnb,
+            warm_up=24,
+        ),
         System("floor", "the worker collates into warm slots, an int comes back", _take_floor, alone=True),
     )
 }

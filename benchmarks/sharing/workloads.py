@@ -1,12 +1,14 @@
-"""What is loaded: five kinds of batches, from samples that lie in memory, by one and the same DataLoader settings."""
+"""What is loaded: six kinds of batches, from samples that lie in memory, by one and the same DataLoader settings."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
+from itertools import count
 from typing import Any
 
 import torch
@@ -16,6 +18,8 @@ __all__ = ["EPOCH_BATCHES", "WORKLOADS", "Samples", "Workload", "first_tensor", 
 
 POOL = 128
 """Different samples in memory; indices go round among them."""
+REST_S = 0.004
+"""Long enough for nine processes to be done with a batch before the next one comes."""
 EPOCH_BATCHES = 100_000
 """Longer than any measurement: a run ends when it has measured long enough, never at an epoch's end."""
 
@@ -49,6 +53,8 @@ class Workload:
     """Whether a batch is a tuple of tensors, all that some systems can carry."""
     make: Callable[[], Samples]
     """Called in the process that will iterate the loader."""
+    calm: bool = False
+    """Whether the loader rests most of the time: it tells how long a batch is on its way, and nothing else."""
 
 
 @cache
@@ -95,6 +101,19 @@ def _ready(shape: tuple[int, ...], dtype: torch.dtype) -> Samples:
     return Samples(lambda index: (samples[index], index % 10))
 
 
+def _calm() -> Samples:
+    """As `tiny`, with a rest before each batch."""
+    ready = _ready((784,), torch.float32)
+    asked = count()
+
+    def get(index: int) -> Any:
+        if next(asked) % 64 == 0:
+            time.sleep(REST_S)
+        return ready[index]
+
+    return Samples(get)
+
+
 def _nested() -> Samples:
     """Several tensors of several types, with numbers and strings beside them."""
     left = torch.randn(POOL, 3, 64, 64)
@@ -123,6 +142,7 @@ WORKLOADS: dict[str, Workload] = {
         Workload("img-u8", 64, 64 * _PIXELS, True, lambda: _ready(_IMAGES, torch.uint8)),
         Workload("tiny", 64, 64 * 784 * 4, True, lambda: _ready((784,), torch.float32)),
         Workload("nested", 64, 64 * (12_288 * 5 + 128 * 8), False, _nested),
+        Workload("calm", 64, 64 * 784 * 4, True, _calm, calm=True),
     )
 }
 
@@ -143,9 +163,9 @@ def make_loader(
         collate: In place of torch's own `default_collate`.
     """
     dataset = workload.make()
-    count = samples or EPOCH_BATCHES * workload.batch_size
+    number = samples or EPOCH_BATCHES * workload.batch_size
     # with replacement: it draws as it goes, where shuffling would first make a list of the whole endless epoch
-    sampler = RandomSampler(dataset, replacement=True, num_samples=count)
+    sampler = RandomSampler(dataset, replacement=True, num_samples=number)
     return DataLoader(dataset, workload.batch_size, sampler=sampler, num_workers=workers, collate_fn=collate)
 
 
