@@ -8,7 +8,6 @@ from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
-import torch
 from torch.utils.data import dataloader
 
 __all__ = ["Board", "Times", "stamp_the_loader"]
@@ -59,15 +58,15 @@ def stamp_the_loader(stamps: list[float]) -> None:
 
     That is the last moment all systems have in common before a batch is handed out, so what follows is theirs.
     The DataLoader's own `__next__` is wrapped, because a loader of another class might be treated differently.
-    A step may give several batches at once: a list whose first element is not a tensor, as that of one batch is.
+    tsnb lets one step of a loader of small batches give several: what it gives then has them as `batches`.
     """
     loaders_next = dataloader._BaseDataLoaderIter.__next__
 
     def stamped(self: Any) -> Any:
         given = loaders_next(self)
         now = time.monotonic()
-        several = isinstance(given, (list, tuple)) and given and not isinstance(given[0], torch.Tensor)
-        stamps.extend([now] * (len(given) if several else 1))
+        several = getattr(given, "batches", None)
+        stamps.extend([now] * (len(several) if isinstance(several, list) else 1))
         return given
 
     dataloader._BaseDataLoaderIter.__next__ = stamped  # type: ignore[method-assign]

@@ -6,10 +6,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from torch.utils.data import dataloader
 
 from benchmarks.sharing import report as reporting
+from benchmarks.sharing.board import stamp_the_loader
 from benchmarks.sharing.picture import figure
 from benchmarks.sharing.rows import Machine, Report, Row
 
@@ -61,6 +64,30 @@ def test_a_nested_batch_reaches_its_consumers_and_is_timed(tmp_path: Path) -> No
     (row,) = Report.read(file).rows
     assert row.latency_p50_us is not None and 0 < row.latency_p50_us <= (row.latency_p99_us or 0)
     assert 0 < row.waited <= 1
+
+
+class Several(NamedTuple):
+    """What one step of a loader may give."""
+
+    batches: list[object]
+
+
+def test_each_batch_has_a_stamp_however_many_a_step_of_the_loader_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Consumers count batches, so the moments at which a loader gave them are counted alike."""
+    steps = dataloader._BaseDataLoaderIter
+    monkeypatch.setattr(steps, "__next__", steps.__next__)  # put back afterwards
+    stamps: list[float] = []
+    stamp_the_loader(stamps)
+    list(dataloader.DataLoader([0, 1, 2, 3], batch_size=2))
+    assert len(stamps) == 2 and stamps == sorted(stamps)
+    list(
+        dataloader.DataLoader(
+            [0, 1, 2, 3], batch_size=2, collate_fn=lambda samples: Several(list(samples) * 3)
+        )
+    )
+    assert len(stamps) == 2 + 2 * 6
 
 
 MACHINE = Machine(2, "made up", 2**34, 0.0, "3.11", "2.13", "0.1")
