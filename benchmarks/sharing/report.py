@@ -132,7 +132,7 @@ def _latency(report: Report, consumers: int, aim_us: float, *, calm: bool) -> It
 def _memory(report: Report) -> Iterator[Line]:
     most = max((row.consumers for row in report.rows), default=1)
     ratios = {}
-    for workload in dict.fromkeys(row.workload for row in report.rows):
+    for workload in dict.fromkeys(row.workload for row in report.rows if not WORKLOADS[row.workload].calm):
         one, many = report.find(workload, "tsnb", 1), report.find(workload, "tsnb", most)
         if most > 1 and one is not None and many is not None:
             ratios[workload] = many.shared_bytes / one.shared_bytes

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from torch.utils.data import dataloader
+import torch
+from torch.utils.data import TensorDataset, dataloader
 
 from benchmarks.sharing import report as reporting
 from benchmarks.sharing.board import stamp_the_loader
@@ -80,7 +81,8 @@ def test_each_batch_has_a_stamp_however_many_a_step_of_the_loader_gives(
     monkeypatch.setattr(steps, "__next__", steps.__next__)  # put back afterwards
     stamps: list[float] = []
     stamp_the_loader(stamps)
-    list(dataloader.DataLoader([0, 1, 2, 3], batch_size=2))
+    samples = TensorDataset(torch.arange(4))
+    list(dataloader.DataLoader(samples, batch_size=2))
     assert len(stamps) == 2 and stamps == sorted(stamps)
     list(
         dataloader.DataLoader(
