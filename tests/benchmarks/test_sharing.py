@@ -84,11 +84,7 @@ def test_each_batch_has_a_stamp_however_many_a_step_of_the_loader_gives(
     samples = TensorDataset(torch.arange(4))
     list(dataloader.DataLoader(samples, batch_size=2))
     assert len(stamps) == 2 and stamps == sorted(stamps)
-    list(
-        dataloader.DataLoader(
-            [0, 1, 2, 3], batch_size=2, collate_fn=lambda samples: Several(list(samples) * 3)
-        )
-    )
+    list(dataloader.DataLoader(samples, batch_size=2, collate_fn=lambda batch: Several(batch * 3)))
     assert len(stamps) == 2 + 2 * 6
 
 
