@@ -42,7 +42,7 @@ How it counts:
 <rows>
 
 2 cores (AMD EPYC), 24 GiB; Python 3.11.7, torch 2.13.0+cpu, tsnb 0.1.0; medians of up to 1 interleaved runs
-of 0.6 s; load 3.3 before the first
+of 0.6 s; load 3.3 before the first (a busy machine: other work ran at the same time)
 
 batches   N system        samples/s /plain /separate CPU s/1,000 /plain   p50 us   p99 us shared MB PSS MB    runs
 jpeg      1 plain               691   1.00      1.00      1.4219   1.00        -        -       0.0    283  1 of 1

@@ -18,6 +18,8 @@ DOCSTRING = Path(__file__).with_name("__init__.py")
 ALIKE = 1.02
 """Two amounts of memory are the same up to this ratio."""
 
+IDLE_LOAD = 0.5
+
 Line = tuple[str, ...]
 HEAD: Line = (
     *("batches", "N", "system", "samples/s", "/plain", "/separate", "CPU s/1,000", "/plain"),
@@ -151,10 +153,11 @@ def _verdict(share: float) -> str:
 
 def _conditions(report: Report) -> str:
     machine = report.machine
+    others = " (a busy machine: other work ran at the same time)" if machine.load > IDLE_LOAD else ""
     return (
         f"{machine.cores} cores ({machine.processor}), {machine.memory_bytes / 2**30:.0f} GiB; "
         f"Python {machine.python}, torch {machine.torch}, tsnb {machine.tsnb}; medians of up to {report.repeats} "
-        f"interleaved runs of {report.seconds:g} s; load {machine.load:.1f} before the first"
+        f"interleaved runs of {report.seconds:g} s; load {machine.load:.1f} before the first{others}"
     )
 
 
