@@ -17,7 +17,7 @@ help:
 	@echo "make test     run the whole test suite (the browser test too, where a Chromium can be had)"
 	@echo "make check    formatting, lint, types, layers"
 	@echo "make format   put the formatting right"
-	@echo "make bench    plain loader, separate loaders and tsnb, side by side"
+	@echo "make bench    plain loader, separate loaders, tensorsocket and tsnb, side by side"
 	@echo "make clean    remove the environment and everything built"
 
 demo: $(VENV)/demo.stamp
@@ -43,7 +43,7 @@ format: $(VENV)/check.stamp
 	$(BIN)/nbstripout notebooks/*.ipynb
 
 bench: $(VENV)/bench.stamp
-	$(BIN)/python benchmarks/sharing.py $(BENCH)
+	$(BIN)/python -m benchmarks.sharing $(BENCH)
 
 clean:
 	rm -rf $(VENV) build dist artifacts tsnb/dashboard/static $(FRONTEND)/node_modules
