@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+import tsnb
 from tests.system.scripts import ROOT
 from tsnb import registry
 from tsnb.telemetry import observer
@@ -112,6 +113,20 @@ def test_a_killed_producer_is_back_under_its_name(serve: Callable[..., Serving])
     observer.stop("toy")
     assert serving.process.wait(10) == 0
     assert not psutil.pid_exists(second)
+
+
+def test_a_consumer_goes_on_where_it_was(serve: Callable[..., Serving]) -> None:
+    """Every sample once, through a SIGKILL of the serving process in the middle of an epoch."""
+    serving = serve()
+    pid = serving.producer()
+    with tsnb.attach("here", producer="toy") as consumer:
+        seen: list[float] = []
+        for batch in consumer:
+            seen += batch[:, 0].tolist()
+            if len(seen) == 16:
+                os.kill(pid, signal.SIGKILL)
+    assert sorted(seen) == [float(i) for i in range(64)]
+    assert consumer.stats().reconnects == 1
 
 
 @pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "kill -INT"])

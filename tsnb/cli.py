@@ -13,7 +13,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.kernels.served import RECONNECT_S, RESTARTS
+from tsnb.kernels.served import RECONNECT_S, RESTARTS, seed_of
 from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.observer import status, stop
 from tsnb.telemetry.readings import StreamReading
@@ -113,9 +113,9 @@ def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, firs
     """
     from tsnb.producer import serve  # needs torch: the other commands answer without it
 
-    loader, seed = _load(options.loader), options.seed
-    if seed is None and spare_seed is not None and _is_torch_loader(loader):
-        seed = spare_seed
+    loader = _load(options.loader)
+    seed = seed_of(loader, options.seed, spare_seed)
+    if seed != options.seed:
         print(f"order drawn from seed {seed}, to be the same again after a crash", flush=True)
     with serve(
         loader,
@@ -135,12 +135,6 @@ def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, firs
             flush=True,
         )
         producer.wait()
-
-
-def _is_torch_loader(loader: Any) -> bool:
-    from torch.utils.data import DataLoader
-
-    return isinstance(loader, DataLoader)
 
 
 def _load(target: str) -> Any:

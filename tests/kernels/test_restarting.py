@@ -214,22 +214,24 @@ reconnects = batches.stats().reconnects
 """
 
 
-def begin_two(options: ServeOptions, box: Any, page: Any, size: int = 640) -> ProducerKernel:
-    """Serve a shuffled loader and let two trials train on it; return once both are well in the first epoch."""
+def begin_two(
+    options: ServeOptions, box: Any, page: Any, *, size: int = 640, epoch: int = 0
+) -> ProducerKernel:
+    """Serve a shuffled loader and let two trials train on it; return once both are well inside an epoch."""
     loader = box["DataLoader"](
         box["Squares"](size), batch_size=4, shuffle=True, num_workers=1, collate_fn=box["stacked"]
     )
     kernel = serve_loader(loader, "two", options, variable="train", outlet=page)
     for name in ("small", "large"):
         run_cell(name, TRIAL, {}, outlet=page)
-    wait_until(lambda: inside(20), SETTLED_S)
+    wait_until(lambda: inside(20, epoch), SETTLED_S)
     return kernel
 
 
-def inside(batch: int) -> bool:
-    """Return whether both trials are past a batch of the same epoch."""
+def inside(batch: int, epoch: int) -> bool:
+    """Return whether both trials are past a batch of an epoch."""
     consumers = tsnb.status("two").consumers
-    return len(consumers) == 2 and min(c.position for c in consumers) > batch
+    return len(consumers) == 2 and all(c.epoch == epoch and c.position > batch for c in consumers)
 
 
 def check_both(size: int = 640) -> None:
@@ -254,12 +256,12 @@ def test_trials_go_on_in_the_same_epoch_through_a_restart(box: Any, page: Any) -
 
 
 def test_trials_go_on_in_the_same_epoch_through_a_crash(box: Any, page: Any) -> None:
-    """A SIGKILL of the producer kernel in the middle of an epoch loses and doubles nothing."""
-    kernel = begin_two(ServeOptions(restart="on-crash", rubber_band=1.0), box, page)
+    """A SIGKILL of the producer kernel in the middle of the second epoch loses and doubles nothing."""
+    kernel = begin_two(ServeOptions(restart="on-crash", rubber_band=1.0), box, page, epoch=1)
     kill(kernel)
     check_both()
     assert kernel.restarts == 1
-    assert "is back" in page.text
+    assert f"producer 'two' is back (pid {kernel.pid}), in epoch 2" in page.text
 
 
 def test_an_edit_that_keeps_the_order_reaches_running_trials(box: Any, page: Any) -> None:
@@ -294,6 +296,35 @@ def test_a_restart_that_would_end_trials_is_refused(box: Any, page: Any) -> None
     trials.stop()
     restart_kernel(kernel)
     assert kernel.pid != former
+
+
+def test_trials_are_told_when_a_stream_is_given_up(box: Any, page: Any, tmp_path: Path) -> None:
+    """One sample that kills its loader each time: the third crash is the last, and nobody waits for ever."""
+    deadly = tmp_path / "deadly"
+    deadly.touch()
+    loader = box["DataLoader"](box["Deadly"](64, str(deadly), at=40), batch_size=4)
+    kernel = serve_loader(loader, "doomed", ON_CRASH, outlet=page)
+    cell = "for batch in tsnb.attach(reconnect_s=20): pass"
+    trial = run_cell("victim", cell, {}, outlet=page)
+    with pytest.raises(TrialFailed, match="ProducerGone"):
+        trial.wait(5 * SETTLED_S)
+    wait_until(lambda: kernel.ended, 3 * SETTLED_S)
+    assert page.text.count("has crashed") == 2
+    assert "It is not started again: it crashed 3 times" in page.text
+
+
+def test_what_cannot_be_given_again_is_not_seeded(box: Any, page: Any) -> None:
+    """A seed would promise for an IterableDataset, or a plain iterable, what nobody knows."""
+    box["loader"] = [[1.0], [2.0]]
+    plain = serve_loader(box["loader"], "plain", ON_CRASH, outlet=page)
+    assert plain.seed is None
+    cell = (
+        "from torch.utils.data import IterableDataset\nclass Endless(IterableDataset):\n"
+        "    def __iter__(self): return iter([torch.zeros(2)] * 8)\nloader = DataLoader(Endless())"
+    )
+    endless = serve_from_cell(cell, box, "endless", ON_CRASH, outlet=page)
+    assert endless.seed is None
+    assert endless.order == ""
 
 
 def test_without_the_option_a_crash_is_the_end(box: Any, page: Any, until: Callable[..., None]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RECONNECT_S", "RESTARTS", "ServeOptions", "Shipment"]
+__all__ = ["RECONNECT_S", "RESTARTS", "ServeOptions", "Shipment", "seed_of"]
 
 RESTARTS = ("on-crash",)
 """When a producer may be started again by itself."""
@@ -69,3 +69,22 @@ class Shipment:
     def discard(self) -> None:
         """Remove the file."""
         Path(self.arrival["path"]).unlink(missing_ok=True)
+
+
+def seed_of(loader: Any, given: int | None, spare: int | None) -> int | None:
+    """Return the seed of a loader that may be started again: a DataLoader that was given none takes the spare one.
+
+    Not one over an IterableDataset: what that gives is its own affair, and a seed would be the user's word that it
+    gives the same again.
+
+    Args:
+        loader: What is served.
+        given: The user's.
+        spare: One that was chosen; None: nothing is started again.
+    """
+    if given is not None or spare is None:
+        return given
+    from torch.utils.data import DataLoader, IterableDataset
+
+    seedable = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+    return spare if seedable else None

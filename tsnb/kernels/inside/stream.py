@@ -17,6 +17,7 @@ from tsnb.errors import LoaderFailed
 from tsnb.kernels.inside.arrival import arrive
 from tsnb.kernels.inside.reporting import SERVED_MESSAGE, publish
 from tsnb.kernels.launch import untie
+from tsnb.kernels.served import seed_of
 
 __all__ = ["enter", "prove", "serve_variable"]
 
@@ -71,15 +72,13 @@ def serve_variable(
         LoaderFailed: There is no such variable, or the loader is broken or empty.
         NameInUse: The name is served.
     """
-    from torch.utils.data import DataLoader
-
     from tsnb.producer import serve
 
     variables = vars(sys.modules["__main__"])
     if variable not in variables:
         raise LoaderFailed(f"the cell has to build a variable named {variable!r}: that is what is served")
     loader = variables[variable]
-    seed = spare_seed if options["seed"] is None and isinstance(loader, DataLoader) else options["seed"]
+    seed = seed_of(loader, options["seed"], spare_seed)
     producer = serve(loader, **{**options, "seed": seed})
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=producer.stop).start())
     threading.Thread(target=_end_with, args=(producer,), name="tsnb-end", daemon=True).start()
