@@ -50,6 +50,11 @@ class Deadly(Squares):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(index)
 
+class Slow:
+    def __iter__(self):
+        import time
+        time.sleep(60)
+
 class Once:
     def __iter__(self):
         if self.__dict__.setdefault("used", False):
@@ -153,6 +158,28 @@ def test_an_edited_loader_that_fails_leaves_the_former_one_served(box: Any, page
     assert str(caught.value).endswith("The loader that was served before is served again.")
     assert values("safe") == list(range(16))
     assert len(shipped()) == 1
+
+
+def test_an_interrupted_reload_leaves_the_former_one_served(box: Any, page: Any) -> None:
+    """Ctrl-C while the new loader is tried: its kernel goes, nothing else happens."""
+    kernel = serve_loader(box["DataLoader"](box["Squares"](16), batch_size=4), "patient", outlet=page)
+    former = kernel.pid
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.alarm(4)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            reload_loader(kernel, box["Slow"]())
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
+    assert kernel.pid == former
+    assert len(shipped()) == 1
+    assert values("patient") == list(range(16))
+    wait_until(lambda: len(the_hub()._endings) == 1)
 
 
 def test_what_is_not_ours_or_has_ended_is_refused_clearly(box: Any, page: Any) -> None:
