@@ -144,7 +144,7 @@ def test_an_edited_loader_that_fails_leaves_the_former_one_served(box: Any, page
     broken = box["DataLoader"](box["Squares"](16), batch_size=4)
     with (
         open(__file__) as broken.dataset.file,
-        pytest.raises(NotShippable, match="dataset.file is an open file"),
+        pytest.raises(NotShippable, match=r"dataset\.file is an open file"),
     ):
         reload_loader(kernel, broken)
     with pytest.raises(TypeError, match="cannot be iterated"):
@@ -306,7 +306,9 @@ def test_an_edit_that_changes_the_order_ends_running_trials_with_what_to_do(box:
     kernel = begin_two(ServeOptions(seed=7, rubber_band=1.0), box, page)
     reload_loader(kernel, box["DataLoader"](box["Squares"](64), batch_size=4, collate_fn=box["stacked"]))
     for trial in trials.values():
-        with pytest.raises(TrialFailed, match="ProducerGone.*started again.*cannot give the rest of epoch 0"):
+        with pytest.raises(
+            TrialFailed, match=r"ProducerGone.*started again.*cannot give the rest of epoch 0"
+        ):
             trial.wait(SETTLED_S)
     consumer = tsnb.attach("after", producer="two")
     assert sum(len(batch["squares"]) for batch in consumer) == 64
