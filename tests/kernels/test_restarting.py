@@ -230,6 +230,9 @@ def test_after_a_crash_it_is_back_and_says_so(box: Any, page: Any, until: Callab
 
 EPOCHS = 2
 
+LONG = 2560
+"""Samples of an epoch that is not over while another kernel starts."""
+
 TRIAL = f"""
 import time
 batches, seen, reconnects = tsnb.attach(), [], 0
@@ -293,21 +296,21 @@ def test_trials_go_on_in_the_same_epoch_through_a_crash(box: Any, page: Any) -> 
 
 def test_an_edit_that_keeps_the_order_reaches_running_trials(box: Any, page: Any) -> None:
     """Another augmentation, say: they go on at their own position, with the new one."""
-    kernel = begin_two(ServeOptions(seed=7, rubber_band=1.0), box, page)
+    kernel = begin_two(ServeOptions(seed=7, rubber_band=1.0), box, page, size=LONG)
     same = box["DataLoader"](
-        box["Squares"](640), batch_size=4, shuffle=True, num_workers=1, collate_fn=box["stacked"]
+        box["Squares"](LONG), batch_size=4, shuffle=True, num_workers=1, collate_fn=box["stacked"]
     )
     reload_loader(kernel, same)
-    check_both()
+    check_both(LONG)
 
 
 def test_an_edit_that_changes_the_order_ends_running_trials_with_what_to_do(box: Any, page: Any) -> None:
     """Other samples cannot be the rest of an epoch that was begun: ProducerGone, and the next epoch has them."""
-    kernel = begin_two(ServeOptions(seed=7, rubber_band=1.0), box, page)
+    kernel = begin_two(ServeOptions(seed=7, rubber_band=1.0), box, page, size=LONG)
     reload_loader(kernel, box["DataLoader"](box["Squares"](64), batch_size=4, collate_fn=box["stacked"]))
     for trial in trials.values():
         with pytest.raises(
-            TrialFailed, match=r"ProducerGone.*started again.*cannot give the rest of epoch 0"
+            TrialFailed, match=r"ProducerGone.*started again.*cannot give the rest of epoch [01]"
         ):
             trial.wait(SETTLED_S)
     consumer = tsnb.attach("after", producer="two")
