@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
+from tsnb.kernels.served import RECONNECT_S, RESTARTS, seed_of
+from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.observer import status, stop
 from tsnb.telemetry.readings import StreamReading
 
@@ -28,14 +31,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 done, 1 the command failed (the message says why and what to do), 2 bad usage.
     """
     options = _parser().parse_args(arguments)
+    return _guarded(options, options.run)
+
+
+def _guarded(options: argparse.Namespace, run: Callable[[argparse.Namespace], int | None]) -> int:
+    """Run a command; return its exit status."""
     try:
-        options.run(options)
+        return run(options) or 0
     except (TsnbError, ValueError, TypeError) as error:
         print(f"tsnb {options.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--workers", type=int, metavar="N", help="worker processes instead of the loader's own"
     )
+    serve.add_argument(
+        "--restart", choices=RESTARTS, help="start it again when its process dies; consumers go on"
+    )
     serve.set_defaults(run=_serve)
     commands.add_parser("list", help="list what is served").set_defaults(run=_list)
     for name, run, text in (
@@ -79,18 +89,45 @@ def _share(text: str) -> float:
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
 
-def _serve(options: argparse.Namespace) -> None:
+def _serve(options: argparse.Namespace) -> int:
+    if options.restart is None:
+        _serve_here(options)
+        return 0
+    from tsnb.kernels.supervising import supervise
+
+    spare_seed = secrets.randbelow(2**31)
+
+    def life(first_epoch: int) -> int:
+        return _guarded(options, lambda _: _serve_here(options, spare_seed, first_epoch))
+
+    return supervise(options.name, life)
+
+
+def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, first_epoch: int = 0) -> None:
+    """Serve until the stream is stopped.
+
+    Args:
+        options: As parsed.
+        spare_seed: The seed of a DataLoader that was given none, where this process may be started again.
+        first_epoch: The epoch to begin with.
+    """
     from tsnb.producer import serve  # needs torch: the other commands answer without it
 
+    loader = _load(options.loader)
+    seed = seed_of(loader, options.seed, spare_seed)
+    if seed != options.seed:
+        print(f"order drawn from seed {seed}, to be the same again after a crash", flush=True)
     with serve(
-        _load(options.loader),
+        loader,
         name=options.name,
         window=options.window,
         rubber_band=options.rubber_band,
         patience_s=options.patience,
-        seed=options.seed,
+        seed=seed,
         workers=options.workers,
         origin=f"tsnb serve {options.loader}",
+        reconnect_s=0.0 if spare_seed is None else RECONNECT_S,
+        first_epoch=first_epoch,
     ) as producer:
         print(
             f"serving {producer.name!r} (pid {os.getpid()}); attach with "
@@ -136,6 +173,7 @@ def _lines(reading: StreamReading) -> list[str]:
     lines = [head]
     if reading.failure:
         lines.append(f"  {reading.failure}")
+    lines += [f"  {line}" for line in incidents(reading)]
     for c in reading.consumers:
         busy = c.computing_s + c.waiting_s + c.held_s
         spent = "nothing taken yet"

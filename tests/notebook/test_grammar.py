@@ -19,8 +19,9 @@ def test_every_option_of_start_is_read_in_its_unit() -> None:
     given = start("train --name m --window 4 --rubber-band 2% --patience 5s --seed 0 --workers 2 --detach")
     assert vars(given) == {
         "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience": 5.0, "seed": 0,
-        "workers": 2, "detach": True,
+        "workers": 2, "detach": True, "restart": None,
     }  # fmt: skip
+    assert start("train --name m --restart on-crash").restart == "on-crash"
     assert start("train --name m --rubber-band 0.5").rubber_band == 0.5
     assert start("train --name m --rubber-band=100%").rubber_band == 1.0
 
@@ -66,6 +67,10 @@ WRONG = [
     ("start loader --name m --rubber-band 200%", "'200%' is no share: write 2% or 0.02"),
     ("start loader --name m --patience -3", "'-3' is no number of seconds|expected one argument"),
     ("start loader --name m --patience soon", "'soon' is no number of seconds"),
+    ("start loader --name m --restart always", "argument --restart: invalid choice: 'always'"),
+    ("start loader --name m --restrat on-crash", r"unknown option --restrat\. Did you mean '--restart'\?"),
+    ("restrat m", r"no command 'restrat'\. Did you mean 'restart'\?"),
+    ("relaod m", r"no command 'relaod'\. Did you mean 'reload'\?"),
     ("start one two --name m", "unrecognized arguments: two"),
     ("status a b", "unrecognized arguments: b"),
     ("logs", "required: NAME"),

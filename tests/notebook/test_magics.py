@@ -95,6 +95,35 @@ def test_a_cell_builds_the_loader(shell: Any, capsys: pytest.CaptureFixture[str]
         run(shell, "%%tensorsocket start train --name other\nloader = train")
 
 
+@pytest.mark.system
+def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same loader, then the notebook's of now; a variable that is gone leaves the stream as it was."""
+    run(shell, LOADER)
+    run(shell, "%tensorsocket start train --name numbers --restart on-crash")
+    assert "after a crash it is started again, and trials go on" in capsys.readouterr().out
+    assert producer_kernels["numbers"].seed is not None
+    run(shell, "%tensorsocket restart numbers")
+    said = capsys.readouterr().out
+    assert "serving the same loader as 'numbers' again" in said
+    assert "trials in the middle of an epoch go on at their own position" in said
+    run(shell, "train = DataLoader(Numbers(48), batch_size=8)")
+    run(shell, "%tensorsocket reload numbers")
+    said = capsys.readouterr().out
+    assert "serving 'train' as it is now as 'numbers' again" in said
+    assert "end with ProducerGone, because the order is not the same" in said
+    assert tsnb.status("numbers").epoch_batches == 6
+    run(shell, "%tensorsocket status numbers")
+    assert "started again 2 times" in capsys.readouterr().out
+    pid = producer_kernels["numbers"].pid
+    run(shell, "del train")
+    with pytest.raises(UsageError, match="%tensorsocket reload: no variable 'train' in this notebook"):
+        run(shell, "%tensorsocket reload")
+    assert producer_kernels["numbers"].pid == pid
+    run(shell, "%tensorsocket stop numbers")
+    with pytest.raises(UsageError, match="'numbers' has ended; serve its loader again"):
+        run(shell, "%tensorsocket restart numbers")
+
+
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
@@ -109,6 +138,13 @@ def test_a_cell_builds_the_loader(shell: Any, capsys: pytest.CaptureFixture[str]
         ("%tensorsocket stop nobody", "no producer named 'nobody' is running"),
         ("%tensorsocket status nobody", "no producer named 'nobody' is running"),
         ("%tensorsocket logs nobody", "'nobody' was not started here"),
+        ("%tensorsocket restart nobody", "no producer named 'nobody' is running"),
+        ("%tensorsocket reload nobody", "no producer named 'nobody' is running"),
+        ("%tensorsocket restart", "no producer is running"),
+        (
+            "%tensorsocket start train --name n --detach --restart on-crash",
+            "a detached producer cannot be started again by the notebook that it outlives",
+        ),
         ("%%trial a/b\n1", "Try 'a-b'"),
         ("%%trial\n1", "required: NAME"),
         ("%%trial x\nprint(trian)", r"'trian' \(did you mean 'train'\?\) is not defined"),

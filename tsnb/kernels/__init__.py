@@ -14,7 +14,10 @@ use, because a child's entry point (`launch`) lives here too and must be quick.
 | `relay`, `outlets` | a child's output, live, to where it belongs |
 | `trial`, `cells` | one trial, and starting one from a cell |
 | `board` | all trials of this process, and the table of results |
-| `serving` | loaders served from background kernels |
+| `serving`, `served` | loaders served from background kernels: starting, reloading; what from, and how |
+| `producing`, `life` | one stream through all lives of its kernel; one such life |
+| `crashes`, `following` | whether a crashed producer is started again, and how far it had come |
+| `supervising` | the same for a process of the command line: `tsnb serve --restart on-crash` |
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tsnb.kernels.board import Board, results, trials
     from tsnb.kernels.cells import run_cell
-    from tsnb.kernels.serving import ProducerKernel, producer_kernels, serve_from_cell, serve_loader
+    from tsnb.kernels.producing import ProducerKernel
+    from tsnb.kernels.serving import producer_kernels, serve_from_cell, serve_loader
     from tsnb.kernels.trial import Trial
 
 __all__ = [
@@ -42,7 +46,7 @@ __all__ = [
 
 _HOMES = {
     "Board": "board",
-    "ProducerKernel": "serving",
+    "ProducerKernel": "producing",
     "Trial": "trial",
     "producer_kernels": "serving",
     "results": "board",

@@ -28,6 +28,7 @@ from jupyter_client.manager import AsyncKernelManager
 from tsnb.config import private_directory, runtime_directory
 from tsnb.kernels.death import Death, KernelDied, when_gone
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
+from tsnb.kernels.launch import DETACHED
 
 __all__ = ["Child", "log_path"]
 
@@ -76,8 +77,8 @@ class Child:
         label: A word for file names.
         output: Takes everything the kernel publishes.
         env: Added to this process's environment.
-        detached_log: A detached kernel's log file: it outlives this process, in a directory of its own.
-            None: it dies with this process.
+        detached_log: A detached kernel's log file: it outlives this process, in a directory of its own, once
+            it has called `launch.untie`. None: it dies with this process.
     """
 
     def __init__(
@@ -134,26 +135,28 @@ class Child:
     async def _spawn(self) -> None:
         """Start the process, with its files in the hub's directory or, detached, in one of its own."""
         passed: list[int] = []
-        if self._detached_log is None:
-            parent, prefix = os.getpid(), self._hub.new_path("k")
-        else:
+        detached = self._detached_log is not None
+        if detached:
             directory = Path(tempfile.mkdtemp(prefix="hub-", dir=short_parent()))
-            parent, prefix, passed = 0, directory / "k", [lock_directory(directory)]
+            prefix, passed = directory / "k", [lock_directory(directory)]
+            self._log.unlink(missing_ok=True)  # the one before may still write to it
+        else:
+            prefix = self._hub.new_path("k")
         self._manager = AsyncKernelManager(
-            kernel_name=str(parent),
+            kernel_name=f"{DETACHED if detached else ''}{os.getpid()}",
             kernel_spec_manager=_OwnSpec(),
             transport="ipc",
             ip=str(prefix),
             connection_file=f"{prefix}.json",
         )
         arguments = ["--HistoryManager.enabled=False"]
-        if not parent:  # its log file is all that remains of its output once this notebook has gone
+        if detached:  # its log file is all that remains of its output once this notebook has gone
             arguments += ["--IPKernelApp.quiet=False", "--IPKernelApp.log_level=50"]
         with self._log.open("wb") as log:
             await self._manager.start_kernel(
                 extra_arguments=arguments,
                 env=self._environment(),
-                independent=not parent,
+                independent=detached,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -161,7 +164,7 @@ class Child:
             )
         for lock in passed:  # the child's copy holds it now
             os.close(lock)
-        if not parent:  # the manager removes its file with this process
+        if detached:  # the manager removes its file with this process
             os.link(f"{prefix}.json", prefix.with_name("connection.json"))
         self._watch()
 

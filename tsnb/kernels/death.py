@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tsnb.errors import TsnbError
 
-__all__ = ["Death", "KernelDied", "when_gone"]
+__all__ = ["Death", "KernelDied", "cause_of_death", "when_gone"]
 
 
 class KernelDied(TsnbError):
@@ -29,20 +29,25 @@ class Death:
     """The last lines that the process itself wrote (a crash's native traceback, say)."""
 
     def __str__(self) -> str:
-        return f"{self._cause()}\n{self.tail}".rstrip()
+        return f"{cause_of_death(self.code, 'its kernel')}\n{self.tail}".rstrip()
 
-    def _cause(self) -> str:
-        if self.code >= 0:
-            return f"its kernel ended with exit status {self.code}"
-        name = (
-            signal.Signals(-self.code).name if -self.code in set(signal.Signals) else f"signal {-self.code}"
-        )
-        hint = {
-            "SIGKILL": " (somebody, or the system because memory ran out)",
-            "SIGSEGV": " (a crash in compiled code)",
-            "SIGABRT": " (compiled code gave up)",
-        }.get(name, "")
-        return f"its kernel was killed by {name}{hint}"
+
+def cause_of_death(code: int, whose: str) -> str:
+    """Say how a process ended.
+
+    Args:
+        code: Its exit status; negative: the signal that killed it.
+        whose: Which process ("its kernel").
+    """
+    if code >= 0:
+        return f"{whose} ended with exit status {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    hint = {
+        "SIGKILL": " (somebody, or the system because memory ran out)",
+        "SIGSEGV": " (a crash in compiled code)",
+        "SIGABRT": " (compiled code gave up)",
+    }.get(name, "")
+    return f"{whose} was killed by {name}{hint}"
 
 
 def when_gone(

@@ -1,4 +1,4 @@
-"""What this process tells a background kernel to do, as code and plain settings.
+"""What this process tells a background kernel to do, as code and plain settings; and an answer that is an error.
 
 Orders carry no objects (those are shipped, see `shipping`) and leave no names in the kernel's variables.
 """
@@ -6,13 +6,17 @@ Orders carry no objects (those are shipped, see `shipping`) and leave no names i
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tsnb import errors
+from tsnb.errors import LoaderFailed
 from tsnb.kernels.capture import Captured
 
-__all__ = ["as_written", "call", "thread_variables", "to_arrive"]
+__all__ = ["as_written", "call", "require", "thread_variables", "to_arrive"]
 
 
 def call(module: str, function: str, *arguments: Any) -> str:
@@ -27,15 +31,17 @@ def call(module: str, function: str, *arguments: Any) -> str:
     return f"__import__('importlib').import_module('tsnb.kernels.inside.{module}').{function}({given})"
 
 
-def to_arrive(path: Path, captured: Captured) -> dict[str, Any]:
+def to_arrive(path: Path, captured: Captured, *, keep: bool = False) -> dict[str, Any]:
     """Return the settings that `inside.arrival.arrive` takes.
 
     Args:
         path: Where `shipping.ship` wrote the captured variables.
         captured: What the cell takes along.
+        keep: Whether the file is to stay there, for another start.
     """
     return {
         "path": str(path),
+        "keep": keep,
         "modules": dict(captured.modules),
         "imports": list(captured.imports),
         "sys_path": [os.path.abspath(p) for p in sys.path if p],  # noqa: PTH100 (strings, links kept)
@@ -58,3 +64,25 @@ def thread_variables(threads: int) -> dict[str, str]:
     """Return the environment that has numerical libraries compute on so many threads."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return dict.fromkeys(names, str(threads))
+
+
+def require(reply: Mapping[str, Any], what: str = "", ours: tuple[type[Exception], ...] = ()) -> None:
+    """Raise what went wrong in the kernel.
+
+    Args:
+        reply: Its reply.
+        what: What was being done, where it was the user's own code.
+        ours: Errors of Python's that our own code raises there on purpose.
+
+    Raises:
+        TsnbError: The reply tells of an error: of the same class where it is one of ours, else LoaderFailed.
+    """
+    if reply["status"] == "ok":
+        return
+    name, message = reply.get("ename", "Error"), reply.get("evalue", "")
+    kind: Any = {error.__name__: error for error in ours}.get(name) or getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception) and not what:
+        raise kind(message)
+    traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(reply.get("traceback", ())))
+    said = f"{what or 'the loader could not be served'}: {name}: {message}"
+    raise LoaderFailed(said, "" if what else traceback)  # the cell's own traceback stands under it already

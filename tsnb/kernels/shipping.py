@@ -61,8 +61,12 @@ def _warn_large(variables: Mapping[str, Any], purpose: str) -> None:
     )
 
 
-def fetch(path: Path) -> dict[str, Any]:
+def fetch(path: Path, *, keep: bool = False) -> dict[str, Any]:
     """Read what `ship` wrote, and remove the file.
+
+    Args:
+        path: Where it was written.
+        keep: Whether the file stays, for a kernel that may be started again from it; the sender removes it.
 
     Raises:
         Exception: Whatever the objects raise on arrival (a module that cannot be imported here, say).
@@ -72,4 +76,5 @@ def fetch(path: Path) -> dict[str, Any]:
             arrived: dict[str, Any] = pickle.load(file)  # noqa: S301 (our own file, in a private directory)
             return arrived
     finally:
-        path.unlink(missing_ok=True)
+        if not keep:
+            path.unlink(missing_ok=True)

@@ -20,6 +20,7 @@ from IPython.core.completer import (
 from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.kernels.board import trials
+from tsnb.kernels.served import RESTARTS
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of
 from tsnb.notebook.lookup import loader_names
 
@@ -48,6 +49,8 @@ def _candidates(shell: Any, line: str, symbol: str) -> Iterable[str]:
     if not words:
         return commands.get(magic, {})
     if words[0] == "start":
+        if words[-1] == "--restart":
+            return RESTARTS
         return loader_names(shell.user_ns) if magic == "%tensorsocket" else ()
     return list(trials) if magic == "%trials" else _streams()
 

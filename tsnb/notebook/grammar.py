@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
+from tsnb.kernels.served import RESTARTS
+
 __all__ = ["TENSORSOCKET", "TRIAL", "TRIALS", "Parser", "did_you_mean", "options_of", "parse", "words_of"]
 
 
@@ -102,6 +104,7 @@ def _start() -> Parser:
     parser.add_argument("--seed", type=_whole(0), metavar="S")
     parser.add_argument("--workers", type=_whole(0), metavar="N")
     parser.add_argument("--detach", action="store_true")
+    parser.add_argument("--restart", choices=RESTARTS)
     return parser
 
 
@@ -133,6 +136,8 @@ TENSORSOCKET = {
     "status": _named("%tensorsocket status", "Show a stream and its consumers.", optional=True),
     "logs": _named("%tensorsocket logs", "Show what a producer kernel printed.", optional=False),
     "stop": _named("%tensorsocket stop", "Stop a stream and its kernel.", optional=True),
+    "restart": _named("%tensorsocket restart", "Serve the same loader from a new kernel.", optional=True),
+    "reload": _named("%tensorsocket reload", "Serve the loader as it is now.", optional=True),
     "dashboard": _named("%tensorsocket dashboard", "Show a stream's live panel.", optional=True),
 }
 """The subcommands of `%tensorsocket`."""

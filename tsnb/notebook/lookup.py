@@ -24,8 +24,13 @@ def loader_names(variables: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def find_loader(name: str | None, variables: Mapping[str, Any]) -> Any:
+def find_loader(name: str | None, variables: Mapping[str, Any], magic: str = "%tensorsocket start") -> Any:
     """Return the variable that `%tensorsocket start` names.
+
+    Args:
+        name: As it was given.
+        variables: The notebook's.
+        magic: Who asks, for messages.
 
     Raises:
         UsageError: There is none of that name; lists the loaders there are.
@@ -33,12 +38,10 @@ def find_loader(name: str | None, variables: Mapping[str, Any]) -> Any:
     loaders = loader_names(variables)
     there = f"Loaders in this notebook: {', '.join(loaders) or 'none yet'}."
     if name is None:
-        raise UsageError(f"%tensorsocket start: which loader? {there}")
+        raise UsageError(f"{magic}: which loader? {there}")
     if name in variables:
         return variables[name]
     if not name.isidentifier():
-        raise UsageError(
-            f"%tensorsocket start: {name!r} is no variable's name. Assign the loader to one first. {there}"
-        )
+        raise UsageError(f"{magic}: {name!r} is no variable's name. Assign the loader to one first. {there}")
     hint = did_you_mean(name, loaders)
-    raise UsageError(f"%tensorsocket start: no variable {name!r} in this notebook.{hint} {there}")
+    raise UsageError(f"{magic}: no variable {name!r} in this notebook.{hint} {there}")

@@ -16,6 +16,13 @@ from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, parse, words_of
 
 __all__ = ["TsnbMagics"]
 
+_BY_NAME = {
+    "status": streams.status,
+    "logs": streams.logs,
+    "stop": streams.stop,
+    "restart": streams.restart,
+}
+
 
 @contextlib.contextmanager
 def plain_errors(magic: str) -> Iterator[None]:
@@ -40,12 +47,14 @@ class TsnbMagics(Magics):
         """Serve a loader from the background, and look after it.
 
         %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
-                            [--workers N] [--detach]
+                            [--workers N] [--detach] [--restart on-crash]
         %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
         %tensorsocket list
         %tensorsocket status [NAME]
         %tensorsocket logs NAME
         %tensorsocket stop [NAME]
+        %tensorsocket restart [NAME]              the same loader from a new kernel; trials wait and go on
+        %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
         %tensorsocket dashboard [NAME]
 
         Options of start:
@@ -56,6 +65,8 @@ class TsnbMagics(Magics):
           --seed S            makes the order of samples a function of seed and epoch
           --workers N         loader processes, where that is to be another number than the loader's own
           --detach            goes on when this notebook's kernel ends
+          --restart on-crash  when its kernel dies (out of memory, say) it is started again, and trials go on
+                              where they were; a DataLoader without --seed is given one
         """
         command, given = parse(line, "%tensorsocket", TENSORSOCKET)
         if cell is not None and command != "start":
@@ -67,10 +78,10 @@ class TsnbMagics(Magics):
                 text = streams.start(self.shell, given, cell)
             elif command == "list":
                 text = streams.listing()
+            elif command == "reload":
+                text = streams.reload(self.shell, given.name)
             else:
-                text = {"status": streams.status, "logs": streams.logs, "stop": streams.stop}[command](
-                    given.name
-                )
+                text = _BY_NAME[command](given.name)
             print(text)  # noqa: T201 (a magic's answer is text)
         return None
 

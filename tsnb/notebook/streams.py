@@ -12,11 +12,23 @@ from tsnb import registry
 from tsnb.config import check_name
 from tsnb.errors import ProducerNotFound
 from tsnb.kernels.child import log_path
-from tsnb.kernels.serving import ServeOptions, producer_kernels, serve_from_cell, serve_loader
+from tsnb.kernels.producing import ProducerKernel
+from tsnb.kernels.serving import (
+    ServeOptions,
+    kernel_of,
+    producer_kernels,
+    reload_cell,
+    reload_loader,
+    restart_kernel,
+    serve_from_cell,
+    serve_loader,
+)
 from tsnb.notebook.lookup import find_loader
 from tsnb.telemetry import observer
+from tsnb.telemetry.incidents import incidents
+from tsnb.telemetry.readings import StreamReading
 
-__all__ = ["dashboard", "listing", "logs", "start", "status", "stop"]
+__all__ = ["dashboard", "listing", "logs", "reload", "restart", "start", "status", "stop"]
 
 LOOK_S = 1.0
 """How long `status` watches: rates and the sentence are differences of readings."""
@@ -33,12 +45,18 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         Exception: As `serve_loader` and `serve_from_cell` raise.
     """
     options = ServeOptions(
-        given.window, given.rubber_band, given.patience, given.seed, given.workers, given.detach
+        window=given.window,
+        rubber_band=given.rubber_band,
+        patience_s=given.patience,
+        seed=given.seed,
+        workers=given.workers,
+        detach=given.detach,
+        restart=given.restart,
     )
     if cell is None:
         loader = find_loader(given.loader, shell.user_ns)
         kernel = serve_loader(loader, given.name, options, variable=given.loader)
-        what = f"a copy of {given.loader!r} (later changes to it need a new start)"
+        what = f"a copy of {given.loader!r} (later changes to it come by %tensorsocket reload {kernel.name})"
     elif given.loader is not None:
         raise UsageError("%%tensorsocket start: the cell builds `loader`, so no variable may be named")
     else:
@@ -48,7 +66,70 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
     end = "goes on without this notebook" if given.detach else "ends with this notebook"
     return (
         f"serving {what} as {kernel.name!r} (pid {kernel.pid}; {end})\n"
-        f"attach in a %%trial by tsnb.attach(); stop it by %tensorsocket stop {kernel.name}"
+        f"attach in a %%trial by tsnb.attach(); stop it by %tensorsocket stop {kernel.name}{_crash_note(kernel)}"
+    )
+
+
+def _crash_note(kernel: ProducerKernel) -> str:
+    """Say what a stream that is started again after a crash promises, if it does."""
+    if not kernel.options.restart:
+        return ""
+    chosen = (
+        f" (its order is drawn from seed {kernel.seed}, chosen now)"
+        if kernel.options.seed is None and kernel.seed is not None
+        else ""
+    )
+    if kernel.order:
+        return f"\nafter a crash it is started again, and trials go on where they were{chosen}"
+    return (
+        "\nafter a crash it is started again, but its batches cannot be given again in the same order: trials in "
+        "the middle of an epoch end with ProducerGone then, all others go on"
+    )
+
+
+def restart(name: str | None) -> str:
+    """Serve the same loader from a new kernel; without a name that of the only stream. Returns what to tell.
+
+    Raises:
+        ProducerNotFound: This notebook does not serve it.
+        ProducerGone: It has ended.
+        Exception: As `ProducerKernel.restart` raises.
+    """
+    kernel = kernel_of(name)
+    former = kernel.order
+    restart_kernel(kernel)
+    return _back(kernel, "the same loader", former)
+
+
+def reload(shell: Any, name: str | None) -> str:
+    """Serve on with the notebook's loader as it is now. Returns what to tell.
+
+    Raises:
+        UsageError: The notebook has no such variable any more.
+        ProducerNotFound: This notebook does not serve it.
+        ProducerGone: It has ended.
+        Exception: As `reload_loader` and `reload_cell` raise.
+    """
+    kernel = kernel_of(name)
+    former, shipment = kernel.order, kernel.shipment
+    if shipment.source is None:
+        loader = find_loader(shipment.variable, shell.user_ns, "%tensorsocket reload")
+        reload_loader(kernel, loader)
+        what = f"{shipment.variable!r} as it is now"
+    else:
+        reload_cell(kernel, shell.user_ns, transform=shell.transform_cell)
+        what = "the `loader` of its cell, built with the variables of now"
+    return _back(kernel, what, former)
+
+
+def _back(kernel: ProducerKernel, what: str, former: str) -> str:
+    same = bool(former) and kernel.order == former
+    middle = (
+        "go on at their own position" if same else "end with ProducerGone, because the order is not the same"
+    )
+    return (
+        f"serving {what} as {kernel.name!r} again (pid {kernel.pid})\n"
+        f"trials in the middle of an epoch {middle}; all others go on with their next epoch"
     )
 
 
@@ -78,7 +159,19 @@ def status(name: str | None) -> str:
                 tape.feed(reading)
     finally:
         follower.close()
-    return summary(tape)
+    return "\n".join([summary(tape), *_incidents(tape.latest, producer_kernels.get(follower.name))])
+
+
+def _incidents(reading: StreamReading | None, kernel: ProducerKernel | None) -> list[str]:
+    """Return a line for each thing that has happened to a stream and should be known, if it has."""
+    lines = []
+    if kernel is not None and kernel.alive and kernel.restarts:
+        times = "once" if kernel.restarts == 1 else f"{kernel.restarts} times"
+        crashes = f", {kernel.crashes} after a crash" if kernel.crashes else ""
+        lines.append(f"started again {times}{crashes}")
+    if reading is not None:
+        lines += incidents(reading)
+    return lines
 
 
 def logs(name: str) -> str:
@@ -108,7 +201,7 @@ def stop(name: str | None) -> str:
     """
     name = name or registry.find().name
     kernel = producer_kernels.get(name)
-    if kernel is not None and kernel.alive:
+    if kernel is not None and not kernel.ended:
         kernel.stop()
         return f"stopped {name!r}"
     try:

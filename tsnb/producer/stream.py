@@ -50,6 +50,12 @@ class Producer:
         stopper.start()
         _serving.add(self)
 
+    @property
+    def order(self) -> str:
+        """Identity of the order of its batches, equal for equal epochs; empty where none can be given again."""
+        source = self._core.source
+        return source.order if source is not None else ""
+
     def status(self) -> StreamReading:
         """Return the stream's numbers now.
 

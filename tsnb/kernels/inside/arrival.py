@@ -24,7 +24,7 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     """Take in what was shipped, and return this kernel's variables.
 
     Args:
-        settings: `sys_path`, `imports`, `modules` and `path` as `orders.to_arrive` makes them.
+        settings: `sys_path`, `imports`, `modules`, `path` and `keep` as `orders.to_arrive` makes them.
         title: What a traceback calls the cell ("Trial", "cnn").
 
     Raises:
@@ -35,7 +35,7 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     for name in settings["imports"]:
         importlib.import_module(name)
     variables.update({word: importlib.import_module(name) for word, name in settings["modules"].items()})
-    variables.update(fetch(Path(settings["path"])))
+    variables.update(fetch(Path(settings["path"]), keep=settings["keep"]))
     variables.setdefault("tsnb", importlib.import_module("tsnb"))
     _text_progress_bars()
     _name_tracebacks(title)

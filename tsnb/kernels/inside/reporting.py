@@ -1,7 +1,7 @@
-"""What a trial kernel reports to its notebook: the numbers given to `tsnb.log`, and what its consumers did.
+"""What a background kernel reports to its notebook: the numbers given to `tsnb.log`, and what it did.
 
 Numbers go out a few times a second at most, all that were logged since the last time together: neither the
-last value nor any in between is lost, and what is left goes out when the cell ends. The message is one of our
+last value nor any in between is lost, and what is left goes out when the cell ends. Each message is one of our
 own kinds on the kernel's output channel, which no front end shows.
 """
 
@@ -12,13 +12,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["LOG_MESSAGE", "REPORT_MESSAGE", "Reporter", "publish"]
+__all__ = ["LOG_MESSAGE", "REPORT_MESSAGE", "SERVED_MESSAGE", "Reporter", "publish"]
 
 LOG_MESSAGE = "tsnb_log"
 """Content: `rows`, a list of [step or None, seconds since 1970, {name: number, or "nan", "inf", "-inf"}]."""
 
 REPORT_MESSAGE = "tsnb_report"
 """Content: what the trial's consumers did: stream, epochs, samples, samples_per_s."""
+
+SERVED_MESSAGE = "tsnb_served"
+"""Content: what a producer kernel's order is drawn from: seed (a number or None), and order, its identity."""
 
 EVERY_S = 0.25
 """Four reports a second, as often as a stream's readings."""

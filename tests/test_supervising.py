@@ -1,0 +1,199 @@
+"""`tsnb serve --restart on-crash` with real processes: who starts, who ends, with which exit status."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import tsnb
+from tests.system.scripts import ROOT
+from tsnb import registry
+from tsnb.telemetry import observer
+
+pytestmark = pytest.mark.system
+
+MODULE = """
+import os, signal, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, i):
+        if os.path.exists("deadly"): os.kill(os.getpid(), signal.SIGKILL)
+        if os.path.exists("broken"): raise ValueError("broken")
+        return torch.tensor([float(i)])
+
+def make(): return DataLoader(Numbers(), batch_size=8, shuffle=True)
+
+def slow():
+    open("starting", "w").close()
+    time.sleep(60)
+"""
+
+BACK_S = 40.0
+"""How long a process with torch may take to be back on a busy machine."""
+
+
+def wait_for(condition: Callable[[], Any], timeout_s: float = BACK_S) -> Any:
+    """Wait until a condition holds, and return what it gave."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+    return found
+
+
+class Serving:
+    """A supervised `tsnb serve` in a process group of its own, as in a terminal."""
+
+    def __init__(self, home: Path, target: str = "mydata:make") -> None:
+        (home / "mydata.py").write_text(MODULE)
+        self.said = home / "said"
+        with self.said.open("w") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tsnb", "serve", target, "--name", "toy", "--restart", "on-crash"],
+                cwd=home,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def text(self) -> str:
+        return self.said.read_text()
+
+    def producer(self, other_than: int = 0) -> int:
+        """Wait for the serving process; return its pid."""
+
+        def served() -> int:
+            assert self.process.poll() is None, self.text
+            return next((e.pid for e in registry.entries() if e.name == "toy" and e.pid != other_than), 0)
+
+        pid: int = wait_for(served)
+        wait_for(lambda: f"(pid {pid})" in self.text)  # its first batch is there
+        return pid
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
+    started: list[Serving] = []
+
+    def start(target: str = "mydata:make") -> Serving:
+        started.append(Serving(tmp_path, target))
+        return started[-1]
+
+    yield start
+    for serving in started:
+        serving.process.kill()
+        serving.process.wait()
+
+
+def test_a_killed_producer_is_back_under_its_name(serve: Callable[..., Serving]) -> None:
+    """Another process serves, with the same seed, and `tsnb stop` ends both with status 0."""
+    serving = serve()
+    first = serving.producer()
+    os.kill(first, signal.SIGKILL)
+    second = serving.producer(other_than=first)
+    assert psutil.Process(second).ppid() == serving.process.pid
+    assert "the process that served 'toy' was killed by SIGKILL" in serving.text
+    seeds = [line for line in serving.text.splitlines() if "order drawn from seed" in line]
+    assert len(seeds) == 2
+    assert len(set(seeds)) == 1
+    observer.stop("toy")
+    assert serving.process.wait(10) == 0
+    assert not psutil.pid_exists(second)
+
+
+def test_a_consumer_goes_on_where_it_was(serve: Callable[..., Serving]) -> None:
+    """Every sample once, through a SIGKILL of the serving process in the middle of an epoch."""
+    serving = serve()
+    pid = serving.producer()
+    with tsnb.attach("here", producer="toy") as consumer:
+        seen: list[float] = []
+        for batch in consumer:
+            seen += batch[:, 0].tolist()
+            if len(seen) == 16:
+                os.kill(pid, signal.SIGKILL)
+    assert sorted(seen) == [float(i) for i in range(64)]
+    assert consumer.stats().reconnects == 1
+
+
+@pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "kill -INT"])
+def test_an_interrupt_ends_both(serve: Callable[..., Serving], whole_group: bool) -> None:
+    """In a terminal both get it, from another only the one that was called; the status is that of an interrupt."""
+    serving = serve()
+    pid = serving.producer()
+    (os.killpg if whole_group else os.kill)(serving.process.pid, signal.SIGINT)
+    assert serving.process.wait(10) == 128 + signal.SIGINT
+    assert not psutil.pid_exists(pid)
+    assert "Traceback" not in serving.text
+    assert "Starting it again" not in serving.text
+
+
+def test_a_termination_ends_both(serve: Callable[..., Serving]) -> None:
+    """As a batch system or systemd asks for it, before and after the stream is there."""
+    serving = serve("mydata:slow")
+    wait_for((serving.said.parent / "starting").exists)
+    serving.process.terminate()
+    assert serving.process.wait(10) == 128 + signal.SIGTERM
+    serving = serve()
+    pid = serving.producer()
+    serving.process.terminate()
+    assert serving.process.wait(10) == 128 + signal.SIGTERM
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_producer_that_is_asked_to_end_is_not_started_again(serve: Callable[..., Serving]) -> None:
+    """SIGTERM to the serving process itself is no crash."""
+    serving = serve()
+    pid = serving.producer()
+    os.kill(pid, signal.SIGTERM)
+    assert serving.process.wait(10) == 128 + signal.SIGTERM
+    assert "Starting it again" not in serving.text
+
+
+def test_killing_the_one_that_was_called_leaves_no_orphan(serve: Callable[..., Serving]) -> None:
+    """The serving process dies with it, within a second."""
+    serving = serve()
+    pid = serving.producer()
+    serving.process.kill()
+    serving.process.wait()
+    wait_for(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, 1.0)
+
+
+def test_a_producer_that_crashes_in_a_row_is_given_up(serve: Callable[..., Serving], tmp_path: Path) -> None:
+    """Two more attempts, then status 1 and the reason."""
+    serving = serve()
+    pid = serving.producer()
+    (tmp_path / "deadly").touch()
+    os.kill(pid, signal.SIGKILL)
+    assert serving.process.wait(3 * BACK_S) == 1
+    assert serving.text.count("Starting it again, in epoch 0") == 2
+    assert serving.text.rstrip().endswith("It is not started again: it crashed 3 times within 60 s.")
+
+
+def test_what_cannot_be_served_is_no_crash(serve: Callable[..., Serving], tmp_path: Path) -> None:
+    """One message and status 1, at the first start and at a later one."""
+    (tmp_path / "broken").touch()
+    serving = serve()
+    assert serving.process.wait(BACK_S) == 1
+    assert "Starting it again" not in serving.text
+    (tmp_path / "broken").unlink()
+    serving = serve()
+    pid = serving.producer()
+    (tmp_path / "broken").touch()
+    os.kill(pid, signal.SIGKILL)
+    assert serving.process.wait(BACK_S) == 1
+    assert serving.text.count("Starting it again") == 1
+    assert "ValueError: broken" in serving.text

@@ -1,0 +1,90 @@
+"""What a stream is served from, and how: settled in the notebook before a kernel is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["RECONNECT_S", "RESTARTS", "ServeOptions", "Shipment", "seed_of"]
+
+RESTARTS = ("on-crash",)
+"""When a producer may be started again by itself."""
+
+
+RECONNECT_S = 60.0
+"""How long consumers wait for a producer that is being started again: a kernel with torch needs seconds on an idle
+machine, many on one that runs out of memory."""
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How a loader is served: `tsnb.serve`'s keywords, and two that only a background kernel knows.
+
+    Raises:
+        ValueError: `restart` is none of `RESTARTS`, or stands beside `detach`.
+    """
+
+    window: int = 8
+    """How many batches the fastest consumer may be ahead of the slowest."""
+    rubber_band: float = 0.02
+    """The share of an epoch that may have gone by for a newcomer to still get all of it."""
+    patience_s: float = 30.0
+    """Seconds that others wait for a consumer that stands still."""
+    seed: int | None = None
+    """Makes the order of samples a function of (seed, epoch)."""
+    workers: int | None = None
+    """The DataLoader's number of workers, where that is to be another."""
+    detach: bool = False
+    """Whether it outlives this notebook."""
+    restart: str | None = None
+    """"on-crash": its kernel is started again when it dies without having been asked to."""
+
+    def __post_init__(self) -> None:
+        if self.restart is not None and self.restart not in RESTARTS:
+            raise ValueError(
+                f"restart={self.restart!r}: give {' or '.join(map(repr, RESTARTS))}, or nothing."
+            )
+        if self.restart is not None and self.detach:
+            raise ValueError(
+                "a detached producer cannot be started again by the notebook that it outlives: leave out detach or "
+                "restart. For both, serve it in a terminal: tsnb serve MODULE:NAME --name NAME --restart on-crash."
+            )
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """What a producer kernel is started from, as often as it is started."""
+
+    arrival: Mapping[str, Any]
+    """What the kernel needs to take in what was shipped (`orders.to_arrive`); its file is kept."""
+    variable: str
+    """What the loader is called there."""
+    source: str | None
+    """A cell that builds it there; None: it was shipped."""
+    original: Callable[[], Any]
+    """Returns the notebook's own loader, while there is that."""
+
+    def discard(self) -> None:
+        """Remove the file."""
+        Path(self.arrival["path"]).unlink(missing_ok=True)
+
+
+def seed_of(loader: Any, given: int | None, spare: int | None) -> int | None:
+    """Return the seed of a loader that may be started again: a DataLoader that was given none takes the spare one.
+
+    Not one over an IterableDataset: what that gives is its own affair, and a seed would be the user's word that it
+    gives the same again.
+
+    Args:
+        loader: What is served.
+        given: The user's.
+        spare: One that was chosen; None: nothing is started again.
+    """
+    if given is not None or spare is None:
+        return given
+    from torch.utils.data import DataLoader, IterableDataset
+
+    seedable = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+    return spare if seedable else None
