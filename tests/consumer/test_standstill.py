@@ -8,8 +8,8 @@ import signal
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
 

@@ -14,7 +14,7 @@ from tests.system.conftest import Run
 pytestmark = pytest.mark.system
 
 GUARD = """
-    import faulthandler, gc, random, threading
+    import faulthandler, gc, queue, random, threading
     faulthandler.dump_traceback_later(60, exit=True)
     random.seed(5)
 """
@@ -44,7 +44,6 @@ def test_threads_drop_last_references_while_another_closes(run: Run) -> None:
     script = run(
         GUARD
         + """
-    import queue
     work, wrong = queue.Queue(), []
     def let_go():
         while (item := work.get()) is not None:
@@ -236,7 +235,10 @@ def test_fork_and_spawn_inside_a_trial_do_no_harm(run: Run) -> None:
     import torch.multiprocessing as tmp
     def check(batch, answers): answers.put(bool(torch.equal(batch[0][:, 0].long(), batch[1])))
     def attach(name, answers): answers.put(sum(len(labels) for _, labels in tsnb.attach(name)))
-    CHECK = "import io, sys, torch; x = torch.load(io.BytesIO(sys.stdin.buffer.read())); assert torch.equal(x[0][:, 0].long(), x[1])"
+    CHECK = (
+        "import io, sys, torch; images, labels = torch.load(io.BytesIO(sys.stdin.buffer.read())); "
+        "assert torch.equal(images[:, 0].long(), labels)"
+    )
     fork, answers = tmp.get_context("fork"), tmp.get_context("fork").Queue()
     rows = []
     for step, (images, labels) in enumerate(tsnb.attach("trial")):

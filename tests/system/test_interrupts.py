@@ -181,7 +181,7 @@ def test_leaving_a_loop_by_any_way_holds_nobody(run: Run, way: str) -> None:
     """The moment the last reference to the loop goes, the epoch is left: patience (30 s) has no part in it."""
     script = run(
         f"""
-        import gc, threading
+        import gc
         gc.disable()
         with tsnb.serve(DataLoader(Numbers(64000, 8), batch_size=8), name="s", window=4) as producer:
             c = tsnb.attach("leaves")

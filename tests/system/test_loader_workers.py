@@ -55,7 +55,7 @@ TOLD = """
 def test_a_worker_that_dies_is_an_error_everywhere_and_the_producer_lives_on(
     run: Run, number: str, options: str
 ) -> None:
-    """torch looks every 5 s; then LoaderFailed in each run, all slots come back, the next epoch is whole."""
+    """Torch looks every 5 s; then LoaderFailed in each run, all slots come back, the next epoch is whole."""
     producer = run(FALLS, number, options)
     producer.expect("serving")
     consumers = [run(TOLD, "a"), run(TOLD, "b")]
