@@ -73,14 +73,23 @@ def test_interrupts_at_any_moment_cost_no_slot_and_no_batch(run: Run, seed: str)
     assert script.end() == 0
 
 
-def test_a_loop_that_goes_on_after_an_interrupt_is_complete_or_says_so(run: Run) -> None:
-    """Whoever catches KeyboardInterrupt around `next` gets the rest of the epoch or an error; never a gap or a hang."""
+def test_a_loop_that_goes_on_after_an_interrupt_inside_next_is_complete_or_says_so(run: Run) -> None:
+    """Whoever catches KeyboardInterrupt around `next` gets the rest of the epoch or an error; never a gap or a hang.
+
+    Interrupts are let through only inside our own code: a batch that `next` has returned and an interrupt keeps
+    from being assigned is lost to the user's program by no fault of the stream.
+    """
     script = run(
         UNDER_FIRE
         + """
+    def inside(number, frame):
+        while frame is not None and not frame.f_code.co_filename.endswith("consumer/loop.py"): frame = frame.f_back
+        if frame is not None: raise KeyboardInterrupt
+        signal.setitimer(signal.ITIMER_REAL, 0.0001)
+    signal.signal(signal.SIGALRM, inside)
     def shapes(epoch):
         for i in range(16): yield torch.full((4 + i % 8,), float(i))
-    found = collections.Counter()
+    found, interrupted = collections.Counter(), 0
     with tsnb.serve(shapes, name="s", window=2) as producer:
         consumer = tsnb.attach("c")
         list(consumer)
@@ -91,18 +100,20 @@ def test_a_loop_that_goes_on_after_an_interrupt_is_complete_or_says_so(run: Run)
                 while True:
                     try:
                         with fire(0.003): batch = next(loop)
-                    except KeyboardInterrupt: continue
+                    except KeyboardInterrupt:
+                        interrupted += 1
+                        continue
                     rows.append(int(batch[0]))
-            except StopIteration: found["complete" if rows == list(range(16)) else "gap"] += 1
+            except StopIteration: found["complete" if rows == list(range(16)) else f"gap {rows}"] += 1
             except tsnb.errors.TsnbError as error: found["told"] += 1
-        say("found", found["gap"], found["complete"] + found["told"])
+        say("interrupted", interrupted)
+        say("found", *[word for word in found if "gap" in word])
         say("whole", [[int(batch[0]) for batch in consumer] == list(range(16)) for _ in range(3)])
         """,
         "3",
     )
-    gaps, others = map(int, script.expect("found", 60).split())
-    assert gaps == 0
-    assert others > 20
+    assert int(script.expect("interrupted", 60)) > 50
+    assert script.expect("found") == ""
     assert script.expect("whole") == "[True, True, True]"
 
 
