@@ -48,6 +48,7 @@ class Member:
         self.rest: deque[str] = deque(maxlen=40)
         self.doomed = False
         self._soak = soak
+        self._named = " ".join(arguments)
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         command = [sys.executable, "-m", "tests.soak.stream", *arguments]
         self.process = subprocess.Popen(
@@ -78,7 +79,7 @@ class Member:
         self.process.wait(END_S)
 
     def __str__(self) -> str:
-        return " ".join(self.process.args[3:6])  # type: ignore[index]
+        return self._named
 
 
 class Soak:
@@ -94,6 +95,7 @@ class Soak:
         self._producer: Member | None = None
         self._consumers: list[Member] = []
         self._began = time.monotonic()
+        self._over = False
 
     def hear(self, words: dict[str, Any]) -> None:
         """Count what a process said. Called from its reader's thread."""
@@ -115,6 +117,9 @@ class Soak:
     def _start_consumer(self) -> None:
         moods = str(self._random.randrange(1 << 30))
         self._consumers.append(Member(self, "train", f"c{next(self._names)}", str(self._seed), moods))
+
+    def _everybody(self) -> list[Member]:
+        return [*self._consumers, *([] if self._producer is None else [self._producer])]
 
     def _anybody(self) -> Member:
         """Return one that has come up: importing torch takes seconds, and is not what is tested."""
@@ -213,8 +218,11 @@ class Soak:
                 self.tally.faults[name] += 1
                 faults[name][1]()
             self._finish()
+        except subprocess.TimeoutExpired:
+            self._describe_standstill(f"a process did not end within {END_S:.0f} s")
         finally:
-            for member in [*self._consumers, *([self._producer] if self._producer else [])]:
+            self._over = True
+            for member in self._everybody():
                 member.process.kill()
                 member.process.wait()
                 member.reader.join(5)
@@ -223,7 +231,7 @@ class Soak:
 
     def _lost(self) -> bool:
         """Return whether to give up: a process ended by itself, or nothing moves any more."""
-        for member in [*self._consumers, *([self._producer] if self._producer else [])]:
+        for member in self._everybody():
             status = member.process.poll()
             if status is not None and not member.doomed:
                 self.tally.losses.append(
@@ -231,18 +239,19 @@ class Soak:
                 )
                 return True
         if time.monotonic() - self._heard_s > STANDSTILL_S:
-            self._describe_standstill()
+            self._describe_standstill(f"nothing moved for {STANDSTILL_S:.0f} s")
             return True
         return False
 
-    def _describe_standstill(self) -> None:
+    def _describe_standstill(self, why: str) -> None:
+        """Note a loss, and print where everybody stands."""
         with contextlib.suppress(TsnbError, OSError):
             print(tsnb.status(NAME))
-        for member in [*self._consumers, *([self._producer] if self._producer else [])]:
+        for member in self._everybody():
             member.send(signal.SIGUSR1)
             time.sleep(0.3)
             print(f"--- {member}", *member.rest, sep="\n")
-        self.tally.losses.append(f"nothing moved for {STANDSTILL_S:.0f} s")
+        self.tally.losses.append(why)
 
     def _finish(self) -> None:
         """Let every consumer end its epoch, then ask the producer what is still held."""
@@ -250,11 +259,7 @@ class Soak:
             member.doomed = True
             member.send(signal.SIGTERM)
         for member in self._consumers:
-            try:
-                status = member.process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                self._describe_standstill()
-                return
+            status = member.process.wait(END_S)
             if status not in (0, -signal.SIGTERM):  # the latter before it had come up
                 self.tally.losses.append(f"{member} ended with status {status}: {' | '.join(member.rest)}")
         assert self._producer is not None
@@ -266,8 +271,9 @@ class Soak:
 
     def _watch(self) -> None:
         """Look at the producer's memory and descriptors, once a second."""
-        while self._producer is not None:
+        while not self._over:
             member = self._producer
+            assert member is not None
             with contextlib.suppress(psutil.Error, TsnbError, OSError):
                 process = psutil.Process(member.process.pid)
                 memory, descriptors = process.memory_info(), process.num_fds()

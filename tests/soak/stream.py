@@ -119,7 +119,7 @@ class Trainer:
         self._last_epoch = -1
         self.finishing = False
         self.interruptible = False
-        self._rows = 0
+        self._rows = self._batches = 0
 
     def attach(self) -> tsnb.Consumer:
         """Attach, with a batch size chosen anew; wait for a producer that is being started."""
@@ -136,7 +136,7 @@ class Trainer:
     def epoch(self) -> None:
         """Take one epoch and say how it went."""
         began = time.monotonic()
-        self._rows = 0
+        self._rows = self._batches = 0
         kept: list[tuple[torch.Tensor, int, torch.Tensor]] = []
         outcome = "error"
         try:
@@ -166,7 +166,6 @@ class Trainer:
         hoards = moods.choice([0, 0, 0, 3, 12])
         leaves_at = moods.randrange(SAMPLES) if moods.random() < 0.15 else SAMPLES + 1
         expected: list[int] = []
-        self._batches = 0
         for batch in consumer:
             if not expected:
                 epoch = self._begin(consumer)
@@ -203,8 +202,6 @@ class Trainer:
             raise Loss(f"epoch {epoch}: other contents than the loader's, after {self._rows} samples")
         self._rows += len(numbers)
         self._batches += 1
-
-    _batches = 0
 
 
 def train(name: str, seed: int, moods: int) -> None:
