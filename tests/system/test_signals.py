@@ -126,6 +126,37 @@ def test_a_stopped_consumer_that_nobody_waits_for_goes_on_where_it_was(run: Run)
     assert int(alone.expect("batches", 10)) == taken + 20
 
 
+def test_consumers_that_were_killed_cost_no_time_and_no_newcomer(run: Run) -> None:
+    """The loader's workers inherit what watches a consumer's process; its end must not be reported for ever."""
+    producer = run(
+        """
+        loader = DataLoader(Numbers(640), batch_size=64, num_workers=1)
+        with tsnb.serve(loader, name="s", window=4) as p:
+            say("serving")
+            p.wait()
+        """
+    )
+    producer.expect("serving")
+    epochs = """
+        for epoch in range(int(sys.argv[2])):
+            rows = sum(len(labels) for _, labels in tsnb.attach(sys.argv[1]))
+            say("epoch", rows)
+        """
+    for turn in range(3):
+        consumer = run(epochs, f"c{turn}", "100000")
+        for _ in range(3):
+            assert consumer.expect("epoch") == "640"
+        killed = consumer.send(signal.SIGKILL)
+        while status("s").consumers:
+            assert time.monotonic() - killed < 1.0
+    assert run(epochs, "newcomer", "5").end(20) == 0
+    process = psutil.Process(producer.process.pid)
+    before = process.cpu_times().user + process.cpu_times().system
+    time.sleep(2)
+    spent = process.cpu_times().user + process.cpu_times().system - before
+    assert spent < 0.5, "nobody is attached: it sleeps"
+
+
 NOTEBOOK = """
 import sys, time
 import torch
