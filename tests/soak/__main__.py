@@ -34,9 +34,9 @@ from tests.soak.stream import NAME, PATIENCE_S, RECONNECT_S
 from tsnb.errors import TsnbError
 
 ROOT = Path(__file__).resolve().parents[2]
-STANDSTILL_S = 2 * RECONNECT_S
+STANDSTILL_S = RECONNECT_S + 15.0
 """No batch anywhere for so long, while nobody is stopped on purpose: a hang."""
-END_S = 60.0
+END_S = 45.0
 """How long the consumers may take to end their epochs."""
 
 

@@ -6,6 +6,7 @@ without a line of tsnb: a consumer knows each batch before it comes, and compare
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import json
 import random
@@ -27,7 +28,7 @@ NAME = "soak"
 SAMPLES = 3000
 BATCH = 32
 PATIENCE_S = 3.0
-RECONNECT_S = 60.0
+RECONNECT_S = 45.0
 """A producer's restart takes seconds (importing torch), on a crowded machine many."""
 
 _BASE = torch.randint(
@@ -226,6 +227,7 @@ def train(name: str, seed: int, moods: int) -> None:
 
 
 if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing outlives the soak
     if sys.argv[1] == "serve":
         serve(int(sys.argv[2]), int(sys.argv[3]))
     else:
