@@ -176,6 +176,9 @@ class Feeder(threading.Thread):
         with self._core.lock:
             self._core.failure = (message, text)
         run = self._run
+        # after a failure they are worth nothing, and torch would wait ten seconds for one that is stopped, and leave it
+        for worker in getattr(self._iterator, "_workers", ()):
+            worker.kill()
         self._close()
         # the packet has a size, and the end of a traceback is what tells
         self._core.step(ev.LoaderRaised(run, message[:1000], _shorten(text)))
