@@ -8,7 +8,7 @@ FRONTEND := tsnb/dashboard/frontend
 PANEL := $(wildcard hatch_build.py $(FRONTEND)/package*.json $(FRONTEND)/src/*)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lab check format bench clean
+.PHONY: help demo test lab check format bench soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make check    formatting, lint, types, layers"
 	@echo "make format   put the formatting right"
 	@echo "make bench    plain loader, separate loaders, tensorsocket and tsnb, side by side"
+	@echo "make soak     a random fault every few seconds, every sample checked (SOAK=\"--minutes 30 --consumers 8\")"
 	@echo "make clean    remove the environment and everything built"
 
 demo: $(VENV)/demo.stamp
@@ -44,6 +45,9 @@ format: $(VENV)/check.stamp
 
 bench: $(VENV)/bench.stamp
 	$(BIN)/python -m benchmarks.sharing $(BENCH)
+
+soak: $(VENV)/test.stamp
+	$(BIN)/python -m tests.soak $(SOAK)
 
 clean:
 	rm -rf $(VENV) build dist artifacts tsnb/dashboard/static $(FRONTEND)/node_modules

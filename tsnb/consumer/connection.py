@@ -14,6 +14,7 @@ import time
 from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.standstill import Standstill
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import JoinRefused, NameInUse, ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.transport.channel import ChannelClosed, Outbox
@@ -60,6 +61,7 @@ class Connection:
             raise self._gone("has just gone") from None
         self._outbox = Outbox(self.channel)
         self._pidfd = self._open_pidfd()
+        self._standstill = Standstill(entry.name, entry.pid)
         self._poll = select.poll()
         self._poll.register(self.channel.fileno(), select.POLLIN)
         if self._pidfd >= 0:
@@ -148,6 +150,7 @@ class Connection:
             ProducerGone: As `poll`; within a second of the producer's death.
             StopRequested: As `poll`.
         """
+        began = time.monotonic()
         while True:
             message = self.poll()
             if message is not None:
@@ -157,6 +160,8 @@ class Connection:
             if self._retired:
                 raise self._gone("was detached from")
             ready = self._poll.poll(RETRY_S * 1000)
+            if not ready:
+                self._standstill.look(time.monotonic() - began)
             if any(fd == self._pidfd for fd, _ in ready) and (message := self.poll()) is None:
                 raise self._gone("died")
             if message is not None:

@@ -6,8 +6,12 @@ batch sampler (`producer.tickets`), and with a seed samplers of its own.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Iterator
+import os
+import signal
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -76,6 +80,7 @@ class DataLoaderSource:
         self._orders = mine.num_workers * (mine.prefetch_factor or 0)  # that the DataLoader keeps open
         self._batch_s: float | None = None
         self._most = 1
+        self._loading: Callable[[], Any] = lambda: None  # the iterator of the epoch being loaded
         self.order = loader_order(loader, mine.num_workers, seed)
         self.workers: int = mine.num_workers
         self.persistent: bool = mine.persistent_workers
@@ -115,10 +120,13 @@ class DataLoaderSource:
         if self._seed is not None:
             for index, generator in enumerate(self._generators):
                 generator.manual_seed(mix(self._seed, number, index))
+        if self._tickets is not None:
+            self._tickets.begin(number, start, None if self._seed is None else mix(self._seed, number, 2))
+        batches = iter(loader)
+        self._loading = weakref.ref(batches)
         if self._tickets is None:
-            return replayed(iter(loader), number, start)
-        self._tickets.begin(number, start, None if self._seed is None else mix(self._seed, number, 2))
-        return self._unpacked(iter(loader)) if self.workers else iter(loader)
+            return replayed(batches, number, start)
+        return self._unpacked(batches) if self.workers else batches
 
     def _unpacked(self, answers: Iterator[Prepared]) -> Iterator[Any]:
         """Give the batches of each ticket, and its error at its place."""
@@ -134,6 +142,12 @@ class DataLoaderSource:
         before = batch_s if self._batch_s is None else self._batch_s
         self._batch_s = before + SMOOTHING * (batch_s - before)
         self._tickets.size = max(1, min(self._most, int(TICKET_S / max(self._batch_s, 1e-9))))
+
+    def wake_workers(self) -> None:
+        """Let workers go on that were stopped: torch waits ten seconds for one before it gives up, and leaves it."""
+        for worker in getattr(self._loading(), "_workers", ()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGCONT)
 
     def drop_workers(self) -> None:
         """Let go of persistent workers."""

@@ -216,6 +216,7 @@ class Feeder(threading.Thread):
             with contextlib.suppress(Exception):  # its `finally` raised; nobody takes this epoch any more
                 close()
         self._run = -1
+        self._source.wake_workers()
         self._let_go(keep_workers=False)
 
     def _let_go(self, *, keep_workers: bool) -> None:

@@ -54,6 +54,9 @@ class Source(Protocol):
             LoaderFailed: It has fewer batches than `start`. The iterator may raise it, too.
         """
 
+    def wake_workers(self) -> None:
+        """Let workers go on that were stopped, so that they can be ended."""
+
     def drop_workers(self) -> None:
         """Let go of workers that would stay for the next epoch."""
 
@@ -130,6 +133,9 @@ class _IterableSource:
             self._loader.set_epoch(number)
         return replayed(iter(self._loader), number, start)
 
+    def wake_workers(self) -> None:
+        """They are not ours."""
+
     def drop_workers(self) -> None:
         """Let go of a DataLoader's persistent workers."""
         if isinstance(self._loader, DataLoader):
@@ -197,6 +203,11 @@ class _FactorySource:
             if self._room is None or source.most_ahead(self._room[0]) <= self._room[1]:
                 return source
         return _IterableSource(made)
+
+    def wake_workers(self) -> None:
+        """As those of the loader that was made."""
+        if self._inner is not None:
+            self._inner.wake_workers()
 
     def drop_workers(self) -> None:
         """They belong to one epoch."""

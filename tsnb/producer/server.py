@@ -277,6 +277,9 @@ class Server(threading.Thread):
         self._guard.leave(session)
         for pidfd in [fd for fd, key in self._pidfds.items() if key == session.key]:
             del self._pidfds[pidfd]
+            # closing is not enough: the loader's workers have inherited it, and would have it reported for ever
+            with contextlib.suppress(OSError):  # where it was the one that told, it is out already
+                self._epoll.unregister(pidfd)
             os.close(pidfd)
         session.channel.close()
 

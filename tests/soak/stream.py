@@ -1,0 +1,234 @@
+"""What the soak serves, takes and checks: the producer's and the consumers' processes.
+
+Every sample's bytes follow from its number and the epoch, and the order from (seed, epoch), both computed here
+without a line of tsnb: a consumer knows each batch before it comes, and compares it bit by bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+import tsnb
+from tsnb.errors import ConsumerParked, LoaderFailed, ProducerGone, ProducerNotFound
+
+__all__ = ["NAME", "PATIENCE_S", "RECONNECT_S", "SAMPLES", "contents", "order", "serve", "train"]
+
+NAME = "soak"
+SAMPLES = 3000
+BATCH = 32
+PATIENCE_S = 3.0
+RECONNECT_S = 45.0
+"""A producer's restart takes seconds (importing torch), on a crowded machine many."""
+
+_BASE = torch.randint(
+    0, 256, (SAMPLES, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
+)
+
+
+def order(seed: int, epoch: int) -> list[int]:
+    """Return the samples of an epoch in their order."""
+    numbers = list(range(SAMPLES))
+    random.Random(f"{seed} {epoch}").shuffle(numbers)
+    return numbers
+
+
+def contents(numbers: torch.Tensor, epoch: int) -> torch.Tensor:
+    """Return the samples' images in an epoch: uint8 [batch, 3, 16, 16]; no two epochs agree in a byte."""
+    return _BASE[numbers] ^ ((epoch % 255) + 1)
+
+
+class Order(Sampler[tuple[int, int]]):
+    """Gives (sample, epoch), so that a batch of another epoch cannot pass for one of this."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter([(number, self._epoch) for number in order(self._seed, self._epoch)])
+
+
+class Images(Dataset[dict[str, Any]]):
+    """The samples."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, key: tuple[int, int]) -> dict[str, Any]:
+        number, epoch = key
+        return {"number": number, "image": contents(torch.tensor([number]), epoch)[0]}
+
+
+def tell(**words: object) -> None:
+    """Say something to the soak's driver."""
+    print(json.dumps(words), flush=True)
+
+
+def serve(seed: int, workers: int) -> None:
+    """Be the producer until SIGTERM; then say what is still held."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
+    torch.set_num_threads(1)
+    loader = DataLoader(Images(), batch_size=BATCH, sampler=Order(seed), num_workers=workers)
+    options: dict[str, Any] = {"seed": seed, "patience_s": PATIENCE_S, "reconnect_s": RECONNECT_S}
+    with tsnb.serve(loader, name=NAME, window=8, rubber_band=0.1, **options) as producer:
+        tell(serving=True)
+        while not asked:
+            time.sleep(0.1)
+        core = producer._core
+        with core.lock:
+            pinned = sum(len(member.leases) for member in core.dispatch.members.values())
+            there = len(core.slots._stack) + len(core.slots._issued) + core.dispatch.epochs.kept
+            tell(pinned=pinned, missing=core.arena.slots - there)
+
+
+class Loss(Exception):
+    """A sample was lost, doubled, out of order or changed."""
+
+
+class Trainer:
+    """One consumer: takes epochs, each in a mood of its own, until it is asked to finish.
+
+    Args:
+        name: The consumer's name.
+        seed: Of the stream.
+        moods: Of its own choices.
+    """
+
+    def __init__(self, name: str, seed: int, moods: random.Random) -> None:
+        self._name = name
+        self._seed = seed
+        self._moods = moods
+        self._last_epoch = -1
+        self.finishing = False
+        self.interruptible = False
+        self._rows = self._batches = 0
+
+    def attach(self) -> tsnb.Consumer:
+        """Attach, with a batch size chosen anew; wait for a producer that is being started."""
+        size = self._moods.choice([None, None, 7, 32, 50, 200])
+        until = time.monotonic() + RECONNECT_S
+        while True:
+            try:
+                return tsnb.attach(self._name, producer=NAME, batch_size=size)
+            except (ProducerNotFound, ProducerGone):
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+    def epoch(self) -> None:
+        """Take one epoch and say how it went."""
+        began = time.monotonic()
+        self._rows = self._batches = 0
+        kept: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+        outcome = "error"
+        try:
+            self.interruptible = True
+            outcome = self._take(self.attach(), kept)
+        except KeyboardInterrupt:
+            outcome = "interrupted"
+        except ConsumerParked:
+            outcome = "parked"
+        except LoaderFailed as error:
+            outcome = "loader failed"
+            if "worker" not in str(error) and "SIG" not in str(error):
+                tell(loss=f"{self._name}: {error}")
+        except Exception as error:  # noqa: BLE001  # whatever is not named above is a finding
+            tell(loss=f"{self._name}: {type(error).__name__}: {error}")
+        finally:
+            self.interruptible = False
+        for numbers, epoch, image in kept:
+            if not torch.equal(image, contents(numbers, epoch)):
+                tell(loss=f"{self._name}: a batch of epoch {epoch} changed while it was held")
+        tell(outcome=outcome, rows=self._rows, batches=self._batches, seconds=time.monotonic() - began)
+
+    def _take(self, consumer: tsnb.Consumer, kept: list[tuple[torch.Tensor, int, torch.Tensor]]) -> str:
+        """Take one epoch in a mood; return how it was left."""
+        moods = self._moods
+        pause_s = moods.choice([0.0, 0.0, 0.002, 0.01, 0.03])
+        hoards = moods.choice([0, 0, 0, 3, 12])
+        leaves_at = moods.randrange(SAMPLES) if moods.random() < 0.15 else SAMPLES + 1
+        expected: list[int] = []
+        for batch in consumer:
+            if not expected:
+                epoch = self._begin(consumer)
+                expected = order(self._seed, epoch)
+            numbers = batch["number"]
+            self._check(numbers, batch["image"], expected, epoch)
+            if len(kept) < hoards:
+                kept.append((numbers.clone(), epoch, batch["image"]))
+            if self._rows >= leaves_at or self.finishing:
+                return "left"
+            time.sleep(pause_s)
+        if self._rows != SAMPLES:
+            raise Loss(f"epoch {consumer.epoch} ended after {self._rows} of {SAMPLES} samples")
+        if moods.random() < 0.1:
+            consumer.close()
+            return "complete, then detached"
+        time.sleep(moods.choice([0.0, 0.0, 0.2, 1.0]))
+        return "complete"
+
+    def _begin(self, consumer: tsnb.Consumer) -> int:
+        if consumer.epoch <= self._last_epoch:
+            raise Loss(f"epoch {consumer.epoch} came after epoch {self._last_epoch}")
+        self._last_epoch = consumer.epoch
+        return consumer.epoch
+
+    def _check(self, numbers: torch.Tensor, image: torch.Tensor, expected: list[int], epoch: int) -> None:
+        want = torch.tensor(expected[self._rows : self._rows + len(numbers)])
+        if not torch.equal(numbers, want):
+            raise Loss(
+                f"epoch {epoch}: samples {numbers.tolist()[:4]}... in place of {want.tolist()[:4]}... "
+                f"after {self._rows}"
+            )
+        if not torch.equal(image, contents(want, epoch)):
+            raise Loss(f"epoch {epoch}: other contents than the loader's, after {self._rows} samples")
+        self._rows += len(numbers)
+        self._batches += 1
+
+
+def train(name: str, seed: int, moods: int) -> None:
+    """Be a consumer until SIGTERM."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    torch.set_num_threads(1)
+    trainer = Trainer(name, seed, random.Random(moods))
+
+    def interrupt(_number: int, _frame: object) -> None:
+        if trainer.interruptible:
+            trainer.interruptible = False
+            raise KeyboardInterrupt
+
+    def finish(_number: int, _frame: object) -> None:
+        trainer.finishing = True
+
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGTERM, finish)
+    tell(attaching=name)
+    while not trainer.finishing:
+        trainer.epoch()
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing outlives the soak
+    if sys.argv[1] == "serve":
+        serve(int(sys.argv[2]), int(sys.argv[3]))
+    else:
+        train(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

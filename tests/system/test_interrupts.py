@@ -1,0 +1,207 @@
+"""Ctrl-C at any moment: no slot pinned for good, no batch lost in silence, nobody held up.
+
+An interrupt is raised by Python between any two bytecodes of the main thread: in the middle of receiving a
+batch, of giving one back, even inside a finalizer, where it is swallowed together with what that had to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.system.conftest import Run
+from tsnb.kernels.child import Child
+from tsnb.kernels.hub import the_hub
+from tsnb.telemetry.observer import status
+
+pytestmark = pytest.mark.system
+
+UNDER_FIRE = """
+    import collections, faulthandler, random, signal, contextlib
+    faulthandler.dump_traceback_later(45, exit=True)   # a hang says where
+    random.seed(int(sys.argv[1]))
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+    @contextlib.contextmanager
+    def fire(longest_s):
+        '''Raise KeyboardInterrupt at a random moment of the block, unless it ends before.'''
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00005, longest_s))
+        try: yield
+        finally: signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_interrupts_at_any_moment_cost_no_slot_and_no_batch(run: Run, seed: str) -> None:
+    """A thousand interrupted epochs; then everything is as if there had been none."""
+    script = run(
+        UNDER_FIRE
+        + """
+    with tsnb.serve(DataLoader(Numbers(64, 8), batch_size=4), name="s", window=2) as producer:
+        consumer = tsnb.attach("c")
+        list(consumer)
+        attempts = interrupted = 0
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            rows, attempts = [], attempts + 1
+            try:
+                with fire(0.006):
+                    for images, labels in consumer: rows += labels.tolist()
+                    assert rows == list(range(64)), rows
+            except KeyboardInterrupt: interrupted += 1
+        images = labels = None
+        copied = consumer.stats().copied
+        for epoch in range(3):
+            assert [x for _, labels in consumer for x in labels.tolist()] == list(range(64))
+        labels = None
+        say("interrupted", interrupted, "of", attempts)
+        def pinned(): return sum(len(m.leases) for m in producer._core.dispatch.members.values())
+        deadline = time.monotonic() + 3
+        while pinned() and time.monotonic() < deadline: time.sleep(0.01)
+        say("pinned", pinned(), "held", consumer.stats().held, "copied", consumer.stats().copied - copied)
+        consumer.close()
+        assert pinned() == 0
+        while producer.status().consumers: time.sleep(0.01)
+        """,
+        seed,
+    )
+    assert int(script.expect("interrupted", 60).split()[0]) > 200
+    assert script.expect("pinned") == "0 held 0 copied 0"
+    assert script.end() == 0
+
+
+def test_a_loop_that_goes_on_after_an_interrupt_inside_next_is_complete_or_says_so(run: Run) -> None:
+    """Whoever catches KeyboardInterrupt around `next` gets the rest of the epoch or an error; never a gap or a hang.
+
+    Interrupts are let through only inside our own code: a batch that `next` has returned and an interrupt keeps
+    from being assigned is lost to the user's program by no fault of the stream.
+    """
+    script = run(
+        UNDER_FIRE
+        + """
+    def inside(number, frame):
+        while frame is not None and not frame.f_code.co_filename.endswith("consumer/loop.py"): frame = frame.f_back
+        if frame is not None: raise KeyboardInterrupt
+        signal.setitimer(signal.ITIMER_REAL, 0.0001)
+    signal.signal(signal.SIGALRM, inside)
+    def shapes(epoch):
+        for i in range(16): yield torch.full((4 + i % 8,), float(i))
+    found, interrupted = collections.Counter(), 0
+    with tsnb.serve(shapes, name="s", window=2) as producer:
+        consumer = tsnb.attach("c")
+        list(consumer)
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            loop, rows = iter(consumer), []
+            try:
+                while True:
+                    try:
+                        with fire(0.003): batch = next(loop)
+                    except KeyboardInterrupt:
+                        interrupted += 1
+                        continue
+                    rows.append(int(batch[0]))
+            except StopIteration: found["complete" if rows == list(range(16)) else f"gap {rows}"] += 1
+            except tsnb.errors.TsnbError as error: found["told"] += 1
+        say("interrupted", interrupted)
+        say("found", *[word for word in found if "gap" in word])
+        say("whole", [[int(batch[0]) for batch in consumer] == list(range(16)) for _ in range(3)])
+        """,
+        "3",
+    )
+    assert int(script.expect("interrupted", 60)) > 50
+    assert script.expect("found") == ""
+    assert script.expect("whole") == "[True, True, True]"
+
+
+@pytest.fixture
+def kernel() -> Iterator[Child]:
+    """Return a notebook's kernel with the extension loaded."""
+    hub = the_hub()
+
+    async def make() -> Child:
+        return Child(hub, "notebook", lambda *_: None)
+
+    child = hub.call(make())
+    hub.call(child.start())
+    hub.call(child.execute("%load_ext tsnb\nimport tsnb, torch"))
+    yield child
+    hub.call(child.kill())
+
+
+def test_an_interrupted_cell_holds_nobody_and_runs_again_from_an_epochs_start(
+    run: Run, kernel: Child
+) -> None:
+    """The stop button, then the same cell once more: a neighbour goes on meanwhile, long before patience is over."""
+    hub = the_hub()
+    run(
+        """
+        with tsnb.serve(DataLoader(Numbers(12800), batch_size=64), name="s", window=4) as producer:
+            say("serving")
+            producer.wait()
+        """
+    ).expect("serving")
+    cell = (
+        "rows = []\n"
+        "for images, labels in tsnb.attach('cell', producer='s'):\n"
+        "    rows += labels.tolist()\n"
+        "    while len(rows) > 640 and slow: pass\n"
+        "assert rows == list(range(12800)), len(rows)"
+    )
+    hub.call(kernel.execute("slow = True"))
+    running = hub.post(kernel.execute(cell))
+    neighbour = run(
+        """
+        for epoch in range(2):
+            rows = [x for _, labels in tsnb.attach("neighbour") for x in labels.tolist()]
+            say("epoch", rows == list(range(12800)))
+        """
+    )
+    deadline = time.monotonic() + 20
+    while _state("cell") != "sets the pace":
+        assert time.monotonic() < deadline, "it holds the window"
+        time.sleep(0.02)
+    hub.loop.call_soon_threadsafe(kernel.interrupt)
+    assert running.result(10)["ename"] == "KeyboardInterrupt"
+    assert neighbour.expect("epoch", 15) == "True", "patience is 30 s: the interrupt itself let it go on"
+    hub.call(kernel.execute("slow = False"))
+    reply: dict[str, Any] = hub.post(kernel.execute(cell)).result(30)
+    assert reply["status"] == "ok", reply
+    assert neighbour.expect("epoch", 15) == "True"
+
+
+def _state(name: str) -> str:
+    return {c.name: c.state for c in status("s").consumers}.get(name, "")
+
+
+LEAVING = {
+    "break": "for batch in c: break",
+    "an exception": "try:\n    for batch in c: 1 / 0\nexcept ZeroDivisionError: pass",
+    "zip": "for _ in zip(range(2), c): pass",
+    "a generator": "for batch in (batch for batch in c): break",
+    "del": "loop = iter(c); next(loop); del loop",
+    "return": "(lambda loop: next(loop))(iter(c))",
+}
+
+
+@pytest.mark.parametrize("way", list(LEAVING))
+def test_leaving_a_loop_by_any_way_holds_nobody(run: Run, way: str) -> None:
+    """The moment the last reference to the loop goes, the epoch is left: patience (30 s) has no part in it."""
+    script = run(
+        f"""
+        import gc
+        gc.disable()
+        with tsnb.serve(DataLoader(Numbers(64000, 8), batch_size=8), name="s", window=4) as producer:
+            c = tsnb.attach("leaves")
+            exec({LEAVING[way]!r})
+            began = time.monotonic()
+            while producer.status().consumers[0].state != "between epochs":
+                if time.monotonic() - began > 5: break
+                time.sleep(0.01)
+            say("state", producer.status().consumers[0].state)
+        """
+    )
+    assert script.expect("state") == "between epochs"

@@ -1,0 +1,28 @@
+"""The soak's short form: the same program, twenty-five seconds of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.system
+@pytest.mark.timeout(240)
+def test_a_short_soak_loses_nothing(tmp_path: Path) -> None:
+    """Three consumers, a fault every second and a half, the producer's restarts among them."""
+    command = [sys.executable, "-m", "tests.soak", "--minutes", "0.4", "--consumers", "3", "--every", "1.5"]
+    done = subprocess.run(
+        [*command, "--report", str(tmp_path / "soak.md")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=220,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "**passed**" in (tmp_path / "soak.md").read_text()

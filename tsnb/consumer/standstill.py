@@ -1,0 +1,76 @@
+"""Says so when what a consumer waits for stands still: a stopped producer, or a stopped worker of its loader.
+
+A process that was stopped (SIGSTOP, Ctrl-Z, a debugger's breakpoint) is alive: its socket stays open and its
+pidfd silent, so a consumer would wait for it without a word. Nothing ends because of it, since whoever stopped
+it may let it go on; the user is told, once for each standstill.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+__all__ = ["Standstill"]
+
+LOOK_AFTER_S = 3.0
+"""Waiting for less is everyday; reading /proc costs microseconds, but a quick stream should not pay them."""
+_STOPPED = ("T", "t")
+"""Stopped by a signal, stopped by a tracer; see proc(5)."""
+
+
+class Standstill:
+    """Looks at one producer's processes while a consumer waits for it.
+
+    Args:
+        name: The producer's name, for the message.
+        pid: Its process.
+    """
+
+    def __init__(self, name: str, pid: int) -> None:
+        self._name = name
+        self._pid = pid
+        self._told: tuple[int, ...] = ()
+
+    def look(self, waited_s: float) -> None:
+        """Warn if a process that must go on for a batch to come is stopped. Called now and then while waiting.
+
+        Args:
+            waited_s: Seconds since this wait began.
+        """
+        if waited_s < LOOK_AFTER_S:
+            return
+        stopped = tuple(pid for pid in (self._pid, *_children(self._pid)) if _state(pid) in _STOPPED)
+        if stopped != self._told:
+            self._told = stopped
+            if stopped:
+                warnings.warn(self._describe(stopped), RuntimeWarning, stacklevel=2)
+
+    def _describe(self, stopped: tuple[int, ...]) -> str:
+        if self._pid in stopped:
+            who = f"the producer {self._name!r} (pid {self._pid})"
+        else:
+            pids = ", ".join(map(str, stopped))
+            who = f"a process of the loader behind the producer {self._name!r} (pid {pids})"
+        return (
+            f"{who} is stopped, by SIGSTOP, Ctrl-Z or a debugger, and this consumer waits for it. Let it go on "
+            f"(kill -CONT {stopped[0]}), or end the wait with Ctrl-C."
+        )
+
+
+def _state(pid: int) -> str:
+    """Return the letter that proc(5) gives a process's state; empty where it has gone or cannot be seen."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+
+
+def _children(pid: int) -> list[int]:
+    """Return a process's children, whichever of its threads started them; none where the kernel does not tell."""
+    found: list[int] = []
+    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += map(int, listed.read_text().split())
+        except OSError:  # that thread has just ended
+            continue
+    return sorted(found)
