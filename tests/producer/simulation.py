@@ -252,11 +252,11 @@ class Simulation:
     def _read(self, slot: int) -> bool:
         return any(b.slot == slot for c in self.consumers.values() for b in c.held)
 
-    def join(self) -> SimConsumer:
+    def join(self, skips: bool | None = None) -> SimConsumer:
         key = len(self.consumers) + len(self.gone)
         ours, theirs = pair(512)
         self.ends[key] = ours
-        skips = self.skips and self.rng.random() < 0.5
+        skips = self.skips and self.rng.random() < 0.5 if skips is None else skips
         consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips)
         self.step(ev.Joined(key, consumer.name, skips))
         return consumer

@@ -105,8 +105,7 @@ def test_one_that_skips_holds_nobody_and_counts_what_it_misses() -> None:
     simulation = Simulation(1, kills=False)
     simulation.batches, simulation.window = 40, 4
     simulation.start(0)
-    fast, slow = simulation.join(), simulation.join()
-    slow.skips = simulation.dispatch.members[1].skips = True
+    fast, slow = simulation.join(), simulation.join(skips=True)
     for consumer in (fast, slow):
         consumer.ask()
     simulation.poll()

@@ -40,9 +40,7 @@ class Stream(RuleBasedStateMachine):
     def join(self, skips: bool) -> None:
         if len(self.simulation.consumers) == 4:
             return
-        consumer = self.simulation.join()
-        key = next(k for k, c in self.simulation.consumers.items() if c is consumer)
-        consumer.skips = self.simulation.dispatch.members[key].skips = skips
+        self.simulation.join(skips)
 
     @rule(times=st.integers(1, 3))
     def load(self, times: int) -> None:

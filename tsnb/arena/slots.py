@@ -8,11 +8,9 @@ arena is never touched.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import struct
-import termios
 import time
 from multiprocessing.reduction import DupFd
 from typing import Any
@@ -57,7 +55,7 @@ class FreeSlots:
     """The producer's side. Not thread-safe: called under the producer's lock.
 
     Attributes:
-        in_pipe: How many free slots the workers may have at their disposal at once.
+        in_pipe: How many slots may be with the workers at once: waiting in the pipe, or being written by one.
     """
 
     def __init__(self, in_pipe: int = 1) -> None:
@@ -86,12 +84,10 @@ class FreeSlots:
 
     def refill(self) -> None:
         """Keep the pipe filled."""
-        waiting = struct.unpack("i", fcntl.ioctl(self.pipe.fd, termios.FIONREAD, b"\0" * 4))[0] // _SLOT.size
-        while waiting < self.in_pipe and self._stack:
+        while len(self._issued) < self.in_pipe and self._stack:
             slot = self._stack.pop()
             self._issued.add(slot)
             os.write(self._write, _SLOT.pack(slot))
-            waiting += 1
 
     def take(self) -> int | None:
         """Take a slot for the producer's own copy, without waiting; None when all are in use."""

@@ -113,8 +113,10 @@ class Connection:
 
         To a producer that has gone, nothing is sent: the next `poll` or `wait` says how it went.
         """
-        with contextlib.suppress(ChannelClosed):
+        try:
             self._outbox.post(encode(message))
+        except ChannelClosed:
+            pass
 
     def poll(self) -> ms.Message | None:
         """Return the next message for the consumer, None when none has come.
@@ -177,10 +179,12 @@ class Connection:
 
     def release(self, lease: int) -> None:
         """Give a batch back. Runs in finalizers: must not raise, block, or take a lock."""
-        with contextlib.suppress(Exception):  # the producer has gone, or the interpreter is going
-            self.post(ms.Release(lease))
+        try:
+            self._outbox.post(encode(ms.Release(lease)))
             if self._retired:
                 self._close_when_idle()
+        except Exception:  # noqa: BLE001, S110  # the producer has gone, or the interpreter is going
+            pass
 
     def retire(self) -> None:
         """End it, and a `wait` in another thread; batches that are still held keep it open until they go."""

@@ -188,7 +188,7 @@ class Line:
         layout = self.connection.layouts.lookup(batch.layout)
         delivered = unpacker.read(batch, layout, private=self.options.private)
         self.connection.post(ms.Take())
-        self.place = self.place._replace(batch=batch.seq + 1)
+        self.place = Place(batch.epoch, batch.seq + 1, 0, begun=True)
         self.batches += 1
         self.samples += batch.rows
         self.skipped += missing

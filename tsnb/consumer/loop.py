@@ -126,7 +126,7 @@ class EpochIterator(Iterator[Any]):
         """Return the place after a batch that is about to be given."""
         start = self._progress.place
         if self._rebatcher is None:
-            return start._replace(batch=delivered.seq + 1, offset=0)
+            return Place(start.epoch, delivered.seq + 1, 0, begun=True)
         rows, place = delivered.rows, start
         while self._parts and rows >= self._parts[0][1]:
             last, left = self._parts.popleft()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -198,6 +198,7 @@ def _array(leaf: ArrayLeaf, over: Any) -> Any:
     return array[()].copy() if leaf.kind == "scalar" else array
 
 
+@lru_cache(maxsize=64)
 def _torch_dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):

@@ -55,6 +55,7 @@ class Core:
         stop_asked: Set when somebody wants the producer to stop: an observer, or a thread that cannot go on.
         farewell: What consumers are told at the end.
         successor_s: How long they are told to wait for a successor; 0: there will be none.
+        loader_waits: Whether the loading thread waits until something is wanted.
         refused: Connections dropped because they did not keep to the protocol, or flooded.
     """
 
@@ -76,6 +77,7 @@ class Core:
         self.successor_s = 0.0
         self.refused = 0
         self.abandoned = False
+        self.loader_waits = False
         self.failure: tuple[str, str] | None = None
         self.loading_s = 0.0
         self.in_place = 0
@@ -86,7 +88,7 @@ class Core:
         with self.lock:
             for instruction in self.dispatch.step(event, time.monotonic()):
                 self._follow(instruction)
-            if self.abandoned or self.dispatch.wanted is not None:
+            if self.loader_waits and (self.abandoned or self.dispatch.wanted is not None):
                 self.lock.notify_all()
 
     def _follow(self, made: ev.Instruction) -> None:

@@ -37,6 +37,11 @@ LOOKAHEAD = 2
 """Batches granted beyond what is taken: two hide the round trip of a grant; each costs one slot a consumer."""
 
 
+_QUIET = (ev.Took, ev.WaitingForBatch, ev.Released)
+"""Events of one consumer in the middle of its epoch: three for each batch and consumer, so they look no further than
+they must. `check` after each of them, in the tests, proves that nothing else follows."""
+
+
 class Dispatch:
     """One stream's decisions.
 
@@ -45,6 +50,9 @@ class Dispatch:
         band: Batches from an epoch's start that the rubber band keeps for latecomers.
         patience_s: Seconds that a consumer which stands still, or is between epochs, is waited for.
         first_epoch: The number of the first epoch.
+
+    Attributes:
+        wanted: What the loader should give next; None while there is nothing to do.
     """
 
     def __init__(self, window: int, band: int, patience_s: float, first_epoch: int = 0) -> None:
@@ -55,10 +63,14 @@ class Dispatch:
         self.admission = Admission(self.epochs, self.members, window, patience_s, first_epoch)
         self._leases = 0
         self._lost: list[tuple[Member, int]] = []
+        self._places_changed = False
+        self._any_skips = False
         self._blocked_since: float | None = None
         self._blocked_s = 0.0
         self._out: list[ev.Instruction] = []
         self._now = 0.0
+        self.wanted: ev.Wanted | None = None
+        self._note_wanted()
         self._steps: dict[type[Any], Callable[[Any], None]] = {
             ev.Joined: self._joined,
             ev.Left: self._left,
@@ -74,18 +86,7 @@ class Dispatch:
             ev.Tick: self._tick,
         }
 
-    # -- what the loader should do -----------------------------------------------------------------------
-
-    @property
-    def wanted(self) -> ev.Wanted | None:
-        """What the loader should give next; None while there is nothing to do."""
-        loading = self.epochs.loading
-        if loading is None:
-            return None
-        proof = loading.primed and not loading.count
-        if proof or (self._streaming_in(loading) and self.ahead < self.window):
-            return ev.Wanted(loading.run, loading.number, loading.first)
-        return None
+    # -- how it stands -----------------------------------------------------------------------------------
 
     @property
     def ahead(self) -> int:
@@ -115,13 +116,16 @@ class Dispatch:
         """
         self._now = now
         self._out = []
+        self._places_changed = False
         self._steps[type(event)](event)
-        self._settle()
+        if self._places_changed or self._any_skips or type(event) not in _QUIET:
+            self._settle()
         return self._out
 
     # -- events from consumers ---------------------------------------------------------------------------
 
     def _joined(self, event: ev.Joined) -> None:
+        self._any_skips = self._any_skips or event.skips
         self.members[event.member] = Member(event.member, event.name, event.skips, moved_s=self._now)
 
     def _left(self, event: ev.Left) -> None:
@@ -152,9 +156,17 @@ class Dispatch:
         member.position = taken.seq + 1
         member.batches += 1
         member.samples += taken.rows
-        if member.phase is Phase.STREAMING and member.told_end and not member.granted:
+        if member.phase is not Phase.STREAMING:
+            return
+        if member.told_end and not member.granted:
             self._end_epoch(member, member.then)
             member.last_step = True
+            return
+        before = member.cursor
+        self._grant(member)
+        if member.cursor != before:
+            self._collect()
+        self._note_wanted()
 
     def _waiting(self, event: ev.WaitingForBatch) -> None:
         member = self.members[event.member]
@@ -163,6 +175,7 @@ class Dispatch:
 
     def _released(self, event: ev.Released) -> None:
         self._let_go(self.members[event.member], event.lease)
+        self._out += map(ev.FreeSlot, self.epochs.collect_unpinned())
 
     def _let_go(self, member: Member, lease: int) -> None:
         index = member.leases.pop(lease, None)
@@ -187,6 +200,7 @@ class Dispatch:
 
     def _end_epoch(self, member: Member, phase: Phase) -> None:
         """Take the member out of its epoch; what it was granted and did not take is its own to release."""
+        self._places_changed = True
         if member.waiting_since_s is not None:
             member.stopped_waiting(self._now, self.blocked_s(self._now))
         elif phase is not Phase.AWAY:  # one that is parked stood still, it did not compute
@@ -238,10 +252,13 @@ class Dispatch:
         for member in self.members.values():
             if member.phase is Phase.STREAMING:
                 self._grant(member)
+        self._collect()
+        self._note_wanted()
+
+    def _collect(self) -> None:
+        """Free what nobody needs any more."""
         runs = (m.run for m in self.members.values() if m.phase is Phase.STREAMING)
-        for slot in self.epochs.collect(self._needed_from(), runs):
-            self._out.append(ev.FreeSlot(slot))
-        self._note_blocked()
+        self._out += map(ev.FreeSlot, self.epochs.collect(self._needed_from(), runs))
 
     def _grant(self, member: Member) -> None:
         if member.told_end:
@@ -281,10 +298,14 @@ class Dispatch:
         if not member.granted:
             self._end_epoch(member, member.then)
 
-    def _note_blocked(self) -> None:
-        """Keep the blocked clock: it runs while only the window keeps the loader from going on."""
+    def _note_wanted(self) -> None:
+        """Tell the loader what to do; keep the blocked clock: it runs while only the window keeps it from going on."""
         loading = self.epochs.loading
-        blocked = loading is not None and self._streaming_in(loading) and self.ahead >= self.window
+        streaming = loading is not None and self._streaming_in(loading)
+        blocked = streaming and self.ahead >= self.window
+        proof = loading is not None and loading.primed and not loading.count
+        goes_on = proof or (streaming and not blocked)
+        self.wanted = ev.Wanted(loading.run, loading.number, loading.first) if loading and goes_on else None
         if blocked and self._blocked_since is None:
             self._blocked_since = self._now
         elif not blocked and self._blocked_since is not None:
@@ -295,7 +316,9 @@ class Dispatch:
 
     def _awaited(self) -> list[Member]:
         """Return who is waited for; where all would rather skip, the one in front: it drives the loader."""
-        there = [m for m in self.members.values() if m.phase in (Phase.STREAMING, Phase.BETWEEN)]
+        there = [m for m in self.members.values() if m.phase is Phase.STREAMING or m.phase is Phase.BETWEEN]
+        if not self._any_skips:
+            return there
         waited_for = [m for m in there if not m.skips]
         skipping = [m for m in there if m.phase is Phase.STREAMING and not m.told_end]
         if waited_for or not skipping:
@@ -305,12 +328,12 @@ class Dispatch:
     def _position(self, member: Member) -> int:
         """Return the index of the next batch this member will take; past the end while it expects none."""
         if member.phase is Phase.STREAMING:
-            return member.taken
+            return member.cursor - len(member.granted)
         expected = self.epochs.joinable_from(member.epoch + 1)
         return self.epochs.end if expected is None else expected.start
 
     def _slowest_taken(self) -> int:
-        return min((self._position(m) for m in self._awaited()), default=self.epochs.end)
+        return min([self._position(m) for m in self._awaited()], default=self.epochs.end)
 
     def _needed_from(self) -> int:
         """Return the index from which batches are kept for those who have yet to be granted them."""

@@ -166,13 +166,24 @@ class Epochs:
             in_use: The passes that somebody takes.
         """
         limit = min(needed_from, self._band_start())
-        candidates = [*self._unpinned, *range(self._swept, limit)]
-        self._unpinned.clear()
-        self._swept = limit  # may go back, with somebody who was let in where only others' pins kept batches
-        loose = [i for i in candidates if i < limit and (kept := self._kept.get(i)) and not kept.pins]
-        freed = list(dict.fromkeys(loose))
-        slots = [self._kept.pop(index).batch.slot for index in freed]
+        # it may go back, with somebody who was let in where only others' pins kept batches
+        before, self._swept = self._swept, limit
+        slots = self.collect_unpinned()
+        for index in range(before, limit):
+            kept = self._kept.get(index)
+            if kept is not None and not kept.pins:
+                slots.append(self._kept.pop(index).batch.slot)
         self._close(limit, in_use)
+        return slots
+
+    def collect_unpinned(self) -> list[int]:
+        """Return the slots of batches that only a reader had kept, who has let go since; and forget them."""
+        slots = []
+        while self._unpinned:
+            index = self._unpinned.pop()
+            kept = self._kept.get(index)
+            if kept is not None and not kept.pins and index < self._swept:
+                slots.append(self._kept.pop(index).batch.slot)
         return slots
 
     def _band_start(self) -> int:

@@ -23,7 +23,7 @@ from tsnb.producer.packing import SlotWriter, batch_bytes
 from tsnb.producer.replaying import Skipped
 from tsnb.producer.workers import die_with_parent
 
-__all__ = ["Feeder"]
+__all__ = ["Feeder", "slots_for"]
 
 TRACEBACK_BYTES = 100_000
 """What a traceback may take, as JSON, in a packet of 128 KiB."""
@@ -73,7 +73,9 @@ class Feeder(threading.Thread):
         while True:
             with core.lock:
                 while (wanted := core.dispatch.wanted) is None and not (core.stopping or core.abandoned):
+                    core.loader_waits = True
                     core.lock.wait()
+                core.loader_waits = False
                 if core.stopping:
                     return None
                 abandoned, core.abandoned = core.abandoned, False
@@ -109,12 +111,13 @@ class Feeder(threading.Thread):
         self._failed(failure)
 
     def _loaded(self, placed: ev.Placed, *, in_place: bool) -> None:
-        core, ahead = self._core, self._source.ahead
+        core, slots = self._core, slots_for(self._source)
         self._count += 1
         with core.lock:  # once a batch: the serving thread wants it too
             if in_place:
                 core.in_place += 1
-                core.slots.in_pipe = ahead + 2
+                # never less: what was ordered before may need all of them
+                core.slots.in_pipe = max(core.slots.in_pipe, slots)
                 core.slots.delivered(placed.slot)
             else:
                 core.copied += 1
@@ -258,6 +261,15 @@ def _forget(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
+
+
+def slots_for(source: Source) -> int:
+    """Return how many slots its workers may have.
+
+    One for each batch that they prepare ahead; and a worker keeps one when a batch comes to nothing, another when the
+    user's function keeps a tensor of its first.
+    """
+    return source.ahead + 2 * source.workers + 2
 
 
 def _last_line(error: BaseException) -> str:

@@ -153,8 +153,9 @@ class Server(threading.Thread):
     def _pump(self, session: Session) -> bool:
         """Take what a connection has sent; return whether it is still there."""
         try:
-            with self._core.lock:
-                session.outbox.flush()
+            if len(session.outbox):
+                with self._core.lock:
+                    session.outbox.flush()
             for message in self._guard.messages(session):
                 if not self._take(session, message):
                     self._drop(session)
@@ -296,15 +297,18 @@ class Server(threading.Thread):
             self._show_out()
             if self._resting:
                 self._rest_listener(False)
-        for session in [s for s in list(core.sessions.values()) if s.broken]:
-            self._drop(session)
+        stuck = [s for s in list(core.sessions.values()) if s.broken or len(s.outbox)]
+        for session in stuck:
+            if session.broken:
+                self._drop(session)
         with core.lock:
-            for session in core.sessions.values():
-                if len(session.outbox):
-                    with contextlib.suppress(ChannelClosed):
-                        session.outbox.flush()
+            for session in stuck:
+                with contextlib.suppress(ChannelClosed):
+                    session.outbox.flush()
+            if now < self._next_reading_s:
+                return
             observers = [s for s in core.sessions.values() if s.role == "observer"]
-            if not observers or now < self._next_reading_s:
+            if not observers:
                 return
             self._next_reading_s = now + READING_S
             text = reading(core).to_json()

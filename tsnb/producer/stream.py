@@ -14,7 +14,7 @@ from tsnb import registry
 from tsnb.config import check_name, require_platform
 from tsnb.errors import LoaderFailed, ProducerGone
 from tsnb.producer.core import Core, Settings
-from tsnb.producer.feeder import Feeder
+from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loading import as_source
 from tsnb.producer.reporting import reading
 from tsnb.producer.server import Server
@@ -187,7 +187,7 @@ def serve(
     server = None
     try:
         core.source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
-        core.slots.in_pipe = core.source.ahead + 2
+        core.slots.in_pipe = slots_for(core.source)
         core.dispatch.admission.repeatable = bool(core.source.order)
         address = registry.new_address(name)
         server = Server(core, address)

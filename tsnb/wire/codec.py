@@ -76,6 +76,8 @@ _JSON: dict[int, type[Any]] = {
     71: StopConsumer,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
+_CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}
+"""Messages without fields are the same packet each time."""
 _JSON_OF = {cls: kind for kind, cls in _JSON.items()}
 
 
@@ -85,6 +87,9 @@ def encode(message: Message) -> bytes:
     Raises:
         LocalProtocolError: It is larger than a packet may be, or a number does not fit.
     """
+    always = _CONSTANT.get(type(message))
+    if always is not None:
+        return always
     fixed = _STRUCT_OF.get(type(message))
     try:
         if fixed is not None:
@@ -121,7 +126,9 @@ def decode(packet: bytes) -> Message:
         cls, packer = fixed
         if len(packet) != packer.size:
             raise RemoteProtocolError(f"{cls.__name__} of {len(packet)} bytes instead of {packer.size}")
-        made: Message = cls._make(packer.unpack(packet)[1:])
+        made: Message = tuple.__new__(
+            cls, packer.unpack(packet)[1:]
+        )  # as `_make`, which checks the length again
         return made
     if kind == _LAYOUT_KIND and len(packet) >= _LAYOUT_HEAD.size:
         return LayoutTold(_LAYOUT_HEAD.unpack_from(packet)[1], packet[_LAYOUT_HEAD.size :])
