@@ -152,13 +152,19 @@ def serve(
 
     Args:
         loader: A torch DataLoader, any iterable of batches, or a function `make_epoch(epoch)` returning one.
-            It is not changed; a DataLoader's workers write straight into shared memory.
+            It is not changed; a DataLoader's workers write straight into shared memory. A function, a list of
+            batches and what has `set_epoch` are expected to give the same batches for the same epoch: consumers
+            rely on it when they go on in the middle of one. Any other iterable is never gone on with there.
         name: 1-64 letters, digits, dots, dashes, underscores; unique among this user's producers.
         window: Loader batches that the fastest consumer may be ahead of the slowest.
         rubber_band: Share of an epoch (0 to 1) that may have passed while a latecomer still gets all of it;
             at least `window` batches, at most 1 GiB.
         patience_s: Seconds that the others wait for a consumer which stands still or is between epochs.
-        seed: Makes the order of samples a function of (seed, epoch).
+        seed: Makes the order of samples, and what a DataLoader's workers draw from torch's, random's and numpy's
+            global generators, a function of (seed, epoch, batch number): a batch that is given again is the same
+            bit for bit, however many workers there are. Samplers need a `generator` or `set_epoch`. Generators that a
+            dataset keeps itself are not seeded, nor is anything with 0 workers: that process is yours. For an
+            IterableDataset it is your word that it repeats itself with the same number of workers.
         workers: Worker processes instead of the DataLoader's own `num_workers`.
         max_batch_bytes: Room for one batch; by default four times what the first one takes.
         reconnect_s: If this process dies: seconds that consumers wait for a producer of this name to be started
