@@ -6,7 +6,7 @@ import { decode, encode } from "./frames.js";
 const MAX_FRAMES = 2400; // ten minutes; the kernel keeps as many
 const BREAK_S = 3; // a longer silence is drawn as a gap, not as a line across it
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
-const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace"]);
+const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping"]);
 const CALM = 4; // ticks over which a lag is averaged in the chart: it moves by whole batches, several times a second
 
 export class Store {

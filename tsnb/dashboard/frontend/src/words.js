@@ -21,7 +21,7 @@ const STATES = { gone: "left" };
 export function consumerState(state, forS, live) {
   if (!live && state !== "gone") return { label: "ended", tone: "soft" };
   if (state === "parked") return { label: `parked ${clock(forS)}`, tone: "warn" };
-  const tones = { "sets the pace": "ok", waiting: "bad" };
+  const tones = { "sets the pace": "ok", waiting: "bad", skipping: "warn" };
   return { label: STATES[state] || state, tone: tones[state] || "soft" };
 }
 
