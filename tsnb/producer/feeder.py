@@ -99,6 +99,7 @@ class Feeder(threading.Thread):
             placed = batch if in_place else self._copy(batch)
         except BaseException as error:  # noqa: BLE001  # whatever the user's loader raises, SystemExit too
             failure = self._describe(error)
+            self._source.wake_workers()  # before the iterator goes, which ends them
             _forget(error)
         else:
             if batch is _END:
