@@ -55,6 +55,8 @@ class Connection:
         self.entry = entry
         self.layouts = LayoutReader()
         self._retired = False
+        self.idle = False
+        """Whether it only waits: an interrupt of that loses nothing."""
         try:
             self.channel: SeqpacketChannel = connect(entry.address)
         except ConnectionError:
@@ -125,6 +127,7 @@ class Connection:
             ProducerGone: The producer died or was stopped; everything it had sent has been read.
             StopRequested: Somebody asked this consumer to stop.
         """
+        self.idle = False
         while True:
             try:
                 packet = self.channel.receive()
@@ -161,7 +164,9 @@ class Connection:
                 self._outbox.flush()
             if self._retired:
                 raise self._gone("was detached from")
+            self.idle = True
             ready = self._poll.poll(RETRY_S * 1000)
+            self.idle = False
             if not ready:
                 self._standstill.look(time.monotonic() - began)
             if any(fd == self._pidfd for fd, _ in ready) and (message := self.poll()) is None:

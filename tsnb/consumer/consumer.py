@@ -276,6 +276,11 @@ class Consumer:
             self._end_epoch()
         return taken
 
+    @property
+    def idle(self) -> bool:
+        """Whether the last step was interrupted while it only waited."""
+        return self._line.connection.idle
+
     def go_back(self, loop: Progress) -> None:
         """Have the rest of the epoch given again from where the loop is.
 

@@ -41,6 +41,10 @@ class _Taker(Protocol):
     def take(self, loop: Progress) -> tuple[int, Delivered] | None:
         """Return the epoch's next loader batch and its number; None at its end."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether the last step was interrupted while it only waited, so that nothing was lost."""
+
     def go_back(self, loop: Progress) -> None:
         """Have it given again from where the loop is."""
 
@@ -88,7 +92,7 @@ class EpochIterator(Iterator[Any]):
         notices = self._consumer.notices
         notices.look_for_writes()
         try:
-            if self._in_step:  # Ctrl-C, say, hit the last step: what it had received may have got lost
+            if self._in_step and not self._consumer.idle:  # Ctrl-C, say: what was received may have got lost
                 self._consumer.go_back(self._progress)
                 self._begin()
             self._in_step = True
@@ -141,11 +145,9 @@ class EpochIterator(Iterator[Any]):
 
     def _next_full(self) -> Delivered:
         """Return the next batch, unless it is the epoch's last and not full: then the epoch has ended."""
-        current = self._held_back if self._held_back is not None else self._next_delivered()
-        self._held_back = None
-        if self._is_full(current):
-            return current
-        self._held_back = self._next_delivered()  # raises StopIteration where `current` was the last
+        current = self._held_back = self._held_back or self._next_delivered()
+        # held back until the next one is there: a wait may be interrupted
+        self._held_back = None if self._is_full(current) else self._next_delivered()  # or StopIteration
         return current
 
     def _is_full(self, delivered: Delivered) -> bool:
