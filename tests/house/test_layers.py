@@ -41,6 +41,8 @@ PURITY = {
     "tsnb.producer.epochs": OUTSIDE,
     "tsnb.producer.events": OUTSIDE,
     "tsnb.producer.roster": OUTSIDE,
+    "tsnb.producer.admission": OUTSIDE,
+    "tsnb.producer.gap": OUTSIDE,
     "tsnb.dashboard": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
     "tsnb.producer": NOTEBOOK_STACK,
     "tsnb.consumer": NOTEBOOK_STACK,

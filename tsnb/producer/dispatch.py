@@ -9,7 +9,7 @@ The rules:
 - Batches are *granted* one by one, `LOOKAHEAD` ahead of what a consumer has taken. What is granted can be
   read until it is released; nothing is ever taken back from a live process, so nothing can change under it.
 - The loader goes on while the fastest consumer is less than `window` batches ahead of the slowest one that is
-  waited for. Waited for are those that stream, and those between epochs until `patience_s` has passed.
+  waited for (`producer.gap`). Waited for are those that stream, and those between epochs until `patience_s` has passed.
 - A batch is kept while somebody reads it, somebody waited for has yet to take it, or the *rubber band* holds
   it: the first `band` batches of an epoch stay until the loader has gone past them, so that whoever asks by
   then still gets the whole epoch. Whoever comes later takes the next one.
@@ -29,6 +29,7 @@ from typing import Any
 from tsnb.producer import events as ev
 from tsnb.producer.admission import Admission
 from tsnb.producer.epochs import Epoch, Epochs
+from tsnb.producer.gap import Gap
 from tsnb.producer.roster import Grant, Member, Phase
 
 __all__ = ["LOOKAHEAD", "Dispatch"]
@@ -52,6 +53,7 @@ class Dispatch:
         first_epoch: The number of the first epoch.
 
     Attributes:
+        gap: How far apart they are.
         wanted: What the loader should give next; None while there is nothing to do.
     """
 
@@ -60,13 +62,11 @@ class Dispatch:
         self.patience_s = patience_s
         self.members: dict[int, Member] = {}
         self.epochs = Epochs(band)
+        self.gap = Gap(window, self.members, self.epochs)
         self.admission = Admission(self.epochs, self.members, window, patience_s, first_epoch)
         self._leases = 0
         self._lost: list[tuple[Member, int]] = []
         self._places_changed = False
-        self._any_skips = False
-        self._blocked_since: float | None = None
-        self._blocked_s = 0.0
         self._out: list[ev.Instruction] = []
         self._now = 0.0
         self.wanted: ev.Wanted | None = None
@@ -86,24 +86,6 @@ class Dispatch:
             ev.Tick: self._tick,
         }
 
-    # -- how it stands -----------------------------------------------------------------------------------
-
-    @property
-    def ahead(self) -> int:
-        """Batches between the newest one and the slowest consumer that is waited for."""
-        return self.epochs.end - self._slowest_taken()
-
-    def blocked_s(self, now: float) -> float:
-        """Seconds, in all, that the loader stood still because the window was full."""
-        return self._blocked_s + (now - self._blocked_since if self._blocked_since is not None else 0.0)
-
-    def pace_setters(self) -> list[Member]:
-        """Return the consumers that fill the window; empty while it is not full."""
-        if self._blocked_since is None or self.ahead < self.window:
-            return []
-        slowest = self._slowest_taken()
-        return [m for m in self._awaited() if self._position(m) == slowest]
-
     def step(self, event: ev.Event, now: float) -> list[ev.Instruction]:
         """Take one event.
 
@@ -118,14 +100,14 @@ class Dispatch:
         self._out = []
         self._places_changed = False
         self._steps[type(event)](event)
-        if self._places_changed or self._any_skips or type(event) not in _QUIET:
+        if self._places_changed or self.gap.skipping or type(event) not in _QUIET:
             self._settle()
         return self._out
 
     # -- events from consumers ---------------------------------------------------------------------------
 
     def _joined(self, event: ev.Joined) -> None:
-        self._any_skips = self._any_skips or event.skips
+        self.gap.skipping = self.gap.skipping or event.skips
         self.members[event.member] = Member(event.member, event.name, event.skips, moved_s=self._now)
 
     def _left(self, event: ev.Left) -> None:
@@ -150,7 +132,7 @@ class Dispatch:
         member = self.members[event.member]
         if not member.granted:
             return  # it was never granted this: a confused peer, of no effect on the others
-        member.took(self._now, self.blocked_s(self._now))
+        member.took(self._now, self.gap.blocked_s(self._now))
         taken = member.granted.popleft()
         member.skipping = taken.seq > member.position
         member.position = taken.seq + 1
@@ -171,7 +153,7 @@ class Dispatch:
     def _waiting(self, event: ev.WaitingForBatch) -> None:
         member = self.members[event.member]
         if (member.phase is Phase.STREAMING or member.moved_over) and not member.granted:
-            member.began_waiting(self._now, self.blocked_s(self._now))
+            member.began_waiting(self._now, self.gap.blocked_s(self._now))
 
     def _released(self, event: ev.Released) -> None:
         self._let_go(self.members[event.member], event.lease)
@@ -202,7 +184,7 @@ class Dispatch:
         """Take the member out of its epoch; what it was granted and did not take is its own to release."""
         self._places_changed = True
         if member.waiting_since_s is not None:
-            member.stopped_waiting(self._now, self.blocked_s(self._now))
+            member.stopped_waiting(self._now, self.gap.blocked_s(self._now))
         elif phase is not Phase.AWAY:  # one that is parked stood still, it did not compute
             member.computing_s += self._now - member.moved_s
         member.phase = phase
@@ -226,7 +208,7 @@ class Dispatch:
                 member.forgive(event.stopped_s, self._now)
             if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.patience_s:
                 member.phase = Phase.AWAY
-        for member in self.pace_setters():
+        for member in self.gap.pace_setters():
             if member.phase is not Phase.STREAMING or not member.granted or member.skips:
                 continue  # it is between epochs, or has nothing to take: not its fault
             empty = (m for m in self.members.values() if m is not member and not m.granted)
@@ -245,7 +227,7 @@ class Dispatch:
 
     def _settle(self) -> None:
         """Let in who asked, grant what can be granted, free what nobody needs."""
-        self._out += self.admission.admit(self._now, self.blocked_s(self._now))
+        self._out += self.admission.admit(self._now, self.gap.blocked_s(self._now))
         for member, lease in self._lost:  # not before somebody who comes back for that very batch was let in
             self._let_go(member, lease)
         self._lost = []
@@ -258,7 +240,7 @@ class Dispatch:
     def _collect(self) -> None:
         """Free what nobody needs any more."""
         runs = (m.run for m in self.members.values() if m.phase is Phase.STREAMING)
-        self._out += map(ev.FreeSlot, self.epochs.collect(self._needed_from(), runs))
+        self._out += map(ev.FreeSlot, self.epochs.collect(self.gap.needed_from(), runs))
 
     def _grant(self, member: Member) -> None:
         if member.told_end:
@@ -299,49 +281,15 @@ class Dispatch:
             self._end_epoch(member, member.then)
 
     def _note_wanted(self) -> None:
-        """Tell the loader what to do; keep the blocked clock: it runs while only the window keeps it from going on."""
+        """Tell the loader what to do."""
         loading = self.epochs.loading
-        streaming = loading is not None and self._streaming_in(loading)
-        blocked = streaming and self.ahead >= self.window
+        streaming = loading is not None and any(
+            m.phase is Phase.STREAMING and m.run == loading.run for m in self.members.values()
+        )
+        full = self.gap.note(streaming, self._now)
         proof = loading is not None and loading.primed and not loading.count
-        goes_on = proof or (streaming and not blocked)
+        goes_on = proof or (streaming and not full)
         self.wanted = ev.Wanted(loading.run, loading.number, loading.first) if loading and goes_on else None
-        if blocked and self._blocked_since is None:
-            self._blocked_since = self._now
-        elif not blocked and self._blocked_since is not None:
-            self._blocked_s += self._now - self._blocked_since
-            self._blocked_since = None
-
-    # -- who is where ------------------------------------------------------------------------------------
-
-    def _awaited(self) -> list[Member]:
-        """Return who is waited for; where all would rather skip, the one in front: it drives the loader."""
-        there = [m for m in self.members.values() if m.phase is Phase.STREAMING or m.phase is Phase.BETWEEN]
-        if not self._any_skips:
-            return there
-        waited_for = [m for m in there if not m.skips]
-        skipping = [m for m in there if m.phase is Phase.STREAMING and not m.told_end]
-        if waited_for or not skipping:
-            return waited_for
-        return [max(skipping, key=self._position)]
-
-    def _position(self, member: Member) -> int:
-        """Return the index of the next batch this member will take; past the end while it expects none."""
-        if member.phase is Phase.STREAMING:
-            return member.cursor - len(member.granted)
-        expected = self.epochs.joinable_from(member.epoch + 1)
-        return self.epochs.end if expected is None else expected.start
-
-    def _slowest_taken(self) -> int:
-        return min([self._position(m) for m in self._awaited()], default=self.epochs.end)
-
-    def _needed_from(self) -> int:
-        """Return the index from which batches are kept for those who have yet to be granted them."""
-        needed = (m.cursor if m.phase is Phase.STREAMING else self._position(m) for m in self._awaited())
-        return min([self.epochs.end, *needed])
-
-    def _streaming_in(self, epoch: Epoch) -> bool:
-        return any(m.phase is Phase.STREAMING and m.run == epoch.run for m in self.members.values())
 
     def _next_seq(self, member: Member) -> int:
         """Return the first batch of its epoch that it has not been granted."""
@@ -362,6 +310,6 @@ class Dispatch:
             assert member.skips or seqs == list(range(member.position, member.position + len(seqs))), member
             for index in member.leases.values():
                 pins[index] = pins.get(index, 0) + 1
-        self.epochs.check(pins, self._needed_from())
+        self.epochs.check(pins, self.gap.needed_from())
         bound = max(self.window, self.epochs.band) + 1 + sum(len(m.leases) for m in self.members.values())
         assert self.epochs.kept <= bound, f"{self.epochs.kept} batches kept, {bound} can be needed"

@@ -35,7 +35,7 @@ def reading(core: Core) -> StreamReading:
     now = time.monotonic()
     dispatch, source = core.dispatch, core.source
     newest = dispatch.epochs.newest
-    blocked_s = dispatch.blocked_s(now)
+    blocked_s = dispatch.gap.blocked_s(now)
     front = max((m.taken for m in dispatch.members.values() if m.phase is Phase.STREAMING), default=0)
     return StreamReading(
         time_s=time.time(),
@@ -46,7 +46,7 @@ def reading(core: Core) -> StreamReading:
         published=newest.seq(newest.end),
         epoch_batches=source.batches if source else None,
         window=core.settings.window,
-        window_fill=min(dispatch.ahead, core.settings.window),
+        window_fill=min(dispatch.gap.ahead, core.settings.window),
         batches=dispatch.epochs.end,
         loading_s=core.loading_s,
         blocked_s=blocked_s,
@@ -75,7 +75,7 @@ def _producer_state(core: Core) -> str:
         return "failed"
     if not core.arena.slots:
         return "starting"
-    if dispatch.pace_setters():
+    if dispatch.gap.pace_setters():
         return "blocked"
     active = any(m.phase in (Phase.STREAMING, Phase.ASKED) for m in dispatch.members.values())
     return "serving" if active else "idle"
@@ -113,7 +113,7 @@ def _consumer_state(core: Core, member: Member) -> str:
     if member.phase is Phase.ASKED:
         return "waiting"
     if member.phase is Phase.STREAMING:
-        setters = core.dispatch.pace_setters()
+        setters = core.dispatch.gap.pace_setters()
         if member in setters:
             return "sets the pace"
         if member.waiting_since_s is not None:

@@ -1,0 +1,94 @@
+"""How far apart a stream's consumers are: what the window bounds, what must be kept, whom the others wait for.
+
+Pure, a part of `producer.dispatch`. Positions are indices, counted over all batches the stream ever published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tsnb.producer.epochs import Epochs
+from tsnb.producer.roster import Member, Phase
+
+__all__ = ["Gap"]
+
+
+class Gap:
+    """The distance between the newest batch and the slowest consumer that is waited for.
+
+    Args:
+        window: Batches that it may be at most.
+        members: The stream's consumers.
+        epochs: Its epochs.
+
+    Attributes:
+        skipping: Whether any of them would rather skip than hold the others up.
+    """
+
+    def __init__(self, window: int, members: Mapping[int, Member], epochs: Epochs) -> None:
+        self.window = window
+        self.skipping = False
+        self._members = members
+        self._epochs = epochs
+        self._blocked_since: float | None = None
+        self._blocked_s = 0.0
+
+    @property
+    def ahead(self) -> int:
+        """Batches between the newest one and the slowest consumer that is waited for."""
+        return self._epochs.end - self._slowest_taken()
+
+    def note(self, streaming: bool, now: float) -> bool:
+        """Keep the blocked clock: it runs while only the window keeps the loader from going on.
+
+        Args:
+            streaming: Whether somebody takes the epoch that is being loaded.
+            now: Monotonic seconds.
+
+        Returns:
+            Whether it does so now.
+        """
+        blocked = streaming and self.ahead >= self.window
+        if blocked and self._blocked_since is None:
+            self._blocked_since = now
+        elif not blocked and self._blocked_since is not None:
+            self._blocked_s += now - self._blocked_since
+            self._blocked_since = None
+        return blocked
+
+    def blocked_s(self, now: float) -> float:
+        """Seconds, in all, that the loader stood still because the window was full."""
+        return self._blocked_s + (now - self._blocked_since if self._blocked_since is not None else 0.0)
+
+    def pace_setters(self) -> list[Member]:
+        """Return the consumers that fill the window; empty while it is not full."""
+        if self._blocked_since is None or self.ahead < self.window:
+            return []
+        slowest = self._slowest_taken()
+        return [m for m in self._awaited() if self._position(m) == slowest]
+
+    def needed_from(self) -> int:
+        """Return the index from which batches are kept for those who have yet to be granted them."""
+        needed = (m.cursor if m.phase is Phase.STREAMING else self._position(m) for m in self._awaited())
+        return min([self._epochs.end, *needed])
+
+    def _slowest_taken(self) -> int:
+        return min([self._position(m) for m in self._awaited()], default=self._epochs.end)
+
+    def _awaited(self) -> list[Member]:
+        """Return who is waited for; where all would rather skip, the one in front: it drives the loader."""
+        there = [m for m in self._members.values() if m.phase is Phase.STREAMING or m.phase is Phase.BETWEEN]
+        if not self.skipping:
+            return there
+        waited_for = [m for m in there if not m.skips]
+        skipping = [m for m in there if m.phase is Phase.STREAMING and not m.told_end]
+        if waited_for or not skipping:
+            return waited_for
+        return [max(skipping, key=self._position)]
+
+    def _position(self, member: Member) -> int:
+        """Return the index of the next batch this member will take; past the end while it expects none."""
+        if member.phase is Phase.STREAMING:
+            return member.taken
+        expected = self._epochs.joinable_from(member.epoch + 1)
+        return self._epochs.end if expected is None else expected.start
