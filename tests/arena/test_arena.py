@@ -147,3 +147,24 @@ def test_scratch_goes_round_and_is_never_given_twice() -> None:
         array[:] = value
     assert [int(a[0]) for a in held] == [0, 1, 2]
     assert pool.made == 3
+
+
+def test_scratch_is_private_to_a_process_and_its_forked_child_keeps_what_it_saw() -> None:
+    """The parent reuses a block; a child that was forked meanwhile still reads its batch."""
+    pool = ScratchPool()
+    block, _ = pool.take(4096)
+    tensor = torch.frombuffer(block, dtype=torch.uint8)
+    tensor.fill_(1)
+    read, write = os.pipe()
+    go, come = os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(go, 1)
+        os.write(write, bytes(tensor[:1].tolist()))
+        os._exit(0)
+    tensor.fill_(2)
+    os.write(come, b"!")
+    assert os.read(read, 1) == b"\x01"
+    os.waitpid(child, 0)
+    for fd in (read, write, go, come):
+        os.close(fd)

@@ -364,3 +364,89 @@ def test_an_epoch_that_cannot_be_given_again_is_refused_at_once() -> None:
     dispatch.step(ev.Joined(1, "a"), 0.0)
     out = dispatch.step(ev.Asked(1, 1, 7, 100, exact=True), 0.0)
     assert [type(x) for x in out] == [ev.Abandon, ev.SendNotJoined]
+
+
+class Driven:
+    """One dispatch with a loader that has a batch whenever one is wanted."""
+
+    def __init__(self, first_epoch: int = 0, window: int = 8, repeatable: bool = True) -> None:
+        self.dispatch = Dispatch(window, window, 30.0, first_epoch)
+        self.dispatch.admission.repeatable = repeatable
+        self.now = 0.0
+        self.slots = iter(range(10_000))
+
+    def step(self, event: ev.Event, seconds: float = 0.0) -> list[ev.Instruction]:
+        self.now += seconds
+        out = self.dispatch.step(event, self.now)
+        self.dispatch.check()
+        return out
+
+    def load(self) -> bool:
+        wanted = self.dispatch.wanted
+        if wanted is not None:
+            self.step(ev.BatchLoaded(wanted.run, placed(next(self.slots))))
+        return wanted is not None
+
+
+@pytest.mark.parametrize("first_back", [1, 2])
+def test_who_comes_back_to_the_next_epoch_waits_for_those_in_the_one_before(first_back: int) -> None:
+    """Places on both sides of an epoch's end, slow steps: whoever comes first, nobody loses its place."""
+    stream = Driven(first_epoch=4)
+    stream.load()
+    for member in (first_back, 3 - first_back):
+        stream.step(ev.Joined(member, str(member)))
+        epoch, seq = {1: (4, 90), 2: (5, 3)}[member]
+        stream.step(ev.Asked(member, 1, epoch, seq, exact=True))
+    for _ in range(12):
+        stream.load()
+        stream.step(ev.Took(1), 4.0)
+        assert not [x for x in stream.step(ev.Tick()) if isinstance(x, ev.SendNotJoined)]
+    assert stream.dispatch.wanted is not None
+    stream.step(ev.LoaderEnded(stream.dispatch.wanted.run))
+    while stream.dispatch.members[1].granted:
+        stream.step(ev.Took(1))
+    while stream.load():
+        pass
+    (first, _) = stream.dispatch.members[2].granted
+    assert (stream.dispatch.members[2].epoch, first.seq) == (5, 3)
+
+
+def test_one_that_skips_and_was_interrupted_holds_nobody_and_is_not_refused() -> None:
+    """It goes back to a batch that has gone, and gets what is there; the others do not load it for its sake."""
+    for repeatable in (True, False):
+        stream = Driven(window=2, repeatable=repeatable)
+        stream.load()
+        for member, skips in ((1, False), (2, True)):
+            stream.step(ev.Joined(member, str(member), skips))
+            stream.step(ev.Asked(member, 1))
+        stream.step(ev.Took(2))
+        for _ in range(10):
+            while stream.load():
+                pass
+            stream.step(ev.Took(1))
+            for lease in list(stream.dispatch.members[1].leases)[:-2]:
+                stream.step(ev.Released(1, lease))
+        run = stream.dispatch.epochs.newest.run
+        out = stream.step(ev.Asked(2, 2, 0, 1, exact=True, held=frozenset()))
+        assert stream.dispatch.epochs.newest.run == run, "the others would load it all again"
+        assert [g.member for g in out if isinstance(g, ev.Granted)] == [2, 2]
+        assert stream.dispatch.members[2].skipped > 0
+
+
+def test_one_that_leaves_while_it_is_moved_over_makes_nobody_stand_still() -> None:
+    """It waits for nothing any more: a lone consumer may take as long as it likes."""
+    stream = Driven(first_epoch=4)
+    stream.load()
+    stream.step(ev.Joined(2, "moved"))
+    stream.step(ev.Asked(2, 1, 4, 90, exact=True))
+    stream.step(ev.WaitingForBatch(2))
+    stream.step(ev.Joined(1, "slow"))
+    stream.step(ev.Asked(1, 1, 4, 50, exact=True))
+    stream.step(ev.LeftEpoch(2))
+    while stream.load():
+        pass
+    stream.step(ev.Took(1))
+    while stream.load():
+        pass
+    for _ in range(40):
+        assert stream.step(ev.Tick(), 1.0) == []

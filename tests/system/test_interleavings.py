@@ -263,3 +263,50 @@ def test_fork_and_spawn_inside_a_trial_do_no_harm(run: Run) -> None:
     )
     assert script.expect("child's", 60) == "640"
     assert script.end() == 0 and clean(script)
+
+
+def test_loops_in_other_threads_are_left_alone(run: Run) -> None:
+    """A failed cell ends the loops of its own thread; attaching reads no other thread's messages."""
+    script = run(
+        GUARD
+        + """
+    from tsnb.consumer import rest_all
+    producer = tsnb.serve([[i] for i in range(300)], name="s")
+    taken = []
+    def train():
+        for epoch in range(2):
+            taken.append(sum(1 for _ in tsnb.attach("background") if time.sleep(0.003) is None))
+    thread = threading.Thread(target=train)
+    thread.start()
+    while not producer.status().consumers: time.sleep(0.01)
+    while thread.is_alive():
+        rest_all(failed=True)
+        tsnb.attach("other").close()
+        time.sleep(0.002)
+    say("taken", taken)
+    producer.stop()
+        """
+    )
+    assert script.expect("taken", 60) == "[300, 300]"
+    assert script.end() == 0 and clean(script)
+
+
+def test_a_late_ask_of_a_consumer_that_was_closed_holds_nobody(run: Run) -> None:
+    """A thread in the middle of a step may ask once more after another thread has closed its consumer."""
+    script = run(
+        GUARD
+        + """
+    from tsnb.wire import messages as ms
+    producer = tsnb.serve([[torch.ones(4)] for i in range(400)], name="s", window=2, patience_s=30)
+    closed = tsnb.attach("closed")
+    held = next(iter(closed))
+    line = closed._line.connection
+    line.post(ms.Bye())
+    line.post(ms.Ask(99, 0, 1, exact=True, held=line.unpacker.held))
+    began = time.monotonic()
+    say("taken", sum(1 for _ in tsnb.attach("other")), time.monotonic() - began < 15)
+    producer.stop()
+        """
+    )
+    assert script.expect("taken", 60) == "400 True"
+    assert script.end() == 0

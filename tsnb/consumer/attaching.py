@@ -94,7 +94,7 @@ def attach(
     _rest_siblings(entry.name, chosen)
     mine = _consumers.get((entry.name, chosen))
     if mine is not None and mine.address != entry.address:
-        mine.close_if_gone()
+        mine.close_if_gone(taken_over=True)
     if mine is not None and not mine.closed and mine.options.on_lag == on_lag:
         return _again(mine, options)
     if mine is not None:

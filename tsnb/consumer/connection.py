@@ -28,6 +28,8 @@ __all__ = ["Connection"]
 
 WELCOME_S = 10.0
 """How long a producer may take to answer a Hello: it answers from a thread of its own, so this is generous."""
+DYING_S = 0.5
+"""How long a process takes at most from the end of its sockets to its own."""
 RETRY_S = 0.5
 """While it waits, a consumer looks this often whether it was closed by another thread, and sends what found no room."""
 
@@ -132,7 +134,7 @@ class Connection:
             try:
                 packet = self.channel.receive()
             except ChannelClosed:
-                raise self._gone("died") from None
+                raise self._ended() from None
             if packet is None:
                 return None
             message = decode(packet)
@@ -173,6 +175,16 @@ class Connection:
                 raise self._gone("died")
             if message is not None:
                 return message
+
+    def _ended(self) -> ProducerGone:
+        """Return what the end of the line means: its death, or that it would have no more of us."""
+        watch = select.poll()
+        if self._pidfd >= 0:
+            watch.register(self._pidfd, select.POLLIN)
+        if self._pidfd < 0 or watch.poll(DYING_S * 1000):
+            return self._gone("died")
+        self.successor_s = 0.0
+        return self._gone("lives, but has closed this connection, as with whoever breaks the protocol")
 
     def _gone(self, how: str) -> ProducerGone:
         name = self.entry.name

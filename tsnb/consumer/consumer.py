@@ -54,9 +54,7 @@ class Consumer:
         self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
         self._batches_at_rest = 0
-        self._unheard = False  # numbers were logged that the producer has not been told
-        self._told_s = 0.0
-        self._unsubscribe = metrics.subscribe(self._note_metrics)
+        self._news = metrics.News(METRICS_S)
 
     # -- what a training loop sees -----------------------------------------------------------------------
 
@@ -176,8 +174,8 @@ class Consumer:
             self._closed = self._line.closed = True
         self._current = None
         self._leave_clock()
-        self._unsubscribe()
         self._tell_metrics()
+        self._news.end()
         self._line.connection.post(ms.Bye())
         with contextlib.suppress(ProducerGone):
             self._line.discard_waiting()
@@ -217,9 +215,14 @@ class Consumer:
         """Whether it goes on with another producer of the name, should its own have gone."""
         return not self._closed and self._line.patience_s > 0
 
-    def close_if_gone(self) -> None:
-        """Notice a producer that ended between two loops, so that its arena is let go of."""
-        if self._current is None and not self._closed:
+    def close_if_gone(self, *, taken_over: bool = False) -> None:
+        """Notice a producer that ended between two loops, so that its arena is let go of.
+
+        Args:
+            taken_over: It is this thread's from now on. Else one that lives in another thread is left alone: what
+                comes for it is that thread's to read.
+        """
+        if self._current is None and not self._closed and (taken_over or self._mine()):
             try:
                 self._line.discard_waiting()
             except ProducerGone:
@@ -234,10 +237,17 @@ class Consumer:
                 traceback keeps it alive: its epoch is left.
         """
         self._tell_metrics()
-        if failed and self._current is not None and self._line.batches > self._batches_at_rest:
+        took = self._line.batches > self._batches_at_rest
+        if failed and took and self._current is not None and self._mine():
             self.leave(self._current)
         self._batches_at_rest = self._line.batches
         self._line.connection.post(ms.Rest())
+
+    def _mine(self) -> bool:
+        """Whether its loops are this thread's, or a thread's that has ended."""
+        return self.thread == threading.get_ident() or self.thread not in (
+            t.ident for t in threading.enumerate()
+        )
 
     # -- used by `EpochIterator` -------------------------------------------------------------------------
 
@@ -301,8 +311,9 @@ class Consumer:
         """Leave the epoch: the loop was left by `break`, an exception, or deleted."""
         if self._current is loop:
             self._end_epoch()
-            with contextlib.suppress(ProducerGone):  # the next step says so
-                self._line.discard_waiting()
+            if self.thread == threading.get_ident():  # else the collector came by in another thread
+                with contextlib.suppress(ProducerGone):  # the next step says so
+                    self._line.discard_waiting()
 
     def _leave_clock(self) -> None:
         """Count the time inside the epoch that has just ended, if there was one."""
@@ -330,16 +341,7 @@ class Consumer:
                 f'tsnb.attach("{self.name}", producer="{self.producer}").'
             )
 
-    # -- listeners: any thread ---------------------------------------------------------------------------
-
-    def _note_metrics(self, _step: int | None, _numbers: dict[str, float]) -> None:
-        self._unheard = True
-
     def _tell_metrics(self) -> None:
-        if not self._unheard:
-            return
-        now = time.monotonic()
-        if now - self._told_s >= METRICS_S:
-            self._unheard = False
-            self._told_s = now
-            self._line.connection.post(ms.Metrics(metrics.latest()))
+        numbers = self._news.take()
+        if numbers is not None:
+            self._line.connection.post(ms.Metrics(numbers))

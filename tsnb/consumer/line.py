@@ -74,7 +74,7 @@ class Line:
     def ask(self, place: Place) -> None:
         """Say where this consumer stands, and that it wants to go on from there."""
         self._asks += 1
-        self._taking = None
+        self._taking = self._parked_as = None
         self.place = place
         now = self.options.join == "now" and not place.begun
         held = self.connection.unpacker.held
@@ -136,6 +136,9 @@ class Line:
             raise gone
         self.connection = successor
         old.retire()
+        if self.closed:  # by another thread, which retired the old one
+            successor.retire()
+            raise gone
         self.reconnects += 1
         if self.place.begun and (not old.welcome.order or old.welcome.order != successor.welcome.order):
             raise ProducerGone(
@@ -152,18 +155,19 @@ class Line:
         if isinstance(message, ms.EpochStarted) and message.ask == self._asks:
             self._taking = self.epoch = message.epoch
             self.place = Place(message.epoch, message.seq, 0, begun=True)
-            if self._parked_as is None:
-                progress.began(message.epoch, message.seq)
+            progress.began(message.epoch, message.seq)
             self._parked_as = None
         elif isinstance(message, ms.NotJoined) and message.ask == self._asks:
             raise self._not_joined(message)
+        elif isinstance(message, ms.Parked) and self._taking is None:
+            self.ask(self.place)  # of an epoch whose beginning was never heard of
         elif isinstance(message, (ms.EpochEnded, ms.Failed, ms.Parked)) and message.epoch == self._taking:
             if isinstance(message, ms.Failed):
                 raise LoaderFailed(message.message, message.traceback)
             if isinstance(message, ms.EpochEnded):
                 return None, self._complete(message)
-            self._parked_as = message
             self.ask(self.place)  # what it lacks may still be there
+            self._parked_as = message
         return None, False
 
     def _complete(self, ended: ms.EpochEnded) -> bool:

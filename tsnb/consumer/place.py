@@ -65,6 +65,10 @@ class Progress:
         self.place = place
 
     def began(self, epoch: int, batch: int) -> None:
-        """The producer says what comes first."""
-        offset = self.place.offset if (epoch, batch) == self.place[:2] else 0
-        self.place = Place(epoch, batch, offset, begun=True)
+        """The producer says what comes first.
+
+        It may say so again, after a restart: by then the loop has rows that it has not given yet, and its own place
+        is the one that counts.
+        """
+        if not self.place.begun:
+            self.place = Place(epoch, batch, 0, begun=True)

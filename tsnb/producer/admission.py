@@ -80,7 +80,7 @@ class Admission:
     def _admit(self, member: Member) -> bool:
         ask = member.asked
         if ask.exact:
-            epoch = self._giving(ask.epoch, ask.seq)
+            epoch = self._giving(ask.epoch, ask.seq) or self._skipping_into(member)
             seq = ask.seq
         else:
             epoch = self._epochs.joinable_from(ask.epoch)
@@ -109,13 +109,19 @@ class Admission:
         in_vain = epoch.index(seq) - epoch.end > self._window and not self._streaming_in(epoch)
         return None if in_vain and self.repeatable else epoch
 
+    def _skipping_into(self, member: Member) -> Epoch | None:
+        """Return the pass that has gone past its place, for one that would rather skip than lose the rest."""
+        loading, ask = self._epochs.loading, member.asked
+        fits = loading is not None and loading.number == ask.epoch and loading.first <= ask.seq
+        return loading if member.skips and fits else None
+
     def _make_way(self, waiting: list[Member]) -> None:
         """Take those who stream out of the pass being loaded, if somebody comes back to what lies before them."""
         loading = self._epochs.loading
         if loading is None or not self.repeatable or not self._young():
             return
         streaming = self._streaming_in(loading)
-        asked = [(m.asked.epoch, m.asked.seq) for m in waiting if m.asked.exact]
+        asked = [(m.asked.epoch, m.asked.seq) for m in waiting if m.asked.exact and not m.skips]
         if not asked or not streaming:
             return
         if min(asked) < min((loading.number, loading.seq(m.cursor)) for m in streaming):
@@ -148,8 +154,11 @@ class Admission:
 
     def _cannot_wait(self, member: Member) -> bool:
         """Whether what it wants will not come."""
-        if member.moved_over or not member.asked.exact:
-            return member.asked.now
+        ask, loading = member.asked, self._epochs.loading
+        if member.moved_over or not ask.exact:
+            return ask.now
+        if self.repeatable and loading is not None and ask.epoch == loading.number + 1:
+            return False  # the others come to it
         waited_s = self._now - member.moved_s
         return not (self.repeatable and self._young()) or waited_s >= self._patience_s
 

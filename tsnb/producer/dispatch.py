@@ -170,6 +170,8 @@ class Dispatch:
             self._end_epoch(member, Phase.BETWEEN)
         elif member.phase is Phase.ASKED:
             member.phase = Phase.AWAY  # it waits no more: an epoch granted to it would hold the others
+            member.moved_over = False
+            member.stopped_waiting(self._now, self.gap.blocked_s(self._now))
         elif member.last_step:
             member.computing_s += self._now - member.moved_s
             member.moved_s = self._now

@@ -215,12 +215,12 @@ class Feeder(threading.Thread):
         """Let go of the epoch's iterator and its workers, and take back the slots they had in hand."""
         if self._iterator is None:
             return
+        self._source.wake_workers()  # before the iterator goes, which ends them
         close = getattr(self._iterator, "close", None)  # a generator
         if close is not None:
             with contextlib.suppress(Exception):  # its `finally` raised; nobody takes this epoch any more
                 close()
         self._run = -1
-        self._source.wake_workers()
         self._let_go(keep_workers=False)
 
     def _let_go(self, *, keep_workers: bool) -> None:

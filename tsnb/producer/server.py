@@ -106,6 +106,8 @@ class Server(threading.Thread):
         elif fd == self._listener.fileno():
             self._accept()
         elif fd in self._pidfds:
+            if not _readable(fd):
+                return  # told of one that had this number before, and was closed on the way here
             session = self._core.sessions.get(self._pidfds[fd])
             self._epoll.unregister(fd)
             if session is not None and self._pump(session):
@@ -194,6 +196,8 @@ class Server(threading.Thread):
             self._core.step(kind(session.key))
         elif isinstance(message, ms.Release):
             self._core.step(ev.Released(session.key, message.lease))
+        elif isinstance(message, ms.Ask) and session.role == "leaving":
+            pass  # of a thread that had not heard of the close in another
         elif isinstance(message, ms.Ask):
             held = frozenset(message.held)
             with self._core.lock:
@@ -335,6 +339,12 @@ class Server(threading.Thread):
             self._drop(session)
         self._epoll.close()
         os.close(self._wake)
+
+
+def _readable(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _flushed(session: Session) -> bool:

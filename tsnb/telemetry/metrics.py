@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, SupportsFloat
 
-__all__ = ["Listener", "latest", "log", "subscribe"]
+__all__ = ["Listener", "News", "latest", "log", "subscribe"]
 
 Listener = Callable[["int | None", dict[str, float]], None]
 
@@ -73,3 +74,27 @@ def subscribe(listener: Listener) -> Callable[[], None]:
             _listeners.remove(listener)
 
     return unsubscribe
+
+
+class News:
+    """What was logged and has not been told on yet.
+
+    Args:
+        every_s: At most so often there is any.
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._told_s = 0.0
+        self._fresh = False
+        self.end = subscribe(self._note)
+
+    def _note(self, _step: int | None, _numbers: dict[str, float]) -> None:
+        self._fresh = True
+
+    def take(self) -> dict[str, float] | None:
+        """Return the last value of every number, or None while there is nothing to tell."""
+        if not self._fresh or time.monotonic() - self._told_s < self._every_s:
+            return None
+        self._fresh, self._told_s = False, time.monotonic()
+        return latest()
