@@ -307,8 +307,7 @@ class Server(threading.Thread):
                 self._drop(session)
         with core.lock:
             for session in stuck:
-                with contextlib.suppress(ChannelClosed):
-                    session.outbox.flush()
+                session.flush()
             if now < self._next_reading_s:
                 return
             observers = [s for s in core.sessions.values() if s.role == "observer"]
@@ -328,7 +327,7 @@ class Server(threading.Thread):
         deadline = time.monotonic() + GOODBYE_S
         while time.monotonic() < deadline:
             with core.lock:
-                if all(s.broken or _flushed(s) for s in core.sessions.values()):
+                if all(s.broken or s.flush() for s in core.sessions.values()):
                     return
             time.sleep(0.01)
 
@@ -345,10 +344,3 @@ def _readable(fd: int) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(0))
-
-
-def _flushed(session: Session) -> bool:
-    try:
-        return session.outbox.flush()
-    except ChannelClosed:
-        return True

@@ -48,6 +48,13 @@ class Session:
         except (ChannelClosed, LocalProtocolError):  # too large for a packet: this one connection ends
             self.broken = True
 
+    def flush(self) -> bool:
+        """Send what waits; return whether nothing is left to be sent, or nobody there to send it to."""
+        try:
+            return self.outbox.flush()
+        except ChannelClosed:
+            return True
+
     def grant(self, granted: ev.Granted) -> None:
         """Send a batch, and its layout before it where the consumer does not know it yet."""
         placed = granted.batch
