@@ -26,6 +26,8 @@ def test_one_that_skips_holds_nobody_and_is_told_what_it_missed(run: Run) -> Non
     run(SERVE, "6400").expect("serving")
     slow = run(
         """
+        import logging
+        logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="log %(name)s %(message)s")
         consumer = tsnb.attach("slow", on_lag="skip")
         taken = [int(labels[0]) // 16 for _, labels in together(consumer, 2) if time.sleep(0.02) is None]
         say("taken", len(taken), consumer.stats().skipped, taken == sorted(set(taken)), consumer.stats().held)
@@ -39,7 +41,9 @@ def test_one_that_skips_holds_nobody_and_is_told_what_it_missed(run: Run) -> Non
         """
     )
     assert fast.expect("order", 60) == "True"
-    taken, skipped, ordered, held = slow.expect("taken", 60).split()
+    logged = slow.expect("log tsnb", 60)
+    taken, skipped, ordered, held = slow.expect("taken").split()
+    assert logged == f"'slow' gave up {skipped} of 400 batches of epoch 0"
     assert int(taken) + int(skipped) == 400
     assert 0 < int(taken) < 400
     assert (ordered, held) == ("True", "0")

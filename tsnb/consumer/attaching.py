@@ -57,7 +57,8 @@ def attach(
         join: Which epoch to begin with: "epoch", the one being given if all of it can still be had, else the
             next; "now", that one or `JoinRefused`, with the numbers.
         on_lag: What happens when this consumer is slower than the others: "wait", they wait for it; "skip",
-            it gives up the batches that it misses (`stats().skipped` counts them).
+            it gives up the batches that it misses (`stats().skipped` counts them; the logger "tsnb" tells them by
+            epoch, at level INFO).
         private: Give copies, so that batches may be changed in place.
         reconnect_s: Seconds to wait for a producer that has gone to be started again, and then go on at the same
             batch; by default what the producer says (0 if nobody starts it again).

@@ -6,6 +6,7 @@ nothing is missing before it.
 
 from __future__ import annotations
 
+import logging
 import time
 
 from tsnb import registry
@@ -27,6 +28,8 @@ from tsnb.errors import (
 from tsnb.wire import messages as ms
 
 __all__ = ["Line"]
+
+_log = logging.getLogger("tsnb")
 
 
 class Line:
@@ -61,6 +64,7 @@ class Line:
         self.stop_asked: StopRequested | None = None
         self.batches = self.samples = self.skipped = self.reconnects = 0
         self.waited_s = 0.0
+        self._skipped_before = 0  # before this epoch
         self._asks = 0
         self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
         self._parked_as: ms.Parked | None = None  # told so, and asked for the place again
@@ -177,6 +181,10 @@ class Line:
             self.ask(self.place)
             return False
         self.skipped += missing
+        gone = self.skipped - self._skipped_before
+        if gone:
+            _log.info("%r gave up %d of %d batches of epoch %d", self.name, gone, ended.batches, ended.epoch)
+        self._skipped_before = self.skipped
         return True
 
     def _accept(self, batch: ms.Batch) -> tuple[int, Delivered] | None:
