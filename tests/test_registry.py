@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -92,3 +95,24 @@ def test_ages_are_said_as_people_do() -> None:
     """Seconds, minutes, hours, days."""
     now = time.time()
     assert [registry.age(now - s) for s in (5, 300, 7300, 200_000)] == ["5 s", "5 min", "2 h", "2 d"]
+
+
+def test_a_process_that_dies_is_known_to_as_soon_as_its_sockets_close() -> None:
+    """Who sees the end of a line must be able to tell a death from being shown out, without waiting."""
+    for _ in range(20):
+        ours, theirs = socket.socketpair()
+        script = "import time; print(flush=True); time.sleep(60)"
+        child = subprocess.Popen(
+            [sys.executable, "-c", script], pass_fds=(theirs.fileno(),), stdout=subprocess.PIPE
+        )
+        theirs.close()
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert not registry.is_ending(child.pid)
+        child.kill()
+        assert ours.recv(1) == b""
+        assert registry.is_ending(child.pid)
+        child.wait()
+        assert registry.is_ending(child.pid)
+        child.stdout.close()
+        ours.close()

@@ -27,10 +27,14 @@ __all__ = [
     "describe_origin",
     "entries",
     "find",
+    "is_ending",
     "new_address",
     "register",
     "unregister",
 ]
+
+_PF_EXITING = 4
+"""The kernel's flag of a task that is on its way out."""
 
 
 @dataclass(frozen=True)
@@ -214,11 +218,25 @@ def _alive(entry: Entry) -> bool:
     return started != 0 and entry.started in (0, started)
 
 
+def is_ending(pid: int) -> bool:
+    """Return whether a process has gone, or is about to: its sockets may be closed a moment before it is."""
+    try:
+        fields = _stat(pid)
+    except OSError:  # no descriptor left to look with: its sockets are all we know of
+        return True
+    return not fields or fields[0] in "ZX" or bool(int(fields[6]) & _PF_EXITING)
+
+
 def _started(pid: int) -> int:
-    """Return when a process was started, in ticks since boot (field 22 of its stat); 0 if it has gone."""
+    """Return when a process was started, in ticks since boot; 0 if it has gone."""
+    fields = _stat(pid)
+    return 0 if not fields or fields[0] in "ZX" else int(fields[19])
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what the kernel says of a process, from its state (the third field) on; nothing if it has gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):  # any other error says nothing about that process
-        return 0
-    fields = stat.rpartition(")")[2].split()  # what precedes is the command's name, which may hold anything
-    return 0 if fields[0] in "ZX" else int(fields[19])
+        return []
+    return stat.rpartition(")")[2].split()  # what precedes is the command's name, which may hold anything

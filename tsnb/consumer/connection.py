@@ -28,8 +28,6 @@ __all__ = ["Connection"]
 
 WELCOME_S = 10.0
 """How long a producer may take to answer a Hello: it answers from a thread of its own, so this is generous."""
-DYING_S = 0.5
-"""How long a process takes at most from the end of its sockets to its own."""
 RETRY_S = 0.5
 """While it waits, a consumer looks this often whether it was closed by another thread, and sends what found no room."""
 
@@ -178,10 +176,7 @@ class Connection:
 
     def _ended(self) -> ProducerGone:
         """Return what the end of the line means: its death, or that it would have no more of us."""
-        watch = select.poll()
-        if self._pidfd >= 0:
-            watch.register(self._pidfd, select.POLLIN)
-        if self._pidfd < 0 or watch.poll(DYING_S * 1000):
+        if self.entry.pid == os.getpid() or registry.is_ending(self.entry.pid):
             return self._gone("died")
         self.successor_s = 0.0
         return self._gone("lives, but has closed this connection, as with whoever breaks the protocol")
