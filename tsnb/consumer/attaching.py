@@ -177,8 +177,7 @@ def _require_same_thread(mine: Consumer) -> None:
     In the same thread the older loop cannot be running: it was abandoned, or it encloses this call and will be
     told. In another thread that is alive it may be.
     """
-    alive = {thread.ident for thread in threading.enumerate()}
-    if mine.iterating and mine.thread != threading.get_ident() and mine.thread in alive:
+    if mine.iterating and not mine.in_reach:
         raise NameInUse(
             f"a consumer named {mine.name!r} of {mine.producer!r} is in use in another thread of this process. "
             "Attach with another name."

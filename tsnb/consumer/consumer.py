@@ -222,7 +222,7 @@ class Consumer:
             taken_over: It is this thread's from now on. Else one that lives in another thread is left alone: what
                 comes for it is that thread's to read.
         """
-        if self._current is None and not self._closed and (taken_over or self._mine()):
+        if self._current is None and not self._closed and (taken_over or self.in_reach):
             try:
                 self._line.discard_waiting()
             except ProducerGone:
@@ -238,12 +238,13 @@ class Consumer:
         """
         self._tell_metrics()
         took = self._line.batches > self._batches_at_rest
-        if failed and took and self._current is not None and self._mine():
+        if failed and took and self._current is not None and self.in_reach:
             self.leave(self._current)
         self._batches_at_rest = self._line.batches
         self._line.connection.post(ms.Rest())
 
-    def _mine(self) -> bool:
+    @property
+    def in_reach(self) -> bool:
         """Whether its loops are this thread's, or a thread's that has ended."""
         return self.thread == threading.get_ident() or self.thread not in (
             t.ident for t in threading.enumerate()
