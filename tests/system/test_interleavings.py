@@ -172,6 +172,7 @@ def test_batches_in_reference_cycles_die_in_the_collector_of_any_thread(run: Run
     script = run(
         GUARD
         + """
+    gc.freeze()  # what torch brought along is no part of this, and makes each collection take a tenth of a second
     gc.set_threshold(7, 2, 2)
     stop = threading.Event()
     def collect():
