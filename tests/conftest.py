@@ -7,6 +7,7 @@ process, no socket of ours, no registry entry and no name in /dev/shm that was n
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,6 +20,10 @@ from tsnb.registry import address_prefix
 
 SETTLE_S = 5.0
 """How long what was stopped or killed may take to be gone; a leftover stays."""
+
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""Started in a shell's background, this process ignores interrupts, and all that tests start would inherit it."""
 
 
 @pytest.fixture(scope="session", autouse=True)
