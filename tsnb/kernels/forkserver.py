@@ -42,10 +42,10 @@ LOOK_S = 0.25
 """How often to look for ended kernels, where the system has no `pidfd`."""
 
 PRELOADED = (
-    "numpy", "torch", "torch.utils.data", "torch.nn.functional", "torch.optim", "tqdm.auto",
-    "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.subshell_manager", "ipykernel.shellchannel",
-    "ipykernel.pylab.backend_inline", "matplotlib_inline.backend_inline", "comm", "IPython.core.completer",
-    "IPython.core.magics", "IPython.core.historyapp", "jedi",
+    "numpy.random", "torch", "torch.utils.data", "torch.nn.functional", "torch.optim", "tqdm.auto", "encodings.idna",
+    "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "matplotlib_inline.backend_inline", "comm",
+    "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
+    "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
     "tsnb.kernels.inside.trial", "tsnb.kernels.inside.stream", "tsnb.kernels.inside.forked",
     "tsnb.consumer", "tsnb.producer",
 )  # fmt: skip
