@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -69,6 +70,10 @@ def read_once(wanted: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
 
 def _is_a_number(value: str) -> bool:
     return value.isdigit() and int(value) > 0
+
+
+class Gone(Unable):
+    """The server has ended meanwhile; another one may be able to."""
 
 
 class ForkServer:
@@ -144,11 +149,16 @@ class ForkServer:
             async with self._sending:
                 await self.hub.loop.sock_sendall(self._control, json.dumps(packet).encode())
             return await asyncio.wait_for(request, ANSWER_S)  # cancelled: the kernel is killed when it comes
-        except OSError as error:
-            raise Unable(f"it was not to be reached: {error}") from None
-        except (asyncio.TimeoutError, TimeoutError):
+        except (asyncio.TimeoutError, TimeoutError):  # before OSError, which it is one of
             self.usable = False
             raise Unable(f"it did not answer within {ANSWER_S:.0f} s") from None
+        except OSError as error:
+            gone = error.errno in {errno.EPIPE, errno.ECONNRESET, errno.EBADF}
+            raise (Gone if gone else Unable)(f"it was not to be reached: {error}") from None
+        except BaseException:
+            if request.done() and not request.cancelled() and request.exception() is None:
+                request.result().signal_group(signal.SIGKILL)  # it came just then, and nobody takes it
+            raise
 
     async def _wait_until_ready(self) -> None:
         if not self.usable or (self._late and not self._ready.done()):
@@ -215,7 +225,7 @@ class ForkServer:
                 logging.getLogger("tsnb").warning("kernels are spawned, not forked: %s%s", cause, tail)
         for request in self._requests.values():
             if not request.done():
-                request.set_exception(Unable(cause))
+                request.set_exception(Gone(cause))
         reason = f"its kernel ended because {cause}{tail}\nRun it again: a new one is there by then."
         for process in self._kernels.values():
             process.signal_group(signal.SIGKILL)  # the system did so already, unless a child untied itself
@@ -264,10 +274,15 @@ async def start(launch: Launch, hub: Hub) -> KernelProcess:
     Raises:
         OSError: The system starts none.
     """
-    server = None if launch.detached else the_server(hub)
-    if server is not None:
+    for _ in range(2):
+        server = None if launch.detached else the_server(hub)
+        if server is None:
+            break
         try:
             return await server.fork(launch)
+        except Gone:
+            server.usable = False
         except Unable as error:
             logging.getLogger("tsnb").debug("a kernel is spawned: %s", error)
+            break
     return spawn(launch, hub.loop)
