@@ -326,4 +326,4 @@ class Trial:
 
 def _rows(sent: Sequence[Sequence[Any]]) -> list[LoggedRow]:
     """Read rows as they were published; nan and inf came as text."""
-    return [LoggedRow(*row, {k: float(v) for k, v in numbers.items()}) for *row, numbers in sent]
+    return [LoggedRow._make([*row, {k: float(v) for k, v in told.items()}]) for *row, told in sent]
