@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tsnb.kernels.course import OwnCourse, discard
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import Outlet, outlet_here
 from tsnb.kernels.plan import TrialPlan
+from tsnb.kernels.recording import begin_run
 from tsnb.kernels.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 
 __all__ = ["Board", "NoSuchTrial", "launch", "results", "trials"]
@@ -134,10 +136,19 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
     Args:
         plan: What is run, shipped already.
         outlet: Where its output goes; left out: under the running cell, or to the terminal.
+
+    Raises:
+        NoSuchTrial: There is no trial of the name that it is to come after.
     """
-    former = trials.get(plan.name)
-    number = 1 if former is None else former.number + 1
-    trial = Trial(plan, the_hub(), outlet or outlet_here(plan.name), number, launch)
+    hub = the_hub()
+    try:
+        after = None if plan.options.after is None else trials[plan.options.after]
+    except NoSuchTrial:
+        discard(plan)
+        raise
+    run = begin_run(plan)
+    course = OwnCourse(hub, plan, run, after)
+    trial = Trial(plan, hub, outlet or outlet_here(plan.name), run, course, launch)
     trial.begin(trials.put(trial))
     return trial
 
