@@ -38,19 +38,36 @@ class Board(Mapping[str, Trial]):
             return former
 
     def __getitem__(self, name: str) -> Trial:
-        trial = self._trials.get(name)
+        trial = self._trials.get(name) or self._found().get(name)
         if trial is None:
-            near = difflib.get_close_matches(str(name), self._trials, n=1)
+            known = list(self)
+            near = difflib.get_close_matches(str(name), known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            there = ", ".join(self._trials) or "none yet (%%trial NAME starts one)"
+            there = ", ".join(known) or "none yet (%%trial NAME starts one)"
             raise NoSuchTrial(f"no trial named {name!r}.{hint} Trials here: {there}")
         return trial
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._trials))
+        return iter([*self._trials, *(name for name in self._found() if name not in self._trials)])
 
     def __len__(self) -> int:
-        return len(self._trials)
+        return len(list(iter(self)))
+
+    def _found(self) -> dict[str, Trial]:
+        """Return the detached trials of this project that other notebooks have started."""
+        own = {trial.pid for trial in self._trials.values()}
+        with self._lock:
+            for entry in entries_of(project_directory(make=False)):
+                known = self._elsewhere.get(entry.name)
+                if entry.pid in own or known is not None and known.run_key == entry.run["key"]:
+                    continue
+                self._elsewhere[entry.name] = find(entry, the_hub())
+            return dict(self._elsewhere)
+
+    @property
+    def own(self) -> list[Trial]:
+        """Those that this process has started."""
+        return list(self._trials.values())
 
     @property
     def live(self) -> list[Trial]:

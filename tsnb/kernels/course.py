@@ -21,6 +21,7 @@ from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.plan import TrialPlan
 from tsnb.kernels.recording import written
+from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
 
 __all__ = ["RESTARTS_AT_MOST", "Course", "Host", "OwnCourse", "Predecessor", "discard"]
@@ -43,6 +44,9 @@ class Host(Protocol):
 
     def take(self, kind: str, content: dict[str, Any]) -> None:
         """Take what the kernel publishes."""
+
+    def take_rows(self, rows: list[LoggedRow]) -> None:
+        """Take what it has logged since the last time."""
 
 
 class Predecessor(Protocol):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from tsnb import registry
 from tsnb.kernels.plan import TrialPlan
 from tsnb.records.run import Run, RunStart
 
-__all__ = ["begin_run", "written"]
+__all__ = ["asked", "begin_run", "written"]
+
+T = TypeVar("T")
 
 _pen = ThreadPoolExecutor(1, "tsnb-records")  # one: what is written of a run stays in order
 
@@ -31,11 +33,15 @@ def begin_run(plan: TrialPlan) -> Run:
     return Run.begin(start)
 
 
-async def written(method: Callable[..., None], *arguments: Any) -> None:
-    """Have one of a run's methods called on the thread that writes, and wait for it."""
+async def asked(method: Callable[..., T], *arguments: Any) -> T:
+    """Have one of a run's methods called on the thread that writes, and return what it returns."""
     try:
         work = _pen.submit(method, *arguments)
     except RuntimeError:  # the interpreter is ending: no thread takes work any more
-        method(*arguments)
-        return
-    await asyncio.wrap_future(work)
+        return method(*arguments)
+    return await asyncio.wrap_future(work)
+
+
+async def written(method: Callable[..., None], *arguments: Any) -> None:
+    """Have something written down, and wait for it; the methods of a run never raise."""
+    await asked(method, *arguments)

@@ -210,9 +210,7 @@ class Trial:
     def take(self, kind: str, content: dict[str, Any]) -> None:
         """Take what the kernel publishes: its reports are kept, the rest is shown."""
         if kind == "tsnb_log":
-            rows = read_rows(content["rows"])
-            self.metrics.add(rows)
-            self._tell(rows)
+            self.take_rows(read_rows(content["rows"]))
         elif kind == "tsnb_report":
             self.report = dict(content)
         elif kind == "tsnb_attached":
@@ -220,6 +218,11 @@ class Trial:
             self._tell([])
         else:
             self._relay.feed(kind, content)
+
+    def take_rows(self, rows: list[LoggedRow]) -> None:
+        """Take what it has logged since the last time."""
+        self.metrics.add(rows)
+        self._tell(rows)
 
     async def over(self) -> Trial:
         """Wait until it has ended; return it, or the run that has taken its place. On the hub's thread."""

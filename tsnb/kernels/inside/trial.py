@@ -22,6 +22,7 @@ from typing import Any
 from tsnb import __version__ as tsnb_version
 from tsnb.config import attach_defaults
 from tsnb.kernels.inside.arrival import arrive, seed_everything, use_threads
+from tsnb.kernels.inside.detaching import enter_detached, leave
 from tsnb.kernels.inside.position import report
 from tsnb.kernels.inside.reporting import (
     ATTACHED_MESSAGE,
@@ -31,6 +32,7 @@ from tsnb.kernels.inside.reporting import (
     publish,
     publish_rows,
 )
+from tsnb.kernels.launch import untie
 from tsnb.kernels.plan import PARAMETERS
 from tsnb.kernels.shipping import fetch, ship
 from tsnb.records.current import enter_run
@@ -130,10 +132,23 @@ def enter(settings: dict[str, Any]) -> None:
     course.begin()
     _courses.append(course)
     shell: Any = get_ipython()
+    shell.events.register("pre_run_cell", _before_code)
     shell.events.register("post_run_cell", _after_code)
     use_threads(settings["threads"])
     if settings["seed"] is not None:
         seed_everything(settings["seed"])
+
+
+def _before_code(info: Any) -> None:
+    """Let a detached trial go: from here on it needs nobody. IPython calls it right before the code.
+
+    Until this moment its process ends with the notebook, so that one whose code would never come is not left
+    over; from this moment it is found by its entry, and ends itself.
+    """
+    for course in _courses:
+        if course.settings["detach"] and not course.ended:
+            enter_detached(course.run)
+            untie()
 
 
 def _after_code(result: Any) -> None:
@@ -168,6 +183,8 @@ def finish(state: str, failure: str = "") -> None:
         for course in _courses:
             if not course.ended:
                 course.end(state, failure)
+                if course.settings["detach"]:
+                    leave(failure)
 
 
 class _without_interrupts:  # noqa: N801 (read as a word: `with _without_interrupts():`)
