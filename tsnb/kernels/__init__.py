@@ -13,7 +13,7 @@ use, because a child's entry point (`launch`) lives here too and must be quick.
 | `launch`, `inside` | what runs in the child |
 | `relay`, `outlets` | a child's output, live, to where it belongs |
 | `trial`, `cells` | one trial, and starting one from a cell |
-| `board` | all trials of this process, and the table of results |
+| `board` | all trials of this process |
 | `serving`, `served` | loaders served from background kernels: starting, reloading; what from, and how |
 | `producing`, `life` | one stream through all lives of its kernel; one such life |
 | `crashes`, `following` | whether a crashed producer is started again, and how far it had come |
@@ -26,7 +26,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tsnb.kernels.board import Board, results, trials
+    from tsnb.kernels.board import Board, trials
     from tsnb.kernels.cells import run_cell
     from tsnb.kernels.producing import ProducerKernel
     from tsnb.kernels.serving import producer_kernels, serve_from_cell, serve_loader
@@ -37,7 +37,6 @@ __all__ = [
     "ProducerKernel",
     "Trial",
     "producer_kernels",
-    "results",
     "run_cell",
     "serve_from_cell",
     "serve_loader",
@@ -49,7 +48,6 @@ _HOMES = {
     "ProducerKernel": "producing",
     "Trial": "trial",
     "producer_kernels": "serving",
-    "results": "board",
     "run_cell": "cells",
     "serve_from_cell": "serving",
     "serve_loader": "serving",

@@ -1,22 +1,18 @@
-"""All trials of this process: a mapping by name that shows as a table, and the table of their results."""
+"""All trials of this process: a mapping by name that shows as a table."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import difflib
 import html
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 
-__all__ = ["Board", "results", "trials"]
-
-_COLUMNS = ("name", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s")
+__all__ = ["Board", "trials"]
 
 
 class Board(Mapping[str, Trial]):
@@ -117,32 +113,3 @@ def _cells(trial: Trial) -> list[str]:
 
 trials = Board()
 """The trials of this process."""
-
-
-def results() -> Any:
-    """Return a table of all trials: one row a trial, its last logged numbers as columns.
-
-    Columns: name, state, started (local time), duration_s, stream, epochs, samples, samples_per_s (nothing
-    where it attached to no stream), then one a logged name.
-
-    Returns:
-        A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
-    """
-    rows = [_row(trial) for trial in trials.values()]
-    logged = {name: None for trial in trials.values() for name in trial.metrics}
-    columns = [*_COLUMNS, *(name for name in logged if name not in _COLUMNS)]
-    with contextlib.suppress(ImportError):
-        import pandas as pd
-
-        return pd.DataFrame(rows, columns=columns)
-    return [{column: row.get(column) for column in columns} for row in rows]
-
-
-def _row(trial: Trial) -> dict[str, Any]:
-    own = {
-        "name": trial.name,
-        "state": trial.state,
-        "started": time.strftime("%H:%M:%S", time.localtime(trial.started_s)),
-        "duration_s": round(trial.duration_s, 3),
-    }
-    return {**trial.metrics, **trial.report, **own}
