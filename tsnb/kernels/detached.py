@@ -21,17 +21,14 @@ from tsnb.kernels.hub import Hub
 from tsnb.kernels.plan import TrialOptions, TrialPlan
 from tsnb.kernels.recording import asked
 from tsnb.kernels.trial import Trial
-from tsnb.records.reading import RunRecord
+from tsnb.records.reading import ENDED, RunRecord
 from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
 
-__all__ = ["FoundCourse", "find"]
+__all__ = ["FoundCourse", "FoundTrial"]
 
 LOOK_S = 0.5
 """How often the records of a trial that was found are read while it runs."""
-
-NOTED_S = 2.0
-"""How long after a process's end the records may take to say how it ended."""
 
 GONE_S = 5.0
 """How long a killed process may take to be gone."""
@@ -68,14 +65,7 @@ class FoundCourse:
         while self.entry.alive:
             await self._look(host)
             await asyncio.sleep(LOOK_S)
-        deadline = time.monotonic() + NOTED_S
-        while True:
-            record = await self._look(host)
-            if record is None or record.state in {"done", "failed", "stopped", "lost"}:
-                return outcome_of(record)
-            if time.monotonic() > deadline:
-                return Outcome("lost", "its process ended without a word")
-            await asyncio.sleep(0.1)
+        return outcome_of(await self._look(host))
 
     async def _look(self, host: Host) -> RunRecord | None:
         """Take what is new in the records."""
@@ -104,7 +94,7 @@ class FoundCourse:
         """Kill it, with its workers, and wait until it has gone."""
         self._signal(signal.SIGKILL)
         deadline = time.monotonic() + GONE_S
-        while self.entry.alive and time.monotonic() < deadline:
+        while self.entry.alive and time.monotonic() < deadline:  # noqa: ASYNC110 (nobody tells of it)
             await asyncio.sleep(0.02)
 
     def _signal(self, number: int) -> None:
@@ -126,26 +116,31 @@ class FoundCourse:
 
 def outcome_of(record: RunRecord | None) -> Outcome:
     """Return how a run has ended as its records say."""
-    if record is None:
-        return Outcome("lost", "its records are gone")
+    if record is None or record.state not in ENDED:
+        return Outcome("lost", "its process has ended, and its records do not say how")
     return Outcome(record.state, record.failure, record.duration_s)
 
 
-def find(entry: Entry, hub: Hub) -> Trial:
-    """Return a trial that stands for a detached one, and follow it from now on."""
-    run = Run.of(entry.run)
-    record = None
-    with contextlib.suppress(TsnbError):
-        record = run.read()
-    options = TrialOptions(detach=True, seed=record.seed if record else None)
-    nothing = {"path": "", "changed": ""}
-    plan = TrialPlan(run.name, "", nothing, record.params if record else {}, options)
-    course = FoundCourse(entry, run)
-    trial = Trial(plan, hub, _Nowhere(), run, course)
-    trial.log_path = Path(entry.log_path)
-    trial.metrics.add(course.catch_up())
-    if record is not None:
-        trial.options, trial.report, trial.started_s = record.options, record.report, record.started_s
-        trial.become(record.state)
-    trial.begin()
-    return trial
+class FoundTrial(Trial):
+    """Stands for a detached trial that another notebook has started.
+
+    Args:
+        entry: Where it was found.
+        hub: The hub on whose thread it is followed.
+    """
+
+    def __init__(self, entry: Entry, hub: Hub) -> None:
+        run = Run.of(entry.run)
+        record = None
+        with contextlib.suppress(TsnbError):
+            record = run.read()
+        plan = TrialPlan(run.name, "", {"path": "", "changed": ""}, {}, TrialOptions(detach=True))
+        course = FoundCourse(entry, run)
+        super().__init__(plan, hub, _Nowhere(), run, course)
+        self.log_path = Path(entry.log_path)
+        self.metrics.add(course.catch_up())
+        self._state = "running"
+        if record is not None:
+            self.params, self.options, self.report = record.params, record.options, record.report
+            self.started_s, self._state = record.started_s, record.state
+            self._took_s = record.duration_s if record.state in ENDED else None

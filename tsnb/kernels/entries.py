@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,8 @@ class Entry:
 
     run: dict[str, Any]
     """The handle on its records (`records.Run.as_settings`)."""
-    process: tuple[str, str, str, int, int]
-    """Its process, as `records.living.Owner` has it."""
+    process: Owner
+    """Its process."""
     connection_file: str
     """How a Jupyter client connects to its kernel."""
     log_path: str
@@ -48,17 +48,17 @@ class Entry:
     @property
     def pid(self) -> int:
         """Its process."""
-        return self.process[3]
+        return self.process.pid
 
     @property
     def alive(self) -> bool:
         """Whether that process still runs."""
-        return not has_gone(Owner(*self.process))
+        return not has_gone(self.process)
 
     @classmethod
     def here(cls, run: dict[str, Any], connection_file: str, log_path: str) -> Entry:
         """Return the entry of this very process."""
-        return cls(run, tuple(owner(os.getpid())), connection_file, log_path)
+        return cls(run, owner(os.getpid()), connection_file, log_path)
 
     def write(self) -> None:
         """Enter it, in place of an older one of the name.
@@ -69,7 +69,7 @@ class Entry:
         """
         path = _directory(Path(self.run["directory"])) / f"{self.name}.json"
         fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        fresh.write_text(json.dumps({**vars(self), "process": list(self.process)}), encoding="utf-8")
         fresh.replace(path)  # a reader sees the old one or the new one, never a half
 
 
@@ -107,7 +107,7 @@ def _old(path: Path) -> bool:
 def _read(path: Path) -> Entry | None:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        return Entry(**{**kept, "process": tuple(kept["process"])})
+        return Entry(**{**kept, "process": Owner(*kept["process"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

@@ -44,7 +44,7 @@ MIGRATIONS = (
             state TEXT NOT NULL, supposed INTEGER NOT NULL DEFAULT 0, failure TEXT NOT NULL DEFAULT '',
             source TEXT NOT NULL, params TEXT NOT NULL, options TEXT NOT NULL,
             sweep TEXT NOT NULL, origin TEXT NOT NULL, seed INTEGER,
-            started_s REAL NOT NULL, heard_s REAL NOT NULL, duration_s REAL,
+            started_s REAL NOT NULL, running_s REAL, heard_s REAL NOT NULL, duration_s REAL,
             host TEXT NOT NULL, boot TEXT NOT NULL, namespace TEXT NOT NULL, pid INTEGER NOT NULL,
             pid_started INTEGER NOT NULL,
             versions TEXT NOT NULL DEFAULT '{}', report TEXT NOT NULL DEFAULT '{}',

@@ -19,7 +19,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tsnb import __version__ as tsnb_version
 from tsnb.config import attach_defaults
 from tsnb.kernels.inside.arrival import arrive, seed_everything, use_threads
 from tsnb.kernels.inside.detaching import enter_detached, leave
@@ -101,7 +100,7 @@ class _Course:
 
 def _versions() -> dict[str, str]:
     """Return the versions that a result may depend on."""
-    found = {"python": platform.python_version(), "tsnb": tsnb_version}
+    found = {"python": platform.python_version(), "tsnb": sys.modules["tsnb"].__version__}
     for package in ("torch", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
@@ -139,7 +138,7 @@ def enter(settings: dict[str, Any]) -> None:
         seed_everything(settings["seed"])
 
 
-def _before_code(info: Any) -> None:
+def _before_code(_info: Any) -> None:
     """Let a detached trial go: from here on it needs nobody. IPython calls it right before the code.
 
     Until this moment its process ends with the notebook, so that one whose code would never come is not left
