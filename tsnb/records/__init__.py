@@ -12,6 +12,7 @@
 | `reading` | runs as they stand in the file |
 | `choosing` | which runs a question is about |
 | `tables`, `comparing`, `plotting`, `exporting` | `results` and `history`, `compare`, `plot`, `export` |
+| `bridges`, `trackers` | the same numbers in TensorBoard, MLflow, W&B |
 """
 
 from __future__ import annotations
