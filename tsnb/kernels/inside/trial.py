@@ -89,9 +89,9 @@ class _Course:
         self.ended = True
         self.reporter.flush()
         self.report(now=True)
-        consumer = sys.modules.get("tsnb.consumer")
-        if consumer is not None:
-            consumer.detach_all()
+        detach_all = getattr(sys.modules.get("tsnb.consumer"), "detach_all", None)
+        if detach_all is not None:
+            detach_all()
         for bridge in self.bridges:
             bridge.end(state)
         self.run.end(state, failure, time.time() - self.settings["started_s"])
