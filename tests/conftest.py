@@ -1,4 +1,4 @@
-"""What all tests share: a private runtime directory, and a look at what is left behind.
+"""What all tests share: private runtime and project directories, and a look at what is left behind.
 
 `no_leftovers` runs around every test: whatever a test starts, ends or kills, afterwards there is no child
 process, no socket of ours, no registry entry and no name in /dev/shm that was not there before.
@@ -24,6 +24,14 @@ SETTLE_S = 5.0
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """Started in a shell's background, this process ignores interrupts, and all that tests start would inherit it."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def project_directory() -> Iterator[Path]:
+    """Keep the records of this session's trials out of the repository."""
+    with tempfile.TemporaryDirectory(prefix="tsnb-test-project-", ignore_cleanup_errors=True) as path:
+        os.environ["TSNB_PROJECT_DIR"] = path
+        yield Path(path)
 
 
 @pytest.fixture(scope="session", autouse=True)
