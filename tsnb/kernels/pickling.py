@@ -50,16 +50,23 @@ def _settle(function: types.FunctionType, state: tuple[Any, dict[str, Any]]) -> 
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle, but for the notebook's functions, running loaders and open files."""
+    """cloudpickle, but for the notebook's functions, running loaders and open files.
+
+    Attributes:
+        code_files: The files that packed code names as its own.
+    """
 
     def __init__(self, file: Any) -> None:
         super().__init__(file, protocol=5)
+        self.code_files: set[str] = set()
         self._main = id(_main_variables())
         self.globals_ref[self._main] = _Main()
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType) and id(obj.__globals__) == self._main:
             return self._function_of_main(obj)
+        if isinstance(obj, types.CodeType):
+            self.code_files.add(obj.co_filename)
         if isinstance(obj, io.TextIOWrapper) and obj not in {sys.__stdout__, sys.__stderr__}:
             raise pickle.PicklingError(f"cannot pickle an open file ({obj.name})")
         if _is_running_loader(obj):
@@ -99,9 +106,15 @@ class _Counter(io.RawIOBase):
         return written
 
 
-def pack(obj: Any, file: BinaryIO) -> None:
-    """Write one object. Raises whatever a part of it raises that cannot travel."""
-    _Packer(file).dump(obj)
+def pack(obj: Any, file: BinaryIO) -> set[str]:
+    """Write one object. Raises whatever a part of it raises that cannot travel.
+
+    Returns:
+        The files that the code in it names: those of the cells that functions were defined in, for one.
+    """
+    packer = _Packer(file)
+    packer.dump(obj)
+    return packer.code_files
 
 
 def packed_bytes(obj: Any) -> int:

@@ -2,7 +2,7 @@
 
 Classes and functions of the notebook travel by value, those of importable modules by name. Objects shipped
 together stay together (two variables that share a dataset share it on arrival). `kernels.pickling` says how they
-are written.
+are written; behind them come the lines of the cells that their code is from (`kernels.cell_lines`).
 
 Only files in a directory of mode 0700 are ever unpickled, never anything from a socket.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.errors import NotShippable
+from tsnb.kernels.cell_lines import lines_of, remember
 from tsnb.kernels.obstacles import explain
 from tsnb.kernels.pickling import pack, packed_bytes
 
@@ -42,7 +43,8 @@ def ship(variables: Mapping[str, Any], path: Path, purpose: str) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            pack(dict(variables), file)
+            code_files = pack(dict(variables), file)
+            pickle.dump(lines_of(code_files), file)
     except Exception as error:
         path.unlink(missing_ok=True)
         raise NotShippable(explain(variables, error, purpose)) from error
@@ -74,6 +76,7 @@ def fetch(path: Path, *, keep: bool = False) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             arrived: dict[str, Any] = pickle.load(file)  # noqa: S301 (our own file, in a private directory)
+            remember(pickle.load(file))  # noqa: S301
             return arrived
     finally:
         if not keep:
