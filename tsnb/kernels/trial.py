@@ -32,7 +32,7 @@ from tsnb.kernels.child import Child
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.outlets import Outlet
-from tsnb.kernels.relay import Relay
+from tsnb.kernels.relay import LogPart, Relay
 from tsnb.kernels.shipping import fetch
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "LoggedRow", "NoSuchVariable", "Trial", "TrialPlan"]
@@ -240,6 +240,10 @@ class Trial:
     def logs(self) -> str:
         """Return what it printed, tracebacks included (the last million characters)."""
         return self._relay.record
+
+    def log_since(self, position: int, most: int) -> LogPart:
+        """Return what was printed since a position of the log, `most` characters at most (`Relay.since`)."""
+        return self._relay.since(position, most)
 
     def pull(self, variable: str) -> Any:
         """Return a copy of one of the cell's variables, once the cell has ended.
