@@ -124,10 +124,15 @@ class Sink:
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle, but for the notebook's functions, running loaders and open files."""
+    """cloudpickle, but for the notebook's functions, running loaders and open files.
+
+    Attributes:
+        code_files: The files that packed code names as its own.
+    """
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink, protocol=5)
+        self.code_files: set[str] = set()
         self._sink = sink
         self._main = id(_main_variables())
         self.globals_ref[self._main] = _Main()
@@ -135,6 +140,8 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType) and id(obj.__globals__) == self._main:
             return self._function_of_main(obj)
+        if isinstance(obj, types.CodeType):
+            self.code_files.add(obj.co_filename)
         if isinstance(obj, io.TextIOWrapper) and obj not in {sys.__stdout__, sys.__stderr__}:
             raise pickle.PicklingError(f"cannot pickle an open file ({obj.name})")
         if _is_storage(obj):
@@ -172,9 +179,15 @@ def _is_running_loader(obj: Any) -> bool:
     return module is not None and isinstance(obj, module.DataLoader)
 
 
-def pack(obj: Any, sink: Sink) -> None:
-    """Write one object. Raises whatever a part of it raises that cannot travel, and what the sink raises."""
-    _Packer(sink).dump(obj)
+def pack(obj: Any, sink: Sink) -> set[str]:
+    """Write one object. Raises whatever a part of it raises that cannot travel, and what the sink raises.
+
+    Returns:
+        The files that the code in it names: those of the cells that functions were defined in, for one.
+    """
+    packer = _Packer(sink)
+    packer.dump(obj)
+    return packer.code_files
 
 
 def packed_bytes(obj: Any, until_s: float = math.inf) -> int:

@@ -2,7 +2,7 @@
 
 Classes and functions of the notebook travel by value, those of importable modules by name. Objects shipped
 together stay together (two variables that share a dataset share it on arrival). `kernels.pickling` says how they
-are written.
+are written; behind them come the lines of the cells that their code is from (`kernels.cell_lines`).
 
 What does not fit into memory or on the file system is refused before it fills them, and an interrupt comes through
 at any time.
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.errors import NotShippable
+from tsnb.kernels.cell_lines import lines_of, remember
 from tsnb.kernels.obstacles import explain
 from tsnb.kernels.pickling import Sink, TooLarge, pack
 from tsnb.telemetry.memory import Free, free_memory
@@ -61,7 +62,8 @@ def ship(variables: Mapping[str, Any], path: Path, purpose: str) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            pack(dict(variables), Sink(file, room.size))
+            code_files = pack(dict(variables), Sink(file, room.size))
+            pickle.dump(lines_of(code_files), file)
     except BaseException as error:
         path.unlink(missing_ok=True)
         if isinstance(error, TooLarge) or getattr(error, "errno", None) in _FULL:
@@ -146,6 +148,7 @@ def fetch(path: Path, *, keep: bool = False) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             arrived: dict[str, Any] = pickle.load(file)  # noqa: S301 (our own file, in a private directory)
+            remember(pickle.load(file))  # noqa: S301
             return arrived
     finally:
         if not keep:

@@ -33,7 +33,7 @@ from tsnb.kernels.numbers import Metrics, read_rows
 from tsnb.kernels.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
 from tsnb.kernels.plan import RESULT, TrialPlan
 from tsnb.kernels.recording import written
-from tsnb.kernels.relay import RECORD_CHARACTERS, Relay
+from tsnb.kernels.relay import RECORD_CHARACTERS, LogPart, Relay
 from tsnb.kernels.replanning import replanned
 from tsnb.kernels.shipping import fetch
 from tsnb.records.rows import LoggedRow
@@ -105,7 +105,8 @@ class Trial:
         self._course = course
         self._launch = launch
         self._outlet = outlet
-        self._relay = Relay(hub.loop, outlet)
+        own_log = None if plan.options.detach else run.log_path  # a detached kernel writes it itself
+        self._relay = Relay(hub.loop, outlet, own_log)
         self._listeners: list[Listener] = []
         self._state = "queued"
         self._failure = ""
@@ -281,6 +282,10 @@ class Trial:
         with contextlib.suppress(OSError):
             return self.log_path.read_text(errors="replace")[-RECORD_CHARACTERS:]
         return ""
+
+    def log_since(self, position: int, most: int) -> LogPart:
+        """Return what was printed since a position of the log, `most` characters at most (`Relay.since`)."""
+        return self._relay.since(position, most)
 
     def pull(self, variable: str) -> Any:
         """Return a copy of one of the cell's variables, once the cell has ended.
