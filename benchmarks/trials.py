@@ -2,10 +2,10 @@
 
     python -m benchmarks.trials [--at-once 1 4 20] [--rounds 5] [--json FILE]
 
-**Ready** is the time from `run_cell` to the first line of the cell, in seconds. The cell uses the notebook's torch, as
-nearly every trial does, so torch is imported before that line. **All ready** is the same for the last of those that
-were started at once. **Own** is the memory that one kernel has for itself (USS, MiB) with its cell done, while the others
-of its round still live: what ends with it. The server's own memory is there once, and printed below the table.
+**Ready** is the time from `run_cell` to the first line of the cell, in seconds. The cell uses the notebook's torch,
+as nearly every trial does, so torch is imported before that line. **All ready** is the same for the last of those
+that were started at once. **Own** is the memory that one kernel has for itself (USS, MiB) with its cell done, while
+the others of its round still live: what ends with it. The server's own is there once, and printed below the table.
 
 Both ways are measured in turns in one process; each figure is the median over all trials of all rounds.
 """
@@ -97,7 +97,7 @@ def measure(at_once: int, rounds: int) -> list[Row]:
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as a table of text, each pair with what forking takes of what spawning takes."""
     lines = [
-        "| at once | ready: forked | spawned | of it | all ready: forked | spawned | of it | own: forked | spawned | of it |",
+        "| at once | ready: forked | spawned | of it | all: forked | spawned | of it | own: forked | spawned | of it |",
         "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for forked, spawned in zip(rows[::2], rows[1::2], strict=True):

@@ -362,8 +362,8 @@ def test_a_running_kernel_is_adopted_in_the_middle_of_its_cell(start: Start, tmp
     """Output from then on, interrupt and end of a kernel that another process may have started."""
     hub = the_hub()
     own = start(log=tmp_path / "log")
-    assert own._files is not None
-    connection = Path(f"{own._files}.json")
+    connection = own.connection_file
+    assert connection is not None
     hub.post(own.execute("import time\nfor n in range(10_000): print(n, flush=True); time.sleep(0.05)"))
     seen: list[str] = []
 
