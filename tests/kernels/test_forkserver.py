@@ -23,6 +23,7 @@ from tsnb.kernels.death import KernelDied
 from tsnb.kernels.forking import ForkServer, read_once
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.orders import thread_variables
+from tsnb.kernels.processes import Launch
 
 pytestmark = pytest.mark.system
 
@@ -191,7 +192,7 @@ def test_a_fork_that_fails_half_way_says_why_and_ends(start: Start) -> None:
     """It does not go on as a second server; the server does."""
     start()
     hub, before = the_hub(), server()
-    launch = forking.Launch(["-f", "x"], before._environment, Path("/nonexistent/log"))
+    launch = Launch(["-f", "x"], before._environment, Path("/nonexistent/log"))
     with pytest.raises(forking.Unable, match="FileNotFoundError"):
         hub.call(before.fork(launch))
     assert is_forked(start())
@@ -203,7 +204,7 @@ def test_a_start_that_nobody_waits_for_any_more_leaves_no_kernel(start: Start, t
     start()
     hub, before = the_hub(), server()
     os.kill(before.pid, signal.SIGSTOP)
-    launch = forking.Launch(["-f", "x"], before._environment, tmp_path / "log")
+    launch = Launch(["-f", "x"], before._environment, tmp_path / "log")
     asked = hub.post(before.fork(launch))
     time.sleep(0.2)
     asked.cancel()
@@ -361,8 +362,8 @@ def test_a_running_kernel_is_adopted_in_the_middle_of_its_cell(start: Start, tmp
     """Output from then on, interrupt and end of a kernel that another process may have started."""
     hub = the_hub()
     own = start(log=tmp_path / "log")
-    assert own._files is not None
-    connection = Path(f"{own._files}.json")
+    connection = own.connection_file
+    assert connection is not None
     hub.post(own.execute("import time\nfor n in range(10_000): print(n, flush=True); time.sleep(0.05)"))
     seen: list[str] = []
 

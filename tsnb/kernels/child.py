@@ -16,7 +16,7 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ class Child:
     Attributes:
         pid: Its process; 0 before the start.
         death: Done when the process has gone and been cleared away, for whatever reason.
+        connection_file: How others reach the kernel (`adopt`), once it was started from here.
         grace_s: How long the process may take, after a SIGTERM, to put things in order when it is killed.
 
     Args:
@@ -68,6 +69,7 @@ class Child:
     ) -> None:
         self.pid = 0
         self.grace_s = 0.0
+        self.connection_file: Path | None = None
         self._unwanted = False
         self.death: asyncio.Future[Death] = hub.loop.create_future()
         self._hub = hub
@@ -79,9 +81,8 @@ class Child:
         self._replies: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._idle: dict[str, asyncio.Event] = {}
         self._orders: set[str] = set()
-        self._pumps: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self._published = asyncio.Event()
-        self._files: Path | None = None  # the beginning of the names of its connection file and sockets
         self._process: KernelProcess | None = None
         self._memory: OutOfMemory
         self._client: AsyncKernelClient
@@ -98,12 +99,18 @@ class Child:
             KernelDied: It ended before it answered, or took too long; carries its last words.
         """
         process = await self._launch()
-        self._connect(process, f"{self._files}.json")
+        self._connect(process, str(self.connection_file))
         if self._detached_log is None:
             self._hub.at_end(self, self.kill)
         if self._unwanted:  # killed before there was a process
             await self.kill()
-        await self._until_answered(self._answer())
+        try:
+            await asyncio.wait_for(self._answer(), START_S)
+        except (asyncio.TimeoutError, TimeoutError):
+            await self.kill()
+            raise KernelDied(
+                f"a background kernel did not answer within {START_S:.0f} s\n{self._tail()}"
+            ) from None
 
     @classmethod
     async def adopt(
@@ -128,7 +135,13 @@ class Child:
         child = cls(hub, label, output)
         child._log = log or Path(os.devnull)
         child._connect(adopt(pid, hub.loop), str(connection_file))
-        await child._until_answered(child._answer_meanwhile(), leave=True)
+        try:
+            await asyncio.wait_for(child._answer_meanwhile(), START_S)
+        except BaseException as error:
+            child._let_go()
+            if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
+                raise KernelDied(f"the kernel of {label!r} (pid {pid}) does not answer") from None
+            raise
         return child
 
     async def _launch(self) -> KernelProcess:
@@ -137,21 +150,24 @@ class Child:
         detached = self._detached_log is not None
         if detached:
             directory = Path(tempfile.mkdtemp(prefix="hub-", dir=short_parent()))
-            prefix, passed = directory / "k", [lock_directory(directory)]
+            prefix, passed = directory / "connection", [lock_directory(directory)]
             self._log.unlink(missing_ok=True)  # the one before may still write to it
         else:
             prefix = self._hub.new_path("k")
-        self._files = prefix
+        connection_file = str(prefix) + ".json"
+        self.connection_file = Path(connection_file)
         key = secrets.token_hex(16).encode()
-        write_connection_file(f"{prefix}.json", ip=str(prefix), key=key, transport="ipc")
+        write_connection_file(connection_file, ip=str(prefix), key=key, transport="ipc")
         # quiet: its log is for last words, and for what remains of its output once this notebook has gone
-        arguments = ["-f", f"{prefix}.json", "--HistoryManager.enabled=False", "--IPKernelApp.log_level=50"]
+        arguments = ["-f", connection_file, "--HistoryManager.enabled=False", "--IPKernelApp.log_level=50"]
         if detached:
             arguments.append("--IPKernelApp.quiet=False")
-            os.link(f"{prefix}.json", prefix.with_name("connection.json"))
         launch = Launch(arguments, environment(self._env), self._log, detached, tuple(passed))
         try:
             return await forking.start(launch, self._hub)
+        except BaseException:
+            self._clear_files()
+            raise
         finally:
             for lock in passed:  # the child's copy holds it now
                 os.close(lock)
@@ -163,18 +179,8 @@ class Child:
         self._client = AsyncKernelClient()
         self._client.load_connection_file(connection_file)
         self._client.start_channels(stdin=False, hb=False)
-        self._pumps = [asyncio.create_task(self._pump_output()), asyncio.create_task(self._pump_replies())]
-        self._pumps.append(asyncio.create_task(self._bury(process)))
-
-    async def _until_answered(self, answer: Coroutine[Any, Any, None], *, leave: bool = False) -> None:
-        try:
-            await asyncio.wait_for(answer, START_S)
-        except (asyncio.TimeoutError, TimeoutError):
-            if not leave:
-                await self.kill()
-            raise KernelDied(
-                f"a background kernel did not answer within {START_S:.0f} s\n{self._tail()}"
-            ) from None
+        self._tasks = [asyncio.create_task(self._pump_output()), asyncio.create_task(self._pump_replies())]
+        self._tasks.append(asyncio.create_task(self._bury(process)))
 
     async def _bury(self, process: KernelProcess) -> None:
         """Wait for the end of the process; clear it away, its group with it; then tell."""
@@ -187,19 +193,25 @@ class Child:
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(KernelDied(str(death)))
-        for pump in self._pumps[:2]:
-            pump.cancel()
-        self._client.stop_channels()
+        self._tasks.remove(asyncio.current_task())  # type: ignore[arg-type]
+        self._let_go()
         self._clear_files()
         self.death.set_result(death)
 
+    def _let_go(self) -> None:
+        """Close the channels."""
+        for task in self._tasks:
+            task.cancel()
+        self._client.stop_channels()
+
     def _clear_files(self) -> None:
-        if self._files is None:  # adopted: whoever started it may want them
+        if self.connection_file is None:  # adopted: whoever started it may want them
             return
+        above = self.connection_file.parent
         if self._detached_log is not None:
-            shutil.rmtree(self._files.parent, ignore_errors=True)
+            shutil.rmtree(above, ignore_errors=True)
             return
-        for path in (*self._files.parent.glob(f"{self._files.name}[.-]*"), self._log):
+        for path in (*above.glob(f"{self.connection_file.stem}[.-]*"), self._log):
             path.unlink(missing_ok=True)
 
     async def _drain(self) -> None:

@@ -217,6 +217,7 @@ class ForkServer:
         self.hub.forget(self)
         cause = cause_of_death(self._process.wait(), "the process that it was forked from")
         tail = self._last_words()
+        self._log.close()
         self.usable = False
         if not self._ready.done():
             self.failed = True
@@ -226,7 +227,7 @@ class ForkServer:
         for request in self._requests.values():
             if not request.done():
                 request.set_exception(Gone(cause))
-        reason = f"its kernel ended because {cause}{tail}\nRun it again: a new one is there by then."
+        reason = f"its kernel ended because {cause}{tail}\nWhat you start next comes from a new one."
         for process in self._kernels.values():
             process.signal_group(signal.SIGKILL)  # the system did so already, unless a child untied itself
             process.end_with(Ending(-signal.SIGKILL, reason))

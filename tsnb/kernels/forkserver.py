@@ -56,9 +56,12 @@ def main() -> None:
     """Serve; in each kernel, become it. Called with the arguments `PARENT CONTROL`: a pid and a descriptor."""
     parent, descriptor = int(sys.argv[1]), int(sys.argv[2])
     tie_to_parent(parent)
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # where the notebook ignores it, no status would be kept for us
     control = socket.socket(fileno=descriptor)
     for name in PRELOADED:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):  # the kernel will meet it, and can say so
             importlib.import_module(name)
     gc.collect()
     gc.disable()  # in here: a collection would write to memory that all kernels share

@@ -72,7 +72,11 @@ def ship(variables: Mapping[str, Any], path: Path, purpose: str) -> None:
             raise NotShippable(explain(variables, error, purpose)) from error
         raise  # an interrupt of the user's
     if path.stat().st_size > LARGE_BYTES:
-        _warn_large(variables, path.stat().st_size, purpose)
+        try:
+            _warn_large(variables, path.stat().st_size, purpose)
+        except BaseException:  # an interrupt, or a warning that the user has made an error
+            path.unlink()
+            raise
 
 
 def _room(directory: Path) -> Free:
