@@ -26,12 +26,15 @@ _PUBLIC = {
     "results": "tsnb.kernels",
     "trials": "tsnb.kernels",
     "Trial": "tsnb.kernels",
+    "run": "tsnb.kernels.functions",
+    "trial": "tsnb.kernels.functions",
 }
 """Public names and the package that each comes from."""
 
 if TYPE_CHECKING:
     from tsnb.consumer import Consumer, attach
     from tsnb.kernels import Trial, results, trials
+    from tsnb.kernels.functions import run, trial
     from tsnb.notebook import dashboard
     from tsnb.producer import Producer, serve
     from tsnb.telemetry.metrics import log
@@ -47,9 +50,11 @@ __all__ = [
     "log",
     "producers",
     "results",
+    "run",
     "serve",
     "status",
     "stop",
+    "trial",
     "trials",
 ]
 

@@ -173,10 +173,10 @@ def test_stopping_before_it_has_started_ends_it(page: Any) -> None:
 
 
 def test_every_number_arrives_and_the_last_one_is_right(page: Any) -> None:
-    """A burst faster than reports go out loses neither history nor the last value; numbers come without a stream."""
+    """A burst faster than reports go out loses neither a row nor the last value; numbers come without a stream."""
     cell = "for step in range(1000):\n    tsnb.log(step=step, loss=1 / (step + 1))\ntsnb.log(accuracy=0.5)"
     trial = start("numbers", cell, page).wait(30)
-    assert [row[0] for row in trial.history] == [*range(1000), None]
+    assert [row.step for row in trial.metrics.rows] == [*range(1000), 1000]
     assert trial.metrics == {"loss": pytest.approx(0.001), "accuracy": 0.5}
 
 
@@ -184,7 +184,7 @@ def test_a_diverged_loss_is_still_a_number(page: Any) -> None:
     """JSON has no nan and no inf; the history has, and nothing is said about it under the cell."""
     trial = start("diverged", "tsnb.log(loss=float('nan'), norm=float('inf'))", page).wait(30)
     assert math.isnan(trial.metrics["loss"])
-    assert trial.history[0][2]["norm"] == math.inf
+    assert trial.metrics.rows[0].numbers["norm"] == math.inf
     assert re.fullmatch(r"trial 'diverged' running .*\ntrial 'diverged' done .*\n", page.text)
 
 
@@ -209,7 +209,8 @@ def test_options_reach_the_trial(page: Any) -> None:
     random.seed(5)
     assert trial["drawn"][0] == random.random()
     assert trial["notebook"] is False, "tqdm.auto asks this; its widgets would open where nobody sees them"
-    assert trial.params == options
+    assert trial.options == options
+    assert trial.params == {}
     again = start("again", cell, page, **options, env={"MODE": "fast"}).wait(60)
     assert again["drawn"] == trial["drawn"]
 

@@ -12,9 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tsnb.kernels.hub import the_hub
+from tsnb.kernels.outlets import Outlet, outlet_here
+from tsnb.kernels.plan import TrialPlan
 from tsnb.kernels.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 
-__all__ = ["Board", "results", "trials"]
+__all__ = ["Board", "NoSuchTrial", "launch", "results", "trials"]
 
 _COLUMNS = ("name", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s")
 
@@ -107,16 +109,37 @@ class NoSuchTrial(NoSuchVariable):
     """This notebook has no trial of that name."""
 
 
-_SHOWN = ("trial", "state", "time", "last numbers")
+_SHOWN = ("trial", "state", "time", "parameters", "last numbers")
 
 
 def _cells(trial: Trial) -> list[str]:
-    numbers = ", ".join(f"{name} {value:.4g}" for name, value in trial.metrics.items())
-    return [trial.name, trial.state, f"{trial.duration_s:.1f} s", numbers]
+    name = trial.name if trial.number == 1 else f"{trial.name} (run {trial.number})"
+    params = ", ".join(f"{word} {_short(value)}" for word, value in trial.params.items())
+    numbers = ", ".join(f"{word} {value:.4g}" for word, value in trial.metrics.items())
+    return [name, trial.state, f"{trial.duration_s:.1f} s", params, numbers]
+
+
+def _short(value: Any) -> str:
+    """Return a parameter as a table shows it: what is no number or text by its type."""
+    return str(value)[:40] if isinstance(value, (bool, int, float, str)) else type(value).__name__
 
 
 trials = Board()
 """The trials of this process."""
+
+
+def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
+    """Start a trial, and return at once. One of the same name is asked to stop and replaced.
+
+    Args:
+        plan: What is run, shipped already.
+        outlet: Where its output goes; left out: under the running cell, or to the terminal.
+    """
+    former = trials.get(plan.name)
+    number = 1 if former is None else former.number + 1
+    trial = Trial(plan, the_hub(), outlet or outlet_here(plan.name), number, launch)
+    trial.begin(trials.put(trial))
+    return trial
 
 
 def results() -> Any:
