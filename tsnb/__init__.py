@@ -28,6 +28,9 @@ _PUBLIC = {
     "Trial": "tsnb.kernels",
     "run": "tsnb.kernels.functions",
     "trial": "tsnb.kernels.functions",
+    "sweep": "tsnb.sweeps.starting",
+    "Sweep": "tsnb.sweeps.sweep",
+    "halving": "tsnb.sweeps.halving",
 }
 """Public names and the package that each comes from."""
 
@@ -37,16 +40,21 @@ if TYPE_CHECKING:
     from tsnb.kernels.functions import run, trial
     from tsnb.notebook import dashboard
     from tsnb.producer import Producer, serve
+    from tsnb.sweeps.halving import halving
+    from tsnb.sweeps.starting import sweep
+    from tsnb.sweeps.sweep import Sweep
     from tsnb.telemetry.metrics import log
     from tsnb.telemetry.observer import status, stop
 
 __all__ = [
     "Consumer",
     "Producer",
+    "Sweep",
     "Trial",
     "attach",
     "dashboard",
     "errors",
+    "halving",
     "log",
     "producers",
     "results",
@@ -54,6 +62,7 @@ __all__ = [
     "serve",
     "status",
     "stop",
+    "sweep",
     "trial",
     "trials",
 ]

@@ -53,6 +53,7 @@ class Conductor:
         rungs: Which trials are stopped early; None: none.
         supply: Gives names of further trials for so many free places; they must be known to `launch`.
         ended: Told of every trial that has ended.
+        over: Called once, when the last one has.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Conductor:
         *,
         supply: Callable[[int], Iterable[str]] = lambda free: (),
         ended: Callable[[Trial], None] = lambda trial: None,
+        over: Callable[[], None] = lambda: None,
     ) -> None:
         self.trials: dict[str, Trial] = {}
         self.cuts: dict[str, Cut] = {}
@@ -72,6 +74,7 @@ class Conductor:
         self._rungs = rungs
         self._supply = supply
         self._told = ended
+        self._finished = over
         self._gates: dict[str, Gate] = {}
         self._ended: set[str] = set()
         self._stopping = threading.Event()
@@ -101,6 +104,7 @@ class Conductor:
         finally:
             for gate in self._gates.values():
                 gate.open()
+            self._finished()
 
     def _step(self) -> None:
         """Take one piece of news, or open a gate whose time has come."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tsnb.kernels.outlets import CellOutlet, Outlet, outlet_here
+from tsnb.kernels.outlets import Outlet, TerminalOutlet
 
-__all__ = ["Marked", "marked_here"]
+__all__ = ["Marked", "marked"]
 
 
 class Marked:
@@ -46,13 +46,11 @@ class Marked:
             self._outlet.publish("stream", {"name": name, "text": text})
 
 
-def marked_here(label: str, here: Outlet | None = None) -> Outlet:
+def marked(here: Outlet, label: str) -> Outlet:
     """Return the outlet for one trial of a sweep.
 
     Args:
+        here: The outlet of whoever started the sweep.
         label: The trial's name.
-        here: The outlet of the cell that started the sweep; None: that of the running cell, or the terminal, which
-            marks its lines itself.
     """
-    outlet = here or outlet_here(label)
-    return Marked(outlet, label) if here is not None or isinstance(outlet, CellOutlet) else outlet
+    return TerminalOutlet(label) if isinstance(here, TerminalOutlet) else Marked(here, label)
