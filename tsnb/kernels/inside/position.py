@@ -25,8 +25,8 @@ class Position(NamedTuple):
 
 def _consumers() -> list[Any]:
     """Return this process's consumers; none where nothing of them was ever imported."""
-    consumer = sys.modules.get("tsnb.consumer")
-    return [] if consumer is None else list(consumer.consumers())
+    found = getattr(sys.modules.get("tsnb.consumer"), "consumers", None)  # it may be half imported just now
+    return [] if found is None else list(found())
 
 
 def position() -> Position:
