@@ -54,6 +54,7 @@ class Conductor:
         supply: Gives names of further trials for so many free places; they must be known to `launch`.
         ended: Told of every trial that has ended.
         over: Called once, when the last one has.
+        say: Tells the user, in one line, what was decided.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Conductor:
         supply: Callable[[int], Iterable[str]] = lambda free: (),
         ended: Callable[[Trial], None] = lambda trial: None,
         over: Callable[[], None] = lambda: None,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.trials: dict[str, Trial] = {}
         self.cuts: dict[str, Cut] = {}
@@ -75,6 +77,7 @@ class Conductor:
         self._supply = supply
         self._told = ended
         self._finished = over
+        self._say = say
         self._gates: dict[str, Gate] = {}
         self._ended: set[str] = set()
         self._stopping = threading.Event()
@@ -168,7 +171,9 @@ class Conductor:
                 gate.arrived(name)
             if over:
                 gate.gone(name)
-        cuts = self._judged(news)
+        cuts = [cut for cut in self._judged(news) if self.trials[cut.name].state not in ENDED]
+        for cut in cuts:
+            self._say(f"{cut.name} is stopped at step {cut.step}: {cut.value:.4g} is place {cut.place} of {cut.of}")
         if over and name not in self._ended:
             self._ended.add(name)
             self._places.end(name)
@@ -198,7 +203,8 @@ class Conductor:
             said = str(error).partition("\n")[0]
             if any(f": {word}" in said for word in STREAMLESS):
                 self.gave_up = self.gave_up or said
-                self._places.clear()
+                if left := self._places.clear():
+                    self._say(f"{len(left)} trials are not started, there being no stream: {said}")
 
     def _end(self, some: Iterable[Trial]) -> None:
         """Have trials ended, all at once, on the hub's thread."""

@@ -210,17 +210,21 @@ def start(
     places = Places(at_once or places_here(len(params), cores))
     places.add(params)
     launcher = Launcher(plan, params, here)
-    conductor = Conductor(launcher, places, Ladder(prune) if prune else None, over=launcher.close)
+
+
+    def say(line: str) -> None:
+        content = {"name": "stdout", "text": f"sweep {title!r}: {line}\n"}
+        the_hub().loop.call_soon_threadsafe(here.publish, "stream", content)
+
+    rungs = Ladder(prune) if prune else None
+    conductor = Conductor(launcher, places, rungs, over=launcher.close, say=say)
     made = Sweep(title, params, conductor, prune)
     former = _sweeps.get(title)
     if former is not None and not former.over:
         former.stop()
     _sweeps[title] = made
     if at_once is None and places.at_once < len(params):
-        text = (
-            f"sweep {title!r}: {len(params)} trials, {places.at_once} at once, two for each of {cores} cores; "
-            f"at_once={len(params)} runs all of them together\n"
-        )
-        here.publish("stream", {"name": "stdout", "text": text})
+        each = f"two for each of {cores} cores" if cores > 1 else "two for the one core"
+        say(f"{len(params)} trials, {places.at_once} at once, {each}; at_once={len(params)} runs all of them together")
     made.begin()
     return made
