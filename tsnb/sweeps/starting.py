@@ -31,7 +31,7 @@ from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep
 from tsnb.sweeps.wording import filled, unlike
 
-__all__ = ["Launcher", "start", "sweep", "sweep_cell", "trial_names"]
+__all__ = ["Launcher", "replace_former", "start", "sweep", "sweep_cell", "teller", "trial_names"]
 
 _sweeps: dict[str, Sweep] = {}
 """The last sweep of each name: a new one takes its place, as a trial does."""
@@ -181,6 +181,29 @@ class Launcher:
         Path(self._plan.arrival["path"]).unlink(missing_ok=True)
 
 
+def teller(title: str, here: Outlet) -> Callable[[str], None]:
+    """Return what tells a sweep's user one line. It may be called from any thread.
+
+    Args:
+        title: The sweep's name.
+        here: Where the line is shown.
+    """
+
+    def say(line: str) -> None:
+        content = {"name": "stdout", "text": f"sweep {title!r}: {line}\n"}
+        the_hub().loop.call_soon_threadsafe(here.publish, "stream", content)
+
+    return say
+
+
+def replace_former(made: Sweep) -> None:
+    """Stop a sweep of the same name that still runs, as a trial does with its former run."""
+    former = _sweeps.get(made.name)
+    if former is not None and not former.over:
+        former.stop()
+    _sweeps[made.name] = made
+
+
 def start(
     title: str,
     plan: TrialPlan,
@@ -212,17 +235,11 @@ def start(
     launcher = Launcher(plan, params, here)
 
 
-    def say(line: str) -> None:
-        content = {"name": "stdout", "text": f"sweep {title!r}: {line}\n"}
-        the_hub().loop.call_soon_threadsafe(here.publish, "stream", content)
-
+    say = teller(title, here)
     rungs = Ladder(prune) if prune else None
     conductor = Conductor(launcher, places, rungs, over=launcher.close, say=say)
-    made = Sweep(title, params, conductor, prune)
-    former = _sweeps.get(title)
-    if former is not None and not former.over:
-        former.stop()
-    _sweeps[title] = made
+    made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()))
+    replace_former(made)
     if at_once is None and places.at_once < len(params):
         each = f"two for each of {cores} cores" if cores > 1 else "two for the one core"
         say(f"{len(params)} trials, {places.at_once} at once, {each}; at_once={len(params)} runs all of them together")

@@ -15,7 +15,6 @@ from tsnb.kernels.board import NoSuchTrial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.trial import STOP_GRACE_S, Trial
 from tsnb.sweeps.conductor import Conductor
-from tsnb.sweeps.halving import Halving
 from tsnb.sweeps.rungs import Cut
 
 __all__ = ["Sweep"]
@@ -30,15 +29,28 @@ class Sweep(Mapping[str, Trial]):
     Attributes:
         name: The sweep's name.
         params: The parameters of every trial, by its name, of those too that have not been started.
+
+    Args:
+        name: The same.
+        params: The same; may grow.
+        conductor: Runs the trials.
+        metric: What `best` looks at where it is not told.
+        mode: Which of its values are better: "min" or "max".
     """
 
     def __init__(
-        self, name: str, params: Mapping[str, Mapping[str, Any]], conductor: Conductor, prune: Halving | None
+        self,
+        name: str,
+        params: Mapping[str, Mapping[str, Any]],
+        conductor: Conductor,
+        metric: str | None = None,
+        mode: str = "min",
     ) -> None:
         self.name = name
-        self.params = {trial: dict(given) for trial, given in params.items()}
+        self.params = params
         self._conductor = conductor
-        self._prune = prune
+        self._metric = metric
+        self._mode = mode
         self._over = threading.Event()
         self._error: BaseException | None = None
 
@@ -50,6 +62,18 @@ class Sweep(Mapping[str, Trial]):
         """
         self._conductor.fill()
         threading.Thread(target=self._run, name=f"tsnb-sweep-{self.name}", daemon=True).start()
+
+    def conduct(self) -> None:
+        """Run all trials, on this thread. Called once, instead of `begin`.
+
+        Raises:
+            BaseException: A trial could not be started, or this thread was interrupted; all trials were stopped.
+        """
+        try:
+            self._conductor.fill()
+            self._conductor.run()
+        finally:
+            self._over.set()
 
     def _run(self) -> None:
         try:
@@ -130,11 +154,11 @@ class Sweep(Mapping[str, Trial]):
         Raises:
             ValueError: No metric is given or known, or no trial has logged it.
         """
-        metric = metric or (self._prune.metric if self._prune else None)
+        metric = metric or self._metric
         if metric is None:
             raise ValueError("best of what? Name a logged number: sweep.best('loss')")
         if mode is None:
-            mode = self._prune.mode if self._prune and self._prune.metric == metric else "min"
+            mode = self._mode if metric == self._metric else "min"
         if mode not in {"min", "max"}:
             raise ValueError(f"mode={mode!r}: say 'min' if smaller is better, 'max' if larger is.")
         able = [t for t in self.values() if not math.isnan(t.metrics.get(metric, math.nan))]
