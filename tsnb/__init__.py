@@ -23,7 +23,6 @@ _PUBLIC = {
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
     "dashboard": "tsnb.notebook",
-    "results": "tsnb.kernels",
     "trials": "tsnb.kernels",
     "Trial": "tsnb.kernels",
     "run": "tsnb.kernels.functions",
@@ -31,15 +30,26 @@ _PUBLIC = {
     "sweep": "tsnb.sweeps.starting",
     "Sweep": "tsnb.sweeps.sweep",
     "halving": "tsnb.sweeps.halving",
+    "results": "tsnb.records.tables",
+    "history": "tsnb.records.tables",
+    "compare": "tsnb.records.comparing",
+    "plot": "tsnb.records.plotting",
+    "export": "tsnb.records.exporting",
+    "log_artifact": "tsnb.records.current",
 }
 """Public names and the package that each comes from."""
 
 if TYPE_CHECKING:
     from tsnb.consumer import Consumer, attach
-    from tsnb.kernels import Trial, results, trials
+    from tsnb.kernels import Trial, trials
     from tsnb.kernels.functions import run, trial
     from tsnb.notebook import dashboard
     from tsnb.producer import Producer, serve
+    from tsnb.records.comparing import compare
+    from tsnb.records.current import log_artifact
+    from tsnb.records.exporting import export
+    from tsnb.records.plotting import plot
+    from tsnb.records.tables import history, results
     from tsnb.sweeps.halving import halving
     from tsnb.sweeps.starting import sweep
     from tsnb.sweeps.sweep import Sweep
@@ -52,10 +62,15 @@ __all__ = [
     "Sweep",
     "Trial",
     "attach",
+    "compare",
     "dashboard",
     "errors",
+    "export",
     "halving",
+    "history",
     "log",
+    "log_artifact",
+    "plot",
     "producers",
     "results",
     "run",

@@ -14,7 +14,10 @@ use, because a child's entry point (`launch`) lives here too and must be quick.
 | `relay`, `outlets` | a child's output, live, to where it belongs |
 | `plan`, `naming`, `replanning` | what a trial is to do; its name; the same once more with other parameters |
 | `cells`, `functions` | starting a trial from a cell; from a function: `tsnb.run`, `@tsnb.trial` |
-| `trial`, `attempt`, `numbers` | one trial; one life of its kernel; the numbers that it logged |
+| `trial`, `numbers` | one trial, as its user sees it; the numbers that it logged |
+| `course`, `attempt` | its way to its end: its turn, its restarts; one life of its kernel |
+| `entries`, `detached` | where detached trials are found; following and ending one that was |
+| `recording` | the launching process's part of the project's records |
 | `board` | all trials of this process |
 | `serving`, `served` | loaders served from background kernels: starting, reloading; what from, and how |
 | `producing`, `life` | one stream through all lives of its kernel; one such life |
@@ -28,7 +31,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tsnb.kernels.board import Board, results, trials
+    from tsnb.kernels.board import Board, trials
     from tsnb.kernels.cells import run_cell
     from tsnb.kernels.functions import TrialFunction, run
     from tsnb.kernels.producing import ProducerKernel
@@ -41,7 +44,6 @@ __all__ = [
     "Trial",
     "TrialFunction",
     "producer_kernels",
-    "results",
     "run",
     "run_cell",
     "serve_from_cell",
@@ -55,7 +57,6 @@ _HOMES = {
     "Trial": "trial",
     "TrialFunction": "functions",
     "producer_kernels": "serving",
-    "results": "board",
     "run": "functions",
     "run_cell": "cells",
     "serve_from_cell": "serving",

@@ -29,6 +29,8 @@ class Outcome(NamedTuple):
     """One of the states that a trial ends in."""
     failure: str = ""
     """What went wrong: one line, then the traceback."""
+    took_s: float | None = None
+    """Seconds from when it was asked for, where it ended before now."""
 
 
 class Attempt:
@@ -83,7 +85,7 @@ class Attempt:
                 entered()
                 reply = await self.child.execute(self._plan.source)
                 if self._said is None:  # an interrupt came before the kernel's own last step
-                    await self._order("finish", *_outcome(reply))
+                    await self._order("finish", *_outcome(reply)[:2])
         except KernelDied:
             if self._said is None:
                 raise

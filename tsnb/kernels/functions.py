@@ -110,7 +110,8 @@ def plan_function(
     """
     if isinstance(fn, TrialFunction):
         given_there = dict(fn.options)
-        name = given_there.pop("name", None) if name is None else name
+        always = given_there.pop("name", None)
+        name = always if name is None else name
         fn, options = fn.__wrapped__, {**given_there, **options}
     if not callable(fn):
         raise TypeError(f"tsnb.run takes a function, not a {type(fn).__name__}. Nothing was started.")
@@ -120,12 +121,13 @@ def plan_function(
     passed = {option: value for option, value in options.items() if option in signature.parameters}
     if "name" in signature.parameters:
         passed["name"] = chosen
-    check_fit(signature, {**params, **passed}, own)
+    arguments = {**params, **passed}
+    check_fit(signature, arguments, own)
     _check_defined(fn, own)
     settled = TrialOptions(**options)
     settled.check(chosen)
     path = the_hub().new_path("ship", ".pickle")
-    ship({FUNCTION: fn, PARAMETERS: {**params, **passed}}, path, f"trial {chosen!r}")
+    ship({FUNCTION: fn, PARAMETERS: arguments}, path, f"trial {chosen!r}")
     return TrialPlan(
         chosen,
         CALL,
@@ -135,6 +137,7 @@ def plan_function(
         text=_text_of(fn),
         stem=own if name is None else None,
         signature=signature,
+        arguments=arguments,
     )
 
 

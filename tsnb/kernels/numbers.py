@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tsnb.records.rows import LoggedRow
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "read_rows"]
 
 
 class Metrics(Mapping[str, float]):
@@ -64,3 +65,8 @@ class Metrics(Mapping[str, float]):
 
     def __repr__(self) -> str:
         return repr(self._last)
+
+
+def read_rows(sent: Sequence[Sequence[Any]]) -> list[LoggedRow]:
+    """Return rows as a trial's kernel has published them; nan and inf came as text."""
+    return [LoggedRow._make([*row, {k: float(v) for k, v in told.items()}]) for *row, told in sent]

@@ -1,18 +1,19 @@
 """What a trial is to do, settled before anything is started: its code, its parameters, our options.
 
 *Parameters* are the user's own (`lr=0.1`); *options* are ours. Both are plain values here: nothing in this module
-starts, reads or writes anything.
+starts anything or touches a file.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from tsnb.config import check_name
+from tsnb.records.bridges import check_bridges
 
 __all__ = ["FUNCTION", "OPTION_NAMES", "PARAMETERS", "RESULT", "TrialOptions", "TrialPlan"]
 
@@ -59,6 +60,7 @@ class TrialOptions:
 
         Raises:
             ValueError: A number is too small, or words do not go together.
+            ExtraMissing: A tracker that its numbers are to go to is not installed.
         """
         check_name(name, "trial")
         for what, number in (("batch size", self.batch_size), ("number of threads", self.threads)):
@@ -66,6 +68,7 @@ class TrialOptions:
                 raise ValueError(f"the {what} of trial {name!r} must be 1 or more, not {number}")
         if self.after == name:
             raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
+        check_bridges(self.log_to)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -114,9 +117,7 @@ class TrialPlan:
     """What its name begins with, where the rest of the name was made from the parameters."""
     signature: inspect.Signature | None = None
     """The function's, where it is one that is run: new parameters have to fit it."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What that function is called with: the parameters, and those options that it has as parameters too."""
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters that are not as they were shipped (`Trial.rerun`)."""
-
-    def with_options(self, **changes: Any) -> TrialPlan:
-        """Return the same plan with other options."""
-        return replace(self, options=replace(self.options, **changes))
+    """Arguments that are not as they were shipped (`Trial.rerun`)."""

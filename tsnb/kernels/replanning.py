@@ -39,21 +39,29 @@ def replanned(plan: TrialPlan, changes: Mapping[str, Any], new_path: NewPath) ->
         TsnbError: What was shipped for the other plan is there no more.
     """
     options = replace(plan.options, **{k: v for k, v in changes.items() if k in OPTION_NAMES})
-    named = set() if plan.signature is None else set(plan.signature.parameters)
-    params = {
-        k: v for k, v in changes.items() if k not in OPTION_NAMES | {"name"} or k in named & OPTION_NAMES
-    }
+    known = set() if plan.signature is None else set(plan.signature.parameters)
+    params = {k: v for k, v in changes.items() if k not in OPTION_NAMES | {"name"}}
     _check_known(plan, params)
-    merged = {**plan.params, **{k: v for k, v in params.items() if k not in OPTION_NAMES}}
-    if plan.signature is not None:
-        check_fit(
-            plan.signature, {**merged, **{k: v for k, v in params.items() if k in OPTION_NAMES}}, plan.name
-        )
-    name = changes.get("name") or (plan.name if plan.stem is None else trial_name(plan.stem, merged))
+    merged = {**plan.params, **params}
+    stem = None if changes.get("name") else plan.stem
+    name = changes.get("name") or (plan.name if stem is None else trial_name(stem, merged))
     options.check(name)
-    changed = {**plan.changes, **params}
+    new = {**params, **{k: v for k, v in {**changes, "name": name}.items() if k in known - params.keys()}}
+    arguments = {**plan.arguments, **new}
+    if plan.signature is not None:
+        check_fit(plan.signature, arguments, plan.name)
+    changed = {**plan.changes, **new}
     arrival = _linked(plan, name, changed, new_path)
-    return replace(plan, name=name, params=merged, options=options, changes=changed, arrival=arrival)
+    return replace(
+        plan,
+        name=name,
+        stem=stem,
+        arrival=arrival,
+        params=merged,
+        options=options,
+        arguments=arguments,
+        changes=changed,
+    )
 
 
 def _check_known(plan: TrialPlan, params: Mapping[str, Any]) -> None:

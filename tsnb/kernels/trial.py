@@ -21,21 +21,23 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from pathlib import Path
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
-from tsnb.kernels.attempt import Attempt, Outcome
+from tsnb.kernels.attempt import Outcome
+from tsnb.kernels.course import Course, discard
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
-from tsnb.kernels.numbers import Metrics
+from tsnb.kernels.numbers import Metrics, read_rows
 from tsnb.kernels.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
 from tsnb.kernels.plan import RESULT, TrialPlan
-from tsnb.kernels.relay import Relay
+from tsnb.kernels.recording import written
+from tsnb.kernels.relay import RECORD_CHARACTERS, Relay
 from tsnb.kernels.replanning import replanned
 from tsnb.kernels.shipping import fetch
 from tsnb.records.rows import LoggedRow
+from tsnb.records.run import Run
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial"]
 
@@ -73,6 +75,8 @@ class Trial:
         report: What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and
             waiting; empty where there were none.
         attached: Whether it has attached to a stream and asked for an epoch.
+        log_path: Where what it prints is kept, beyond the notebook's life.
+        successor: The run that took its name, if one did.
         started_s: Seconds since 1970 when it was asked for.
     """
 
@@ -81,19 +85,24 @@ class Trial:
         plan: TrialPlan,
         hub: Hub,
         outlet: Outlet,
-        number: int = 1,
+        run: Run,
+        course: Course,
         launch: Callable[[TrialPlan, Outlet], Trial] | None = None,
     ) -> None:
         self.name = plan.name
-        self.number = number
+        self.number = run.number
         self.params = dict(plan.params)
         self.options = plan.options.given
         self.metrics = Metrics()
         self.report: dict[str, Any] = {}
         self.attached = False
         self.started_s = time.time()
+        self.log_path = run.log_path
+        self.successor: Trial | None = None
         self._plan = plan
         self._hub = hub
+        self._run = run
+        self._course = course
         self._launch = launch
         self._outlet = outlet
         self._relay = Relay(hub.loop, outlet)
@@ -104,7 +113,6 @@ class Trial:
         self._stopping = False
         self._ended = threading.Event()
         self._over = asyncio.Event()  # the same, for the hub's thread
-        self._attempt: Attempt | None = None
 
     @property
     def state(self) -> str:
@@ -114,8 +122,12 @@ class Trial:
     @property
     def pid(self) -> int | None:
         """Its kernel's process, while there is one."""
-        attempt = self._attempt
-        return attempt.child.pid if attempt is not None and attempt.child.alive else None
+        return self._course.pid
+
+    @property
+    def restarts(self) -> int:
+        """How often its process died and was started again (`restart`)."""
+        return self._course.restarts
 
     @property
     def duration_s(self) -> float:
@@ -137,16 +149,16 @@ class Trial:
             except Exception:  # who listens must not end the trial
                 logging.getLogger("tsnb").exception("a listener of trial %r raised", self.name)
 
-    def _become(self, state: str) -> None:
-        self._state = state
-        self._tell([])
-
-    def begin(self, former: Trial | None) -> None:
+    def begin(self, former: Trial | None = None) -> None:
         """Start it. Called once, by the board.
 
         Args:
-            former: A trial of the same name, asked to stop first, its kernel ended with it.
+            former: A run of the same name, asked to stop first, its kernel ended with it.
         """
+        if not self._plan.options.detach:
+            self._hub.at_end(self, self.end)
+        if former is not None:
+            former.successor = self
         self._hub.post(self._live(former))
 
     async def _live(self, former: Trial | None) -> None:
@@ -155,54 +167,50 @@ class Trial:
         try:
             if former is not None:
                 await former.end(STOP_GRACE_S)
-                former.discard()
+                discard(former._plan)
             if not self._stopping:
-                outcome = await self._run()
+                outcome = await self._course.go(self)
         except KernelDied as error:
             outcome = Outcome("lost", str(error))
         except Exception as error:  # noqa: BLE001 (a trial that cannot be started must not wait for ever)
             outcome = Outcome("failed", f"{type(error).__name__}: {error}")
         finally:
-            self._conclude(*outcome)
+            if outcome.state == "lost" and (self._stopping or self._hub.closing):
+                outcome = Outcome("stopped")
+            await self._conclude(outcome)
 
-    async def _run(self) -> Outcome:
-        self._become("starting")
-        self._attempt = Attempt(
-            self._hub, self._plan, {"changed": self._plan.arrival.get("changed", "")}, self._take
-        )
-        return await self._attempt.run(self._entered)
-
-    def _entered(self) -> None:
-        self._become("running")
-        self._relay.say(f"trial {self.name!r} running (pid {self.pid})\n")
-
-    def discard(self) -> None:
-        """Remove what was shipped for it: nobody will run it again."""
-        for path in (self._plan.arrival["path"], self._plan.arrival.get("changed")):
-            if path:
-                Path(path).unlink(missing_ok=True)
-
-    def _conclude(self, state: str, failure: str = "") -> None:
+    async def _conclude(self, outcome: Outcome) -> None:
         """Note how it ended, tell under its cell, and wake whoever waits."""
-        if state == "lost" and (self._stopping or self._hub.closing):
-            state, failure = "stopped", ""
-        self._took_s = time.time() - self.started_s
-        self._failure = failure
-        short = f": {failure.splitlines()[0]}" if failure else ""
-        detail = f"\n{failure.partition(chr(10))[2]}" if state == "lost" and "\n" in failure else ""
-        name = "stdout" if state in {"done", "stopped"} else "stderr"
-        self._relay.say(f"trial {self.name!r} {state} after {self._took_s:.1f} s{short}{detail}\n", name)
+        state, self._failure, took_s = outcome
+        self._took_s = time.time() - self.started_s if took_s is None else took_s
+        await written(self._run.end, state, self._failure, self._took_s)
+        first, _, rest = self._failure.partition("\n")
+        detail = f"\n{rest}" if state == "lost" and rest else ""
+        stream = "stdout" if state in {"done", "stopped"} else "stderr"
+        short = f": {first}" if first else ""
+        self.say(f"trial {self.name!r} {state} after {self._took_s:.1f} s{short}{detail}\n", stream)
         self._relay.flush()
-        self._become(state)
+        self._hub.forget(self)
+        self._state = state
         self._ended.set()
         self._over.set()
+        self._tell([])
 
-    def _take(self, kind: str, content: dict[str, Any]) -> None:
+    # -- what its course tells, on the hub's thread ------------------------------------------------------
+
+    def become(self, state: str) -> None:
+        """Enter a state."""
+        self._state = state
+        self._tell([])
+
+    def say(self, text: str, stream: str = "stdout") -> None:
+        """Show text under its cell."""
+        self._relay.say(text, stream)
+
+    def take(self, kind: str, content: dict[str, Any]) -> None:
         """Take what the kernel publishes: its reports are kept, the rest is shown."""
         if kind == "tsnb_log":
-            rows = _rows(content["rows"])
-            self.metrics.add(rows)
-            self._tell(rows)
+            self.take_rows(read_rows(content["rows"]))
         elif kind == "tsnb_report":
             self.report = dict(content)
         elif kind == "tsnb_attached":
@@ -211,6 +219,16 @@ class Trial:
         else:
             self._relay.feed(kind, content)
 
+    def take_rows(self, rows: list[LoggedRow]) -> None:
+        """Take what it has logged since the last time."""
+        self.metrics.add(rows)
+        self._tell(rows)
+
+    async def over(self) -> Trial:
+        """Wait until it has ended; return it, or the run that has taken its place. On the hub's thread."""
+        await self._over.wait()
+        return self if self.successor is None else await self.successor.over()
+
     async def end(self, grace_s: float = 0.0) -> None:
         """End the code if it runs, and the kernel. On the hub's thread; `stop` is for all others.
 
@@ -218,14 +236,15 @@ class Trial:
             grace_s: How long interrupted code may take to put things in order.
         """
         self._stopping = self._stopping or self._state not in ENDED
-        if self._attempt is not None:
-            if grace_s and self._state == "running":
-                self._attempt.child.interrupt()
-                with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                    await asyncio.wait_for(self._over.wait(), grace_s)
-            await self._attempt.child.kill()
+        if grace_s and self._state == "running":
+            self._course.interrupt()
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._over.wait(), grace_s)
+        await self._course.leave()
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(self._over.wait(), ENDING_S)
+
+    # -- what its user calls ------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None) -> Trial:
         """Wait until the trial has ended; its output goes on meanwhile.
@@ -252,12 +271,16 @@ class Trial:
 
     def interrupt(self) -> None:
         """Interrupt the cell, as the stop button does for an ordinary one; its variables stay."""
-        if self._state == "running" and self._attempt is not None:
-            self._hub.loop.call_soon_threadsafe(self._attempt.child.interrupt)
+        if self._state == "running":
+            self._hub.loop.call_soon_threadsafe(self._course.interrupt)
 
     def logs(self) -> str:
         """Return what it printed, tracebacks included (the last million characters)."""
-        return self._relay.record
+        if not self._plan.options.detach:
+            return self._relay.record
+        with contextlib.suppress(OSError):
+            return self.log_path.read_text(errors="replace")[-RECORD_CHARACTERS:]
+        return ""
 
     def pull(self, variable: str) -> Any:
         """Return a copy of one of the cell's variables, once the cell has ended.
@@ -272,13 +295,12 @@ class Trial:
                 f"trial {self.name!r} is still {self._state}; its variables come when it has ended: "
                 f"tsnb.trials[{self.name!r}].wait()[{variable!r}]"
             )
-        attempt = self._attempt
-        if attempt is None or not attempt.child.alive:
+        if self.pid is None:
             raise TsnbError(
                 f"the kernel of trial {self.name!r} has ended ({self._state}), its variables with it"
             )
         path = self._hub.new_path("pull", ".pickle")
-        reply = self._call(attempt.deliver(variable, path))
+        reply = self._call(self._course.deliver(variable, path))
         if reply["status"] == "ok":
             return fetch(path)[variable]
         kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
@@ -322,8 +344,3 @@ class Trial:
     def __repr__(self) -> str:
         numbers = "".join(f", {name}={value:.4g}" for name, value in self.metrics.items())
         return f"<Trial {self.name!r} {self._state}, {self.duration_s:.1f} s{numbers}>"
-
-
-def _rows(sent: Sequence[Sequence[Any]]) -> list[LoggedRow]:
-    """Read rows as they were published; nan and inf came as text."""
-    return [LoggedRow._make([*row, {k: float(v) for k, v in told.items()}]) for *row, told in sent]

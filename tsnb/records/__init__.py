@@ -10,6 +10,9 @@
 | `run` | one run, for those who write it (`Run`, `RunStart`) |
 | `current` | the run that this process is (`enter_run`), `log_artifact` |
 | `reading` | runs as they stand in the file |
+| `choosing` | which runs a question is about |
+| `tables`, `comparing`, `plotting`, `exporting` | `results` and `history`, `compare`, `plot`, `export` |
+| `bridges`, `trackers` | the same numbers in TensorBoard, MLflow, W&B |
 """
 
 from __future__ import annotations

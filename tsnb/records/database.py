@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tsnb.errors import TsnbError
 
-__all__ = ["FILE", "RecordsGone", "reading", "writing"]
+__all__ = ["FILE", "RecordsGone", "alone", "reading", "writing"]
 
 FILE = "records.sqlite"
 
@@ -44,7 +44,7 @@ MIGRATIONS = (
             state TEXT NOT NULL, supposed INTEGER NOT NULL DEFAULT 0, failure TEXT NOT NULL DEFAULT '',
             source TEXT NOT NULL, params TEXT NOT NULL, options TEXT NOT NULL,
             sweep TEXT NOT NULL, origin TEXT NOT NULL, seed INTEGER,
-            started_s REAL NOT NULL, heard_s REAL NOT NULL, duration_s REAL,
+            started_s REAL NOT NULL, running_s REAL, heard_s REAL NOT NULL, duration_s REAL,
             host TEXT NOT NULL, boot TEXT NOT NULL, namespace TEXT NOT NULL, pid INTEGER NOT NULL,
             pid_started INTEGER NOT NULL,
             versions TEXT NOT NULL DEFAULT '{}', report TEXT NOT NULL DEFAULT '{}',
@@ -197,7 +197,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 
 def _bring_up(connection: sqlite3.Connection, path: Path) -> None:
     """Apply what is missing. One process at a time: changing the journal of a new file waits for nobody."""
-    with _alone(path.parent):
+    with alone(path.parent):
         if _version(connection, path) == 0 and _shares_memory(path.parent):
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
@@ -214,7 +214,8 @@ def _bring_up(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone(directory: Path) -> Iterator[None]:
+def alone(directory: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same out of the block, where the file system has locks."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):  # no locks on this file system: SQLite's own remain

@@ -21,7 +21,7 @@ from tsnb.records.database import reading, writing
 from tsnb.records.living import Owner, has_gone
 from tsnb.records.rows import LoggedRow
 
-__all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "read_runs", "rows_since"]
+__all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "history_of", "read_runs", "rows_since"]
 
 ENDED = ("done", "failed", "stopped", "lost")
 """States that a run does not leave."""
@@ -76,8 +76,10 @@ class RunRecord:
     """The seed it was given."""
     started_s: float
     """Seconds since 1970 when it was asked for."""
+    running_s: float | None
+    """Seconds since 1970 when its own process had it; None before."""
     duration_s: float
-    """Seconds from then to its end, or until now; of a lost one, until it was last heard of."""
+    """Seconds from `started_s` to its end, or until now; of a lost one, until it was last heard of."""
     owner: Owner
     """Its process; before it has one, that which started it."""
     versions: dict[str, str]
@@ -141,11 +143,31 @@ def rows_since(directory: Path, run: int, position: int = 0) -> tuple[list[Logge
         for id_, step, epoch, batch, samples, time_s, metric, value in found:
             row = rows.setdefault(id_, LoggedRow(step, epoch, batch, samples, time_s, {}))
             if metric is not None:
-                row.numbers[metric] = number(value)
+                row.numbers[metric] = _number(value)
     return list(rows.values()), max(rows, default=position)
 
 
-def number(value: float | None) -> float:
+def history_of(directory: Path, run: int, metric: str | None = None) -> list[tuple[Any, ...]]:
+    """Return what a run logged: (step, epoch, samples, seconds since 1970, metric, value), as it was logged.
+
+    Args:
+        directory: The project's directory.
+        run: The run's `id`.
+        metric: This one only.
+
+    Raises:
+        TsnbError: The file cannot be read.
+    """
+    only = "" if metric is None else "AND m.name = :metric"
+    query = f"""SELECT l.step, l.epoch, l.samples, l.time_s, m.name, n.value
+        FROM metrics m JOIN numbers n ON n.metric = m.id JOIN logged l ON l.id = n.logged
+        WHERE m.run = :run {only} ORDER BY l.id, m.id"""  # noqa: S608 (ours alone)
+    with reading(directory) as connection:
+        found = connection.execute(query, {"run": run, "metric": metric}) if connection else ()
+        return [(*place, _number(value)) for *place, value in found]
+
+
+def _number(value: float | None) -> float:
     """Return a number as it was logged: the file has no nan, and keeps nothing in its place."""
     return math.nan if value is None else value
 
@@ -171,7 +193,7 @@ def _metrics(directory: Path, runs: list[int]) -> dict[int, dict[str, MetricReco
     for run, name, last, lowest, highest, count in _query(directory, query, {}):
         if run in wanted:
             found.setdefault(run, {})[name] = MetricRecord(
-                number(last), number(lowest), number(highest), count
+                _number(last), _number(lowest), _number(highest), count
             )
     return found
 
@@ -181,6 +203,7 @@ def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
         column: row[column]
         for column in (
             "id", "key", "name", "number", "state", "failure", "source", "sweep", "origin", "seed", "started_s",
+            "running_s",
         )
     }  # fmt: skip
     read = {column: json.loads(row[column]) for column in ("params", "options", "versions", "report")}

@@ -172,6 +172,9 @@ class Run:
         place = {"host": host, "boot": boot, "namespace": namespace, "pid": pid, "pid_started": started}
         with writing(self.directory) as connection:
             self._update(connection, {"state": "running", "versions": json.dumps(dict(versions)), **place})
+            connection.execute(
+                "UPDATE runs SET running_s = ifnull(running_s, ?) WHERE key = ?", (time.time(), self.key)
+            )
 
     @_never_raises
     def add_rows(self, rows: Sequence[LoggedRow]) -> None:

@@ -84,7 +84,7 @@ class Reporter:
         self._changing = threading.Lock()
         self._sending = threading.Lock()
         self._wanted = threading.Event()
-        self._broken: set[Sink] = set()
+        self._broken: set[Callable[..., None]] = set()
         threading.Thread(target=self._run, name="tsnb-report", daemon=True).start()
 
     def take(self, step: int | None, numbers: dict[str, float]) -> None:
@@ -102,14 +102,14 @@ class Reporter:
             with self._changing:
                 rows, self._rows = self._rows, []
             for sink in self._sinks if rows else ():
-                self._hand(sink, rows)
+                self._try(sink, rows)
 
-    def _hand(self, sink: Sink, rows: Sequence[LoggedRow]) -> None:
+    def _try(self, step: Callable[..., None], *arguments: Any) -> None:
         try:
-            sink(rows)
-        except Exception:  # training must not end because a number could not be kept
-            if sink not in self._broken:
-                self._broken.add(sink)
+            step(*arguments)
+        except Exception:  # training must not end, nor fall silent, because a number could not be kept
+            if step not in self._broken:
+                self._broken.add(step)
                 logging.getLogger("tsnb").exception("logged numbers could not be handed on; training goes on")
 
     def _run(self) -> None:
@@ -117,5 +117,5 @@ class Reporter:
             self._wanted.wait(1.0)
             self._wanted.clear()
             self.flush()
-            self._beat()
+            self._try(self._beat)
             time.sleep(EVERY_S)

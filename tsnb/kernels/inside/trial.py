@@ -6,16 +6,22 @@ of the notebook: for a detached trial the notebook may be gone by then, and what
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import os
+import platform
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from tsnb.config import attach_defaults
 from tsnb.kernels.inside.arrival import arrive, seed_everything, use_threads
+from tsnb.kernels.inside.detaching import enter_detached, leave
 from tsnb.kernels.inside.position import report
 from tsnb.kernels.inside.reporting import (
     ATTACHED_MESSAGE,
@@ -25,10 +31,17 @@ from tsnb.kernels.inside.reporting import (
     publish,
     publish_rows,
 )
+from tsnb.kernels.launch import untie
 from tsnb.kernels.plan import PARAMETERS
 from tsnb.kernels.shipping import fetch, ship
+from tsnb.records.current import enter_run
+from tsnb.records.run import Run
 
 __all__ = ["deliver", "enter", "finish"]
+
+
+REPORT_S = 1.0
+"""How often a trial says how far it is, in seconds."""
 
 
 class _Course:
@@ -36,16 +49,62 @@ class _Course:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
+        self.run = Run.of(settings["run"])
+        self.bridges: list[Any] = []
         self.ended = False
-        self.reported: dict[str, Any] = {}
-        self.reporter = Reporter([publish_rows], self.report)
+        self._reported: dict[str, Any] = {}
+        self._reported_s = 0.0
 
-    def report(self) -> None:
-        """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end."""
-        now = report()
-        if now and now != self.reported:
-            self.reported = now
-            publish(REPORT_MESSAGE, now)
+    def begin(self) -> None:
+        """Note that this process is the trial's, and take down from now on what it logs."""
+        from tsnb.telemetry.metrics import subscribe
+
+        self.run.process(os.getpid(), _versions())
+        enter_run(self.run)
+        if self.settings["log_to"]:
+            from tsnb.records.bridges import open_bridges
+
+            self.bridges = open_bridges(self.settings["log_to"], self.run)
+        self.reporter = Reporter(
+            [publish_rows, self.run.add_rows, *(bridge.rows for bridge in self.bridges)], self.report
+        )
+        subscribe(self.reporter.take)
+
+    def report(self, *, now: bool = False) -> None:
+        """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
+
+        Args:
+            now: Whether it is to be told at once, however soon after the last time.
+        """
+        if not now and time.monotonic() - self._reported_s < REPORT_S:
+            return
+        news = report()
+        if news != self._reported:
+            self._reported, self._reported_s = news, time.monotonic()
+            publish(REPORT_MESSAGE, news)
+            self.run.report(news)
+
+    def end(self, state: str, failure: str) -> None:
+        """Hand on what is left, leave every stream, and say how it ended; the notebook hears of it last."""
+        self.ended = True
+        self.reporter.flush()
+        self.report(now=True)
+        detach_all = getattr(sys.modules.get("tsnb.consumer"), "detach_all", None)
+        if detach_all is not None:
+            detach_all()
+        for bridge in self.bridges:
+            bridge.end(state)
+        self.run.end(state, failure, time.time() - self.settings["started_s"])
+        publish(END_MESSAGE, {"state": state, "failure": failure})
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions that a result may depend on."""
+    found = {"python": platform.python_version(), "tsnb": sys.modules["tsnb"].__version__}
+    for package in ("torch", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 _courses: list[_Course] = []
@@ -55,12 +114,11 @@ def enter(settings: dict[str, Any]) -> None:
     """Get ready for the trial's code. Called once, before it.
 
     Args:
-        settings: What `arrive` takes, the trial's name and options (`plan.TrialOptions.attach`), and `changed`,
-            where parameters lie that are not as they were shipped.
+        settings: What `arrive` takes, the trial's name and options (`plan.TrialOptions.attach`), `changed`, where
+            parameters lie that are not as they were shipped, `run`, the handle on its records, and `started_s`,
+            seconds since 1970 when it was asked for.
     """
     from IPython.core.getipython import get_ipython
-
-    from tsnb.telemetry.metrics import subscribe
 
     for name in ("name", "producer", "batch_size", "device"):
         setattr(attach_defaults, name, settings[name])
@@ -70,13 +128,26 @@ def enter(settings: dict[str, Any]) -> None:
     if settings["changed"]:
         variables.get(PARAMETERS, variables).update(fetch(Path(settings["changed"]), keep=True))
     course = _Course(settings)
+    course.begin()
     _courses.append(course)
-    subscribe(course.reporter.take)
     shell: Any = get_ipython()
+    shell.events.register("pre_run_cell", _before_code)
     shell.events.register("post_run_cell", _after_code)
     use_threads(settings["threads"])
     if settings["seed"] is not None:
         seed_everything(settings["seed"])
+
+
+def _before_code(_info: Any) -> None:
+    """Let a detached trial go: from here on it needs nobody. IPython calls it right before the code.
+
+    Until this moment its process ends with the notebook, so that one whose code would never come is not left
+    over; from this moment it is found by its entry, and ends itself.
+    """
+    for course in _courses:
+        if course.settings["detach"] and not course.ended:
+            enter_detached(course.run)
+            untie()
 
 
 def _after_code(result: Any) -> None:
@@ -110,17 +181,9 @@ def finish(state: str, failure: str = "") -> None:
     with _without_interrupts():
         for course in _courses:
             if not course.ended:
-                course.ended = True
-                _end(course, state, failure)
-
-
-def _end(course: _Course, state: str, failure: str) -> None:
-    course.reporter.flush()
-    course.report()
-    consumer = sys.modules.get("tsnb.consumer")
-    if consumer is not None:
-        consumer.detach_all()
-    publish(END_MESSAGE, {"state": state, "failure": failure})
+                course.end(state, failure)
+                if course.settings["detach"]:
+                    leave(failure)
 
 
 class _without_interrupts:  # noqa: N801 (read as a word: `with _without_interrupts():`)
