@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import optuna
 import pytest
@@ -14,14 +15,21 @@ from tsnb.integrations.live_pruning import StudyRungs
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
+SPACE: dict[str, optuna.distributions.BaseDistribution] = {"x": optuna.distributions.FloatDistribution(0, 1)}
+
 
 class Run:
     """Trials of a new study, a letter each, that started together."""
 
-    def __init__(self, pruner: BasePruner, names: Sequence[str], every: int = 10, direction: str = "minimize") -> None:
+    def __init__(
+        self,
+        pruner: BasePruner,
+        names: Sequence[str],
+        every: int = 10,
+        direction: Literal["minimize", "maximize"] = "minimize",
+    ) -> None:
         self.study = optuna.create_study(pruner=pruner, direction=direction)
-        space = {"x": optuna.distributions.FloatDistribution(0, 1)}
-        self.asked = {name: self.study.ask(fixed_distributions=space) for name in names}
+        self.asked = {name: self.study.ask(fixed_distributions=SPACE) for name in names}
         self.rungs = StudyRungs(self.study, self.asked, "loss", every)
         self.rungs.start(names)
 
@@ -50,7 +58,9 @@ def test_the_median_pruner_compares_live_trials() -> None:
     reported = [trial.intermediate_values for trial in run.study.get_trials()]
     assert reported == [{10: 5.0}, {10: 1.0}, {10: 2.0}, {10: 9.0}, {10: 3.0}]
     few = Run(MedianPruner(n_startup_trials=5), "abcde")
-    assert few.log(dict(zip("abcde", (5.0, 1.0, 2.0, 9.0, 3.0), strict=True)), 10) == set(), "four others are no five"
+    assert few.log(dict(zip("abcde", (5.0, 1.0, 2.0, 9.0, 3.0), strict=True)), 10) == set(), (
+        "four others are no five"
+    )
 
 
 def test_larger_is_better_where_the_study_maximises() -> None:
@@ -61,7 +71,10 @@ def test_larger_is_better_where_the_study_maximises() -> None:
 
 def test_nan_is_pruned() -> None:
     """By both pruners; and it disturbs no comparison of the others."""
-    for pruner in (SuccessiveHalvingPruner(min_resource=10, reduction_factor=2), MedianPruner(n_startup_trials=1)):
+    for pruner in (
+        SuccessiveHalvingPruner(min_resource=10, reduction_factor=2),
+        MedianPruner(n_startup_trials=1),
+    ):
         run = Run(pruner, "abc")
         assert "a" in run.log({"a": math.nan, "b": 1.0, "c": 2.0}, 10)
 
@@ -70,13 +83,14 @@ def test_trials_that_were_there_before_count_too() -> None:
     """A cohort that starts later is compared with what the study knows of those before it."""
     run = Run(SuccessiveHalvingPruner(min_resource=10, reduction_factor=2), "abcd")
     run.log({"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, 10)
-    space = {"x": optuna.distributions.FloatDistribution(0, 1)}
-    run.asked["e"] = run.study.ask(fixed_distributions=space)
+    run.asked["e"] = run.study.ask(fixed_distributions=SPACE)
     run.rungs.start("e")
     assert run.log({"e": 3.5}, 10) == {"e"}
 
 
-@pytest.mark.parametrize("pruner", [NopPruner(), HyperbandPruner(min_resource=10, max_resource=100)], ids=type)
+@pytest.mark.parametrize(
+    "pruner", [NopPruner(), HyperbandPruner(min_resource=10, max_resource=100)], ids=type
+)
 def test_other_pruners_are_asked_as_well(pruner: BasePruner) -> None:
     """Whatever they say, it is about steps that all have reached."""
     run = Run(pruner, "abcdef")

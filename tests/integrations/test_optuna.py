@@ -66,11 +66,15 @@ def test_a_study_learns_from_trials_that_run_side_by_side(train: Callable[..., f
         mine = sweep[trial.user_attrs["tsnb_trial"]]
         assert mine.params["lr"] == trial.params["lr"]
         pruned = trial.state == TrialState.PRUNED
-        assert mine.state == ("stopped" if pruned else "done") and (mine.name in sweep.stopped_early) == pruned
+        assert (
+            mine.state == ("stopped" if pruned else "done") and (mine.name in sweep.stopped_early) == pruned
+        )
         if not pruned:
             assert trial.value == pytest.approx(trial.params["lr"] + 1 / 40)
         assert trial.intermediate_values[10] == pytest.approx(trial.params["lr"] + 1 / 10)
-    assert min(told[:3], key=lambda trial: trial.params["lr"]).state == TrialState.COMPLETE, "the best of three stays"
+    assert min(told[:3], key=lambda trial: trial.params["lr"]).state == TrialState.COMPLETE, (
+        "the best of three stays"
+    )
     assert sweep.best().result() == pytest.approx(asked.best_trial.params["lr"])
     assert sum(trial.pid is not None for trial in sweep.values()) <= 1, "the others' kernels have ended"
 
@@ -85,7 +89,11 @@ def test_failures_are_told_as_such_and_do_not_end_the_study(train: Any) -> None:
     for kind in ("bad", "silent", "good"):
         asked.enqueue_trial({"lr": 0.15, "kind": kind})
     optimize(asked, train, metric="loss", n_trials=3, space=space, steps=3)
-    assert [trial.state for trial in asked.get_trials()] == [TrialState.FAIL, TrialState.FAIL, TrialState.COMPLETE]
+    assert [trial.state for trial in asked.get_trials()] == [
+        TrialState.FAIL,
+        TrialState.FAIL,
+        TrialState.COMPLETE,
+    ]
     with pytest.raises(TrialFailed, match="no such kind"):
         optimize(study(), train, metric="loss", n_trials=1, space={"lr": [0.1]}, kind="bad")
 

@@ -35,12 +35,14 @@ def test_one_cell_runs_as_many_trials_with_parameters_of_their_own(
 
 def test_the_line_is_read_as_it_is_written() -> None:
     """Values, distributions and the rule of halving."""
-    words = "x --grid a=1,2 --grid b=u,v --sample lr=loguniform(1e-4,1e-1) --n 3 --halving acc --every 50 --keep 25% --mode max"
-    given = TRIAL.read(words.split())
+    grid = "x --grid a=1,2 --grid b=u,v --sample lr=loguniform(1e-4,1e-1) --n 3"
+    given = TRIAL.read(f"{grid} --halving acc --every 50 --keep 25% --mode max".split())
     assert dict(given.grid) == {"a": [1, 2], "b": ["u", "v"]}
     assert dict(given.sample) == {"lr": loguniform(1e-4, 1e-1)}
     assert (given.n, given.halving, given.every, given.keep, given.mode) == (3, "acc", 50, 0.25, "max")
-    assert {"--grid", "--sample", "--at-once", "--halving"} <= set(options_of(TRIAL)), "the Tab key offers them"
+    assert {"--grid", "--sample", "--at-once", "--halving"} <= set(options_of(TRIAL)), (
+        "the Tab key offers them"
+    )
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ def test_each_rung_takes_as_many_steps_as_all_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep", "seen", "kept"), [(0.5, 12, 6), (0.5, 3, 2), (0.5, 1, 1), (0.1, 30, 3), (0.3, 10, 3), (0.25, 5, 2)]
+    ("keep", "seen", "kept"),
+    [(0.5, 12, 6), (0.5, 3, 2), (0.5, 1, 1), (0.1, 30, 3), (0.3, 10, 3), (0.25, 5, 2)],
 )
 def test_a_part_of_a_trial_is_a_trial(keep: float, seen: int, kept: int) -> None:
     """The number kept is rounded up, and floating point does not add one."""
@@ -73,7 +74,10 @@ def test_larger_is_better_where_it_is_said() -> None:
 def test_nan_is_worse_than_any_number() -> None:
     """In both directions, and than infinity too."""
     for mode in ("min", "max"):
-        assert names(log(ladder("abcd", mode=mode), {"a": math.nan, "b": 1, "c": math.nan, "d": 2})) == {"a", "c"}
+        assert names(log(ladder("abcd", mode=mode), {"a": math.nan, "b": 1, "c": math.nan, "d": 2})) == {
+            "a",
+            "c",
+        }
     assert names(log(ladder("ab"), {"a": math.nan, "b": math.inf})) == {"a"}
 
 
@@ -83,11 +87,17 @@ def test_of_equal_values_the_first_started_stay() -> None:
 
 
 @given(
-    st.lists(st.lists(st.floats(0, 9, width=16) | st.just(math.nan), min_size=5, max_size=5), min_size=1, max_size=9),
+    st.lists(
+        st.lists(st.floats(0, 9, width=16) | st.just(math.nan), min_size=5, max_size=5),
+        min_size=1,
+        max_size=9,
+    ),
     st.sampled_from([0.25, 0.5, 0.75]),
     st.randoms(use_true_random=False),
 )
-def test_who_is_stopped_depends_on_no_order_of_arrival(curves: list[list[float]], keep: float, random: Any) -> None:
+def test_who_is_stopped_depends_on_no_order_of_arrival(
+    curves: list[list[float]], keep: float, random: Any
+) -> None:
     """A trial may be far ahead of the others: the same ones are stopped at the same rungs as in lockstep."""
     rule = halving(every=1, keep=keep)
     everyone = [str(number) for number in range(len(curves))]

@@ -90,7 +90,7 @@ def test_what_makes_no_sweep_is_said_in_the_users_words(given: dict[str, Any], s
         lambda: loguniform(0, 1),
         lambda: loguniform(-1, 1),
         lambda: uniform(0, math.inf),
-        lambda: randint(0, 2.5),
+        lambda: randint(0, 2.5),  # type: ignore[arg-type]
         lambda: randint(3, 1),
         lambda: choice([]),
         lambda: choice("adam"),
@@ -98,5 +98,5 @@ def test_what_makes_no_sweep_is_said_in_the_users_words(given: dict[str, Any], s
 )
 def test_a_range_that_is_none_is_refused(wrong: Any) -> None:
     """When it is made, not when it is drawn from."""
-    with pytest.raises(ValueError, match="give|must be above 0"):
+    with pytest.raises(ValueError, match=r"give|must be above 0"):
         wrong()

@@ -51,7 +51,9 @@ def test_what_is_no_setting_is_answered_with_an_example(text: str) -> None:
         read_sample(text)
 
 
-@pytest.mark.parametrize("text", ["lr=normal(0,1)", "lr=0.1,0.2", "lr=uniform(1)", "lr=uniform(a,b)", "lr=uniform(0,1"])
+@pytest.mark.parametrize(
+    "text", ["lr=normal(0,1)", "lr=0.1,0.2", "lr=uniform(1)", "lr=uniform(a,b)", "lr=uniform(0,1"]
+)
 def test_what_is_no_distribution_is_answered_with_those_there_are(text: str) -> None:
     """In the parameter's own name."""
     with pytest.raises(ValueError, match="write lr=uniform"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -23,6 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tsnb.sweeps.rungs import Cut, Rungs
 
 __all__ = ["StudyRungs"]
+
 
 class StudyRungs(Rungs):
     """The rungs of a study: at every so many steps its pruner is asked.
@@ -54,7 +55,9 @@ class StudyRungs(Rungs):
             self._asked[name].report(values[name], step)
         before = self._study.get_trials()
         for name in live:
-            self._asked[name].should_prune()  # pruners keep notes of who passed; what it says now is not asked for
+            self._asked[
+                name
+            ].should_prune()  # pruners keep notes of who passed; what it says now is not asked for
         after = self._study.get_trials()
         ranking = sorted(values, key=lambda name: _badness(self._study, values[name]))
         return [

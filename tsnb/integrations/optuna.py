@@ -23,12 +23,12 @@ from tsnb.errors import ExtraMissing
 from tsnb.kernels.functions import plan_function
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import outlet_here
-from tsnb.kernels.plan import OPTION_NAMES
+from tsnb.kernels.plan import OPTION_NAMES, TrialPlan
 from tsnb.kernels.trial import Trial
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.queueing import Places, places_here
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform
-from tsnb.sweeps.starting import Launcher, replace_former, teller
+from tsnb.sweeps.starting import Settled, name_of, replace_former
 from tsnb.sweeps.sweep import Sweep
 
 try:
@@ -99,28 +99,21 @@ def optimize(
         TrialFailed: Every trial failed.
     """
     if len(study.directions) != 1:
-        raise ValueError("optimize takes a study with one direction: trials are compared by one logged number")
+        raise ValueError(
+            "optimize takes a study with one direction: trials are compared by one logged number"
+        )
     for word, number in (("n_trials", n_trials), ("at_once", at_once), ("prune_every", prune_every)):
         if number is not None and number < 1:
             raise ValueError(f"{word}={number}: give a number from 1 up")
-    course = _Course(study, {word: _distribution(word, what) for word, what in space.items()}, n_trials, metric)
-    title = name or getattr(fn, "__name__", "trial")
+    title = name or name_of(fn)
+    drawn = {word: _distribution(word, what) for word, what in space.items()}
     ours = {key: value for key, value in options.items() if key in OPTION_NAMES}
     own = {key: value for key, value in options.items() if key not in OPTION_NAMES}
-    given = {**own, **dict.fromkeys(space)}
-    plan = plan_function(fn, given, name=f"{title}-0", **{**ours, "sweep": title})
-    here = outlet_here(title)
-    launcher = Launcher(plan, course.params, here)
-    course.title = title
-    conductor = Conductor(
-        launcher,
-        Places(at_once or places_here(n_trials, len(os.sched_getaffinity(0)))),
-        StudyRungs(study, course.asked, metric, prune_every) if prune_every else None,
-        supply=course.supply,
-        ended=course.ended,
-        over=launcher.close,
-        say=teller(title, here),
-    )
+    plan = plan_function(fn, {**own, **dict.fromkeys(space)}, name=f"{title}-0", **{**ours, "sweep": title})
+    course = _Course(title, plan, study, drawn, n_trials, metric)
+    places = Places(at_once or places_here(n_trials, len(os.sched_getaffinity(0))))
+    rungs = StudyRungs(study, course.asked, metric, prune_every) if prune_every else None
+    conductor = Conductor(course, places, rungs)
     course.cuts = conductor.cuts
     sweep = Sweep(title, course.params, conductor, metric, "min" if course.minimizes else "max")
     replace_former(sweep)
@@ -131,19 +124,24 @@ def optimize(
     return sweep.wait()
 
 
-class _Course:
+class _Course(Settled):
     """What one call of `optimize` has asked the study for, and told it.
 
     Attributes:
-        params: The parameters of each trial, by its name.
         asked: Trials of the study that have not been told, by name.
     """
 
     def __init__(
-        self, study: optuna.Study, space: dict[str, BaseDistribution], n_trials: int, metric: str
+        self,
+        title: str,
+        plan: TrialPlan,
+        study: optuna.Study,
+        space: dict[str, BaseDistribution],
+        n_trials: int,
+        metric: str,
     ) -> None:
-        self.title = ""
-        self.params: dict[str, dict[str, Any]] = {}
+        self._given: dict[str, dict[str, Any]] = {}
+        super().__init__(title, plan, self._given, outlet_here(title))
         self.asked: dict[str, optuna.Trial] = {}
         self.cuts: Mapping[str, object] = {}
         self.minimizes = study.direction == StudyDirection.MINIMIZE
@@ -157,12 +155,12 @@ class _Course:
     def supply(self, free: int) -> list[str]:
         """Ask the study for parameters; return the names of the trials that get them."""
         names = []
-        for _ in range(min(free, self._n_trials - len(self.params))):
+        for _ in range(min(free, self._n_trials - len(self._given))):
             trial = self._study.ask(fixed_distributions=self._space)
             name = f"{self.title}-{trial.number}"
             trial.set_user_attr(NAME, name)
             self.asked[name] = trial
-            self.params[name] = dict(trial.params)
+            self._given[name] = dict(trial.params)
             names.append(name)
         return names
 
@@ -182,9 +180,9 @@ class _Course:
         """End the kernels of all ended trials but the best one's: a study may have hundreds."""
         best, sign = self._best, 1 if self.minimizes else -1
         loses = trial
-        if trial.state == "done" and not math.isnan(value):
-            if best is None or sign * value < sign * best.metrics[self._metric]:
-                loses, self._best = best or trial, trial
+        better = best is None or sign * value < sign * best.metrics[self._metric]  # never of nan
+        if trial.state == "done" and not math.isnan(value) and better:
+            loses, self._best = best or trial, trial
         if loses is not self._best:
             self._endings.append(the_hub().post(loses.end()))
 

@@ -31,7 +31,9 @@ def wants_sweep(given: Namespace) -> bool:
     alone = [name for name in SWEEP_OPTIONS if getattr(given, name) not in (None, [])]
     if alone:
         option = alone[0].replace("_", "-")
-        raise ValueError(f"--{option} goes with parameters: --grid lr=0.1,0.01 or --sample lr=uniform(0,1) --n 8")
+        raise ValueError(
+            f"--{option} goes with parameters: --grid lr=0.1,0.01 or --sample lr=uniform(0,1) --n 8"
+        )
     return False
 
 
@@ -63,7 +65,9 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
 
 
 def _rule(given: Namespace) -> Halving | None:
-    asked = {name: getattr(given, name) for name in ("every", "keep", "mode") if getattr(given, name) is not None}
+    asked = {
+        name: getattr(given, name) for name in ("every", "keep", "mode") if getattr(given, name) is not None
+    }
     if given.halving is None:
         if asked:
             raise ValueError(f"--{next(iter(asked))} goes with --halving METRIC: --halving loss --every 100")

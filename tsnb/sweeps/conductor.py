@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from tsnb.sweeps.gates import Gate
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Cut, Rungs
 
-__all__ = ["Conductor"]
+__all__ = ["Conductor", "Course"]
 
 STREAMLESS = ("ProducerGone", "ProducerNotFound")
 """Failures after which no other trial needs to be tried: there is nothing to attach to."""
@@ -39,6 +40,35 @@ class _News(NamedTuple):
     rows: Sequence[LoggedRow]
 
 
+class Course(ABC):
+    """What a sweep is about: which trials there are, and what becomes of them. Called on the sweep's thread."""
+
+    @abstractmethod
+    def launch(self, name: str, gate: Path | None) -> Trial:
+        """Start a trial.
+
+        Args:
+            name: Its name, one of those that wait for a place.
+            gate: What it is to wait at before its first batch; None: at nothing.
+        """
+
+    def supply(self, free: int) -> Iterable[str]:
+        """Return the names of further trials, for so many places that nobody waits for."""
+        return ()
+
+    @abstractmethod
+    def ended(self, trial: Trial) -> None:
+        """Take note of a trial that has ended."""
+
+    @abstractmethod
+    def over(self) -> None:
+        """Put things in order: the last trial has ended. Called once."""
+
+    @abstractmethod
+    def say(self, line: str) -> None:
+        """Tell the user what was decided."""
+
+
 class Conductor:
     """Runs the trials of one sweep.
 
@@ -48,36 +78,18 @@ class Conductor:
         gave_up: Why the trials that waited were not started; empty while there is no such reason.
 
     Args:
-        launch: Starts a trial, given its name and the gate it is to wait at (None: at none).
+        course: Starts the trials, and is told what becomes of them.
         places: Who waits, and how many run at once.
         rungs: Which trials are stopped early; None: none.
-        supply: Gives names of further trials for so many free places; they must be known to `launch`.
-        ended: Told of every trial that has ended.
-        over: Called once, when the last one has.
-        say: Tells the user, in one line, what was decided.
     """
 
-    def __init__(
-        self,
-        launch: Callable[[str, Path | None], Trial],
-        places: Places,
-        rungs: Rungs | None = None,
-        *,
-        supply: Callable[[int], Iterable[str]] = lambda free: (),
-        ended: Callable[[Trial], None] = lambda trial: None,
-        over: Callable[[], None] = lambda: None,
-        say: Callable[[str], None] = lambda line: None,
-    ) -> None:
+    def __init__(self, course: Course, places: Places, rungs: Rungs | None = None) -> None:
         self.trials: dict[str, Trial] = {}
         self.cuts: dict[str, Cut] = {}
         self.gave_up = ""
-        self._launch = launch
+        self._course = course
         self._places = places
         self._rungs = rungs
-        self._supply = supply
-        self._told = ended
-        self._finished = over
-        self._say = say
         self._gates: dict[str, Gate] = {}
         self._ended: set[str] = set()
         self._stopping = threading.Event()
@@ -107,7 +119,7 @@ class Conductor:
         finally:
             for gate in self._gates.values():
                 gate.open()
-            self._finished()
+            self._course.over()
 
     def _step(self) -> None:
         """Take one piece of news, or open a gate whose time has come."""
@@ -137,7 +149,7 @@ class Conductor:
             return
         lacking = self._places.free - len(self._places.waiting)
         if lacking > 0 and not self.gave_up:
-            self._places.add(self._supply(lacking))
+            self._places.add(self._course.supply(lacking))
         names = self._places.start()
         if not names:
             return
@@ -154,7 +166,7 @@ class Conductor:
     def _start(self, name: str, gate: Gate | None) -> None:
         if gate is not None:
             self._gates[name] = gate
-        trial = self._launch(name, None if gate is None else gate.path)
+        trial = self._course.launch(name, None if gate is None else gate.path)
         self.trials[name] = trial
         trial.listen(self._hear)
         self._hear(trial, trial.metrics.rows)  # what came before anybody listened
@@ -173,11 +185,13 @@ class Conductor:
                 gate.gone(name)
         cuts = [cut for cut in self._judged(news) if self.trials[cut.name].state not in ENDED]
         for cut in cuts:
-            self._say(f"{cut.name} is stopped at step {cut.step}: {cut.value:.4g} is place {cut.place} of {cut.of}")
+            self._course.say(
+                f"{cut.name} is stopped at step {cut.step}: {cut.value:.4g} is place {cut.place} of {cut.of}"
+            )
         if over and name not in self._ended:
             self._ended.add(name)
             self._places.end(name)
-            self._told(news.trial)
+            self._course.ended(news.trial)
             self._give_up_after(news.trial)
         self.cuts.update({cut.name: cut for cut in cuts})
         self._places.leave(cut.name for cut in cuts)
@@ -204,7 +218,7 @@ class Conductor:
             if any(f": {word}" in said for word in STREAMLESS):
                 self.gave_up = self.gave_up or said
                 if left := self._places.clear():
-                    self._say(f"{len(left)} trials are not started, there being no stream: {said}")
+                    self._course.say(f"{len(left)} trials are not started, there being no stream: {said}")
 
     def _end(self, some: Iterable[Trial]) -> None:
         """Have trials ended, all at once, on the hub's thread."""

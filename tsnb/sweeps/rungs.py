@@ -147,5 +147,7 @@ class Rungs(ABC):
         for cohort in range(self._cohorts):
             live = [r for r in self._runners.values() if r.cohort == cohort and r.live]
             assert len({r.passed for r in live}) <= 1, "a cohort goes up together"
-            assert not live or min(r.reached for r in live) == live[0].passed, "a rung waits though all are there"
+            assert not live or min(r.reached for r in live) == live[0].passed, (
+                "a rung waits though all are there"
+            )
         assert all(len(r.values) <= r.reached for r in self._runners.values())

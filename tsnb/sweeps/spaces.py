@@ -3,7 +3,7 @@
 | space | what is drawn |
 |---|---|
 | `uniform(low, high)` | a float; every part of the range equally often |
-| `loguniform(low, high)` | a float; every factor equally often: for learning rates, 1e-4 to 1e-3 as often as 1e-3 to 1e-2 |
+| `loguniform(low, high)` | a float; every factor equally often: 1e-4 to 1e-3 as often as 1e-3 to 1e-2 |
 | `randint(low, high)` | a whole number, both ends included |
 | `choice(values)` | one of them; a plain list or tuple means the same |
 

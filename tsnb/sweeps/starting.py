@@ -16,14 +16,14 @@ from typing import Any
 from tsnb.config import check_name
 from tsnb.kernels.board import launch
 from tsnb.kernels.cells import plan_cell
-from tsnb.kernels.functions import TrialFunction, plan_function
+from tsnb.kernels.functions import plan_function
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.naming import trial_name
 from tsnb.kernels.outlets import Outlet, outlet_here
 from tsnb.kernels.plan import OPTION_NAMES, TrialOptions, TrialPlan
 from tsnb.kernels.replanning import replanned
 from tsnb.kernels.trial import Trial
-from tsnb.sweeps.conductor import Conductor
+from tsnb.sweeps.conductor import Conductor, Course
 from tsnb.sweeps.halving import Halving, Ladder
 from tsnb.sweeps.marking import marked
 from tsnb.sweeps.queueing import Places, places_here
@@ -31,7 +31,7 @@ from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep
 from tsnb.sweeps.wording import filled, unlike
 
-__all__ = ["Launcher", "replace_former", "start", "sweep", "sweep_cell", "teller", "trial_names"]
+__all__ = ["Settled", "name_of", "replace_former", "start", "sweep", "sweep_cell", "trial_names"]
 
 _sweeps: dict[str, Sweep] = {}
 """The last sweep of each name: a new one takes its place, as a trial does."""
@@ -79,8 +79,7 @@ def sweep(
         NotShippable: It, or a parameter, cannot travel.
     """
     params = settings(grid, space, n, seed)
-    wrapped = fn.__wrapped__ if isinstance(fn, TrialFunction) else fn
-    template = name or getattr(wrapped, "__name__", "trial")
+    template = name or name_of(fn)
     names = trial_names(template, params)
     given = {**options, **params[0]} | ({} if seed is None else {"seed": seed})
     ours = {key: value for key, value in given.items() if key in OPTION_NAMES}
@@ -133,6 +132,11 @@ def _signature(names: Iterable[str]) -> inspect.Signature:
     return inspect.Signature([inspect.Parameter(name, kind, default=None) for name in names])
 
 
+def name_of(fn: Callable[..., Any]) -> str:
+    """Return a function's name."""
+    return str(getattr(fn, "__name__", "trial"))
+
+
 def title_of(template: str) -> str:
     """Return a sweep's name: what stands before the first brace of its trials' names."""
     return template.partition("{")[0].rstrip("-._") or "sweep"
@@ -156,44 +160,41 @@ def trial_names(template: str, params: Sequence[Mapping[str, Any]]) -> list[str]
     return [check_name(name, "trial") for name in unlike(names)]
 
 
-class Launcher:
-    """Starts trials from one plan.
+class Settled(Course):
+    """A course that starts its trials from one plan.
 
     Args:
-        plan: What they have in common, shipped already.
+        title: The sweep's name.
+        plan: What its trials have in common, shipped already.
         params: The parameters and options of each, by its name; may grow.
         here: Where their output goes.
     """
 
-    def __init__(self, plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], here: Outlet) -> None:
+    def __init__(
+        self, title: str, plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], here: Outlet
+    ) -> None:
+        self.title = title
+        self.params = params
         self._plan = plan
-        self._params = params
         self._here = here
 
-    def __call__(self, name: str, gate: Path | None) -> Trial:
-        """Start one."""
-        changes = {**self._params[name], "name": name, "gate": gate}
+    def launch(self, name: str, gate: Path | None) -> Trial:
+        """Start a trial, with parameters of its own."""
+        changes = {**self.params[name], "name": name, "gate": gate}
         plan = replanned(self._plan, changes, the_hub().new_path)
         return launch(plan, marked(self._here, name))
 
-    def close(self) -> None:
+    def ended(self, trial: Trial) -> None:
+        """Do nothing: its state says it all."""
+
+    def over(self) -> None:
         """Remove what was shipped: every trial that was started has its own link to it."""
         Path(self._plan.arrival["path"]).unlink(missing_ok=True)
 
-
-def teller(title: str, here: Outlet) -> Callable[[str], None]:
-    """Return what tells a sweep's user one line. It may be called from any thread.
-
-    Args:
-        title: The sweep's name.
-        here: Where the line is shown.
-    """
-
-    def say(line: str) -> None:
-        content = {"name": "stdout", "text": f"sweep {title!r}: {line}\n"}
-        the_hub().loop.call_soon_threadsafe(here.publish, "stream", content)
-
-    return say
+    def say(self, line: str) -> None:
+        """Show a line where the trials' output is shown. From any thread."""
+        content = {"name": "stdout", "text": f"sweep {self.title!r}: {line}\n"}
+        the_hub().loop.call_soon_threadsafe(self._here.publish, "stream", content)
 
 
 def replace_former(made: Sweep) -> None:
@@ -232,16 +233,14 @@ def start(
     cores = len(os.sched_getaffinity(0))
     places = Places(at_once or places_here(len(params), cores))
     places.add(params)
-    launcher = Launcher(plan, params, here)
-
-
-    say = teller(title, here)
-    rungs = Ladder(prune) if prune else None
-    conductor = Conductor(launcher, places, rungs, over=launcher.close, say=say)
+    course = Settled(title, plan, params, here)
+    conductor = Conductor(course, places, Ladder(prune) if prune else None)
     made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()))
     replace_former(made)
     if at_once is None and places.at_once < len(params):
         each = f"two for each of {cores} cores" if cores > 1 else "two for the one core"
-        say(f"{len(params)} trials, {places.at_once} at once, {each}; at_once={len(params)} runs all of them together")
+        course.say(
+            f"{len(params)} trials, {places.at_once} at once, {each}; at_once={len(params)} runs all of them together"
+        )
     made.begin()
     return made

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tsnb.errors import TrialFailed
 from tsnb.kernels.board import NoSuchTrial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.trial import STOP_GRACE_S, Trial
@@ -124,7 +123,9 @@ class Sweep(Mapping[str, Trial]):
             TimeoutError: They have not ended within `timeout_s` seconds. They go on.
         """
         if not self._over.wait(timeout_s):
-            raise TimeoutError(f"sweep {self.name!r} is not over after {timeout_s} s; it goes on: {self._counts()}")
+            raise TimeoutError(
+                f"sweep {self.name!r} is not over after {timeout_s} s; it goes on: {self._counts()}"
+            )
         if self._error is not None:
             raise self._error
         if self and all(trial.state in {"failed", "lost"} for trial in self.values()):
@@ -232,7 +233,9 @@ class Sweep(Mapping[str, Trial]):
         head, *rows = self._table()
         columns = "".join(f"<th style='text-align:left'>{html.escape(word)}</th>" for word in head)
         body = "".join(
-            "<tr>" + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            "<tr>"
+            + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row)
+            + "</tr>"
             for row in rows
         )
         title = f"<p>{html.escape(self._title)}</p>"

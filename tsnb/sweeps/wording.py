@@ -103,7 +103,9 @@ def filled(template: str, params: Mapping[str, Any]) -> str:
         return _Names().vformat(template, (), params)
     except (KeyError, IndexError, AttributeError) as error:
         there = ", ".join(params)
-        raise ValueError(f"{template!r}: {{{error.args[0]}}} is no parameter of this sweep ({there})") from None
+        raise ValueError(
+            f"{template!r}: {{{error.args[0]}}} is no parameter of this sweep ({there})"
+        ) from None
 
 
 def unlike(names: Sequence[str]) -> list[str]:
