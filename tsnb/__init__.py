@@ -27,6 +27,9 @@ _PUBLIC = {
     "Trial": "tsnb.kernels",
     "run": "tsnb.kernels.functions",
     "trial": "tsnb.kernels.functions",
+    "sweep": "tsnb.sweeps.starting",
+    "Sweep": "tsnb.sweeps.sweep",
+    "halving": "tsnb.sweeps.halving",
     "results": "tsnb.records.tables",
     "history": "tsnb.records.tables",
     "compare": "tsnb.records.comparing",
@@ -47,18 +50,23 @@ if TYPE_CHECKING:
     from tsnb.records.exporting import export
     from tsnb.records.plotting import plot
     from tsnb.records.tables import history, results
+    from tsnb.sweeps.halving import halving
+    from tsnb.sweeps.starting import sweep
+    from tsnb.sweeps.sweep import Sweep
     from tsnb.telemetry.metrics import log
     from tsnb.telemetry.observer import status, stop
 
 __all__ = [
     "Consumer",
     "Producer",
+    "Sweep",
     "Trial",
     "attach",
     "compare",
     "dashboard",
     "errors",
     "export",
+    "halving",
     "history",
     "log",
     "log_artifact",
@@ -69,6 +77,7 @@ __all__ = [
     "serve",
     "status",
     "stop",
+    "sweep",
     "trial",
     "trials",
 ]

@@ -57,10 +57,10 @@ class AttachDefaults:
     device: str | None = None
     """Where batches are delivered, as torch spells it; None: where the loader left them."""
     gate: Path | None = None
-    """A file whose lock this process's first `attach` waits for, so that trials that start together begin with the
-    same batch. None: nobody waits."""
+    """A file whose lock this process waits for before its first batch, so that trials that start together begin with
+    the same one. None: nobody waits."""
     attached: Callable[[], None] | None = None
-    """Called once, in the thread that attaches, when the first `attach` is done and before it waits at the gate."""
+    """Called once, when this process has asked for its first epoch and before it waits at the gate."""
 
 
 attach_defaults = AttachDefaults()

@@ -74,7 +74,7 @@ class Trial:
         metrics: The last value of each number it logged; `by_step`, `by_epoch` and `rows` have all of them.
         report: What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and
             waiting; empty where there were none.
-        attached: Whether it has attached to a stream.
+        attached: Whether it has attached to a stream and asked for an epoch.
         log_path: Where what it prints is kept, beyond the notebook's life.
         successor: The run that took its name, if one did.
         started_s: Seconds since 1970 when it was asked for.

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from tsnb.kernels.served import RESTARTS
+from tsnb.sweeps.wording import read_grid, read_sample
 
 __all__ = ["TENSORSOCKET", "TRIAL", "TRIALS", "Parser", "did_you_mean", "options_of", "parse", "words_of"]
 
@@ -127,7 +128,32 @@ def _trial() -> Parser:
     parser.add_argument("--threads", type=_whole(1), default=1, metavar="T")
     parser.add_argument("--env", type=_setting, action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--wait", action="store_true")
+    _add_sweep(parser)
     return parser
+
+
+def _add_sweep(parser: Parser) -> None:
+    """Add what makes many trials of one cell."""
+    parser.add_argument("--grid", type=_read(read_grid), action="append", default=[], metavar="NAME=A,B")
+    parser.add_argument("--sample", type=_read(read_sample), action="append", default=[], metavar="NAME=uniform(A,B)")
+    parser.add_argument("--n", type=_whole(1), metavar="N")
+    parser.add_argument("--at-once", type=_whole(1), metavar="N")
+    parser.add_argument("--halving", metavar="METRIC")
+    parser.add_argument("--every", type=_whole(1), metavar="STEPS")
+    parser.add_argument("--keep", type=_share, metavar="50%")
+    parser.add_argument("--mode", choices=("min", "max"))
+
+
+def _read(reader: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Have a reader's own words stand in the error that IPython shows."""
+
+    def read(text: str) -> Any:
+        try:
+            return reader(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 TENSORSOCKET = {

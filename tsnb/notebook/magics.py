@@ -101,6 +101,15 @@ class TsnbMagics(Magics):
           --env K=V        an environment variable of its process; may be repeated
           --wait           return when it has ended
 
+        Many trials of one cell, one for each combination of parameters, which the cell finds as variables:
+          --grid NAME=A,B,...              values of a parameter; may be repeated
+          --sample NAME=loguniform(A,B)    drawn instead, also uniform, randint, choice(A,B,C); may be repeated
+          --n N                            how many are drawn
+          --at-once N                      how many run at once (two for each core at most)
+          --halving METRIC                 stops the worse half early, by this logged number, at step --every
+                                           (100), then at twice as many, and so on; --keep 50%, --mode min|max
+        NAME is what their names begin with, or the whole name: "cnn-lr{lr}"; the options above hold for all.
+
         The cell returns at once; tsnb.trials["NAME"] has its state, wait(), stop(), interrupt(), logs(), and
         its variables: tsnb.trials["NAME"]["net"]. Running a cell of the same name again replaces the trial.
         """

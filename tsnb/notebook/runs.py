@@ -11,6 +11,7 @@ from tsnb.kernels.capture import loops_over
 from tsnb.kernels.cells import run_cell
 from tsnb.kernels.serving import producer_kernels
 from tsnb.kernels.trial import ENDED
+from tsnb.notebook.sweeping import run_sweep, wants_sweep
 
 if TYPE_CHECKING:
     from tsnb.dashboard import Panel
@@ -25,6 +26,9 @@ def run(shell: Any, given: Namespace, cell: str) -> None:
         TrialFailed: It was waited for, and failed.
         Exception: As `run_cell` raises.
     """
+    if wants_sweep(given):
+        run_sweep(shell, given, cell)
+        return
     trial = run_cell(
         given.name,
         cell,

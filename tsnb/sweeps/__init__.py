@@ -1,7 +1,20 @@
 """Many trials from one cell or function: which parameters, how many at once, and which of them end early.
 
+`uniform`, `loguniform`, `randint` and `choice` say what a parameter is drawn from.
+
 | module | what it owns |
 |---|---|
+| `spaces`, `wording` | which parameters the trials get; the same as it is written on a magic's line |
+| `queueing` | which trials start now |
+| `rungs`, `halving` | at which steps trials are compared, and which of them are stopped there |
+| `gates` | a common start: nobody takes a batch before all have attached |
+| `marking` | the output of many trials under one cell |
+| `conductor` | the way of all these decisions to real trials |
+| `sweep`, `starting` | the trials as a mapping and a table; `tsnb.sweep` |
 """
 
 from __future__ import annotations
+
+from tsnb.sweeps.spaces import Distribution, choice, loguniform, randint, uniform
+
+__all__ = ["Distribution", "choice", "loguniform", "randint", "uniform"]

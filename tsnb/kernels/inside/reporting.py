@@ -35,7 +35,7 @@ REPORT_MESSAGE = "tsnb_report"
 """Content: what the trial's consumers did so far (`position.report`)."""
 
 ATTACHED_MESSAGE = "tsnb_attached"
-"""Content: nothing. The trial's first `attach` is done; it may be waiting at its gate."""
+"""Content: nothing. The trial has asked for its first epoch; it may be waiting at its gate."""
 
 END_MESSAGE = "tsnb_end"
 """Content: `state` and `failure`, how the trial's code ended."""

@@ -1,0 +1,77 @@
+"""`%%trial --grid` in a real IPython: many trials of one cell, and mistakes told in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+
+from tsnb.kernels import trials
+from tsnb.notebook.grammar import TRIAL, options_of
+from tsnb.sweeps.spaces import loguniform
+
+
+def run(shell: Any, cell: str) -> None:
+    """Run a cell, and raise what it raised."""
+    shell.run_cell(cell).raise_error()
+
+
+@pytest.mark.system
+def test_one_cell_runs_as_many_trials_with_parameters_of_their_own(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Parameters are the cell's variables and part of the names, before a notebook's variable of the same name."""
+    run(shell, "lr, scale = 'the notebook has one too', 10")
+    line = '%%trial "net-{lr}-{seed}" --grid lr=1,2 --grid seed=7,8 --threads 2 --at-once 3 --wait'
+    run(shell, f"{line}\nproduct = lr * scale + seed\nprint('lr is', lr)")
+    assert list(trials) == ["net-1-7", "net-1-8", "net-2-7", "net-2-8"]
+    assert [trial["product"] for trial in trials.values()] == [17, 18, 27, 28]
+    assert [trial.options["seed"] for trial in trials.values()] == [7, 8, 7, 8]
+    assert trials["net-2-7"].params == {"lr": 2} and trials["net-2-7"].options["threads"] == 2
+    said = capsys.readouterr().out
+    assert "[net-1-8] lr is 1" in said and "[net-2-8] lr is 2" in said
+
+
+def test_the_line_is_read_as_it_is_written() -> None:
+    """Values, distributions and the rule of halving."""
+    grid = "x --grid a=1,2 --grid b=u,v --sample lr=loguniform(1e-4,1e-1) --n 3"
+    given = TRIAL.read(f"{grid} --halving acc --every 50 --keep 25% --mode max".split())
+    assert dict(given.grid) == {"a": [1, 2], "b": ["u", "v"]}
+    assert dict(given.sample) == {"lr": loguniform(1e-4, 1e-1)}
+    assert (given.n, given.halving, given.every, given.keep, given.mode) == (3, "acc", 50, 0.25, "max")
+    assert {"--grid", "--sample", "--at-once", "--halving"} <= set(options_of(TRIAL)), (
+        "the Tab key offers them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("x --grid lr", "write the parameter's name"),
+        ("x --grid lr=0.1 --sample m=normal(0,1) --n 2", "write m=uniform"),
+        ("x --sample lr=uniform(0,1)", "say how many trials"),
+        ("x --grid lr=1 --n 2", "n=2 goes with space"),
+        ("x --at-once 2", "--at-once goes with parameters: --grid"),
+        ("x --halving loss", "--halving goes with parameters"),
+        ("x --grid lr=1,2 --keep 50%", "--keep goes with --halving METRIC"),
+        ("x --grid lr=1,2 --halving loss --keep 0%", "keep=0.0: give a share"),
+        ("x-{wd} --grid lr=1,2", "{wd} is no parameter of this sweep (lr)"),
+        ("x --grid lr=1,2 --gird wd=1", "Did you mean '--grid'?"),
+    ],
+)
+def test_a_line_that_makes_no_sweep_starts_nothing(
+    shell: Any, line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is answered in one message that says what to write."""
+    with pytest.raises(UsageError) as caught:
+        run(shell, f"%%trial {line}\nprint(lr)")
+    assert said in str(caught.value)
+    assert not trials
+
+
+def test_a_name_that_nobody_defines_is_told_once_for_all(shell: Any) -> None:
+    """Parameters count as defined; what else the cell reads must be."""
+    with pytest.raises(UsageError, match="'width' is not defined"):
+        run(shell, "%%trial x --grid lr=1,2\nprint(lr, width)")
+    assert not trials

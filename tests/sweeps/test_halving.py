@@ -1,0 +1,182 @@
+"""Successive halving: who is stopped, in any order of arrival, with ties, nan, ends, and cohorts one after another."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsnb.sweeps.halving import Halving, Ladder, halving
+from tsnb.sweeps.rungs import Cut
+
+
+def ladder(names: str, **options: Any) -> Ladder:
+    """A ladder with one cohort, a letter a trial."""
+    made = Ladder(halving(**{"every": 10, **options}))
+    made.start(names)
+    return made
+
+
+def log(rungs: Ladder, values: dict[str, float], step: int = 10) -> list[Cut]:
+    """One value of each trial at a step; an invariant that breaks fails the test."""
+    cuts = []
+    for name, value in values.items():
+        cuts += rungs.log(name, step, value)
+        rungs.check()
+    return cuts
+
+
+def names(cuts: list[Cut]) -> set[str]:
+    return {cut.name for cut in cuts}
+
+
+def test_the_worse_half_is_stopped_when_all_have_come() -> None:
+    """Not before the last one, and each is told where it stood."""
+    rungs = ladder("abcd")
+    assert log(rungs, {"a": 4.0, "b": 1.0, "c": 3.0}) == []
+    assert rungs.log("d", 10, 2.0) == [Cut("a", 10, 4.0, 4, 4), Cut("c", 10, 3.0, 3, 4)]
+    assert log(rungs, {"b": 1.0, "d": 0.5}, 19) == [], "the next rung lies at 20"
+    assert names(log(rungs, {"b": 1.0, "d": 0.5}, 20)) == {"b"}
+    assert log(rungs, {"d": 9.0}, 1000) == [], "the last one goes on"
+
+
+def test_each_rung_takes_as_many_steps_as_all_before() -> None:
+    """With the half kept, rungs lie at 1, 2, 4, 8 times the first; no two at one step, whatever is kept."""
+    assert [halving(every=100).step_of(rung) for rung in range(4)] == [100, 200, 400, 800]
+    assert [halving(every=90, keep=1 / 3).step_of(rung) for rung in range(3)] == [90, 270, 810]
+    steps = [halving(every=1, keep=0.99).step_of(rung) for rung in range(200)]
+    assert steps == sorted(set(steps))
+
+
+@pytest.mark.parametrize(
+    ("keep", "seen", "kept"),
+    [(0.5, 12, 6), (0.5, 3, 2), (0.5, 1, 1), (0.1, 30, 3), (0.3, 10, 3), (0.25, 5, 2)],
+)
+def test_a_part_of_a_trial_is_a_trial(keep: float, seen: int, kept: int) -> None:
+    """The number kept is rounded up, and floating point does not add one."""
+    assert halving(keep=keep).kept(seen) == kept
+
+
+def test_at_least_so_many_go_on() -> None:
+    """Also where the share would be fewer."""
+    assert len(log(ladder("abcdef", keep=0.1), dict(zip("abcdef", range(6), strict=True)))) == 5
+    assert len(log(ladder("abcdef", keep=0.1, at_least=4), dict(zip("abcdef", range(6), strict=True)))) == 2
+
+
+def test_larger_is_better_where_it_is_said() -> None:
+    """An accuracy is kept where it is high."""
+    assert names(log(ladder("ab", metric="accuracy", mode="max"), {"a": 0.9, "b": 0.8})) == {"b"}
+
+
+def test_nan_is_worse_than_any_number() -> None:
+    """In both directions, and than infinity too."""
+    for mode in ("min", "max"):
+        assert names(log(ladder("abcd", mode=mode), {"a": math.nan, "b": 1, "c": math.nan, "d": 2})) == {
+            "a",
+            "c",
+        }
+    assert names(log(ladder("ab"), {"a": math.nan, "b": math.inf})) == {"a"}
+
+
+def test_of_equal_values_the_first_started_stay() -> None:
+    """Exactly so many go on as are to be kept, whoever came first to the rung."""
+    assert names(log(ladder("abcd"), {"d": 1.0, "c": 1.0, "b": 1.0, "a": 1.0})) == {"c", "d"}
+
+
+@given(
+    st.lists(
+        st.lists(st.floats(0, 9, width=16) | st.just(math.nan), min_size=5, max_size=5),
+        min_size=1,
+        max_size=9,
+    ),
+    st.sampled_from([0.25, 0.5, 0.75]),
+    st.randoms(use_true_random=False),
+)
+def test_who_is_stopped_depends_on_no_order_of_arrival(
+    curves: list[list[float]], keep: float, random: Any
+) -> None:
+    """A trial may be far ahead of the others: the same ones are stopped at the same rungs as in lockstep."""
+    rule = halving(every=1, keep=keep)
+    everyone = [str(number) for number in range(len(curves))]
+
+    def run(order: list[str]) -> set[tuple[str, int]]:
+        rungs, at, cuts = Ladder(rule), dict.fromkeys(everyone, 0), []
+        rungs.start(everyone)
+        for name in order:
+            cuts += rungs.log(name, rule.step_of(at[name]), curves[int(name)][at[name]])
+            at[name] += 1
+            rungs.check()
+        return {(cut.name, cut.step) for cut in cuts}
+
+    in_lockstep = everyone * 5
+    shuffled = list(in_lockstep)
+    random.shuffle(shuffled)
+    assert run(shuffled) == run(in_lockstep) == run(sorted(in_lockstep))
+
+
+def test_nobody_waits_for_a_trial_that_has_ended() -> None:
+    """The end of the last one that was waited for decides the rung."""
+    for withdrawn in (True, False):
+        rungs = ladder("abc")
+        assert log(rungs, {"a": 1.0, "b": 2.0}) == []
+        assert names(rungs.end("c", withdrawn=withdrawn)) == {"b"}
+        rungs.check()
+        assert rungs.log("c", 10, 0.0) == [], "what a dead one had still on its way changes nothing"
+
+
+def test_a_failed_trial_takes_nobodys_place() -> None:
+    """Its values count no more, while those of one that is done do."""
+    rungs = ladder("abcd")
+    log(rungs, {"a": 0.1, "b": 2.0, "c": 3.0})
+    rungs.end("a", withdrawn=True)
+    assert names(rungs.log("d", 10, 4.0)) == {"d"}, "the best two of three"
+    rungs = ladder("abcd")
+    log(rungs, {"a": 0.1, "b": 2.0, "c": 3.0})
+    rungs.end("a", withdrawn=False)
+    assert names(rungs.log("d", 10, 4.0)) == {"c", "d"}, "the best two of four"
+
+
+def test_a_trial_that_is_to_be_stopped_is_told_once() -> None:
+    """It may log, and end, while it is being stopped; its value at that rung stays."""
+    rungs = ladder("ab")
+    assert names(log(rungs, {"a": 1.0, "b": 2.0})) == {"b"}
+    assert rungs.log("b", 20, 0.0) == []
+    assert rungs.end("b", withdrawn=True) == []
+    rungs.start("c")
+    assert names(rungs.log("c", 10, 1.5)) == set(), "second of three"
+
+
+def test_later_cohorts_are_measured_by_earlier_ones() -> None:
+    """A trial that starts alone, when a place has come free, is compared with all that were ever at the rung."""
+    rungs = ladder("abcd")
+    log(rungs, {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0})
+    rungs.start("ef")
+    assert rungs.log("e", 10, 1.5) == [], "not before the other of its cohort"
+    assert names(rungs.log("f", 10, 2.5)) == {"f"}, "fourth of six"
+    rungs.start("g")
+    assert names(rungs.log("g", 10, 9.0)) == {"g"}
+    rungs.check()
+
+
+def test_one_value_may_pass_several_rungs() -> None:
+    """A metric that is logged now and then counts at all rungs since; both are decided at once."""
+    cuts = log(ladder("abcd"), {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, 25)
+    assert [(cut.name, cut.step) for cut in cuts] == [("c", 10), ("d", 10), ("b", 20)]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"every": 0}, {"every": 1.5}, {"keep": 0}, {"keep": 1}, {"mode": "low"}, {"at_least": 0}]
+)
+def test_a_rule_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
+    """With the value in the message."""
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        halving(**wrong)
+
+
+def test_a_rule_shows_what_it_says() -> None:
+    """Its repr can be read, and it is the same as another one with the same numbers."""
+    assert halving() == Halving("loss", 100, 0.5, "min", 1)
+    assert "every=100" in repr(halving())

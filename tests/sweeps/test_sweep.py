@@ -1,0 +1,168 @@
+"""Sweeps in real kernels: one start for all, the worse stopped early, and a clean end whatever happens."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import tsnb
+from tsnb.errors import TrialFailed
+from tsnb.kernels.board import NoSuchTrial
+from tsnb.kernels.trial import ENDED
+
+pytestmark = pytest.mark.system
+
+LIMIT_S = 90
+
+
+def until(condition: Any, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+def make_train() -> Any:
+    """A function that travels by value: this file cannot be imported in a trial."""
+    import torch  # noqa: F401
+
+    source = """
+def train(late, epochs=3):
+    import time, tsnb
+    time.sleep(late / 2)
+    batches, firsts, step = tsnb.attach(), [], 0
+    time.sleep(late / 2)
+    for epoch in range(epochs):
+        for number, (labels,) in enumerate(batches):
+            if number == 0:
+                firsts.append((batches.epoch, labels.tolist()))
+            time.sleep(0.005)
+            tsnb.log(loss=late + 1 / (1 + step))
+            step += 1
+    return firsts
+"""
+    import __main__
+
+    variables = vars(__main__)
+    exec(compile(source, "<cell>", "exec"), variables)
+    return variables["train"]
+
+
+def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
+    numbers: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However late each attaches; who is worse is stopped at a rung, and the one that is left is the best."""
+    rule = tsnb.halving("loss", every=60)
+    sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 0.4, 0.8, 1.2]}, epochs=3, at_once=4, prune=rule)
+    assert sweep.wait(LIMIT_S) is sweep and sweep.over
+    assert {cut.step for cut in sweep.stopped_early.values()} == {60, 120}
+    assert set(sweep.stopped_early) == {"train-late0.4", "train-late0.8", "train-late1.2"}
+    best = sweep.best()
+    assert best.name == "train-late0.0" and best.state == "done"
+    # the rubber band holds 2 % of an epoch, 2 batches: without the gate, latecomers would begin with another epoch
+    first_rows = {name: trial.metrics.rows[0] for name, trial in sweep.items()}
+    assert {(row.epoch, row.batch) for row in first_rows.values()} == {(0, 1)}
+    assert [epoch for epoch, _ in best.result()] == [0, 1, 2]
+    said = capsys.readouterr().out
+    assert "train-late1.2 is stopped at step 60" in said and "KeyboardInterrupt" not in said
+    table = repr(sweep)
+    assert "sweep 'train': 1 done, 3 stopped" in table and "stopped at step 120: place 2 of 2" in table
+    assert "<td" in sweep._repr_html_()
+    rows = sweep.results().to_dict("records")
+    assert [row["late"] for row in rows] == [0.0, 0.4, 0.8, 1.2]
+    assert rows[0]["samples"] == 1200 > rows[1]["samples"] > rows[3]["samples"] > 0
+    with pytest.raises(ValueError, match="has logged 'acc'"):
+        sweep.best("acc")
+
+
+def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:
+    """The first labels of every epoch are equal in all of them, without pruning and with a function's result."""
+    sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 1.0]}, epochs=2, name="pair-{late}").wait(LIMIT_S)
+    results = [trial.result() for trial in sweep.values()]
+    assert list(sweep) == ["pair-0", "pair-1"]
+    assert results[0] == results[1] and [epoch for epoch, _ in results[0]] == [0, 1]
+
+
+def test_a_sweep_goes_on_past_failures_and_stops_by_hand(page: Any) -> None:
+    """One place: each waits for the one before, whether that is done, fails, dies or is stopped."""
+    cell = """
+import os, signal, time
+if how == "fails":
+    raise ValueError("no such thing")
+if how == "dies":
+    os.kill(os.getpid(), signal.SIGKILL)
+print("begun", how)
+while how == "stays":
+    time.sleep(0.05)
+"""
+    from tsnb.sweeps.starting import sweep_cell
+
+    params = [{"how": how} for how in ("fails", "stays", "dies", "ends")]
+    sweep = sweep_cell("hard", cell, {}, params, at_once=1, outlet=page)
+    with pytest.raises(NoSuchTrial, match="waits for a place"):
+        sweep["hard-how-ends"]
+    with pytest.raises(NoSuchTrial, match="Its trials: hard-how-fails"):
+        sweep["soft"]
+    until(lambda: "begun stays" in page.text)
+    assert [name for name, trial in sweep.items() if trial.state not in ENDED] == ["hard-how-stays"]
+    sweep["hard-how-stays"].stop()
+    sweep.wait(LIMIT_S)
+    assert [trial.state for trial in sweep.values()] == ["failed", "stopped", "lost", "done"]
+    assert "[hard-how-ends] begun ends\n" in page.text
+    assert sweep.stopped_early == {}
+    assert sweep["hard-how-ends"]["how"] == "ends", "the cell's parameter is its variable"
+
+
+def test_without_a_stream_nobody_is_started_any_more(page: Any, numbers: Any) -> None:
+    """The producer is stopped: who trains fails, who waits is not tried, and the sweep is over and says why."""
+    from tsnb.sweeps.starting import sweep_cell
+
+    cell = "for epoch in range(1000):\n    for batch in tsnb.attach():\n        print('got one', rate)"
+    sweep = sweep_cell("s", cell, {}, [{"rate": rate} for rate in range(5)], at_once=2, outlet=page)
+    until(lambda: "got one 0" in page.text and "got one 1" in page.text)
+    numbers.stop()
+    with pytest.raises(TrialFailed, match="ProducerGone"):
+        sweep.wait(LIMIT_S)
+    assert len(sweep) == 2 and "2 failed, 3 not started" in repr(sweep) and "Given up" in repr(sweep)
+    with pytest.raises(NoSuchTrial, match="was not started"):
+        sweep["s-rate4"]
+
+
+def test_an_interrupt_ends_the_waiting_and_stop_ends_the_sweep(page: Any) -> None:
+    """The stop button of the notebook leaves the trials alone; `stop` leaves no process, and starts nobody."""
+    from tsnb.sweeps.starting import sweep_cell
+
+    cell = "import time\nprint('begun', rate)\ntime.sleep(100)"
+    params = [{"rate": rate} for rate in range(3)]
+    sweep = sweep_cell("long", cell, {}, params, at_once=2, outlet=page)
+    until(lambda: "begun 0" in page.text and "begun 1" in page.text)
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        sweep.wait(LIMIT_S)
+    assert not sweep.over and {trial.state for trial in sweep.values()} == {"running"}
+    with pytest.raises(TimeoutError, match="2 running, 1 queued"):
+        sweep.wait(0.01)
+    sweep.stop()
+    assert sweep.over and [trial.state for trial in sweep.values()] == ["stopped"] * 2
+    assert sweep.wait() is sweep
+    assert "begun 2" not in page.text and "1 not started" in repr(sweep)
+
+
+def test_what_cannot_be_a_sweep_starts_nothing() -> None:
+    """Parameters that do not fit, undefined names, odd names: told in one error, before any process."""
+    train = make_train()
+    with pytest.raises(TypeError, match="Nothing was started"):
+        tsnb.sweep(train, grid={"speed": [1, 2]})
+    with pytest.raises(ValueError, match="at_once=0"):
+        tsnb.sweep(train, grid={"late": [1, 2]}, at_once=0)
+    with pytest.raises(ValueError, match=r"\{speed\} is no parameter"):
+        tsnb.sweep(train, grid={"late": [1, 2]}, name="x-{speed}")
+    with pytest.raises(ValueError, match="cannot name a sweep"):
+        tsnb.sweep(train, grid={"late": [1, 2]}, name="my sweep")
+    assert not tsnb.trials

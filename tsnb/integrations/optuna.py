@@ -1,0 +1,214 @@
+"""Optuna's studies over trials that share one stream: ask for parameters, run them side by side, tell what came out.
+
+Optuna's `study.optimize` calls an objective that asks for its parameters while it runs. Here the function runs in a
+process of its own, so the parameters come from `space`, before it starts (Optuna's ask-and-tell interface).
+
+    import optuna, tsnb
+    from tsnb.integrations.optuna import optimize
+
+    study = optuna.create_study(direction="minimize", pruner=optuna.pruners.MedianPruner(n_startup_trials=3))
+    optimize(study, train, metric="loss", n_trials=24, space={"lr": tsnb.sweeps.loguniform(1e-4, 1e-1)},
+             prune_every=100)
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import math
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tsnb.errors import ExtraMissing
+from tsnb.kernels.functions import plan_function
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.outlets import outlet_here
+from tsnb.kernels.plan import OPTION_NAMES, TrialPlan
+from tsnb.kernels.trial import Trial
+from tsnb.sweeps.conductor import Conductor
+from tsnb.sweeps.queueing import Places, places_here
+from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform
+from tsnb.sweeps.starting import Settled, name_of, replace_former
+from tsnb.sweeps.sweep import Sweep
+
+try:
+    import optuna
+except ImportError:
+    raise ExtraMissing("Optuna is not installed here. Install it: pip install 'tsnb[optuna]'") from None
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
+
+from tsnb.integrations.live_pruning import StudyRungs
+
+__all__ = ["optimize"]
+
+NAME = "tsnb_trial"
+"""The user attribute of a study's trial that holds the name of the trial here."""
+
+ENDING_S = 10.0
+"""How long the kernels of trials that have ended may take to be gone."""
+
+
+def optimize(
+    study: optuna.Study,
+    fn: Callable[..., Any],
+    *,
+    metric: str,
+    n_trials: int,
+    space: Mapping[str, Any],
+    at_once: int | None = None,
+    prune_every: int | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> Sweep:
+    """Run trials with parameters that a study suggests, several at once, and return when the last has ended.
+
+    A trial's result is the last value of `metric` that it logged. One that fails, is stopped by hand or logs no such
+    number is told as failed. An interrupt stops all that run, and tells them as failed. Of the trials that have
+    ended the best one keeps its kernel, so that `sweep.best()["net"]` works; `sweep.stop()` ends it.
+
+    Args:
+        study: The study, of one objective.
+        fn: The function; it gets the parameters by name, and says `tsnb.attach()` and `tsnb.log(...)`.
+        metric: The logged number that is optimised.
+        n_trials: How many trials are run.
+        space: What each parameter is drawn from, by its name: Optuna's distributions, those of `tsnb.sweeps`, or a
+            list of values.
+        at_once: How many run at once; by default two for each core. The study learns from those that have ended, so
+            fewer at once are better guesses.
+        prune_every: After every so many steps the study's pruner is asked, for all trials that started together at
+            once. None: no trial is stopped early.
+        name: What the trials' names begin with; by default the function's name.
+        **options: Options of `tsnb.run` (producer, batch_size, threads...) and arguments of the function that are the
+            same in all trials.
+
+    Returns:
+        The sweep: a mapping of its trials that shows as a table; `results()`, `best()`. The study has them too, each
+        with the name of its trial in the user attribute "tsnb_trial".
+
+    Raises:
+        ValueError: The study has several objectives, or a number or the space cannot be meant.
+        TypeError: The parameters do not fit the function.
+        TrialFailed: Every trial failed.
+    """
+    if len(study.directions) != 1:
+        raise ValueError(
+            "optimize takes a study with one direction: trials are compared by one logged number"
+        )
+    for word, number in (("n_trials", n_trials), ("at_once", at_once), ("prune_every", prune_every)):
+        if number is not None and number < 1:
+            raise ValueError(f"{word}={number}: give a number from 1 up")
+    title = name or name_of(fn)
+    drawn = {word: _distribution(word, what) for word, what in space.items()}
+    ours = {key: value for key, value in options.items() if key in OPTION_NAMES}
+    own = {key: value for key, value in options.items() if key not in OPTION_NAMES}
+    plan = plan_function(fn, {**own, **dict.fromkeys(space)}, name=f"{title}-0", **{**ours, "sweep": title})
+    course = _Course(title, plan, study, drawn, n_trials, metric)
+    places = Places(at_once or places_here(n_trials, len(os.sched_getaffinity(0))))
+    rungs = StudyRungs(study, course.asked, metric, prune_every) if prune_every else None
+    conductor = Conductor(course, places, rungs)
+    course.cuts = conductor.cuts
+    sweep = Sweep(title, course.params, conductor, metric, "min" if course.minimizes else "max")
+    replace_former(sweep)
+    try:
+        sweep.conduct()
+    finally:
+        course.close()
+    return sweep.wait()
+
+
+class _Course(Settled):
+    """What one call of `optimize` has asked the study for, and told it.
+
+    Attributes:
+        asked: Trials of the study that have not been told, by name.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        plan: TrialPlan,
+        study: optuna.Study,
+        space: dict[str, BaseDistribution],
+        n_trials: int,
+        metric: str,
+    ) -> None:
+        self._given: dict[str, dict[str, Any]] = {}
+        super().__init__(title, plan, self._given, outlet_here(title))
+        self.asked: dict[str, optuna.Trial] = {}
+        self.cuts: Mapping[str, object] = {}
+        self.minimizes = study.direction == StudyDirection.MINIMIZE
+        self._study = study
+        self._space = space
+        self._n_trials = n_trials
+        self._metric = metric
+        self._best: Trial | None = None
+        self._endings: list[concurrent.futures.Future[None]] = []
+
+    def supply(self, free: int) -> list[str]:
+        """Ask the study for parameters; return the names of the trials that get them."""
+        names = []
+        for _ in range(min(free, self._n_trials - len(self._given))):
+            trial = self._study.ask(fixed_distributions=self._space)
+            name = f"{self.title}-{trial.number}"
+            trial.set_user_attr(NAME, name)
+            self.asked[name] = trial
+            self._given[name] = dict(trial.params)
+            names.append(name)
+        return names
+
+    def ended(self, trial: Trial) -> None:
+        """Tell the study how a trial ended."""
+        number = self.asked.pop(trial.name).number
+        value = trial.metrics.get(self._metric, math.nan)
+        if trial.state == "done" and not math.isnan(value):
+            self._study.tell(number, value)
+        elif trial.state == "stopped" and trial.name in self.cuts:
+            self._study.tell(number, state=TrialState.PRUNED)
+        else:
+            self._study.tell(number, state=TrialState.FAIL)
+        self._keep_best(trial, value)
+
+    def _keep_best(self, trial: Trial, value: float) -> None:
+        """End the kernels of all ended trials but the best one's: a study may have hundreds."""
+        best, sign = self._best, 1 if self.minimizes else -1
+        loses = trial
+        better = best is None or sign * value < sign * best.metrics[self._metric]  # never of nan
+        if trial.state == "done" and not math.isnan(value) and better:
+            loses, self._best = best or trial, trial
+        if loses is not self._best:
+            self._endings.append(the_hub().post(loses.end()))
+
+    def close(self) -> None:
+        """Wait for the kernels that are being ended, and tell the study of trials that never came to an end."""
+        concurrent.futures.wait(self._endings, ENDING_S)
+        while self.asked:
+            self._study.tell(self.asked.popitem()[1].number, state=TrialState.FAIL)
+
+
+def _distribution(name: str, what: Any) -> BaseDistribution:
+    """Return a parameter's distribution as Optuna has it."""
+    match what:
+        case BaseDistribution():
+            return what
+        case Uniform(low, high):
+            return FloatDistribution(low, high)
+        case LogUniform(low, high):
+            return FloatDistribution(low, high, log=True)
+        case RandInt(low, high):
+            return IntDistribution(low, high)
+        case Choice(values):
+            return CategoricalDistribution(values)
+        case list() | tuple() if what:
+            return CategoricalDistribution(what)
+    raise ValueError(
+        f"space: {name}={what!r} can not be drawn from. Use optuna.distributions, a list of values, or uniform, "
+        "loguniform, randint or choice of tsnb.sweeps."
+    )

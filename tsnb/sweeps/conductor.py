@@ -1,0 +1,234 @@
+"""Carries a sweep out: starts trials as places come free, listens to them, stops those that are cut.
+
+The decisions are made elsewhere (`queueing`, `rungs`); this is their way to real trials. Everything here runs on one
+thread, that of `run`; the trials' news come from the hub's thread through a queue.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tsnb.errors import TrialFailed
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.trial import ENDED, STOP_GRACE_S, Trial
+from tsnb.records.rows import LoggedRow
+from tsnb.sweeps.gates import Gate
+from tsnb.sweeps.queueing import Places
+from tsnb.sweeps.rungs import Cut, Rungs
+
+__all__ = ["Conductor", "Course"]
+
+STREAMLESS = ("ProducerGone", "ProducerNotFound")
+"""Failures after which no other trial needs to be tried: there is nothing to attach to."""
+
+
+NOTED_S = 10.0
+"""How long the end of a trial may take to be noted everywhere, once it has been told of."""
+
+
+class _News(NamedTuple):
+    """What a trial had to tell, as it was at that moment."""
+
+    trial: Trial
+    state: str
+    attached: bool
+    rows: Sequence[LoggedRow]
+
+
+class Course(ABC):
+    """What a sweep is about: which trials there are, and what becomes of them. Called on the sweep's thread."""
+
+    @abstractmethod
+    def launch(self, name: str, gate: Path | None) -> Trial:
+        """Start a trial.
+
+        Args:
+            name: Its name, one of those that wait for a place.
+            gate: What it is to wait at before its first batch; None: at nothing.
+        """
+
+    def supply(self, free: int) -> Iterable[str]:
+        """Return the names of further trials, for so many places that nobody waits for."""
+        return ()
+
+    @abstractmethod
+    def ended(self, trial: Trial) -> None:
+        """Take note of a trial that has ended."""
+
+    @abstractmethod
+    def over(self) -> None:
+        """Put things in order: the last trial has ended. Called once."""
+
+    @abstractmethod
+    def say(self, line: str) -> None:
+        """Tell the user what was decided."""
+
+
+class Conductor:
+    """Runs the trials of one sweep.
+
+    Attributes:
+        trials: Those that have been started, by name.
+        cuts: Those that were stopped early, by name: where, and at which place.
+        gave_up: Why the trials that waited were not started; empty while there is no such reason.
+
+    Args:
+        course: Starts the trials, and is told what becomes of them.
+        places: Who waits, and how many run at once.
+        rungs: Which trials are stopped early; None: none.
+    """
+
+    def __init__(self, course: Course, places: Places, rungs: Rungs | None = None) -> None:
+        self.trials: dict[str, Trial] = {}
+        self.cuts: dict[str, Cut] = {}
+        self.gave_up = ""
+        self._course = course
+        self._places = places
+        self._rungs = rungs
+        self._gates: dict[str, Gate] = {}
+        self._ended: set[str] = set()
+        self._stopping = threading.Event()
+        self._news: queue.SimpleQueue[_News | None] = queue.SimpleQueue()
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Who has not started."""
+        return self._places.waiting
+
+    def stop(self) -> None:
+        """Have every trial stopped and none started any more. From any thread; returns at once."""
+        self._stopping.set()
+        self._news.put(None)
+
+    def run(self) -> None:
+        """Go on until the last trial has ended. Called once, after `fill`.
+
+        An exception, an interrupt of this thread included, stops all trials before it goes on its way.
+        """
+        try:
+            while not self._places.over:
+                self._step()
+        except BaseException:
+            self._end_all()
+            raise
+        finally:
+            for gate in self._gates.values():
+                gate.open()
+            self._course.over()
+
+    def _step(self) -> None:
+        """Take one piece of news, or open a gate whose time has come."""
+        waits = [left for gate in set(self._gates.values()) if (left := gate.left_s()) is not None]
+        try:
+            news = self._news.get(timeout=min(waits, default=None))
+        except queue.Empty:
+            for gate in set(self._gates.values()):
+                if gate.left_s() == 0.0:
+                    gate.open()
+            return
+        if news is None:
+            self._places.clear()
+            self._end(self.trials.values())
+            return
+        self._take(news)
+        self.fill()
+
+    def fill(self) -> None:
+        """Start as many trials as there are places for, together.
+
+        Raises:
+            Exception: One could not be started; those started before it have been stopped.
+        """
+        if self._stopping.is_set() or the_hub().closing:
+            self._places.clear()
+            return
+        lacking = self._places.free - len(self._places.waiting)
+        if lacking > 0 and not self.gave_up:
+            self._places.add(self._course.supply(lacking))
+        names = self._places.start()
+        if not names:
+            return
+        gate = Gate(the_hub().new_path("gate"), names) if len(names) > 1 else None
+        if self._rungs is not None:
+            self._rungs.start(names)
+        try:
+            for name in names:
+                self._start(name, gate)
+        except BaseException:
+            self._end_all()
+            raise
+
+    def _start(self, name: str, gate: Gate | None) -> None:
+        if gate is not None:
+            self._gates[name] = gate
+        trial = self._course.launch(name, None if gate is None else gate.path)
+        self.trials[name] = trial
+        trial.listen(self._hear)
+        self._hear(trial, trial.metrics.rows)  # what came before anybody listened
+
+    def _hear(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
+        """Pass a trial's news on. Called on the hub's thread."""
+        self._news.put(_News(trial, trial.state, trial.attached, list(rows)))
+
+    def _take(self, news: _News) -> None:
+        """Do what follows from one piece of news."""
+        name, over = news.trial.name, news.state in ENDED
+        if (gate := self._gates.get(name)) is not None:
+            if news.attached:
+                gate.arrived(name)
+            if over:
+                gate.gone(name)
+        cuts = [cut for cut in self._judged(news) if self.trials[cut.name].state not in ENDED]
+        for cut in cuts:
+            self._course.say(
+                f"{cut.name} is stopped at step {cut.step}: {cut.value:.4g} is place {cut.place} of {cut.of}"
+            )
+        if over and name not in self._ended:
+            self._ended.add(name)
+            self._places.end(name)
+            self._course.ended(news.trial)
+            self._give_up_after(news.trial)
+        self.cuts.update({cut.name: cut for cut in cuts})
+        self._places.leave(cut.name for cut in cuts)
+        self._end(self.trials[cut.name] for cut in cuts)
+
+    def _judged(self, news: _News) -> list[Cut]:
+        """Return who is to be stopped after this."""
+        rungs, name, cuts = self._rungs, news.trial.name, []
+        if rungs is None:
+            return []
+        for row in news.rows:
+            if rungs.metric in row.numbers:
+                cuts += rungs.log(name, row.step, row.numbers[rungs.metric])
+        if news.state in ENDED and name not in self._ended:
+            cuts += rungs.end(name, withdrawn=news.state != "done")
+        return cuts
+
+    def _give_up_after(self, trial: Trial) -> None:
+        """Start nobody any more when a trial ended for want of a stream."""
+        try:
+            trial.wait(NOTED_S)
+        except TrialFailed as error:
+            said = str(error).partition("\n")[0]
+            if any(f": {word}" in said for word in STREAMLESS):
+                self.gave_up = self.gave_up or said
+                if left := self._places.clear():
+                    self._course.say(f"{len(left)} trials are not started, there being no stream: {said}")
+
+    def _end(self, some: Iterable[Trial]) -> None:
+        """Have trials ended, all at once, on the hub's thread."""
+        for trial in some:
+            if trial.state not in ENDED:
+                the_hub().post(trial.end(STOP_GRACE_S))
+
+    def _end_all(self) -> None:
+        """End everything, and wait until it has."""
+        self._places.clear()
+        self._end(self.trials.values())
+        for trial in self.trials.values():
+            trial.stop()

@@ -1,0 +1,65 @@
+"""A gate at which trials that start together wait for each other, so that they begin with the same batch.
+
+It is a file and a lock on it: the sweep holds the lock, and a trial's first `tsnb.attach()` waits until it can have
+it (shared) too. Whoever holds it may be killed: the lock goes with the process, and the gate is open.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["WAITING_S", "Gate"]
+
+WAITING_S = 30.0
+"""How long the first to have attached waits for the last: kernels start within seconds, on a crowded machine too."""
+
+
+class Gate:
+    """One gate, shut until all who are to pass are there.
+
+    Args:
+        path: The file; made here, gone when the gate is open.
+        names: The trials that are waited for.
+    """
+
+    def __init__(self, path: Path, names: Iterable[str]) -> None:
+        self.path = path
+        self._coming = set(names)
+        self._first_s: float | None = None
+        self._lock: int | None = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    @property
+    def shut(self) -> bool:
+        """Whether it still holds trials back."""
+        return self._lock is not None
+
+    def arrived(self, name: str) -> None:
+        """Note that a trial has attached; the last one opens the gate."""
+        if self._first_s is None:
+            self._first_s = time.monotonic()
+        self.gone(name)
+
+    def gone(self, name: str) -> None:
+        """Note that a trial has ended: nobody waits for it."""
+        self._coming.discard(name)
+        if not self._coming:
+            self.open()
+
+    def left_s(self) -> float | None:
+        """Return in how many seconds the gate opens, whoever is missing; None while nobody has attached."""
+        if not self.shut or self._first_s is None:
+            return None
+        return max(0.0, self._first_s + WAITING_S - time.monotonic())
+
+    def open(self) -> None:
+        """Let everybody pass, from now on."""
+        if self._lock is not None:
+            self.path.unlink(missing_ok=True)  # who comes now finds no file and passes
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process forked meanwhile has the descriptor too
+            os.close(self._lock)
+            self._lock = None

@@ -1,0 +1,75 @@
+"""The output of many trials under one cell: whole lines, each with its trial's name before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tsnb.kernels.outlets import Outlet, TerminalOutlet
+
+__all__ = ["Marked", "marked"]
+
+STOPPED = frozenset({"KeyboardInterrupt", "StopRequested"})
+"""What a trial raises that is asked to end."""
+
+
+class Marked:
+    """Marks each line of one trial's output and hands it on.
+
+    A line goes out when it is complete, since another trial's text may come next; of a progress bar, which writes one
+    line over and over, that is its last state. Rich output and tracebacks are shown below a line with the mark.
+
+    Args:
+        outlet: Where it goes.
+        label: The trial's name.
+    """
+
+    def __init__(self, outlet: Outlet, label: str) -> None:
+        self._outlet = outlet
+        self._mark = f"[{label}] "
+        self._open = {"stdout": "", "stderr": ""}
+
+    def publish(self, kind: str, content: dict[str, Any]) -> None:
+        """Show one message. Called on the hub's thread, in order."""
+        if kind == "stream":
+            self._write(content["name"], content["text"])
+        elif kind != "clear_output":  # it would clear what the other trials have shown
+            if kind != "update_display_data":
+                self._write("stdout", "\n" if self._open["stdout"] else "")
+                self._show("stdout", f"{self._mark}\n")
+            self._outlet.publish(kind, content)
+
+    def _write(self, name: str, text: str) -> None:
+        *lines, rest = (self._open[name] + text).replace("\r\n", "\n").split("\n")
+        self._open[name] = rest.rpartition("\r")[2] or rest
+        shown = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
+        self._show(name, "".join(f"{self._mark}{line}\n" for line in shown if line))
+
+    def _show(self, name: str, text: str) -> None:
+        if text:
+            self._outlet.publish("stream", {"name": name, "text": text})
+
+
+class Quiet:
+    """Leaves out the traceback of an interrupt: that a trial of a sweep was stopped is nothing to look into.
+
+    Args:
+        outlet: Where everything else goes.
+    """
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    def publish(self, kind: str, content: dict[str, Any]) -> None:
+        """Show one message. Called on the hub's thread, in order."""
+        if kind != "error" or content.get("ename") not in STOPPED:
+            self._outlet.publish(kind, content)
+
+
+def marked(here: Outlet, label: str) -> Outlet:
+    """Return the outlet for one trial of a sweep.
+
+    Args:
+        here: The outlet of whoever started the sweep.
+        label: The trial's name.
+    """
+    return Quiet(TerminalOutlet(label) if isinstance(here, TerminalOutlet) else Marked(here, label))

@@ -1,0 +1,91 @@
+"""Which trials of a sweep start now: as many at once as there are places, those that can together.
+
+Trials that start together share the first batch of an epoch and are compared with each other. So while trials are
+being stopped nobody starts: their places are filled together, once all of them are free.
+
+Pure: events in, names to start out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+__all__ = ["Places", "places_here"]
+
+PER_CORE = 2
+"""Trials of one thread each that share a core by default: while one waits for a batch the other computes."""
+
+
+def places_here(trials: int, cores: int) -> int:
+    """Return how many trials run at once where nobody said: all, where there are two at most for each core.
+
+    Args:
+        trials: How many there are.
+        cores: What this process may use.
+    """
+    return max(1, min(trials, PER_CORE * cores))
+
+
+class Places:
+    """The places of a sweep, and who waits for one.
+
+    Args:
+        at_once: How many there are.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        self._waiting: deque[str] = deque()
+        self._taken: set[str] = set()
+        self._leaving: set[str] = set()
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Who has not started, in order."""
+        return tuple(self._waiting)
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody runs or waits."""
+        return not self._waiting and not self._taken
+
+    @property
+    def free(self) -> int:
+        """Places that somebody may take now; none while trials are being stopped."""
+        return 0 if self._leaving else self.at_once - len(self._taken)
+
+    def add(self, names: Iterable[str]) -> None:
+        """Let trials wait, in their order."""
+        self._waiting.extend(names)
+
+    def start(self) -> list[str]:
+        """Return who starts now, together; they have their places from here on."""
+        starting = [self._waiting.popleft() for _ in range(min(self.free, len(self._waiting)))]
+        self._taken.update(starting)
+        return starting
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Note that trials are being stopped."""
+        self._leaving |= self._taken & set(names)
+
+    def end(self, name: str) -> None:
+        """Note that a trial has ended; its place is free."""
+        self._taken.discard(name)
+        self._leaving.discard(name)
+
+    def clear(self) -> list[str]:
+        """Send away who waits; return them."""
+        sent = list(self._waiting)
+        self._waiting.clear()
+        return sent
+
+    def check(self) -> None:
+        """Check what always holds. Called by tests after every event.
+
+        Raises:
+            AssertionError: It does not.
+        """
+        assert len(self._taken) <= self.at_once
+        assert self._leaving <= self._taken
+        assert not self._taken & set(self._waiting)

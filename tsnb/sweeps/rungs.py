@@ -1,0 +1,153 @@
+"""The steps at which the trials of a sweep are compared, and who has come to which.
+
+Trials that start together are a **cohort**. They share one stream, so they reach a rung at about the same time,
+having seen the same batches: the fairest comparison there is.
+
+| event | what follows |
+|---|---|
+| a trial logs the metric at or past a rung's step, for the first time | that is its value at this rung |
+| every live trial of a cohort has a value at the rung | the rung is decided for this cohort: `judge` |
+| a trial fails, is lost or is stopped by hand | its values count no more, and nobody waits for it |
+| a trial is done | its values stay, and nobody waits for it |
+
+Trials do not stand still until a rung is decided: what one logs meanwhile at a further rung counts there only if it
+goes on. So within a cohort nothing depends on who was faster.
+
+Pure: events in, trials to be stopped out; `check()` holds after each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Cut", "Rungs"]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One trial that is to be stopped."""
+
+    name: str
+    """The trial."""
+    step: int
+    """The step of the rung."""
+    value: float
+    """What it had logged there."""
+    place: int
+    """Its place among those that were compared, from 1."""
+    of: int
+    """How many those were."""
+
+
+@dataclass
+class _Runner:
+    """One trial on its way up."""
+
+    cohort: int
+    live: bool = True
+    reached: int = 0  # rungs at which it has a value
+    passed: int = 0  # rungs that were decided, and it went on
+    values: list[float] = field(default_factory=list)
+
+
+class Rungs(ABC):
+    """One sweep's rungs. How a rung is decided is the subclass's.
+
+    Attributes:
+        metric: The logged number that decides.
+
+    Args:
+        metric: The same.
+    """
+
+    def __init__(self, metric: str) -> None:
+        self.metric = metric
+        self._runners: dict[str, _Runner] = {}
+        self._cohorts = 0
+
+    @abstractmethod
+    def step_of(self, rung: int) -> int:
+        """Return the step at which a rung lies, each further than the one before."""
+
+    @abstractmethod
+    def judge(self, rung: int, live: Sequence[str]) -> list[Cut]:
+        """Decide a rung for a cohort. Called once for each cohort and rung, in their order.
+
+        Args:
+            rung: Which one, from 0.
+            live: The cohort's live trials, in the order of their start; all have a value there.
+
+        Returns:
+            Those of them that are to be stopped.
+        """
+
+    def values_at(self, rung: int) -> dict[str, float]:
+        """Return the values that count at a rung, of all cohorts, in the order of their start."""
+        return {name: r.values[rung] for name, r in self._runners.items() if len(r.values) > rung}
+
+    def start(self, names: Iterable[str]) -> None:
+        """Take in trials that start together."""
+        for name in names:
+            self._runners[name] = _Runner(self._cohorts)
+        self._cohorts += 1
+
+    def log(self, name: str, step: int, value: float) -> list[Cut]:
+        """Take one logged value of the metric; return who is to be stopped."""
+        runner = self._runners[name]
+        if not runner.live:
+            return []
+        while step >= self.step_of(runner.reached):
+            runner.values.append(value)
+            runner.reached += 1
+        return self._decide(runner.cohort)
+
+    def end(self, name: str, *, withdrawn: bool) -> list[Cut]:
+        """Note that a trial has ended; return who is to be stopped now that nobody waits for it.
+
+        Args:
+            name: The trial.
+            withdrawn: It failed, was lost or was stopped by hand: its values count no more.
+        """
+        runner = self._runners[name]
+        if not runner.live:
+            return []
+        runner.live = False
+        if withdrawn:
+            runner.values = []
+        return self._decide(runner.cohort)
+
+    def _decide(self, cohort: int) -> list[Cut]:
+        """Decide every rung that a cohort has reached as a whole."""
+        cuts: list[Cut] = []
+        while True:
+            live = {n: r for n, r in self._runners.items() if r.cohort == cohort and r.live}
+            rung = min((r.passed for r in live.values()), default=0)
+            if not live or any(r.reached <= rung for r in live.values()):
+                return cuts
+            cuts += self._cut(rung, live)
+
+    def _cut(self, rung: int, live: dict[str, _Runner]) -> list[Cut]:
+        """Decide one rung for one cohort."""
+        cuts = self.judge(rung, list(live))
+        for runner in live.values():
+            runner.passed = rung + 1
+        for cut in cuts:
+            live[cut.name].live = False
+            del live[cut.name].values[rung + 1 :]  # logged further up while it was judged here
+        return cuts
+
+    def check(self) -> None:
+        """Check what always holds. Called by tests after every event.
+
+        Raises:
+            AssertionError: It does not.
+        """
+        for cohort in range(self._cohorts):
+            live = [r for r in self._runners.values() if r.cohort == cohort and r.live]
+            assert len({r.passed for r in live}) <= 1, "a cohort goes up together"
+            assert not live or min(r.reached for r in live) == live[0].passed, (
+                "a rung waits though all are there"
+            )
+        assert all(len(r.values) <= r.reached for r in self._runners.values())

@@ -1,0 +1,246 @@
+"""Starting a sweep: of a function (`tsnb.sweep`) or of a cell (`%%trial --grid`).
+
+The code and what it reads are packed once, when the sweep is started; every trial gets them with its own parameters,
+however late it starts and whatever has been changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tsnb.config import check_name
+from tsnb.kernels.board import launch
+from tsnb.kernels.cells import plan_cell
+from tsnb.kernels.functions import plan_function
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.naming import trial_name
+from tsnb.kernels.outlets import Outlet, outlet_here
+from tsnb.kernels.plan import OPTION_NAMES, TrialOptions, TrialPlan
+from tsnb.kernels.replanning import replanned
+from tsnb.kernels.trial import Trial
+from tsnb.sweeps.conductor import Conductor, Course
+from tsnb.sweeps.halving import Halving, Ladder
+from tsnb.sweeps.marking import marked
+from tsnb.sweeps.queueing import Places, places_here
+from tsnb.sweeps.spaces import settings
+from tsnb.sweeps.sweep import Sweep
+from tsnb.sweeps.wording import filled, unlike
+
+__all__ = ["Settled", "name_of", "replace_former", "start", "sweep", "sweep_cell", "trial_names"]
+
+_sweeps: dict[str, Sweep] = {}
+"""The last sweep of each name: a new one takes its place, as a trial does."""
+
+
+def sweep(
+    fn: Callable[..., Any],
+    *,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    space: Mapping[str, Any] | None = None,
+    n: int | None = None,
+    at_once: int | None = None,
+    prune: Halving | None = None,
+    name: str | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> Sweep:
+    """Run a function as many trials, each with other parameters, and return at once.
+
+    Trials that start together wait for each other before their first batch, so that all get the same batches in the
+    same order: a difference between two of them is their parameters'.
+
+    Args:
+        fn: The function; it gets the parameters by name, and says `tsnb.attach()` and `tsnb.log(...)`.
+        grid: Values of parameters by name: a trial for every combination.
+        space: What parameters are drawn from, by name: `tsnb.sweeps.loguniform(1e-4, 1e-1)`, uniform, randint,
+            choice, or a list of values. With a grid too, the grid is run for every draw.
+        n: How many combinations are drawn from the space.
+        at_once: How many trials run at once; the others wait for a place. By default all, if they are no more than
+            two for each core, else two for each core.
+        prune: Stops the worse trials early: `tsnb.halving("loss", every=100)`.
+        name: What the trials' names begin with, by default the function's name; or the whole name with parameters in
+            braces: "cnn-lr{lr}". A running sweep of that name is stopped.
+        seed: Seeds the draw from the space, and every trial.
+        **options: Options of `tsnb.run` (producer, batch_size, threads...) and arguments of the function that are the
+            same in all trials.
+
+    Returns:
+        The sweep: a mapping of its trials that shows as a table; `wait()`, `stop()`, `best("loss")`, `results()`.
+
+    Raises:
+        ValueError: The parameters make no sweep, or a name or option cannot be meant.
+        TypeError: The parameters do not fit the function.
+        UndefinedNames: The function reads what nobody defines.
+        NotShippable: It, or a parameter, cannot travel.
+    """
+    params = settings(grid, space, n, seed)
+    template = name or name_of(fn)
+    names = trial_names(template, params)
+    given = {**options, **params[0]} | ({} if seed is None else {"seed": seed})
+    ours = {key: value for key, value in given.items() if key in OPTION_NAMES}
+    own = {key: value for key, value in given.items() if key not in OPTION_NAMES}
+    title = title_of(template)
+    plan = plan_function(fn, own, name=names[0], **{**ours, "sweep": title})
+    return start(title, plan, dict(zip(names, params, strict=True)), at_once, prune)
+
+
+def sweep_cell(
+    template: str,
+    source: str,
+    namespace: Mapping[str, Any],
+    params: Sequence[Mapping[str, Any]],
+    *,
+    transform: Callable[[str], str] = str,
+    at_once: int | None = None,
+    prune: Halving | None = None,
+    outlet: Outlet | None = None,
+    **options: Any,
+) -> Sweep:
+    """Run a cell as many trials, which find their parameters as variables, and return at once.
+
+    Args:
+        template: The sweep's name, or the trials' name with parameters in braces.
+        source: The cell.
+        namespace: The notebook's variables.
+        params: The parameters of each trial.
+        transform: IPython's `transform_cell`.
+        at_once: How many trials run at once.
+        prune: Which of them are stopped early.
+        outlet: Where their output goes; left out: under the running cell.
+        **options: `plan.TrialOptions`, by name.
+
+    Raises:
+        Exception: As `sweep` and `run_cell` raise.
+    """
+    names = trial_names(template, params)
+    title = title_of(template)
+    settled = TrialOptions(**{**options, "sweep": title})
+    plan = plan_cell(names[0], source, namespace, settled, transform=transform, params=params[0])
+    own = {key: value for key, value in params[0].items() if key not in OPTION_NAMES}
+    plan = replace(plan, params=own, signature=_signature(params[0]))
+    return start(title, plan, dict(zip(names, params, strict=True)), at_once, prune, outlet)
+
+
+def _signature(names: Iterable[str]) -> inspect.Signature:
+    """Return what a cell takes: an option of ours that is swept over (batch_size) is a variable of the cell, too."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature([inspect.Parameter(name, kind, default=None) for name in names])
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """Return a function's name."""
+    return str(getattr(fn, "__name__", "trial"))
+
+
+def title_of(template: str) -> str:
+    """Return a sweep's name: what stands before the first brace of its trials' names."""
+    return template.partition("{")[0].rstrip("-._") or "sweep"
+
+
+def trial_names(template: str, params: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of a sweep's trials, each another one.
+
+    Args:
+        template: A name with parameters in braces, or one that they are added to.
+        params: The parameters of each trial.
+
+    Raises:
+        ValueError: They cannot be names of trials.
+    """
+    if "{" in template:
+        names = [filled(template, given) for given in params]
+    else:
+        check_name(template, "sweep")
+        names = [trial_name(template, given) for given in params]
+    return [check_name(name, "trial") for name in unlike(names)]
+
+
+class Settled(Course):
+    """A course that starts its trials from one plan.
+
+    Args:
+        title: The sweep's name.
+        plan: What its trials have in common, shipped already.
+        params: The parameters and options of each, by its name; may grow.
+        here: Where their output goes.
+    """
+
+    def __init__(
+        self, title: str, plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], here: Outlet
+    ) -> None:
+        self.title = title
+        self.params = params
+        self._plan = plan
+        self._here = here
+
+    def launch(self, name: str, gate: Path | None) -> Trial:
+        """Start a trial, with parameters of its own."""
+        changes = {**self.params[name], "name": name, "gate": gate}
+        plan = replanned(self._plan, changes, the_hub().new_path)
+        return launch(plan, marked(self._here, name))
+
+    def ended(self, trial: Trial) -> None:
+        """Do nothing: its state says it all."""
+
+    def over(self) -> None:
+        """Remove what was shipped: every trial that was started has its own link to it."""
+        Path(self._plan.arrival["path"]).unlink(missing_ok=True)
+
+    def say(self, line: str) -> None:
+        """Show a line where the trials' output is shown. From any thread."""
+        content = {"name": "stdout", "text": f"sweep {self.title!r}: {line}\n"}
+        the_hub().loop.call_soon_threadsafe(self._here.publish, "stream", content)
+
+
+def replace_former(made: Sweep) -> None:
+    """Stop a sweep of the same name that still runs, as a trial does with its former run."""
+    former = _sweeps.get(made.name)
+    if former is not None and not former.over:
+        former.stop()
+    _sweeps[made.name] = made
+
+
+def start(
+    title: str,
+    plan: TrialPlan,
+    params: Mapping[str, Mapping[str, Any]],
+    at_once: int | None,
+    prune: Halving | None,
+    outlet: Outlet | None = None,
+) -> Sweep:
+    """Start a sweep whose plan is settled.
+
+    Args:
+        title: Its name.
+        plan: What its trials have in common.
+        params: What each has for itself, by its name.
+        at_once: How many run at once.
+        prune: Which of them are stopped early.
+        outlet: Where their output goes; left out: under the running cell, or to the terminal.
+
+    Raises:
+        ValueError: `at_once` is below 1.
+        Exception: A trial could not be started; then none runs.
+    """
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once={at_once}: at least one trial has to run.")
+    here = outlet or outlet_here(title)
+    cores = len(os.sched_getaffinity(0))
+    places = Places(at_once or places_here(len(params), cores))
+    places.add(params)
+    course = Settled(title, plan, params, here)
+    conductor = Conductor(course, places, Ladder(prune) if prune else None)
+    made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()))
+    replace_former(made)
+    if at_once is None and places.at_once < len(params):
+        each = f"two for each of {cores} cores" if cores > 1 else "two for the one core"
+        course.say(
+            f"{len(params)} trials, {places.at_once} at once, {each}; at_once={len(params)} runs all of them together"
+        )
+    made.begin()
+    return made

@@ -1,0 +1,248 @@
+"""A sweep: many trials from one function or cell, by name, as a table, and which of them is the best."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import html
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tsnb.kernels.board import NoSuchTrial
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.trial import STOP_GRACE_S, Trial
+from tsnb.sweeps.conductor import Conductor
+from tsnb.sweeps.rungs import Cut
+
+__all__ = ["Sweep"]
+
+STOPPING_S = 60.0
+"""How long stopping all trials of a sweep may take."""
+
+
+class Sweep(Mapping[str, Trial]):
+    """The trials of one sweep by their names, those that have been started. Shows as a table in a notebook.
+
+    Attributes:
+        name: The sweep's name.
+        params: The parameters of every trial, by its name, of those too that have not been started.
+
+    Args:
+        name: The same.
+        params: The same; may grow.
+        conductor: Runs the trials.
+        metric: What `best` looks at where it is not told.
+        mode: Which of its values are better: "min" or "max".
+    """
+
+    def __init__(
+        self,
+        name: str,
+        params: Mapping[str, Mapping[str, Any]],
+        conductor: Conductor,
+        metric: str | None = None,
+        mode: str = "min",
+    ) -> None:
+        self.name = name
+        self.params = params
+        self._conductor = conductor
+        self._metric = metric
+        self._mode = mode
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        """Start the first trials, and a thread that starts and stops the others. Called once.
+
+        Raises:
+            Exception: A trial could not be started; then none runs.
+        """
+        self._conductor.fill()
+        threading.Thread(target=self._run, name=f"tsnb-sweep-{self.name}", daemon=True).start()
+
+    def conduct(self) -> None:
+        """Run all trials, on this thread. Called once, instead of `begin`.
+
+        Raises:
+            BaseException: A trial could not be started, or this thread was interrupted; all trials were stopped.
+        """
+        try:
+            self._conductor.fill()
+            self._conductor.run()
+        finally:
+            self._over.set()
+
+    def _run(self) -> None:
+        try:
+            self._conductor.run()
+        except BaseException as error:  # noqa: BLE001 (raised again in `wait`)
+            self._error = error
+        finally:
+            self._over.set()
+
+    def __getitem__(self, name: str) -> Trial:
+        trial = self._conductor.trials.get(name)
+        if trial is not None:
+            return trial
+        if name in self.params:
+            raise NoSuchTrial(f"trial {name!r} of sweep {self.name!r} {self._unstarted()}")
+        raise NoSuchTrial(f"sweep {self.name!r} has no trial {name!r}. Its trials: {', '.join(self.params)}")
+
+    def _unstarted(self) -> str:
+        return "was not started" if self._over.is_set() else "has not been started yet: it waits for a place"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._conductor.trials))
+
+    def __len__(self) -> int:
+        return len(self._conductor.trials)
+
+    @property
+    def over(self) -> bool:
+        """Whether all trials have ended, and none will be started."""
+        return self._over.is_set()
+
+    @property
+    def stopped_early(self) -> dict[str, Cut]:
+        """The trials that were stopped since others were better: at which step, with what, in which place."""
+        cuts = self._conductor.cuts.copy()
+        return {name: cut for name, cut in cuts.items() if self[name].state == "stopped"}
+
+    def wait(self, timeout_s: float | None = None) -> Sweep:
+        """Wait until every trial has ended. An interrupt ends the waiting; the sweep goes on.
+
+        A trial that fails does not end the sweep: its state and `logs()` tell.
+
+        Returns:
+            This sweep.
+
+        Raises:
+            TrialFailed: Every trial that was started has failed; the message is the first one's.
+            TimeoutError: They have not ended within `timeout_s` seconds. They go on.
+        """
+        if not self._over.wait(timeout_s):
+            raise TimeoutError(
+                f"sweep {self.name!r} is not over after {timeout_s} s; it goes on: {self._counts()}"
+            )
+        if self._error is not None:
+            raise self._error
+        if self and all(trial.state in {"failed", "lost"} for trial in self.values()):
+            next(iter(self.values())).wait()
+        return self
+
+    def stop(self) -> None:
+        """Stop every trial, their kernels too, and start none any more; give back the memory of those that ended."""
+        self._conductor.stop()
+        self._over.wait(STOPPING_S)
+        if self:
+            the_hub().call(self._end_all(), STOPPING_S)
+
+    async def _end_all(self) -> None:
+        await asyncio.gather(*(trial.end(STOP_GRACE_S) for trial in self.values()))
+
+    def best(self, metric: str | None = None, mode: str | None = None) -> Trial:
+        """Return the best trial, by the last value that it logged.
+
+        Of those that are done, if there is one: what a trial logged that was stopped early it logged after less
+        training.
+
+        Args:
+            metric: A logged number; by default the one that decided who was stopped.
+            mode: "min" or "max"; by default as it was there, else "min".
+
+        Raises:
+            ValueError: No metric is given or known, or no trial has logged it.
+        """
+        metric = metric or self._metric
+        if metric is None:
+            raise ValueError("best of what? Name a logged number: sweep.best('loss')")
+        if mode is None:
+            mode = self._mode if metric == self._metric else "min"
+        if mode not in {"min", "max"}:
+            raise ValueError(f"mode={mode!r}: say 'min' if smaller is better, 'max' if larger is.")
+        able = [t for t in self.values() if not math.isnan(t.metrics.get(metric, math.nan))]
+        if not able:
+            raise ValueError(f"no trial of sweep {self.name!r} has logged {metric!r}: tsnb.log({metric}=...)")
+        done = [trial for trial in able if trial.state == "done"]
+        sign = 1 if mode == "min" else -1
+        return min(done or able, key=lambda trial: sign * trial.metrics[metric])
+
+    def results(self) -> Any:
+        """Return a table with a row a trial: its name, state, parameters, last logged numbers, and what it took.
+
+        Returns:
+            A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys. Columns:
+            trial, state, the parameters, stopped_at (the step at which it was stopped early), duration_s, epochs,
+            samples, the numbers.
+        """
+        rows = [self._row(name) for name in self.params]
+        columns = dict.fromkeys(column for row in rows for column in row)
+        with contextlib.suppress(ImportError):
+            import pandas as pd
+
+            return pd.DataFrame(rows, columns=list(columns))
+        return [{column: row.get(column) for column in columns} for row in rows]
+
+    def _row(self, name: str) -> dict[str, Any]:
+        trial, cut = self._conductor.trials.get(name), self.stopped_early.get(name)
+        row: dict[str, Any] = {"trial": name, "state": self._state_of(name), **self.params[name]}
+        row["stopped_at"] = None if cut is None else cut.step
+        report = {} if trial is None else trial.report
+        row["duration_s"] = None if trial is None else round(trial.duration_s, 3)
+        row.update({key: report.get(key) for key in ("epochs", "samples")})
+        return {**row, **({} if trial is None else trial.metrics)}
+
+    def _state_of(self, name: str) -> str:
+        trial = self._conductor.trials.get(name)
+        if trial is not None:
+            return trial.state
+        return "not started" if self._over.is_set() else "queued"
+
+    def _counts(self) -> str:
+        states = [self._state_of(name) for name in self.params]
+        return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+
+    def _cells(self, name: str) -> list[str]:
+        trial, cut = self._conductor.trials.get(name), self.stopped_early.get(name)
+        state = self._state_of(name)
+        if cut is not None:
+            state += f" at step {cut.step}: place {cut.place} of {cut.of}"
+        numbers = {} if trial is None else trial.metrics
+        logged = ", ".join(f"{word} {value:.4g}" for word, value in numbers.items())
+        time = "" if trial is None else f"{trial.duration_s:.1f} s"
+        return [name, *(_short(value) for value in self.params[name].values()), state, time, logged]
+
+    def _table(self) -> list[list[str]]:
+        names = dict.fromkeys(word for given in self.params.values() for word in given)
+        return [["trial", *names, "state", "time", "last numbers"], *map(self._cells, self.params)]
+
+    @property
+    def _title(self) -> str:
+        reason = self._conductor.gave_up
+        return f"sweep {self.name!r}: {self._counts()}" + (f". Given up: {reason}" if reason else "")
+
+    def __repr__(self) -> str:
+        rows = self._table()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+        return "\n".join([self._title, *lines])
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._table()
+        columns = "".join(f"<th style='text-align:left'>{html.escape(word)}</th>" for word in head)
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row)
+            + "</tr>"
+            for row in rows
+        )
+        title = f"<p>{html.escape(self._title)}</p>"
+        return f"{title}<table><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _short(value: Any) -> str:
+    """Return a parameter as a table shows it."""
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 24 else text[:23] + "…"
