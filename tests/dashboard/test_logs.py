@@ -32,8 +32,9 @@ class Source:
             raise ZeroDivisionError
         if name not in self.texts:
             return None
-        start = position if run == self.runs[name] else 0
-        return LogPart(self.runs[name], start, self.texts[name][start:][-most:], self.open)
+        text = self.texts[name]
+        start = max(position if run == self.runs[name] else 0, len(text) - most)
+        return LogPart(self.runs[name], start, text[start:], self.open)
 
 
 class Pages:
@@ -120,6 +121,22 @@ def test_another_run_is_sent_from_its_start(feed: LogFeed, source: Source, pages
     source.runs["cnn"], source.texts["cnn"] = "2", "again\n"
     pages.until(lambda: any(m.get("run") == "2" and m["start"] == 0 for m in pages.messages))
     assert pages.text("cnn") == "a long first run\nagain\n"
+
+
+def test_a_log_too_long_for_a_pane_comes_from_where_it_can(
+    feed: LogFeed, source: Source, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end, marked as such; what follows is not."""
+    monkeypatch.setattr(logs, "PANE_CHARACTERS", 10)
+    source.texts["cnn"] = 100 * "x" + "0123456789"
+    feed.watch("cnn")
+    pages.until(lambda: pages.text("cnn") == "0123456789")
+    source.texts["cnn"] += "more"
+    pages.until(lambda: pages.text("cnn") == "0123456789more")
+    assert [(m["start"], m.get("cut", False)) for m in pages.messages if m.get("text")] == [
+        (100, True),
+        (110, False),
+    ]
 
 
 def test_an_unknown_log_is_told_once(feed: LogFeed, source: Source, pages: Pages) -> None:

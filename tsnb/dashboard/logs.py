@@ -8,6 +8,7 @@ forgotten after `FORGET_S`. While nobody watches there is no thread and no work.
 page    {"op": "log", "name": "cnn", "run": "17", "at": 812}     give me this log from here on; name "": any
         {"op": "log off"}                                        the pane was closed
 panel   {"op": "log", "name", "run", "start", "text", "open"}    text from position `start`, then what may change
+        ... "cut": true                                          what was before `start` is kept no longer
         ... "trials": [["cnn", "running"], ...]                  only when it has changed
         ... "missing": true                                      there is no such log here
 ```
@@ -150,5 +151,6 @@ class LogFeed:
             return {} if told or not name else {"op": "log", "name": name, "missing": True}
         if not part.text and part.open == watch.open and part.run == watch.run:
             return {}
+        cut = part.start > (watch.position if part.run == watch.run else 0)
         watch.run, watch.position, watch.open = part.run, part.start + len(part.text), part.open
-        return {"op": "log", "name": name, **part._asdict()}
+        return {"op": "log", "name": name, **part._asdict(), **({"cut": True} if cut else {})}

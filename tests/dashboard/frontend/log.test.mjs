@@ -36,10 +36,22 @@ test("another trial's part changes nothing, another run's starts anew", () => {
 test("a gap is no line that was made up: the text starts after it, and says so", () => {
   const log = watching();
   log.take(part(0, "one\n"));
-  log.take(part(100, "later\n"));
+  log.take({ ...part(100, "later\n"), cut: true });
   assert.equal(text(log), "later\n");
   assert.equal(log.cut, true);
   assert.equal(log.at, 106);
+});
+
+test("a part for a page that has more is left alone, also by a page that has nothing yet", () => {
+  const log = watching();
+  log.take(part(100, "for another\n"));
+  assert.equal(text(log), "");
+  log.take(part(0, "one\n"));
+  log.take(part(100, "for another\n"));
+  log.take(part(100, "of a new run\n", "", "2"));
+  assert.equal(text(log), "one\n");
+  log.take(part(4, "two\n"));
+  assert.equal(text(log), "one\ntwo\n");
 });
 
 test("only the end is kept", () => {

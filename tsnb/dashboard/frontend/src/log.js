@@ -46,7 +46,7 @@ export class Log {
   }
 
   /** Take in a message; false if a log must be asked for: there was none to choose until now. */
-  take({ name, run, start, text, open, trials, missing }) {
+  take({ name, run, start, text, open, cut, trials, missing }) {
     if (trials) this.trials = trials;
     if (trials && this.shown && !this.name && trials.length) {
       this.choose(trials[trials.length - 1][0]);
@@ -55,11 +55,12 @@ export class Log {
     if (name === undefined || name !== this.name) return true;
     this.missing = Boolean(missing);
     if (missing) return true;
-    if (run !== this.run) this.forget(run);
-    if (start > this.at) {
+    const at = run === this.run ? this.at : 0;
+    if (start > at && !cut) return true; // for another page, which has more; ours is on its way
+    if (start > at || run !== this.run) {
       this.forget(run);
       this.at = start;
-      this.cut = true;
+      this.cut = Boolean(cut);
     }
     this.add(text.slice(this.at - start));
     this.open = open;
