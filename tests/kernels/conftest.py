@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tsnb.kernels import producer_kernels, trials
+from tsnb.kernels import Trial, producer_kernels, trials
+from tsnb.kernels.course import discard
 
 
 class Notebook:
@@ -59,6 +60,9 @@ def nothing_goes_on() -> Iterator[None]:
     """End this test's trials and producers with it."""
     yield
     trials.stop()
+    for trial in trials.values():
+        if isinstance(trial, Trial):
+            discard(trial._plan)
     trials._trials.clear()
     for kernel in producer_kernels.values():
         kernel.stop()

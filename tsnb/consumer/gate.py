@@ -22,6 +22,8 @@ def pass_gate() -> None:
     Called before a batch is taken, in the thread that takes it; does nothing after the first time. The gate is a
     lock on a file, which goes with its holder: a gate whose notebook was killed is open. An interrupt ends the waiting.
     """
+    if attach_defaults.attached is None and attach_defaults.gate is None:
+        return
     told, attach_defaults.attached = attach_defaults.attached, None
     gate, attach_defaults.gate = attach_defaults.gate, None
     if told is not None:
