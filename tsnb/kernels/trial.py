@@ -32,7 +32,8 @@ from tsnb.kernels.child import Child
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.outlets import Outlet
-from tsnb.kernels.relay import LogPart, Relay
+from tsnb.kernels.record import LogPart
+from tsnb.kernels.relay import Relay
 from tsnb.kernels.shipping import fetch
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "LoggedRow", "NoSuchVariable", "Trial", "TrialPlan"]
@@ -242,7 +243,7 @@ class Trial:
         return self._relay.record
 
     def log_since(self, position: int, most: int) -> LogPart:
-        """Return what was printed since a position of the log, `most` characters at most (`Relay.since`)."""
+        """Return what was printed since a position of the log, `most` characters at most (`Record.since`)."""
         return self._relay.since(position, most)
 
     def pull(self, variable: str) -> Any:
