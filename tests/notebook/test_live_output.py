@@ -101,6 +101,9 @@ def page(shared: FrontEnd) -> Iterator[FrontEnd]:
 
 def test_output_arrives_live_under_the_launching_cell_while_another_cell_runs(page: FrontEnd) -> None:
     """Two trials print into their own cells at once, with the shell thread busy all the time."""
+    page.run("%%trial first\npass")  # waits for the fork server, which would take the time of the busy cell
+    ready = page.run("tsnb.trials['first'].wait()")
+    page.listen(lambda: ready in page.idle)
     loop = (
         "import time\nfor step in range(4):\n    print('{0} step', step, flush=True)\n    time.sleep(0.3)\n"
     )
