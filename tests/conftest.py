@@ -1,4 +1,4 @@
-"""What all tests share: a private runtime directory, and a look at what is left behind.
+"""What all tests share: private runtime and project directories, and a look at what is left behind.
 
 `no_leftovers` runs around every test: whatever a test starts, ends or kills, afterwards there is no child
 process, no socket of ours, no registry entry and no name in /dev/shm that was not there before.
@@ -19,6 +19,14 @@ from tsnb.registry import address_prefix
 
 SETTLE_S = 5.0
 """How long what was stopped or killed may take to be gone; a leftover stays."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def project_directory() -> Iterator[Path]:
+    """Keep the records of this session's trials out of the repository."""
+    with tempfile.TemporaryDirectory(prefix="tsnb-test-project-", ignore_cleanup_errors=True) as path:
+        os.environ["TSNB_PROJECT_DIR"] = path
+        yield Path(path)
 
 
 @pytest.fixture(scope="session", autouse=True)

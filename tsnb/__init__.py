@@ -23,17 +23,30 @@ _PUBLIC = {
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
     "dashboard": "tsnb.notebook",
-    "results": "tsnb.kernels",
     "trials": "tsnb.kernels",
     "Trial": "tsnb.kernels",
+    "run": "tsnb.kernels.functions",
+    "trial": "tsnb.kernels.functions",
+    "results": "tsnb.records.tables",
+    "history": "tsnb.records.tables",
+    "compare": "tsnb.records.comparing",
+    "plot": "tsnb.records.plotting",
+    "export": "tsnb.records.exporting",
+    "log_artifact": "tsnb.records.current",
 }
 """Public names and the package that each comes from."""
 
 if TYPE_CHECKING:
     from tsnb.consumer import Consumer, attach
-    from tsnb.kernels import Trial, results, trials
+    from tsnb.kernels import Trial, trials
+    from tsnb.kernels.functions import run, trial
     from tsnb.notebook import dashboard
     from tsnb.producer import Producer, serve
+    from tsnb.records.comparing import compare
+    from tsnb.records.current import log_artifact
+    from tsnb.records.exporting import export
+    from tsnb.records.plotting import plot
+    from tsnb.records.tables import history, results
     from tsnb.telemetry.metrics import log
     from tsnb.telemetry.observer import status, stop
 
@@ -42,14 +55,21 @@ __all__ = [
     "Producer",
     "Trial",
     "attach",
+    "compare",
     "dashboard",
     "errors",
+    "export",
+    "history",
     "log",
+    "log_artifact",
+    "plot",
     "producers",
     "results",
+    "run",
     "serve",
     "status",
     "stop",
+    "trial",
     "trials",
 ]
 

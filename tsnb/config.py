@@ -11,7 +11,7 @@ import re
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,11 @@ class AttachDefaults:
     """Samples in a batch; None: the loader's own batches."""
     device: str | None = None
     """Where batches are delivered, as torch spells it; None: where the loader left them."""
+    gate: Path | None = None
+    """A file whose lock this process's first `attach` waits for, so that trials that start together begin with the
+    same batch. None: nobody waits."""
+    attached: Callable[[], None] | None = None
+    """Called once, in the thread that attaches, when the first `attach` is done and before it waits at the gate."""
 
 
 attach_defaults = AttachDefaults()

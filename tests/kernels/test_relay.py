@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tsnb.kernels import capping, record, relay
+from tsnb.kernels import capping, relay, transcript
 from tsnb.kernels.outlets import WIDGET, TerminalOutlet
 from tsnb.kernels.relay import Relay
 
@@ -88,7 +88,7 @@ def test_the_record_holds_text_and_tracebacks_and_is_bounded(
     feeding: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial that prints for a week does not fill the notebook's memory."""
-    monkeypatch.setattr(record, "RECORD_CHARACTERS", 100)
+    monkeypatch.setattr(transcript, "TRANSCRIPT_CHARACTERS", 100)
     feeding.feed("error", {"traceback": ["line 3", "boom"], "ename": "E", "evalue": ""})
     assert feeding.record == "line 3\nboom\n"
     for number in range(1000):
@@ -181,25 +181,28 @@ def test_a_log_is_read_in_parts(feeding: Relay) -> None:
         printed(feeding, f"line {number}\n\r")
         printed(feeding, f"bar {number}\r")
         if number % 7 == 0:
-            part = feeding.since(position)
+            part = feeding.transcript.since(position)
             assert part.start == position
             got, position, bar = got + part.text, part.start + len(part.text), part.open
-    part = feeding.since(position)
+    part = feeding.transcript.since(position)
     assert got + part.text + part.open == feeding.record
     assert "bar 294" in bar
-    assert feeding.since(10**9).text == ""
+    assert feeding.transcript.since(10**9).text == ""
 
 
 def test_a_part_of_what_is_forgotten_starts_later(feeding: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes late gets the end, and is told where it starts."""
-    monkeypatch.setattr(record, "RECORD_CHARACTERS", 500)
+    monkeypatch.setattr(transcript, "TRANSCRIPT_CHARACTERS", 500)
     for number in range(1000):
         printed(feeding, f"line {number:03}\n")
-    part = feeding.since(0)
+    part = feeding.transcript.since(0)
     assert part.start > 8000
     assert len(part.text) <= 500
     assert (part.text + part.open).endswith("line 999\n")
-    assert feeding.since(0, most=18).text == feeding.since(part.start + len(part.text) - 18).text
+    assert (
+        feeding.transcript.since(0, most=18).text
+        == feeding.transcript.since(part.start + len(part.text) - 18).text
+    )
 
 
 def test_a_terminal_is_not_capped(

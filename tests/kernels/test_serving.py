@@ -17,7 +17,7 @@ import tsnb
 from tsnb import registry
 from tsnb.config import runtime_directory
 from tsnb.errors import LoaderFailed, NameInUse, NotShippable, ProducerGone, TrialFailed
-from tsnb.kernels import producer_kernels, results, run_cell, serve_from_cell, serve_loader, trials
+from tsnb.kernels import producer_kernels, run_cell, serve_from_cell, serve_loader, trials
 from tsnb.kernels.child import log_path
 from tsnb.kernels.serving import ServeOptions
 
@@ -86,7 +86,7 @@ def test_trials_attach_by_their_own_names_and_their_results_say_what_they_took(
         run_cell(name, cell, {}, outlet=page)
     trials.wait(60)
     assert trials["small"]["name"] == "small"
-    table = results().set_index("name")
+    table = tsnb.results().set_index("name").loc[["small", "large"]]
     assert list(table["samples"]) == [128, 128]
     assert list(table["epochs"]) == [2, 2]
     assert list(table["stream"]) == ["squares", "squares"]

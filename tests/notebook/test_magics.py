@@ -58,7 +58,7 @@ def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[
     assert table is trials
     assert trials["one"]["total"] == sum(range(32))
     assert trials["two"]["sizes"] == [5, 5, 5, 5, 5, 5, 2]
-    assert trials["two"].params["seed"] == 1
+    assert trials["two"].options["seed"] == 1
     assert "[one] got 496.0" in capsys.readouterr().out
     run(shell, "%trials logs one")
     assert "got 496.0" in capsys.readouterr().out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import sys
@@ -106,7 +108,26 @@ def attach(
             _consumers.pop(key, None)
     consumer = _new_consumer(entry, chosen, options)
     _consumers[entry.name, chosen] = consumer
+    _pass_gate()
     return consumer
+
+
+def _pass_gate() -> None:
+    """Tell that this process has attached, and wait until whoever holds the gate opens it; the first time only.
+
+    The lock goes with its holder: a gate whose notebook was killed is open. An interrupt ends the waiting.
+    """
+    told, attach_defaults.attached = attach_defaults.attached, None
+    gate, attach_defaults.gate = attach_defaults.gate, None
+    if told is not None:
+        told()
+    with contextlib.suppress(FileNotFoundError):
+        if gate is not None:
+            descriptor = os.open(gate, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            finally:
+                os.close(descriptor)
 
 
 def _require_one_of(option: str, given: object, words: tuple[str, ...]) -> None:

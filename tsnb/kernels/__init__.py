@@ -14,8 +14,13 @@ use, because a child's entry point (`launch`) lives here too and must be quick.
 | `forking`, `forkserver` | the server that kernels are forked from: its client here, and what it does |
 | `launch`, `inside` | what runs in the child |
 | `relay`, `outlets` | a child's output, live, to where it belongs |
-| `trial`, `cells` | one trial, and starting one from a cell |
-| `board` | all trials of this process, and the table of results |
+| `plan`, `naming`, `replanning` | what a trial is to do; its name; the same once more with other parameters |
+| `cells`, `functions` | starting a trial from a cell; from a function: `tsnb.run`, `@tsnb.trial` |
+| `trial`, `numbers` | one trial, as its user sees it; the numbers that it logged |
+| `course`, `attempt` | its way to its end: its turn, its restarts; one life of its kernel |
+| `entries`, `detached` | where detached trials are found; following and ending one that was |
+| `recording` | the launching process's part of the project's records |
+| `board` | all trials of this process |
 | `serving`, `served` | loaders served from background kernels: starting, reloading; what from, and how |
 | `producing`, `life` | one stream through all lives of its kernel; one such life |
 | `crashes`, `following` | whether a crashed producer is started again, and how far it had come |
@@ -28,8 +33,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tsnb.kernels.board import Board, results, trials
+    from tsnb.kernels.board import Board, trials
     from tsnb.kernels.cells import run_cell
+    from tsnb.kernels.functions import TrialFunction, run
     from tsnb.kernels.producing import ProducerKernel
     from tsnb.kernels.serving import producer_kernels, serve_from_cell, serve_loader
     from tsnb.kernels.trial import Trial
@@ -38,8 +44,9 @@ __all__ = [
     "Board",
     "ProducerKernel",
     "Trial",
+    "TrialFunction",
     "producer_kernels",
-    "results",
+    "run",
     "run_cell",
     "serve_from_cell",
     "serve_loader",
@@ -50,8 +57,9 @@ _HOMES = {
     "Board": "board",
     "ProducerKernel": "producing",
     "Trial": "trial",
+    "TrialFunction": "functions",
     "producer_kernels": "serving",
-    "results": "board",
+    "run": "functions",
     "run_cell": "cells",
     "serve_from_cell": "serving",
     "serve_loader": "serving",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tsnb.config import check_name
 from tsnb.kernels import orders
-from tsnb.kernels.board import trials
+from tsnb.kernels.board import launch
 from tsnb.kernels.capture import capture
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.outlets import Outlet, outlet_here
+from tsnb.kernels.outlets import Outlet
+from tsnb.kernels.plan import TrialOptions, TrialPlan
 from tsnb.kernels.shipping import ship
-from tsnb.kernels.trial import Trial, TrialPlan
+from tsnb.kernels.trial import Trial
 
-__all__ = ["run_cell"]
+__all__ = ["plan_cell", "run_cell"]
 
 
 def run_cell(
@@ -23,13 +23,9 @@ def run_cell(
     namespace: Mapping[str, Any],
     *,
     transform: Callable[[str], str] = str,
-    producer: str | None = None,
-    batch_size: int | None = None,
-    device: str | None = None,
-    seed: int | None = None,
-    threads: int = 1,
-    env: Mapping[str, str] | None = None,
+    params: Mapping[str, Any] | None = None,
     outlet: Outlet | None = None,
+    **options: Any,
 ) -> Trial:
     """Run a cell in a background kernel of its own, and return at once.
 
@@ -40,34 +36,36 @@ def run_cell(
         source: The cell.
         namespace: The notebook's variables, of which the cell gets copies of those that it reads.
         transform: IPython's `transform_cell`, where the cell may hold magics.
-        producer: The stream that `tsnb.attach()` takes there.
-        batch_size: The batch size that `tsnb.attach()` asks for there, in samples.
-        device: Where `tsnb.attach()` delivers batches there.
-        seed: Seeds Python's, numpy's and torch's generators.
-        threads: Threads that torch computes on. One, since several trials share the machine.
-        env: Added to the kernel's environment.
+        params: Parameters, which the cell finds as variables.
         outlet: Where its output goes; left out: under the running cell, or to the terminal.
+        **options: `plan.TrialOptions`, by name.
 
     Raises:
         ValueError: The name, batch size or thread count is none.
+        NameInUse: A detached trial of that name runs.
         UndefinedNames: The cell reads what nobody defines.
         NotShippable: A variable that it reads cannot travel.
         SyntaxError: The cell is no Python.
     """
-    check_name(name, "trial")
-    for what, number in (("batch size", batch_size), ("number of threads", threads)):
-        if number is not None and number < 1:
-            raise ValueError(f"the {what} of trial {name!r} must be 1 or more, not {number}")
-    source = orders.as_written(f"%%trial {name}", source)
-    captured = capture(transform(source), namespace)
-    hub = the_hub()
-    path = hub.new_path("ship", ".pickle")
-    ship(captured.variables, path, f"trial {name!r}")
-    params = {
-        "producer": producer, "batch_size": batch_size, "device": device, "seed": seed, "threads": threads,
-    }  # fmt: skip
-    variables = {**orders.thread_variables(threads), **(env or {})}
-    plan = TrialPlan(name, source, orders.to_arrive(path, captured), params, variables)
-    trial = Trial(plan, hub, outlet or outlet_here(name))
-    trial.begin(trials.put(trial))
-    return trial
+    given = TrialOptions(**options)
+    return launch(plan_cell(name, source, namespace, given, transform=transform, params=params), outlet)
+
+
+def plan_cell(
+    name: str,
+    source: str,
+    namespace: Mapping[str, Any],
+    options: TrialOptions,
+    *,
+    transform: Callable[[str], str] = str,
+    params: Mapping[str, Any] | None = None,
+) -> TrialPlan:
+    """Return the plan of a cell, its variables shipped. Arguments and errors are those of `run_cell`."""
+    options.check(name)
+    given = dict(params or {})
+    written = orders.as_written(f"%%trial {name}", source)
+    captured = capture(transform(written), {**namespace, **given})
+    path = the_hub().new_path("ship", ".pickle")
+    ship({**captured.variables, **given}, path, f"trial {name!r}")
+    arrival = orders.to_arrive(path, captured, keep=True)
+    return TrialPlan(name, written, arrival, given, options, text=source)

@@ -32,7 +32,7 @@ def call(module: str, function: str, *arguments: Any) -> str:
 
 
 def to_arrive(path: Path, captured: Captured, *, keep: bool = False) -> dict[str, Any]:
-    """Return the settings that `inside.arrival.arrive` takes.
+    """Return the settings that `inside.arrival.arrive` takes, and `changed`, for `Trial.rerun` to fill in.
 
     Args:
         path: Where `shipping.ship` wrote the captured variables.
@@ -42,6 +42,7 @@ def to_arrive(path: Path, captured: Captured, *, keep: bool = False) -> dict[str
     return {
         "path": str(path),
         "keep": keep,
+        "changed": "",
         "modules": dict(captured.modules),
         "imports": list(captured.imports),
         "sys_path": [os.path.abspath(p) for p in sys.path if p],  # noqa: PTH100 (strings, links kept)

@@ -8,9 +8,9 @@ comes, after the text before it. Three keep it, each with a bound of its own:
 |---|---|---|
 | the outlet | what the cell shows (`capping`) | 100,000 characters of text |
 | the log file | all text, tracebacks included (`logfile`) | 16 MiB |
-| the record (`record`) | the same, for `logs` and the panel's log pane | a million characters |
+| the transcript (`transcript`) | the same, for `logs` and the panel's log pane | a million characters |
 
-Everything here runs on the hub's thread, but `record` and `since`, which any thread may call.
+Everything here runs on the hub's thread, but `record` and `transcript`, which any thread may read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from tsnb.kernels.capping import Cap
 from tsnb.kernels.logfile import LogFile
 from tsnb.kernels.outlets import WIDGET, Outlet
-from tsnb.kernels.record import RECORD_CHARACTERS, LogPart, Record
+from tsnb.kernels.transcript import Transcript
 
 __all__ = ["Relay"]
 
@@ -34,6 +34,9 @@ _SHOWN = {"display_data", "update_display_data", "execute_result", "clear_output
 
 class Relay:
     """Hands one kernel's output to one outlet.
+
+    Attributes:
+        transcript: The end of it, for `logs` and the log pane.
 
     Args:
         loop: The hub's loop.
@@ -51,17 +54,13 @@ class Relay:
         self._file = LogFile(log_path) if log_path is not None else None
         self._pending: list[tuple[str, str]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._record = Record()
+        self.transcript = Transcript()
         self._unwritten: list[str] = []
 
     @property
     def record(self) -> str:
         """What was printed, tracebacks included; the last million characters of it."""
-        return self._record.text
-
-    def since(self, position: int, most: int = RECORD_CHARACTERS) -> LogPart:
-        """Return what has been printed since a position of the record; see `Record.since`."""
-        return self._record.since(position, most)
+        return self.transcript.text
 
     def feed(self, kind: str, content: dict[str, Any]) -> None:
         """Take one message of the kernel's; those that show nothing are ignored."""
@@ -85,7 +84,7 @@ class Relay:
         self._outlet.publish("stream", {"name": name, "text": text})
 
     def _on_a_new_line(self, text: str) -> str:
-        return "\n" + text if self._record.in_a_line else text
+        return "\n" + text if self.transcript.in_a_line else text
 
     def _join(self, text: str, name: str) -> None:
         if self._pending and self._pending[-1][0] == name:
@@ -117,11 +116,11 @@ class Relay:
         self._write()
 
     def _keep(self, text: str) -> None:
-        self._unwritten.append(self._record.feed(text))
+        self._unwritten.append(self.transcript.feed(text))
 
     def _write(self) -> None:
         if self._file is not None and self._unwritten:
-            self._file.write("".join(self._unwritten), self._record.open)
+            self._file.write("".join(self._unwritten), self.transcript.open)
         self._unwritten.clear()
 
 

@@ -1,16 +1,16 @@
-"""One trial: a cell that runs in a kernel of its own, from its start to its results.
+"""One trial: code that runs in a kernel of its own, from its start to its results.
 
 | state | what it means | its variables |
 |---|---|---|
-| queued | waits to be started | |
+| queued | waits to be started: for the trial that it comes after, or the one whose name it takes | |
 | starting | its kernel starts, its variables travel | |
-| running | its cell runs | |
-| done | the cell ended | can be pulled |
-| failed | the cell raised; the traceback stands under it | can be pulled, for a look |
+| running | its code runs | |
+| done | the code ended | can be pulled |
+| failed | the code raised; the traceback stands under it | can be pulled, for a look |
 | stopped | `stop` or `interrupt` ended it | after `interrupt` only |
 | lost | its process died | gone |
 
-A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new trial of that name,
+A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new run of that name,
 or the end of the notebook. What a trial does happens on the hub's thread; its methods are called from others.
 """
 
@@ -18,25 +18,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
+import logging
 import threading
 import time
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
-from tsnb.kernels import orders
-from tsnb.kernels.child import Child
+from tsnb.kernels.attempt import Outcome
+from tsnb.kernels.course import Course, discard
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
-from tsnb.kernels.outlets import Outlet
-from tsnb.kernels.record import LogPart
+from tsnb.kernels.numbers import Metrics, read_rows
+from tsnb.kernels.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
+from tsnb.kernels.plan import RESULT, TrialPlan
+from tsnb.kernels.recording import written
 from tsnb.kernels.relay import Relay
+from tsnb.kernels.replanning import replanned
 from tsnb.kernels.shipping import fetch
+from tsnb.kernels.transcript import FollowedLog, LogPart, Transcript
+from tsnb.records.rows import LoggedRow
+from tsnb.records.run import Run
 
-__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "LoggedRow", "NoSuchVariable", "Trial", "TrialPlan"]
+__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial"]
 
 TRIAL_STATES = ("queued", "starting", "running", "done", "failed", "stopped", "lost")
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
@@ -50,8 +54,8 @@ ENDING_S = 10.0
 PULL_S = 300.0
 """How long a pulled variable may take to be packed."""
 
-LoggedRow = tuple["int | None", float, dict[str, float]]
-"""One `tsnb.log`: its step if it was given one, seconds since 1970, the numbers."""
+Listener = Callable[["Trial", "list[LoggedRow]"], None]
+"""Called on the hub's thread with rows that were logged, and with none at each change of the trial's state."""
 
 
 class NoSuchVariable(TsnbError, KeyError):
@@ -60,51 +64,59 @@ class NoSuchVariable(TsnbError, KeyError):
     __str__ = Exception.__str__  # KeyError would show the message quoted
 
 
-@dataclass(frozen=True)
-class TrialPlan:
-    """What is to be run, settled before anything is started."""
-
-    name: str
-    """The trial's name, also that of its consumers."""
-    source: str
-    """The cell, with the line numbers that the notebook shows (`orders.as_written`)."""
-    arrival: Mapping[str, Any]
-    """What the kernel needs to take in the cell's variables (`orders.to_arrive`)."""
-    params: Mapping[str, Any]
-    """The options it was started with: producer, batch_size, device, seed (None: not given), threads."""
-    env: Mapping[str, str] = field(default_factory=dict)
-    """Added to its process's environment."""
-
-
 class Trial:
-    """A cell that runs in a background kernel.
+    """Code that runs in a background kernel.
 
     Attributes:
         name: Its name.
-        params: The options it was started with, those that were given.
-        metrics: The last value of each number it logged.
-        history: Every `tsnb.log` it made.
-        report: What its consumers did: stream, epochs, samples, samples_per_s; empty where there were none.
+        number: Which run of that name this is, from 1.
+        params: The user's parameters.
+        options: How it is run: producer, batch_size, device, seed, threads and the like, those that were given.
+        metrics: The last value of each number it logged; `by_step`, `by_epoch` and `rows` have all of them.
+        report: What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and
+            waiting; empty where there were none.
+        attached: Whether it has attached to a stream.
+        log_path: Where what it prints is kept, beyond the notebook's life.
+        successor: The run that took its name, if one did.
         started_s: Seconds since 1970 when it was asked for.
     """
 
-    def __init__(self, plan: TrialPlan, hub: Hub, outlet: Outlet) -> None:
+    def __init__(
+        self,
+        plan: TrialPlan,
+        hub: Hub,
+        outlet: Outlet,
+        run: Run,
+        course: Course,
+        launch: Callable[[TrialPlan, Outlet], Trial] | None = None,
+    ) -> None:
         self.name = plan.name
-        self.params = {k: v for k, v in plan.params.items() if v is not None}
-        self.metrics: dict[str, float] = {}
-        self.history: list[LoggedRow] = []
+        self.number = run.number
+        self.params = dict(plan.params)
+        self.options = plan.options.given
+        self.metrics = Metrics()
         self.report: dict[str, Any] = {}
+        self.attached = False
         self.started_s = time.time()
+        self.log_path = run.log_path
+        self.successor: Trial | None = None
         self._plan = plan
         self._hub = hub
-        self._relay = Relay(hub.loop, outlet)
+        self._run = run
+        self._course = course
+        self._launch = launch
+        self._outlet = outlet
+        own, rest = not plan.options.detach, f"%trials logs {plan.name} shows its end."
+        self._relay = Relay(hub.loop, outlet, run.log_path if own else None, rest)
+        # a detached trial writes its log itself, so that it has one without this notebook
+        self._printed: Transcript | FollowedLog = self._relay.transcript if own else FollowedLog(run.log_path)
+        self._listeners: list[Listener] = []
         self._state = "queued"
         self._failure = ""
         self._took_s: float | None = None
         self._stopping = False
         self._ended = threading.Event()
         self._over = asyncio.Event()  # the same, for the hub's thread
-        self._child: Child | None = None
 
     @property
     def state(self) -> str:
@@ -114,101 +126,129 @@ class Trial:
     @property
     def pid(self) -> int | None:
         """Its kernel's process, while there is one."""
-        return self._child.pid if self._child is not None and self._child.alive else None
+        return self._course.pid
+
+    @property
+    def restarts(self) -> int:
+        """How often its process died and was started again (`restart`)."""
+        return self._course.restarts
 
     @property
     def duration_s(self) -> float:
         """Seconds from its start to its end, or until now."""
         return time.time() - self.started_s if self._took_s is None else self._took_s
 
-    def begin(self, former: Trial | None) -> None:
-        """Start it. Called once, by `run_cell`.
+    def listen(self, listener: Listener) -> None:
+        """Have `listener(trial, rows)` called for all rows that come from now on.
+
+        It is called with [] when anything else changes: the trial's state, or that it has attached. That happens on
+        the thread that all background kernels share, so it must not wait for anything.
+        """
+        self._listeners.append(listener)
+
+    def _tell(self, rows: list[LoggedRow]) -> None:
+        for listener in self._listeners:
+            try:
+                listener(self, rows)
+            except Exception:  # who listens must not end the trial
+                logging.getLogger("tsnb").exception("a listener of trial %r raised", self.name)
+
+    def begin(self, former: Trial | None = None) -> None:
+        """Start it. Called once, by the board.
 
         Args:
-            former: A trial of the same name, ended first, its kernel with it.
+            former: A run of the same name, asked to stop first, its kernel ended with it.
         """
+        if not self._plan.options.detach:
+            self._hub.at_end(self, self.end)
+        if former is not None:
+            former.successor = self
         self._hub.post(self._live(former))
 
     async def _live(self, former: Trial | None) -> None:
         """Go through the whole life of the trial. Never raises: what happens becomes its state."""
+        outcome = Outcome("stopped")
         try:
             if former is not None:
-                await former.end()
+                await former.end(STOP_GRACE_S)
+                discard(former._plan)
             if not self._stopping:
-                await self._run()
+                outcome = await self._course.go(self)
         except KernelDied as error:
-            self._conclude("lost", str(error))
+            outcome = Outcome("lost", str(error))
         except Exception as error:  # noqa: BLE001 (a trial that cannot be started must not wait for ever)
-            self._conclude("failed", f"{type(error).__name__}: {error}")
+            outcome = Outcome("failed", f"{type(error).__name__}: {error}")
         finally:
-            self._discard_shipment()
-            if self._state not in ENDED:
-                self._conclude("stopped")
+            if outcome.state == "lost" and (self._stopping or self._hub.closing):
+                outcome = Outcome("stopped")
+            await self._conclude(outcome)
 
-    async def _run(self) -> None:
-        self._state = "starting"
-        self._child = Child(self._hub, self.name, self._take, dict(self._plan.env))
-        await self._child.start()
-        settings = {**self._plan.params, **self._plan.arrival, "name": self.name}
-        reply = await self._child.execute(orders.call("trial", "enter", settings), order=True)
-        if reply["status"] == "ok":
-            self._state = "running"
-            self._relay.say(f"trial {self.name!r} running (pid {self._child.pid})\n")
-            reply = await self._child.execute(self._plan.source)
-            await self._child.execute(orders.call("trial", "finish"), order=True)
-        if reply["status"] == "ok":
-            self._conclude("done")
-        elif reply.get("ename") in {"KeyboardInterrupt", "StopRequested"}:
-            self._conclude("stopped")
-        else:
-            self._conclude("failed", _failure(reply))
-
-    def _discard_shipment(self) -> None:
-        """Remove what was shipped, if nobody came to fetch it."""
-        Path(self._plan.arrival["path"]).unlink(missing_ok=True)
-
-    def _conclude(self, state: str, failure: str = "") -> None:
+    async def _conclude(self, outcome: Outcome) -> None:
         """Note how it ended, tell under its cell, and wake whoever waits."""
-        if state == "lost" and (self._stopping or self._hub.closing):
-            state, failure = "stopped", ""
-        self._took_s = time.time() - self.started_s
-        self._failure = failure
-        self._state = state
-        short = f": {failure.splitlines()[0]}" if failure else ""
-        detail = f"\n{failure.partition(chr(10))[2]}" if state == "lost" and "\n" in failure else ""
-        name = "stdout" if state in {"done", "stopped"} else "stderr"
-        self._relay.say(f"trial {self.name!r} {state} after {self._took_s:.1f} s{short}{detail}\n", name)
+        state, self._failure, took_s = outcome
+        self._took_s = time.time() - self.started_s if took_s is None else took_s
+        await written(self._run.end, state, self._failure, self._took_s)
+        first, _, rest = self._failure.partition("\n")
+        detail = f"\n{rest}" if state == "lost" and rest else ""
+        stream = "stdout" if state in {"done", "stopped"} else "stderr"
+        short = f": {first}" if first else ""
+        self.say(f"trial {self.name!r} {state} after {self._took_s:.1f} s{short}{detail}\n", stream)
         self._relay.flush()
+        self._hub.forget(self)
+        self._state = state
         self._ended.set()
         self._over.set()
+        self._tell([])
 
-    def _take(self, kind: str, content: dict[str, Any]) -> None:
+    # -- what its course tells, on the hub's thread ------------------------------------------------------
+
+    def become(self, state: str) -> None:
+        """Enter a state."""
+        self._state = state
+        self._tell([])
+
+    def say(self, text: str, stream: str = "stdout") -> None:
+        """Show text under its cell."""
+        self._relay.say(text, stream)
+
+    def take(self, kind: str, content: dict[str, Any]) -> None:
         """Take what the kernel publishes: its reports are kept, the rest is shown."""
         if kind == "tsnb_log":
-            for step, moment, sent in content["rows"]:
-                numbers = {name: float(value) for name, value in sent.items()}
-                self.history.append((step, moment, numbers))
-                self.metrics.update(numbers)
+            self.take_rows(read_rows(content["rows"]))
         elif kind == "tsnb_report":
-            self.report.update(content)
+            self.report = dict(content)
+        elif kind == "tsnb_attached":
+            self.attached = True
+            self._tell([])
         else:
             self._relay.feed(kind, content)
 
+    def take_rows(self, rows: list[LoggedRow]) -> None:
+        """Take what it has logged since the last time."""
+        self.metrics.add(rows)
+        self._tell(rows)
+
+    async def over(self) -> Trial:
+        """Wait until it has ended; return it, or the run that has taken its place. On the hub's thread."""
+        await self._over.wait()
+        return self if self.successor is None else await self.successor.over()
+
     async def end(self, grace_s: float = 0.0) -> None:
-        """End the cell if it runs, and the kernel. On the hub's thread; `stop` is for all others.
+        """End the code if it runs, and the kernel. On the hub's thread; `stop` is for all others.
 
         Args:
-            grace_s: How long an interrupted cell may take to put things in order.
+            grace_s: How long interrupted code may take to put things in order.
         """
         self._stopping = self._stopping or self._state not in ENDED
-        if self._child is not None:
-            if grace_s and self._state == "running":
-                self._child.interrupt()
-                with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                    await asyncio.wait_for(self._over.wait(), grace_s)
-            await self._child.kill()
+        if grace_s and self._state == "running":
+            self._course.interrupt()
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._over.wait(), grace_s)
+        await self._course.leave()
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(self._over.wait(), ENDING_S)
+
+    # -- what its user calls ------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None) -> Trial:
         """Wait until the trial has ended; its output goes on meanwhile.
@@ -235,16 +275,16 @@ class Trial:
 
     def interrupt(self) -> None:
         """Interrupt the cell, as the stop button does for an ordinary one; its variables stay."""
-        if self._state == "running" and self._child is not None:
-            self._hub.loop.call_soon_threadsafe(self._child.interrupt)
+        if self._state == "running":
+            self._hub.loop.call_soon_threadsafe(self._course.interrupt)
 
     def logs(self) -> str:
         """Return what it printed, tracebacks included (the last million characters)."""
-        return self._relay.record
+        return self._printed.text
 
     def log_since(self, position: int, most: int) -> LogPart:
-        """Return what was printed since a position of the log, `most` characters at most (`Record.since`)."""
-        return self._relay.since(position, most)
+        """Return what was printed since a position of the log, `most` characters at most (`Transcript.since`)."""
+        return self._printed.since(position, most)
 
     def pull(self, variable: str) -> Any:
         """Return a copy of one of the cell's variables, once the cell has ended.
@@ -259,13 +299,12 @@ class Trial:
                 f"trial {self.name!r} is still {self._state}; its variables come when it has ended: "
                 f"tsnb.trials[{self.name!r}].wait()[{variable!r}]"
             )
-        child = self._child
-        if child is None or not child.alive:
+        if self.pid is None:
             raise TsnbError(
                 f"the kernel of trial {self.name!r} has ended ({self._state}), its variables with it"
             )
         path = self._hub.new_path("pull", ".pickle")
-        reply = self._call(child.execute(orders.call("trial", "deliver", variable, str(path)), order=True))
+        reply = self._call(self._course.deliver(variable, path))
         if reply["status"] == "ok":
             return fetch(path)[variable]
         kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
@@ -273,16 +312,39 @@ class Trial:
 
     __getitem__ = pull
 
+    def result(self, timeout_s: float | None = None) -> Any:
+        """Wait until the trial has ended, and return what its function returned (a cell: its variable `result`).
+
+        Raises:
+            TrialFailed: It raised, or its process died.
+            TimeoutError: It has not ended within `timeout_s` seconds.
+            TsnbError: It was stopped, and has no result.
+        """
+        return self.wait(timeout_s).pull(RESULT)
+
+    def rerun(self, **changes: Any) -> Trial:
+        """Run the same code again, with the variables that it took along then; return the new trial.
+
+        Args:
+            **changes: Parameters and options that are to be other than now: `rerun(lr=0.01, seed=2)`. `name` gives
+                the new trial a name of its own; else it takes this one's, whose run is stopped and stays in the
+                project's records. A name that was made from the parameters is made again.
+
+        Raises:
+            TypeError: There is no such parameter or option.
+            TsnbError: What it was started from is there no more.
+        """
+        if self._launch is None:
+            raise TsnbError(
+                f"trial {self.name!r} was started elsewhere, where what it was started from lies: run its cell again"
+            )
+        again = replanned(self._plan, changes, self._hub.new_path)
+        ours = isinstance(self._outlet, (CellOutlet, TerminalOutlet))
+        return self._launch(again, outlet_here(again.name) if ours else self._outlet)
+
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self._hub.call(work, PULL_S)
 
     def __repr__(self) -> str:
         numbers = "".join(f", {name}={value:.4g}" for name, value in self.metrics.items())
         return f"<Trial {self.name!r} {self._state}, {self.duration_s:.1f} s{numbers}>"
-
-
-def _failure(reply: Mapping[str, Any]) -> str:
-    """Return what a cell raised: its last line first, then the traceback without its colours."""
-    lines = "\n".join(reply.get("traceback", ()))
-    traceback = re.sub(r"\x1b\[[0-9;]*m", "", lines)
-    return f"{reply.get('ename', 'Error')}: {reply.get('evalue', '')}\n\n{traceback}".rstrip()

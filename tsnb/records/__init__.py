@@ -3,6 +3,16 @@
 | module | what it owns |
 |---|---|
 | `rows` | one `tsnb.log` as it is kept |
+| `project` | which directory the records lie in |
+| `database` | the file: its tables, transactions, versions |
+| `living` | whether a run's process has gone |
+| `keeping`, `copying` | what is written of a run; whole copies of files |
+| `run` | one run, for those who write it (`Run`, `RunStart`) |
+| `current` | the run that this process is (`enter_run`), `log_artifact` |
+| `reading` | runs as they stand in the file |
+| `choosing` | which runs a question is about |
+| `tables`, `comparing`, `plotting`, `exporting` | `results` and `history`, `compare`, `plot`, `export` |
+| `bridges`, `trackers` | the same numbers in TensorBoard, MLflow, W&B |
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from typing import Any
 
 from tsnb.kernels.cell_lines import title_of
 from tsnb.kernels.inside.bars import text_bars
+from tsnb.kernels.inside.workers import keep_tracker_apart, let_main_travel
 from tsnb.kernels.shipping import fetch
 
 __all__ = ["arrive", "seed_everything", "use_threads"]
@@ -40,6 +41,8 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     variables.update({word: importlib.import_module(name) for word, name in settings["modules"].items()})
     variables.update(fetch(Path(settings["path"]), keep=settings["keep"]))
     variables.setdefault("tsnb", importlib.import_module("tsnb"))
+    let_main_travel()
+    keep_tracker_apart()
     _name_tracebacks(title)
     _report_crashes()
     return variables

@@ -1,32 +1,54 @@
-"""What a background kernel reports to its notebook: the numbers given to `tsnb.log`, and what it did.
+"""What a background kernel reports: the numbers given to `tsnb.log`, how far it is, how it ended.
 
-Numbers go out a few times a second at most, all that were logged since the last time together: neither the
-last value nor any in between is lost, and what is left goes out when the cell ends. Each message is one of our
-own kinds on the kernel's output channel, which no front end shows.
+Rows go out a few times a second at most, all that were logged since the last time together: neither the last value
+nor any in between is lost, and what is left goes out when the cell ends. Each message is one of our own kinds on
+the kernel's output channel, which no front end shows.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["LOG_MESSAGE", "REPORT_MESSAGE", "SERVED_MESSAGE", "Reporter", "publish"]
+from tsnb.kernels.inside.position import position
+from tsnb.records.rows import LoggedRow
+
+__all__ = [
+    "ATTACHED_MESSAGE",
+    "BEGUN_MESSAGE",
+    "END_MESSAGE",
+    "LOG_MESSAGE",
+    "REPORT_MESSAGE",
+    "SERVED_MESSAGE",
+    "Reporter",
+    "publish",
+    "publish_rows",
+]
 
 LOG_MESSAGE = "tsnb_log"
-"""Content: `rows`, a list of [step or None, seconds since 1970, {name: number, or "nan", "inf", "-inf"}]."""
+"""Content: `rows`, a list of rows as `LoggedRow` has them; nan and inf as text, for which JSON has no word."""
 
 REPORT_MESSAGE = "tsnb_report"
-"""Content: what the trial's consumers did: stream, epochs, samples, samples_per_s."""
+"""Content: what the trial's consumers did so far (`position.report`)."""
+
+BEGUN_MESSAGE = "tsnb_begun"
+"""Content: nothing. The trial's code begins; a detached one needs its notebook no more."""
+
+ATTACHED_MESSAGE = "tsnb_attached"
+"""Content: nothing. The trial's first `attach` is done; it may be waiting at its gate."""
+
+END_MESSAGE = "tsnb_end"
+"""Content: `state` and `failure`, how the trial's code ended."""
 
 SERVED_MESSAGE = "tsnb_served"
 """Content: what a producer kernel's order is drawn from: seed (a number or None), and order, its identity."""
 
 EVERY_S = 0.25
 """Four reports a second, as often as a stream's readings."""
-
-Row = tuple["int | None", float, dict[str, float]]
 
 
 def publish(kind: str, content: dict[str, Any]) -> None:
@@ -37,38 +59,67 @@ def publish(kind: str, content: dict[str, Any]) -> None:
     kernel.session.send(kernel.iopub_socket, kind, content, ident=f"kernel.{kind}".encode())
 
 
+def publish_rows(rows: Sequence[LoggedRow]) -> None:
+    """Send rows to the notebook."""
+    publish(LOG_MESSAGE, {"rows": [[*row[:-1], _as_json(row.numbers)] for row in rows]})
+
+
+def _as_json(numbers: dict[str, float]) -> dict[str, float | str]:
+    return {name: value if math.isfinite(value) else repr(value) for name, value in numbers.items()}
+
+
+Sink = Callable[[Sequence[LoggedRow]], None]
+"""Takes rows; called on the reporter's thread or that of `flush`, never on both at once."""
+
+
 class Reporter:
-    """Collects logged numbers and sends them now and then, on a thread of its own.
+    """Makes rows of what is logged and hands them on now and then, on a thread of its own.
 
     Args:
-        send: Takes the rows; called on the reporter's thread or that of `flush`, never on both at once.
+        sinks: Who takes the rows. One that raises is told of once, by the logger "tsnb"; the others go on.
+        beat: Called after each time that rows went out, and once a second otherwise.
     """
 
-    def __init__(self, send: Callable[[list[Row]], None]) -> None:
-        self._send = send
-        self._rows: list[Row] = []
+    def __init__(self, sinks: Sequence[Sink], beat: Callable[[], None]) -> None:
+        self._sinks = sinks
+        self._beat = beat
+        self._rows: list[LoggedRow] = []
+        self._count = 0
         self._changing = threading.Lock()
         self._sending = threading.Lock()
         self._wanted = threading.Event()
+        self._broken: set[Callable[..., None]] = set()
         threading.Thread(target=self._run, name="tsnb-report", daemon=True).start()
 
     def take(self, step: int | None, numbers: dict[str, float]) -> None:
-        """Take one row. Called on the thread that logs."""
+        """Take one row. Called on the thread that logs, which knows best where training is."""
+        place = position()
         with self._changing:
-            self._rows.append((step, time.time(), numbers))
+            given = self._count if step is None else int(step)
+            self._rows.append(LoggedRow(given, *place, time.time(), numbers))
+            self._count += 1
         self._wanted.set()
 
     def flush(self) -> None:
-        """Send what waits, at once."""
+        """Hand on what waits, at once."""
         with self._sending:
             with self._changing:
                 rows, self._rows = self._rows, []
-            if rows:
-                self._send(rows)
+            for sink in self._sinks if rows else ():
+                self._try(sink, rows)
+
+    def _try(self, step: Callable[..., None], *arguments: Any) -> None:
+        try:
+            step(*arguments)
+        except Exception:  # training must not end, nor fall silent, because a number could not be kept
+            if step not in self._broken:
+                self._broken.add(step)
+                logging.getLogger("tsnb").exception("logged numbers could not be handed on; training goes on")
 
     def _run(self) -> None:
         while True:
-            self._wanted.wait()
+            self._wanted.wait(1.0)
             self._wanted.clear()
             self.flush()
+            self._try(self._beat)
             time.sleep(EVERY_S)

@@ -1,6 +1,6 @@
 """What a background kernel has printed, as a terminal would show it: to be looked at as a whole, or in parts.
 
-A record is bounded and in memory. It is written by whoever takes the output (`relay`), or from a log file that the
+A transcript is bounded and in memory. It is written by whoever takes the output (`relay`), or from a log file that the
 kernel itself writes (`FollowedLog`: a trial that outlives its notebook). Any thread may read it.
 """
 
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from tsnb.kernels.screen import Screen
 
-__all__ = ["RECORD_CHARACTERS", "FollowedLog", "LogPart", "Record"]
+__all__ = ["TRANSCRIPT_CHARACTERS", "FollowedLog", "LogPart", "Transcript"]
 
-RECORD_CHARACTERS = 1_000_000
+TRANSCRIPT_CHARACTERS = 1_000_000
 """What can be looked back on."""
 
 
@@ -32,7 +32,7 @@ class LogPart(NamedTuple):
     """The last lines, as they are now."""
 
 
-class Record:
+class Transcript:
     """The last million characters of a kernel's output."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Record:
                 self._texts.append(settled)
             self._kept += len(settled)
             self._settled += len(settled)
-            while self._kept > RECORD_CHARACTERS and len(self._texts) > 1:
+            while self._kept > TRANSCRIPT_CHARACTERS and len(self._texts) > 1:
                 self._kept -= len(self._texts.popleft())
             return settled
 
@@ -58,7 +58,7 @@ class Record:
     def text(self) -> str:
         """All that is kept."""
         with self._lock:
-            return "".join([*self._texts, self._screen.open])[-RECORD_CHARACTERS:]
+            return "".join([*self._texts, self._screen.open])[-TRANSCRIPT_CHARACTERS:]
 
     @property
     def open(self) -> str:
@@ -70,7 +70,7 @@ class Record:
         """Whether the next text would stand behind other text."""
         return self._screen.in_a_line
 
-    def since(self, position: int, most: int = RECORD_CHARACTERS) -> LogPart:
+    def since(self, position: int, most: int = TRANSCRIPT_CHARACTERS) -> LogPart:
         """Return what has come since a position.
 
         Args:
@@ -89,7 +89,7 @@ class Record:
 
 
 class FollowedLog:
-    """The record of a log file that another process writes, read on when somebody looks.
+    """The transcript of a log file that another process writes, read on when somebody looks.
 
     Args:
         path: The file; it need not exist yet.
@@ -103,26 +103,26 @@ class FollowedLog:
     def _begin(self) -> None:
         self._at = 0
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._record = Record()
+        self._transcript = Transcript()
 
     @property
     def text(self) -> str:
         """All that is kept."""
         self._catch_up()
-        return self._record.text
+        return self._transcript.text
 
-    def since(self, position: int, most: int = RECORD_CHARACTERS) -> LogPart:
-        """Return what has come since a position; see `Record.since`."""
+    def since(self, position: int, most: int = TRANSCRIPT_CHARACTERS) -> LogPart:
+        """Return what has come since a position; see `Transcript.since`."""
         self._catch_up()
-        return self._record.since(position, most)
+        return self._transcript.since(position, most)
 
     def _catch_up(self) -> None:
         with self._reading, contextlib.suppress(OSError), self._path.open("rb") as file:
             size = file.seek(0, 2)
             if size < self._at:  # begun anew
                 self._begin()
-            self._at = max(self._at, size - RECORD_CHARACTERS)
+            self._at = max(self._at, size - TRANSCRIPT_CHARACTERS)
             file.seek(self._at)
             new = file.read(size - self._at)
             self._at += len(new)
-            self._record.feed(self._decoder.decode(new))
+            self._transcript.feed(self._decoder.decode(new))

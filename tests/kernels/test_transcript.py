@@ -1,4 +1,4 @@
-"""The record of a log file that another process writes."""
+"""The transcript of a log file that another process writes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.kernels import record
-from tsnb.kernels.record import FollowedLog
+from tsnb.kernels import transcript
+from tsnb.kernels.transcript import FollowedLog
 
 
 def test_a_file_is_read_on(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_file_is_read_on(tmp_path: Path) -> None:
 
 def test_only_the_end_of_a_large_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A week's log does not come into memory."""
-    monkeypatch.setattr(record, "RECORD_CHARACTERS", 1000)
+    monkeypatch.setattr(transcript, "TRANSCRIPT_CHARACTERS", 1000)
     path = tmp_path / "a.log"
     path.write_text("".join(f"line {k:05}\n" for k in range(10_000)))
     text = FollowedLog(path).text

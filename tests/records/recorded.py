@@ -1,0 +1,66 @@
+"""Runs as tests record them, and processes that record."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tsnb.records.rows import LoggedRow
+from tsnb.records.run import Run, RunStart
+
+START_S = 1_700_000_000.0
+
+
+def row(step: int, epoch: int | None = 0, **numbers: float) -> LoggedRow:
+    """Return one `tsnb.log`; a step takes a second and eight samples."""
+    return LoggedRow(step, epoch, step, step * 8, START_S + step, numbers)
+
+
+def begun(name: str, sweep: str = "", seed: int | None = None, **params: Any) -> Run:
+    """Begin a run, which this process is."""
+    run = Run.begin(RunStart(name, "x = 1", params=params, options={"batch_size": 8}, sweep=sweep, seed=seed))
+    run.process(os.getpid(), {"torch": "2"})
+    return run
+
+
+def trained(
+    name: str,
+    losses: Sequence[float],
+    *,
+    sweep: str = "",
+    params: Mapping[str, Any] | None = None,
+    state: str = "done",
+) -> Run:
+    """Record a run that logged these losses, one a step, and ended."""
+    run = begun(name, sweep=sweep, **(params or {}))
+    run.add_rows([row(step, loss=loss) for step, loss in enumerate(losses)])
+    run.report({"stream": "mnist", "epochs": 1, "samples": 8 * len(losses), "samples_per_s": 12.5})
+    run.end(state, duration_s=2.0)
+    return run
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Do work in a process of its own; return its number. It ends without Python's own ending, as a killed one does."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return pid
+
+
+def killed(pid: int) -> None:
+    """Kill a process, and wait until it has gone."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def succeeded(pids: Sequence[int]) -> bool:
+    """Wait for processes; tell whether all did their work."""
+    statuses = [os.waitpid(pid, 0)[1] for pid in pids]
+    return not any(statuses)

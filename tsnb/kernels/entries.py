@@ -1,0 +1,117 @@
+"""Where detached trials are found by other notebooks: one small file each, in this user's private directory.
+
+`trials/PROJECT/NAME.json` below the runtime directory, PROJECT being a word made of the project's path: two projects
+may have a trial of the same name. The trial's own process writes it just before its code begins; it stays after
+the end, so that `tsnb.trials["cnn"]` says how that was, until the next run of the name or a week has passed. How
+far the trial is and how it ended stands in the project's records, not here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tsnb.config import private_directory, runtime_directory
+from tsnb.errors import TsnbError
+from tsnb.records.living import Owner, has_gone, owner
+
+__all__ = ["Entry", "entries_of", "entry_of"]
+
+KEPT_S = 7 * 24 * 3600.0
+"""How long the file of a trial that has ended is kept."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One detached trial."""
+
+    run: dict[str, Any]
+    """The handle on its records (`records.Run.as_settings`)."""
+    process: Owner
+    """Its process."""
+    connection_file: str
+    """How a Jupyter client connects to its kernel."""
+    log_path: str
+    """Where it logs."""
+
+    @property
+    def name(self) -> str:
+        """The trial's name."""
+        return str(self.run["name"])
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether that process still runs."""
+        return not has_gone(self.process)
+
+    @classmethod
+    def here(cls, run: dict[str, Any], connection_file: str, log_path: str) -> Entry:
+        """Return the entry of this very process."""
+        return cls(run, owner(os.getpid()), connection_file, log_path)
+
+    def write(self) -> None:
+        """Enter it, in place of an older one of the name.
+
+        Raises:
+            TsnbError: The runtime directory cannot be used.
+            OSError: The file cannot be written.
+        """
+        path = _directory(Path(self.run["directory"])) / f"{self.name}.json"
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({**vars(self), "process": list(self.process)}), encoding="utf-8")
+        fresh.replace(path)  # a reader sees the old one or the new one, never a half
+
+
+def entry_of(project: Path, name: str) -> Entry | None:
+    """Return the detached trial of that name, whether it runs or has ended; None if there is none.
+
+    Args:
+        project: The directory of the project's records.
+        name: The trial's name.
+    """
+    with contextlib.suppress(TsnbError):
+        return _read(_directory(project) / f"{name}.json")
+    return None
+
+
+def entries_of(project: Path) -> list[Entry]:
+    """Return the detached trials of a project, by name; files that have been there for long after the end go."""
+    found = []
+    with contextlib.suppress(TsnbError):
+        for path in sorted(_directory(project).glob("*.json")):
+            entry = _read(path)
+            if entry is not None and not (_old(path) and not entry.alive):
+                found.append(entry)
+            else:
+                path.unlink(missing_ok=True)
+    return found
+
+
+def _old(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return time.time() - path.stat().st_mtime > KEPT_S
+    return False
+
+
+def _read(path: Path) -> Entry | None:
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return Entry(**{**kept, "process": Owner(*kept["process"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _directory(project: Path) -> Path:
+    word = hashlib.sha256(os.fsencode(project.resolve())).hexdigest()[:12]
+    return private_directory(private_directory(runtime_directory() / "trials") / word)

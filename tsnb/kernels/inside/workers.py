@@ -1,0 +1,53 @@
+"""Processes that a trial starts by spawn or forkserver: what they need to find, and what they may not leave behind.
+
+A DataLoader's workers get their dataset by pickle there, which finds a class of `__main__` by name only, and the
+worker's `__main__` is another one. So whatever multiprocessing pickles goes by value where it is defined in
+`__main__`, as it came here.
+
+Such processes share named semaphores, which Python's resource tracker removes when all of them have gone. A trial's
+process group is killed as a whole, so the tracker must not be in it, or the names would stay in /dev/shm.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import types
+from collections.abc import Sequence
+from multiprocessing import util
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from tsnb.kernels.pickling import Sink, pack
+
+__all__ = ["keep_tracker_apart", "let_main_travel"]
+
+
+def let_main_travel() -> None:
+    """Have multiprocessing take what `__main__` defines along by value, from now on."""
+    setattr(ForkingPickler, "reducer_override", _by_value)  # noqa: B010 (typeshed has it as a method)
+
+
+def _by_value(_pickler: Any, obj: Any) -> Any:
+    """Reduce a class or function of `__main__` to a copy of it; leave all else to pickle."""
+    if not isinstance(obj, (type, types.FunctionType)) or getattr(obj, "__module__", "") != "__main__":
+        return NotImplemented
+    file = io.BytesIO()
+    pack(obj, Sink(file))
+    return pickle.loads, (file.getvalue(),)
+
+
+_spawn = util.spawnv_passfds
+
+
+def keep_tracker_apart() -> None:
+    """Have the resource tracker, when one is started, leave this process's group. It ends with its users anyway."""
+    util.spawnv_passfds = _spawn_apart
+
+
+def _spawn_apart(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    """Start a process as multiprocessing does, the tracker in a group of its own."""
+    *words, code = args
+    if isinstance(code, str) and code.startswith("from multiprocessing.resource_tracker"):
+        code = f"import os; os.setpgid(0, 0); {code}"
+    return _spawn(path, [*words, code], passfds)

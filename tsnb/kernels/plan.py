@@ -1,0 +1,123 @@
+"""What a trial is to do, settled before anything is started: its code, its parameters, our options.
+
+*Parameters* are the user's own (`lr=0.1`); *options* are ours. Both are plain values here: nothing in this module
+starts anything or touches a file.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tsnb.config import check_name
+from tsnb.records.bridges import check_bridges
+
+__all__ = ["FUNCTION", "OPTION_NAMES", "PARAMETERS", "RESULT", "TrialOptions", "TrialPlan"]
+
+FUNCTION = "_tsnb_function"
+PARAMETERS = "_tsnb_parameters"
+RESULT = "result"
+"""The variables of a trial that runs a function: it, its arguments, and what it returned."""
+
+
+@dataclass(frozen=True)
+class TrialOptions:
+    """How a trial is run, whatever its code."""
+
+    producer: str | None = None
+    """The stream that `tsnb.attach()` takes there."""
+    batch_size: int | None = None
+    """The batch size that `tsnb.attach()` asks for there, in samples."""
+    device: str | None = None
+    """Where `tsnb.attach()` delivers batches there."""
+    seed: int | None = None
+    """Seeds Python's, numpy's and torch's generators."""
+    threads: int = 1
+    """Threads that torch computes on. One, since several trials share the machine."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to its process's environment."""
+    after: str | None = None
+    """The trial that has to be done first."""
+    restart: bool = False
+    """Whether it is started again from the top when its process dies."""
+    detach: bool = False
+    """Whether it goes on when the notebook ends."""
+    log_to: tuple[str, ...] = ()
+    """Where its numbers go besides: "tensorboard", "mlflow", "wandb"."""
+    gate: Path | None = None
+    """A file whose lock its first `attach` waits for (sweeps, so that all begin with the same batch)."""
+    sweep: str = ""
+    """The sweep that it belongs to."""
+
+    def check(self, name: str) -> None:
+        """Refuse what cannot be meant.
+
+        Args:
+            name: The trial's name.
+
+        Raises:
+            ValueError: A number is too small, or words do not go together.
+            ExtraMissing: A tracker that its numbers are to go to is not installed.
+        """
+        check_name(name, "trial")
+        for what, number in (("batch size", self.batch_size), ("number of threads", self.threads)):
+            if number is not None and number < 1:
+                raise ValueError(f"the {what} of trial {name!r} must be 1 or more, not {number}")
+        if self.after == name:
+            raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
+        check_bridges(self.log_to)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that say something, for a look: what was left out is left out here too."""
+        shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _UNSEEN}
+        return {name: value for name, value in shown.items() if value not in (None, False, ())}
+
+    @property
+    def attach(self) -> dict[str, Any]:
+        """What the trial's kernel needs to know of them, as plain values."""
+        return {
+            "producer": self.producer,
+            "batch_size": self.batch_size,
+            "device": self.device,
+            "seed": self.seed,
+            "threads": self.threads,
+            "gate": None if self.gate is None else str(self.gate),
+            "log_to": list(self.log_to),
+            "detach": self.detach,
+        }
+
+
+_UNSEEN = frozenset({"env", "gate", "sweep"})
+OPTION_NAMES = frozenset(f.name for f in fields(TrialOptions))
+"""What counts as an option of ours among keywords."""
+
+
+@dataclass(frozen=True)
+class TrialPlan:
+    """What is to be run."""
+
+    name: str
+    """The trial's name, also that of its consumers."""
+    source: str
+    """What its kernel runs: the cell with the line numbers that the notebook shows (`orders.as_written`), or a call
+    of the function that was shipped."""
+    arrival: Mapping[str, Any]
+    """What the kernel needs to take in the variables (`orders.to_arrive`)."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The user's parameters."""
+    options: TrialOptions = field(default_factory=TrialOptions)
+    """How it is run."""
+    text: str = ""
+    """The user's code as it is kept in the project's records."""
+    stem: str | None = None
+    """What its name begins with, where the rest of the name was made from the parameters."""
+    signature: inspect.Signature | None = None
+    """The function's, where it is one that is run: new parameters have to fit it."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """What that function is called with: the parameters, and those options that it has as parameters too."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments that are not as they were shipped (`Trial.rerun`)."""

@@ -1,0 +1,239 @@
+"""The project's one SQLite file: its tables, who may write when, and what happens where it cannot.
+
+| table | a row is | what for |
+|---|---|---|
+| `runs` | one life of a trial's name | `key`: unlike any other file's; `supposed`: lost, says a reader |
+| `logged` | one `tsnb.log` | where in training it was |
+| `metrics` | one name that a run logged | its last, lowest and highest value: a table of runs reads no history |
+| `numbers` | one logged number | NULL is nan: SQLite has none; what belongs to one metric lies together |
+
+Every process opens the file for itself and writes in short transactions, a few a second. The write-ahead log lets
+readers read meanwhile; it needs shared memory, which file systems of other machines do not give, so there the
+file keeps SQLite's default journal. A writer that is killed leaves nothing to repair: the next one rolls back.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from tsnb.errors import TsnbError
+
+__all__ = ["FILE", "RecordsGone", "alone", "reading", "writing"]
+
+FILE = "records.sqlite"
+
+BUSY_S = 5.0
+"""How long one waits for another's transaction. Those last milliseconds: only a stopped writer takes longer."""
+
+REMOTE = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
+)
+"""File systems, as /proc/mounts names them, whose machines share no memory; `fuse.*` counts too."""
+
+MIGRATIONS = (
+    (
+        """CREATE TABLE runs (
+            id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, name TEXT NOT NULL, number INTEGER NOT NULL,
+            state TEXT NOT NULL, supposed INTEGER NOT NULL DEFAULT 0, failure TEXT NOT NULL DEFAULT '',
+            source TEXT NOT NULL, params TEXT NOT NULL, options TEXT NOT NULL,
+            sweep TEXT NOT NULL, origin TEXT NOT NULL, seed INTEGER,
+            started_s REAL NOT NULL, running_s REAL, heard_s REAL NOT NULL, duration_s REAL,
+            host TEXT NOT NULL, boot TEXT NOT NULL, namespace TEXT NOT NULL, pid INTEGER NOT NULL,
+            pid_started INTEGER NOT NULL,
+            versions TEXT NOT NULL DEFAULT '{}', report TEXT NOT NULL DEFAULT '{}',
+            UNIQUE (name, number))""",
+        """CREATE TABLE logged (
+            id INTEGER PRIMARY KEY, run INTEGER NOT NULL, step INTEGER NOT NULL, epoch INTEGER, batch INTEGER,
+            samples INTEGER NOT NULL, time_s REAL NOT NULL)""",
+        "CREATE INDEX logged_by_run ON logged (run)",
+        """CREATE TABLE metrics (
+            id INTEGER PRIMARY KEY, run INTEGER NOT NULL, name TEXT NOT NULL, count INTEGER NOT NULL DEFAULT 0,
+            last REAL, lowest REAL, highest REAL, UNIQUE (run, name))""",
+        """CREATE TABLE numbers (
+            metric INTEGER NOT NULL, logged INTEGER NOT NULL, value REAL, PRIMARY KEY (metric, logged))
+            WITHOUT ROWID""",
+    ),
+)
+"""What makes the file of one version the next one; `PRAGMA user_version` says how many were applied."""
+
+
+class RecordsGone(TsnbError):
+    """The project's file, or a run in it, is not there any more: somebody deleted it."""
+
+
+class _Writer:
+    """This process's connection for writing to one file. One thread at a time uses it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._inode = 0
+
+    @contextlib.contextmanager
+    def transaction(self, make: bool) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            connection = self._opened(make)
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):  # a full disk has rolled back already
+                    connection.execute("ROLLBACK")
+                raise
+
+    def _opened(self, make: bool) -> sqlite3.Connection:
+        """Return the connection to the file that has this name now: it may have been deleted since."""
+        inode = self._path.stat().st_ino if self._path.exists() else 0
+        if not inode and not make:
+            raise RecordsGone(f"{self._path} has been deleted")
+        if self._connection is None or inode != self._inode:
+            self.close()
+            self._connection = _connect(self._path)
+            self._inode = self._path.stat().st_ino
+        return self._connection
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+_writers: dict[Path, _Writer] = {}
+_inherited: list[dict[Path, _Writer]] = []
+"""Connections of the process that this one was forked from: SQLite forbids even closing them here."""
+
+
+def _forget_inherited() -> None:
+    global _writers
+    _inherited.append(_writers)
+    _writers = {}
+
+
+def _close_all() -> None:
+    for writer in _writers.values():
+        writer.close()
+
+
+os.register_at_fork(after_in_child=_forget_inherited)
+atexit.register(_close_all)
+
+
+@contextlib.contextmanager
+def writing(directory: Path, *, make: bool = False) -> Iterator[sqlite3.Connection]:
+    """Give one transaction for writing, alone among all processes; what raises inside undoes it.
+
+    Args:
+        directory: The project's directory.
+        make: Make the file if there is none.
+
+    Raises:
+        RecordsGone: There is no file, and `make` was not asked for.
+        TsnbError: A newer tsnb made it.
+        sqlite3.Error: It cannot be written: another process holds it, the disk is full, it is no database.
+    """
+    writer = _writers.setdefault(directory, _Writer(directory))
+    with writer.transaction(make) as connection:
+        yield connection
+
+
+@contextlib.contextmanager
+def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
+    """Give a connection for reading that sees one moment; None where nothing has been recorded.
+
+    Raises:
+        TsnbError: The file cannot be read: a newer tsnb made it, or it is damaged.
+    """
+    path = directory / FILE
+    if not path.exists():
+        yield None
+        return
+    try:
+        with contextlib.closing(_connect(path)) as connection:
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("BEGIN")
+            yield connection
+    except sqlite3.Error as error:
+        raise TsnbError(
+            f"tsnb cannot read the project's records in {path}: {error}. "
+            "If it is damaged, move it away: the next trial makes a new one."
+        ) from None
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open a file, and bring it to this version's tables.
+
+    Not bound to a thread: the hub's, the notebook's and the reporter's write in turns.
+    """
+    connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+    try:
+        if _version(connection, path) < len(MIGRATIONS):
+            _bring_up(connection, path)
+        # with the write-ahead log only a crash of the whole machine can lose the last moment, never the file
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if found > len(MIGRATIONS):
+        raise TsnbError(
+            f"the records in {path} come from a newer tsnb (their version {found}, this one knows "
+            f"{len(MIGRATIONS)}). Install the same version here, or set TSNB_PROJECT_DIR."
+        )
+    return found
+
+
+def _bring_up(connection: sqlite3.Connection, path: Path) -> None:
+    """Apply what is missing. One process at a time: changing the journal of a new file waits for nobody."""
+    with alone(path.parent):
+        if _version(connection, path) == 0 and _shares_memory(path.parent):
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            for statements in MIGRATIONS[_version(connection, path) :]:
+                for statement in statements:
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            connection.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Keep other processes that ask for the same out of the block, where the file system has locks."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # no locks on this file system: SQLite's own remain
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _shares_memory(directory: Path) -> bool:
+    """Tell whether all who open a file there run on one machine, as far as the mount table says."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    device = directory.stat().st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    kinds = {
+        line.partition(" - ")[2].split()[0] for line in mounts if line.split()[2] == name and " - " in line
+    }
+    return not any(kind in REMOTE or kind.startswith("fuse.") for kind in kinds)

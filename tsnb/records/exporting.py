@@ -1,0 +1,95 @@
+"""The project's tables as files: CSV, which everything reads, and Parquet, which keeps types."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tsnb.errors import ExtraMissing
+from tsnb.records.tables import Table, history_table, results_table
+
+__all__ = ["export"]
+
+
+def export(
+    path: str | os.PathLike[str], what: str = "trials", *, name: str | None = None, all_runs: bool = False
+) -> Path:
+    """Write the project's records to a file that other programs read.
+
+    Args:
+        path: "runs.csv" or "runs.parquet"; the ending decides. A file there is replaced, when all is written.
+        what: "trials" for what `tsnb.results()` shows, "metrics" for what `tsnb.history()` does.
+        name: Only the trial of this name, or the sweep; left out: all of the project.
+        all_runs: Former runs of each name too, not only the last.
+
+    Returns:
+        The file.
+
+    Raises:
+        ValueError: Another ending, or another `what`.
+        ExtraMissing: Parquet needs pyarrow.
+        NoSuchRecord: Nothing is called so; lists what there is.
+        TsnbError: The project's records cannot be read.
+        OSError: The file cannot be written.
+    """
+    target = Path(path)
+    write = _WRITERS.get(target.suffix.lower())
+    if write is None:
+        raise ValueError(f"cannot export to {target.name!r}: let its name end in {' or '.join(_WRITERS)}")
+    if what not in {"trials", "metrics"}:
+        raise ValueError(f"what={what!r}: write 'trials' (a row a run) or 'metrics' (a row a logged number)")
+    table = results_table(name, all_runs) if what == "trials" else history_table(None, name, all_runs)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} to export to: make it first")
+    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        write(beside, table)
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return target
+
+
+def _write_csv(path: Path, table: Table) -> None:
+    columns, rows = table
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows([_simple(value) for value in row] for row in rows)
+
+
+def _write_parquet(path: Path, table: Table) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise ExtraMissing(
+            "writing Parquet needs pyarrow, which is not installed. "
+            "Install it (pip install 'tsnb[results]'), or export to a name that ends in .csv."
+        ) from None
+    columns, rows = table
+    values = {name: [row[place] for row in rows] for place, name in enumerate(columns)}
+    pq.write_table(pa.table({name: _array(pa, column) for name, column in values.items()}), path)
+
+
+def _array(pa: Any, values: Iterable[Any]) -> Any:
+    """Return a column of one type. A parameter that was a number here and a text there becomes text."""
+    simple = [value if isinstance(value, dt.datetime) else _simple(value) for value in values]
+    try:
+        return pa.array(simple)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array([None if value is None else str(value) for value in simple])
+
+
+def _simple(value: Any) -> Any:
+    """Return lists and mappings as JSON: a cell holds one value."""
+    return json.dumps(value) if isinstance(value, list | dict) else value
+
+
+_WRITERS: dict[str, Callable[[Path, Table], None]] = {".csv": _write_csv, ".parquet": _write_parquet}

@@ -1,0 +1,130 @@
+"""What is written of a run, inside a transaction: its start, and the numbers that it logged."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tsnb.records.living import owner
+from tsnb.records.rows import LoggedRow
+
+__all__ = ["RunStart", "as_json", "enter_start", "insert_rows"]
+
+REPR_AT_MOST = 500
+"""Characters kept of a parameter that is written down as its repr: a dataset's may be its data."""
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """What is known of a run when it is asked for."""
+
+    name: str
+    """The trial's name."""
+    source: str
+    """Its code, as text."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The user's own parameters (lr=0.1)."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """tsnb's options: producer, batch_size, device, threads."""
+    sweep: str = ""
+    """The sweep that it belongs to."""
+    origin: str = ""
+    """The notebook's or script's name."""
+    seed: int | None = None
+    """The seed it was given."""
+
+
+def enter_start(connection: sqlite3.Connection, key: str, start: RunStart, params: str) -> tuple[int, int]:
+    """Enter a run as queued, as the next of its name; it belongs to this process until it has its own.
+
+    Args:
+        connection: Inside a transaction, so that no other process takes the number.
+        key: What tells it from every other run.
+        start: What is known of it.
+        params: Its parameters, as `as_json` writes them.
+
+    Returns:
+        Its id, and its number among the runs of its name.
+    """
+    (last,) = connection.execute("SELECT max(number) FROM runs WHERE name = ?", (start.name,)).fetchone()
+    number, now = (last or 0) + 1, time.time()
+    row = {
+        "key": key, "name": start.name, "number": number, "state": "queued", "source": start.source,
+        "params": params, "options": as_json(start.options), "sweep": start.sweep, "origin": start.origin,
+        "seed": start.seed, "started_s": now, "heard_s": now,
+    }  # fmt: skip
+    place = dict(zip(("host", "boot", "namespace", "pid", "pid_started"), owner(os.getpid()), strict=True))
+    entry = {**row, **place}
+    named, marks = ", ".join(entry), ", ".join(f":{column}" for column in entry)
+    id_ = connection.execute(f"INSERT INTO runs ({named}) VALUES ({marks})", entry).lastrowid  # noqa: S608
+    return int(id_ or 0), number
+
+
+def insert_rows(connection: sqlite3.Connection, run: int, rows: Sequence[LoggedRow]) -> None:
+    """Add what a run logged, and bring the last, lowest and highest values up to date.
+
+    Raises:
+        OverflowError: A step or count is beyond 64 bits.
+    """
+    metrics = _metrics(connection, run, rows)
+    for row in rows:
+        place = (run, int(row.step), row.epoch, row.batch, int(row.samples), float(row.time_s))
+        logged = connection.execute(
+            "INSERT INTO logged (run, step, epoch, batch, samples, time_s) VALUES (?, ?, ?, ?, ?, ?)", place
+        ).lastrowid
+        numbers = [(metrics[name], logged, float(value)) for name, value in row.numbers.items()]
+        connection.executemany("INSERT INTO numbers VALUES (?, ?, ?)", numbers)
+    for name, id_ in metrics.items():
+        _summarize(connection, id_, [float(row.numbers[name]) for row in rows if name in row.numbers])
+
+
+def _metrics(connection: sqlite3.Connection, run: int, rows: Sequence[LoggedRow]) -> dict[str, int]:
+    """Return the ids of the metrics that these rows hold; new ones are entered."""
+    names = list(dict.fromkeys(name for row in rows for name in row.numbers))
+    connection.executemany(
+        "INSERT OR IGNORE INTO metrics (run, name) VALUES (?, ?)", [(run, n) for n in names]
+    )
+    known = dict(connection.execute("SELECT name, id FROM metrics WHERE run = ?", (run,)))
+    return {name: known[name] for name in names}
+
+
+def _summarize(connection: sqlite3.Connection, metric: int, values: Sequence[float]) -> None:
+    """Take new values into a metric's summary. nan is kept as nothing, and compared with nothing."""
+    numbers = [value for value in values if not math.isnan(value)]
+    low, high = min(numbers, default=None), max(numbers, default=None)
+    connection.execute(
+        "UPDATE metrics SET count = count + ?, last = ?, lowest = min(ifnull(lowest, ?), ifnull(?, lowest)), "
+        "highest = max(ifnull(highest, ?), ifnull(?, highest)) WHERE id = ?",
+        (len(values), values[-1], low, low, high, high, metric),
+    )
+
+
+def as_json(values: Mapping[str, Any]) -> str:
+    """Write parameters down. What JSON has no word for (a class, a dataset) becomes its repr; never raises."""
+    return json.dumps({str(name): _plain(value) for name, value in values.items()})
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold of one parameter."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    try:
+        if getattr(value, "ndim", None) == 0:
+            return value.item()  # a number of numpy or torch
+        return json.loads(json.dumps(value))
+    except Exception:  # noqa: BLE001 (a user's own class may raise anything)
+        return _short(value)
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 (see above)
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= REPR_AT_MOST else f"{text[:REPR_AT_MOST]}..."

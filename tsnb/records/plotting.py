@@ -1,0 +1,137 @@
+"""One metric of many trials as a plotly figure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tsnb.records.choosing import check_metric, chosen_runs
+from tsnb.records.comparing import grouped
+from tsnb.records.reading import RunRecord, history_of
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = ["PALETTE", "plot"]
+
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8B7FD3", "#8C8C8C")
+"""The panel's colours, in its order (Okabe and Ito's, without black and yellow)."""
+
+POINTS = 2_000
+"""Points of a line at most: more than a screen has columns only make the notebook large."""
+
+AXES = {"step": "step", "epoch": "epoch", "samples": "samples taken", "seconds": "seconds of running"}
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """One run's line and how it is told from others."""
+
+    run: RunRecord
+    points: list[Point]
+    colour: str
+    group: str
+    """What the legend says; lines of one group share an entry and a colour."""
+
+
+def plot(
+    metric: str, *, by: str | None = None, x: str = "step", name: str | None = None, all_runs: bool = False
+) -> go.Figure:
+    """Draw one logged number of many trials, a line each; a figure to look into, save or change.
+
+    Args:
+        metric: A logged name ("loss").
+        by: A parameter ("lr") or option: lines of one value share a colour. Left out: a colour a trial.
+        x: "step", "epoch" (the last value of each), "samples" (taken by then), or "seconds" (since it ran).
+        name: Only the trial of this name, or the sweep; left out: all of the project.
+        all_runs: Former runs of each name too, not only the last.
+
+    Returns:
+        A plotly figure. Lines of more than 2,000 points show the lowest and highest of each stretch.
+
+    Raises:
+        ValueError: `x` is none of these.
+        NoSuchRecord: No trial logged that, or has such a parameter; lists what there is.
+        TsnbError: The project's records cannot be read.
+    """
+    if x not in AXES:
+        raise ValueError(f"x={x!r}: write one of {', '.join(map(repr, AXES))}")
+    directory, runs = chosen_runs(name, all_runs)
+    check_metric(metric, runs)
+    lines = list(_lines(directory, [run for run in runs if metric in run.metrics], metric, by, x))
+    return _figure(lines, metric, by, x)
+
+
+def _lines(
+    directory: Path, runs: Sequence[RunRecord], metric: str, by: str | None, x: str
+) -> Iterator[_Line]:
+    # a run's name alone, unless several runs of it are drawn
+    several = len({run.name for run in runs}) < len(runs)
+    if by is None:
+        groups = [(f"{run.name} run {run.number}" if several else run.name, [run]) for run in runs]
+    else:
+        groups = [(f"{by}={value}", members) for value, members in grouped(runs, by)]
+    for (group, members), colour in zip(groups, itertools.cycle(PALETTE)):
+        for run in members:
+            points = _points(run, history_of(directory, run.id, metric), x)
+            yield _Line(run, thinned(points, POINTS), colour, group)
+
+
+def _points(run: RunRecord, rows: Sequence[tuple[Any, ...]], x: str) -> list[Point]:
+    """Return a run's points on an axis; what has no place on it (no epoch) is left out."""
+    if x == "epoch":
+        return list({epoch: (epoch, value) for _, epoch, *_, value in rows if epoch is not None}.values())
+    if x == "seconds":
+        origin_s = run.started_s if run.running_s is None else run.running_s
+        return [(time_s - origin_s, value) for _, _, _, time_s, _, value in rows]
+    return [(row[0] if x == "step" else row[2], row[-1]) for row in rows]
+
+
+def thinned(points: list[Point], at_most: int) -> list[Point]:
+    """Return no more than so many points: the lowest and the highest of each stretch, so that no peak is lost."""
+    if len(points) <= at_most:
+        return points
+    stretches = at_most // 2
+    kept: list[Point] = []
+    for number in range(stretches):
+        part = points[number * len(points) // stretches : (number + 1) * len(points) // stretches]
+        # nan is neither: it may stand for a stretch only where there is nothing else
+        known = [place for place, (_, value) in enumerate(part) if not math.isnan(value)] or [0]
+        low = min(known, key=lambda place: part[place][1])
+        high = max(known, key=lambda place: part[place][1])
+        kept += [part[place] for place in sorted({low, high})]
+    return kept
+
+
+def _figure(lines: Sequence[_Line], metric: str, by: str | None, x: str) -> go.Figure:
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    entered: set[str] = set()
+    for line in lines:
+        figure.add_scatter(
+            x=[point[0] for point in line.points],
+            y=[point[1] for point in line.points],
+            mode="lines+markers" if len(line.points) < 30 else "lines",
+            line={"color": line.colour, "width": 1.8},
+            name=line.group,
+            legendgroup=line.group,
+            showlegend=line.group not in entered,
+            hovertemplate=f"{line.run.name} ({line.run.state})<br>{AXES[x]} %{{x}}<br>{metric} %{{y}}<extra></extra>",
+        )
+        entered.add(line.group)
+    figure.update_layout(
+        template="plotly_white",
+        xaxis_title=AXES[x],
+        yaxis_title=metric,
+        legend_title=by or "trial",
+        margin={"l": 60, "r": 20, "t": 30, "b": 50},
+        height=420,
+    )
+    return figure

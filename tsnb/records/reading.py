@@ -1,0 +1,237 @@
+"""Runs as they stand in the project's file: one record a run, with its last numbers, and what it logged.
+
+A reader that finds a run's process gone calls the run lost, in the file too, for readers on other machines. That is
+only supposed: what the run itself still writes counts for more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sqlite3
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tsnb.errors import TsnbError
+from tsnb.records.database import reading, writing
+from tsnb.records.living import Owner, has_gone
+from tsnb.records.rows import LoggedRow
+
+__all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "history_of", "read_runs", "rows_since"]
+
+ENDED = ("done", "failed", "stopped", "lost")
+"""States that a run does not leave."""
+
+WITHOUT_A_WORD = "its process ended without a word"
+
+_NOT_ENDED = f"(state NOT IN {ENDED})"
+_LATEST = "number = (SELECT max(number) FROM runs AS later WHERE later.name = runs.name)"
+
+
+@dataclass(frozen=True)
+class MetricRecord:
+    """What is known of one number that a run logged, without its history."""
+
+    last: float
+    """Its last value; nan where that was nan."""
+    lowest: float
+    """Its lowest value; nan if it never was a number."""
+    highest: float
+    """Its highest value; nan if it never was a number."""
+    count: int
+    """How often it was logged."""
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run as it stands in the project's file."""
+
+    id: int
+    """Its number in the file."""
+    key: str
+    """What tells it from any run of any other file."""
+    name: str
+    """The trial's name."""
+    number: int
+    """1 for the first run of that name in this project."""
+    state: str
+    """queued, starting, running, done, failed, stopped or lost."""
+    failure: str
+    """Why it failed or was lost, with the traceback; empty if it did not."""
+    source: str
+    """Its code."""
+    params: dict[str, Any]
+    """The user's parameters; what JSON has no word for is its repr."""
+    options: dict[str, Any]
+    """tsnb's options: producer, batch_size, device, ..."""
+    sweep: str
+    """The sweep that it belongs to, or nothing."""
+    origin: str
+    """The notebook or script that started it, if known."""
+    seed: int | None
+    """The seed it was given."""
+    started_s: float
+    """Seconds since 1970 when it was asked for."""
+    running_s: float | None
+    """Seconds since 1970 when its own process had it; None before."""
+    duration_s: float
+    """Seconds from `started_s` to its end, or until now; of a lost one, until it was last heard of."""
+    owner: Owner
+    """Its process; before it has one, that which started it."""
+    versions: dict[str, str]
+    """Versions of Python and packages it ran with."""
+    report: dict[str, Any]
+    """What its consumers did: stream, epochs, batches, samples, samples_per_s, ..."""
+    metrics: dict[str, MetricRecord]
+    """By name, in the order in which they were first logged."""
+
+
+def read_runs(
+    directory: Path,
+    *,
+    name: str | None = None,
+    key: str | None = None,
+    all_runs: bool = False,
+) -> list[RunRecord]:
+    """Return the runs of a project, in the order in which they were begun.
+
+    Args:
+        directory: The project's directory.
+        name: Of this trial only.
+        key: This run only.
+        all_runs: Those that a later run of the same name followed as well.
+
+    Raises:
+        TsnbError: The file cannot be read.
+    """
+    where = ["1"] if all_runs or key is not None else [_LATEST]
+    given = {"name": name, "key": key}
+    where += [f"{column} = :{column}" for column, value in given.items() if value is not None]
+    query = f"SELECT * FROM runs WHERE {' AND '.join(where)} ORDER BY started_s, id"  # noqa: S608 (ours alone)
+    found = _query(directory, query, given)
+    gone = [row for row in found if row["state"] not in ENDED and has_gone(_owner(row))]
+    if not gone:
+        return _records(directory, found)
+    _suppose_lost(directory, gone)
+    # again: one that ended between the look at the file and that at its process has said how
+    lost = {row["key"]: row["pid"] for row in gone}
+    return [_lost(record, lost) for record in _records(directory, _query(directory, query, given))]
+
+
+def rows_since(directory: Path, run: int, position: int = 0) -> tuple[list[LoggedRow], int]:
+    """Return what a run logged after a position, and the position to ask from next time.
+
+    Args:
+        directory: The project's directory.
+        run: The run's `id`.
+        position: 0, or what the last call returned.
+
+    Raises:
+        TsnbError: The file cannot be read.
+    """
+    query = """SELECT l.id, l.step, l.epoch, l.batch, l.samples, l.time_s, m.name, n.value
+        FROM logged l LEFT JOIN metrics m ON m.run = l.run
+        LEFT JOIN numbers n ON n.metric = m.id AND n.logged = l.id
+        WHERE l.run = ? AND l.id > ? AND (n.metric IS NOT NULL OR m.id IS NULL) ORDER BY l.id, m.id"""
+    rows: dict[int, LoggedRow] = {}
+    with reading(directory) as connection:
+        found = connection.execute(query, (run, position)) if connection else ()
+        for id_, step, epoch, batch, samples, time_s, metric, value in found:
+            row = rows.setdefault(id_, LoggedRow(step, epoch, batch, samples, time_s, {}))
+            if metric is not None:
+                row.numbers[metric] = _number(value)
+    return list(rows.values()), max(rows, default=position)
+
+
+def history_of(directory: Path, run: int, metric: str | None = None) -> list[tuple[Any, ...]]:
+    """Return what a run logged: (step, epoch, samples, seconds since 1970, metric, value), as it was logged.
+
+    Args:
+        directory: The project's directory.
+        run: The run's `id`.
+        metric: This one only.
+
+    Raises:
+        TsnbError: The file cannot be read.
+    """
+    only = "" if metric is None else "AND m.name = :metric"
+    query = f"""SELECT l.step, l.epoch, l.samples, l.time_s, m.name, n.value
+        FROM metrics m JOIN numbers n ON n.metric = m.id JOIN logged l ON l.id = n.logged
+        WHERE m.run = :run {only} ORDER BY l.id, m.id"""  # noqa: S608 (ours alone)
+    with reading(directory) as connection:
+        found = connection.execute(query, {"run": run, "metric": metric}) if connection else ()
+        return [(*place, _number(value)) for *place, value in found]
+
+
+def _number(value: float | None) -> float:
+    """Return a number as it was logged: the file has no nan, and keeps nothing in its place."""
+    return math.nan if value is None else value
+
+
+def _query(directory: Path, query: str, given: Mapping[str, Any]) -> list[sqlite3.Row]:
+    with reading(directory) as connection:
+        if connection is None:
+            return []
+        connection.row_factory = sqlite3.Row
+        return connection.execute(query, given).fetchall()
+
+
+def _records(directory: Path, rows: list[sqlite3.Row]) -> list[RunRecord]:
+    metrics = _metrics(directory, [row["id"] for row in rows])
+    return [_record(row, metrics.get(row["id"], {})) for row in rows]
+
+
+def _metrics(directory: Path, runs: list[int]) -> dict[int, dict[str, MetricRecord]]:
+    found: dict[int, dict[str, MetricRecord]] = {}
+    wanted = set(runs)
+    only = f"WHERE run = {runs[0]:d}" if len(runs) == 1 else ""
+    query = f"SELECT run, name, last, lowest, highest, count FROM metrics {only} ORDER BY id"  # noqa: S608
+    for run, name, last, lowest, highest, count in _query(directory, query, {}):
+        if run in wanted:
+            found.setdefault(run, {})[name] = MetricRecord(
+                _number(last), _number(lowest), _number(highest), count
+            )
+    return found
+
+
+def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
+    own = {
+        column: row[column]
+        for column in (
+            "id", "key", "name", "number", "state", "failure", "source", "sweep", "origin", "seed", "started_s",
+            "running_s",
+        )
+    }  # fmt: skip
+    read = {column: json.loads(row[column]) for column in ("params", "options", "versions", "report")}
+    return RunRecord(**own, **read, duration_s=_duration_s(row), owner=_owner(row), metrics=metrics)
+
+
+def _duration_s(row: sqlite3.Row) -> float:
+    if row["duration_s"] is not None:
+        return float(row["duration_s"])
+    return float(max(0.0, (row["heard_s"] if row["state"] in ENDED else time.time()) - row["started_s"]))
+
+
+def _owner(row: sqlite3.Row) -> Owner:
+    return Owner(row["host"], row["boot"], row["namespace"], row["pid"], row["pid_started"])
+
+
+def _suppose_lost(directory: Path, gone: list[sqlite3.Row]) -> None:
+    """Note that these runs' processes have gone, unless they have said something since."""
+    with contextlib.suppress(sqlite3.Error, OSError, TsnbError), writing(directory) as connection:
+        connection.executemany(
+            "UPDATE runs SET state = 'lost', supposed = 1, failure = ? "  # noqa: S608 (ours alone)
+            f"WHERE key = ? AND pid = ? AND {_NOT_ENDED}",
+            [(WITHOUT_A_WORD, row["key"], row["pid"]) for row in gone],
+        )
+
+
+def _lost(record: RunRecord, lost: dict[str, int]) -> RunRecord:
+    """Return a record whose process has gone as lost, where the file could not be told."""
+    if record.state in ENDED or lost.get(record.key) != record.owner.pid:
+        return record
+    return RunRecord(**{**vars(record), "state": "lost", "failure": WITHOUT_A_WORD})

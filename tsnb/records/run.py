@@ -1,0 +1,319 @@
+"""One run, as those who live it write it down: the process that starts it, and the trial's own.
+
+| who | writes |
+|---|---|
+| the launching process | `begin` (queued), "starting", an end before the trial's process could speak, "lost" |
+| the trial's process | `process` ("running"), rows, reports, its end |
+
+So a detached trial needs nobody. A handle is plain text inside (`as_settings`, pickle): each process that holds one
+opens the file for itself. **No method raises because of the file**: where it cannot be written (a full disk, a
+locked or deleted file) there is one warning in the log "tsnb", and training goes on; rows are kept in memory for
+the next time.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+import shutil
+import sqlite3
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec
+
+from tsnb.errors import TsnbError
+from tsnb.records.copying import copy_whole, place_in
+from tsnb.records.database import RecordsGone, writing
+from tsnb.records.keeping import RunStart, as_json, enter_start, insert_rows
+from tsnb.records.living import owner
+from tsnb.records.project import project_directory
+from tsnb.records.reading import ENDED, RunRecord, read_runs, rows_since
+from tsnb.records.rows import LoggedRow
+
+__all__ = ["Run", "RunStart"]
+
+KEPT_ROWS = 100_000
+"""Rows kept in memory while the file cannot be written; the oldest go first. About 50 MB."""
+
+_log = logging.getLogger("tsnb")
+_P = ParamSpec("_P")
+
+
+def _never_raises(
+    method: Callable[Concatenate[Run, _P], None],
+) -> Callable[Concatenate[Run, _P], None]:
+    """Turn whatever the file refuses into one warning a run: no record is worth a training."""
+
+    @functools.wraps(method)
+    def quiet(self: Run, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        if not self.id:
+            return
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 (see above)
+            self._warn(error)
+
+    return quiet
+
+
+class Run:
+    """A handle on one run. Any process and thread may hold and use one.
+
+    Attributes:
+        directory: The project's directory.
+        key: What tells it from every other run, of other projects too.
+        id: Its number in the project's file; 0 where it could not be entered: nothing of it is kept then.
+        name: The trial's name.
+        number: 1 for the first run of that name in this project.
+    """
+
+    def __init__(self, directory: Path, key: str, id: int, name: str, number: int, params: str) -> None:  # noqa: A002
+        self.directory = directory
+        self.key = key
+        self.id = id
+        self.name = name
+        self.number = number
+        self._params = params
+        self._waiting: list[LoggedRow] = []
+        self._adding = threading.Lock()
+        self._warned = False
+
+    @classmethod
+    def begin(cls, start: RunStart) -> Run:
+        """Enter a new run as queued, with the next number of its name. Called by the launching process."""
+        directory, key, params = _directory(), uuid.uuid4().hex, as_json(start.params)
+        try:
+            with writing(directory, make=True) as connection:
+                id_, number = enter_start(connection, key, start, params)
+            run = cls(directory, key, id_, start.name, number, params)
+        except Exception as error:  # noqa: BLE001 (a trial is started whether or not it can be recorded)
+            _unrecorded[start.name] += 1
+            run = cls(directory, key, 0, start.name, _unrecorded[start.name], params)
+            run._warn(error)
+        return run
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Run:
+        """Return the handle that `as_settings` described, in another process say."""
+        return cls(**{**settings, "directory": Path(settings["directory"])})
+
+    @classmethod
+    def find(cls, name: str, number: int | None = None) -> Run | None:
+        """Return a run of this project, the last of that name if no number is given; None if there is none.
+
+        Raises:
+            TsnbError: The file cannot be read.
+        """
+        directory = project_directory(make=False)
+        found = read_runs(directory, name=name, all_runs=number is not None)
+        for record in found:
+            if number in {None, record.number}:
+                return cls(directory, record.key, record.id, name, record.number, json.dumps(record.params))
+        return None
+
+    def as_settings(self) -> dict[str, Any]:
+        """Return plain text and numbers that `Run.of` makes this handle of."""
+        return {
+            "directory": str(self.directory),
+            "key": self.key,
+            "id": self.id,
+            "name": self.name,
+            "number": self.number,
+            "params": self._params,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Run.of, (self.as_settings(),)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.label!r} in {self.directory}>"
+
+    @property
+    def label(self) -> str:
+        """NAME-NUMBER: what its files are called."""
+        return f"{self.name}-{self.number}"
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The user's parameters, as they are kept: what JSON has no word for is its repr."""
+        return dict(json.loads(self._params))
+
+    @property
+    def log_path(self) -> Path:
+        """Where what it prints is kept. Its directory exists, if it can."""
+        return self._directory_of("logs") / f"{self.label}.log"
+
+    @property
+    def artifacts_path(self) -> Path:
+        """Where its artifacts lie; made with the first."""
+        return self.directory / "artifacts" / self.label
+
+    @_never_raises
+    def state(self, state: str) -> None:
+        """Note that it is "starting" or "running". One that has ended stays ended."""
+        with writing(self.directory) as connection:
+            self._update(connection, {"state": state})
+
+    @_never_raises
+    def process(self, pid: int, versions: Mapping[str, str]) -> None:
+        """Note the process that it runs in, and that it runs. Called there.
+
+        Args:
+            pid: The process, on this machine.
+            versions: Of Python and packages, by name.
+        """
+        host, boot, namespace, pid, started = owner(pid)
+        place = {"host": host, "boot": boot, "namespace": namespace, "pid": pid, "pid_started": started}
+        with writing(self.directory) as connection:
+            self._update(connection, {"state": "running", "versions": json.dumps(dict(versions)), **place})
+            connection.execute(
+                "UPDATE runs SET running_s = ifnull(running_s, ?) WHERE key = ?", (time.time(), self.key)
+            )
+
+    @_never_raises
+    def add_rows(self, rows: Sequence[LoggedRow]) -> None:
+        """Keep what was logged, together with what could not be kept before. One thread at a time."""
+        with self._adding:
+            self._waiting.extend(rows)
+            try:
+                with writing(self.directory) as connection:
+                    insert_rows(connection, self._touch(connection), self._waiting)
+            except (sqlite3.OperationalError, OSError):  # locked, full: the next time, perhaps
+                del self._waiting[:-KEPT_ROWS]
+                raise
+            except BaseException:  # they will never be taken: the next ones may be
+                self._waiting.clear()
+                raise
+            self._waiting.clear()
+
+    @_never_raises
+    def report(self, report: Mapping[str, Any]) -> None:
+        """Keep what its consumers did; what an earlier report said and this one does not stays.
+
+        Args:
+            report: stream, epochs, batches (its position), samples, samples_per_s, computing_s, waiting_s, held_s.
+        """
+        with writing(self.directory) as connection:
+            id_ = self._touch(connection)
+            (former,) = connection.execute("SELECT report FROM runs WHERE id = ?", (id_,)).fetchone()
+            merged = as_json({**json.loads(former), **report})
+            connection.execute("UPDATE runs SET report = ? WHERE id = ?", (merged, id_))
+
+    def end(self, state: str, failure: str = "", duration_s: float | None = None) -> None:
+        """Note how it ended. The first end counts; one that a reader only supposed does not.
+
+        Args:
+            state: done, failed, stopped or lost.
+            failure: Why, with the traceback.
+            duration_s: Seconds from when it was asked for; None: until now.
+        """
+        if self._waiting:
+            self.add_rows(())
+        self._end(state, failure, duration_s)
+
+    @_never_raises
+    def _end(self, state: str, failure: str, duration_s: float | None) -> None:
+        with writing(self.directory) as connection:
+            took_s = {} if duration_s is None else {"duration_s": duration_s}
+            changed = self._update(connection, {"state": state, "failure": failure, **took_s})
+            if changed and duration_s is None:
+                connection.execute(
+                    "UPDATE runs SET duration_s = heard_s - started_s WHERE key = ?", (self.key,)
+                )
+
+    def add_artifact(self, path: str | os.PathLike[str], name: str | None = None) -> Path:
+        """Copy a file or folder to the run's artifacts; one of that name there is replaced.
+
+        Args:
+            path: The file or folder.
+            name: What it is called there, with slashes for folders; None: as it is called.
+
+        Returns:
+            Where the copy lies.
+
+        Raises:
+            FileNotFoundError: There is no such file or folder.
+            ValueError: The name leads out of the run's folder.
+        """
+        source = Path(path)
+        if not source.exists():
+            raise FileNotFoundError(f"there is no {str(source)!r} to keep as an artifact: write it first")
+        target = place_in(self.artifacts_path, source.absolute().name if name is None else name)
+        try:
+            copy_whole(source, target)
+        except (OSError, shutil.Error) as error:
+            self._warn(error)
+        return target
+
+    def read(self) -> RunRecord | None:
+        """Return how it stands now; None if it is not recorded (any more).
+
+        Raises:
+            TsnbError: The file cannot be read.
+        """
+        return next(iter(read_runs(self.directory, key=self.key)), None)
+
+    def rows(self, position: int = 0) -> tuple[list[LoggedRow], int]:
+        """Return what it logged since a position (0: all), and the position to ask from next time.
+
+        Raises:
+            TsnbError: The file cannot be read.
+        """
+        return rows_since(self.directory, self.id, position)
+
+    def _directory_of(self, kind: str) -> Path:
+        place = self.directory / kind
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self._warn(error)
+        return place
+
+    def _touch(self, connection: sqlite3.Connection) -> int:
+        """Note that it was heard of, which proves a supposed loss wrong; return its id."""
+        found = connection.execute("SELECT id, supposed FROM runs WHERE key = ?", (self.key,)).fetchone()
+        if found is None:
+            raise RecordsGone(f"{self.label} is not in {self.directory} any more")
+        id_, supposed = found
+        lives = ", supposed = 0, failure = '', state = 'running'" if supposed else ""
+        connection.execute(f"UPDATE runs SET heard_s = ?{lives} WHERE id = ?", (time.time(), id_))  # noqa: S608
+        return int(id_)
+
+    def _update(self, connection: sqlite3.Connection, changes: Mapping[str, Any]) -> bool:
+        """Change columns of a run that has not ended; tell whether it had not."""
+        self._touch(connection)
+        named = ", ".join(f"{column} = :{column}" for column in changes)
+        query = f"UPDATE runs SET {named} WHERE key = :key AND state NOT IN {ENDED}"  # noqa: S608 (ours alone)
+        return connection.execute(query, {**changes, "key": self.key}).rowcount > 0
+
+    def _warn(self, error: Exception) -> None:
+        """Say once a run and process that something of it is not kept."""
+        if self._warned:
+            return
+        self._warned = True
+        _log.warning(
+            "trial %r goes on, but not all of it can be kept in %s: %s. "
+            "Free some space there, or set TSNB_PROJECT_DIR to another directory before you start trials.",
+            self.name,
+            self.directory,
+            error,
+        )
+
+
+_unrecorded: Counter[str] = Counter()
+"""How many runs of each name could not be entered: they are numbered all the same."""
+
+
+def _directory() -> Path:
+    """Return the project's directory; where there can be none, one that nothing will be written to."""
+    try:
+        return project_directory()
+    except (TsnbError, OSError) as error:
+        _log.warning("this project's trials are not recorded: %s", error)
+        return project_directory(make=False)
