@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tsnb.kernels import capping, relay
+from tsnb.kernels import capping, relay, transcript
 from tsnb.kernels.outlets import WIDGET, TerminalOutlet
 from tsnb.kernels.relay import Relay
 
@@ -88,7 +88,7 @@ def test_the_record_holds_text_and_tracebacks_and_is_bounded(
     feeding: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial that prints for a week does not fill the notebook's memory."""
-    monkeypatch.setattr(relay, "RECORD_CHARACTERS", 100)
+    monkeypatch.setattr(transcript, "TRANSCRIPT_CHARACTERS", 100)
     feeding.feed("error", {"traceback": ["line 3", "boom"], "ename": "E", "evalue": ""})
     assert feeding.record == "line 3\nboom\n"
     for number in range(1000):
@@ -126,6 +126,14 @@ def test_a_cell_shows_so_much_and_then_says_where_the_rest_is(
     assert [c["traceback"] for c in page.of("error")] == [["\x1b[31mboom\x1b[0m"]]
     whole = "".join(f"line {number}\n" for number in range(10_000))
     assert log.read_text() == whole + "boom\ntrial 'cnn' failed\n", "the file has all, and no colours"
+
+
+def test_a_log_that_no_server_gives_out_is_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hidden folder's file would be a dead link: its path can be copied."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(capping, "SHOWN_CHARACTERS", 0)
+    _, (_, notice) = capping.Cap(tmp_path / ".tsnb" / "a.log").text("stdout", 20_000 * "x" + "\n" * 20)
+    assert f"<code>{tmp_path}/.tsnb/a.log</code>" in notice["data"]["text/html"]
 
 
 def test_a_progress_bar_counts_once_and_clear_output_frees_everything(
@@ -173,25 +181,28 @@ def test_a_log_is_read_in_parts(feeding: Relay) -> None:
         printed(feeding, f"line {number}\n\r")
         printed(feeding, f"bar {number}\r")
         if number % 7 == 0:
-            part = feeding.since(position)
+            part = feeding.transcript.since(position)
             assert part.start == position
             got, position, bar = got + part.text, part.start + len(part.text), part.open
-    part = feeding.since(position)
+    part = feeding.transcript.since(position)
     assert got + part.text + part.open == feeding.record
     assert "bar 294" in bar
-    assert feeding.since(10**9).text == ""
+    assert feeding.transcript.since(10**9).text == ""
 
 
 def test_a_part_of_what_is_forgotten_starts_later(feeding: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes late gets the end, and is told where it starts."""
-    monkeypatch.setattr(relay, "RECORD_CHARACTERS", 500)
+    monkeypatch.setattr(transcript, "TRANSCRIPT_CHARACTERS", 500)
     for number in range(1000):
         printed(feeding, f"line {number:03}\n")
-    part = feeding.since(0)
+    part = feeding.transcript.since(0)
     assert part.start > 8000
     assert len(part.text) <= 500
     assert (part.text + part.open).endswith("line 999\n")
-    assert feeding.since(0, most=18).text == feeding.since(part.start + len(part.text) - 18).text
+    assert (
+        feeding.transcript.since(0, most=18).text
+        == feeding.transcript.since(part.start + len(part.text) - 18).text
+    )
 
 
 def test_a_terminal_is_not_capped(

@@ -74,12 +74,18 @@ class Cap:
         words = "Too much output to show all of it here."
         if self._log_path is None:
             return {"text/plain": f"{words} {self._rest}".rstrip()}
-        link = html.escape(os.path.relpath(self._log_path))
-        path, rest = html.escape(str(self._log_path)), html.escape(self._rest)
         return {
             "text/plain": f"{words} The full log: {self._log_path} {self._rest}".rstrip(),
-            "text/html": f'<p>{words} The full log: <a href="{link}" target="_blank">{path}</a> {rest}</p>',
+            "text/html": f"<p>{words} The full log: {_link(self._log_path)} {html.escape(self._rest)}</p>",
         }
+
+
+def _link(path: Path) -> str:
+    """Return the path, as a link where a notebook's server gives the file out: not above it, and not hidden."""
+    near, shown = os.path.relpath(path), html.escape(str(path))
+    if any(part.startswith(".") for part in Path(near).parts):
+        return f"<code>{shown}</code>"
+    return f'<a href="{html.escape(near)}" target="_blank">{shown}</a>'
 
 
 def _size(value: object) -> int:

@@ -132,8 +132,8 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink, protocol=5)
-        self.code_files: set[str] = set()
         self._sink = sink
+        self.code_files: set[str] = set()
         self._main = id(_main_variables())
         self.globals_ref[self._main] = _Main()
 

@@ -8,48 +8,35 @@ comes, after the text before it. Three keep it, each with a bound of its own:
 |---|---|---|
 | the outlet | what the cell shows (`capping`) | 100,000 characters of text |
 | the log file | all text, tracebacks included (`logfile`) | 16 MiB |
-| the record | the same, for `logs` and the panel's log pane | a million characters |
+| the transcript (`transcript`) | the same, for `logs` and the panel's log pane | a million characters |
 
-Everything here runs on the hub's thread, but `record` and `since`, which any thread may call.
+Everything here runs on the hub's thread, but `record` and `transcript`, which any thread may read.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import deque
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from tsnb.kernels.capping import Cap
 from tsnb.kernels.logfile import LogFile
 from tsnb.kernels.outlets import WIDGET, Outlet
-from tsnb.kernels.screen import Screen
+from tsnb.kernels.transcript import Transcript
 
-__all__ = ["LogPart", "Relay"]
+__all__ = ["Relay"]
 
 JOIN_S = 0.1
 """Ten updates a second look live, and a page copes with many trials at that rate."""
 
-RECORD_CHARACTERS = 1_000_000
-"""What `logs` can look back on."""
-
 _SHOWN = {"display_data", "update_display_data", "execute_result", "clear_output", "error"}
-
-
-class LogPart(NamedTuple):
-    """A part of a log: settled text from a position on, and the lines behind it that may still change."""
-
-    start: int
-    """Where `text` starts: characters settled before it. Later than what was asked for if that is forgotten."""
-    text: str
-    """Text that will not change."""
-    open: str
-    """The last lines, as they are now."""
 
 
 class Relay:
     """Hands one kernel's output to one outlet.
+
+    Attributes:
+        transcript: The end of it, for `logs` and the log pane.
 
     Args:
         loop: The hub's loop.
@@ -67,35 +54,13 @@ class Relay:
         self._file = LogFile(log_path) if log_path is not None else None
         self._pending: list[tuple[str, str]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._lock = threading.Lock()  # over the next four, which `record` and `since` read
-        self._screen = Screen()
-        self._record: deque[str] = deque()
-        self._recorded = 0
-        self._settled = 0  # characters, ever
+        self.transcript = Transcript()
         self._unwritten: list[str] = []
 
     @property
     def record(self) -> str:
         """What was printed, tracebacks included; the last million characters of it."""
-        with self._lock:
-            return "".join([*self._record, self._screen.open])[-RECORD_CHARACTERS:]
-
-    def since(self, position: int, most: int = RECORD_CHARACTERS) -> LogPart:
-        """Return what has been printed since a position of the record.
-
-        Args:
-            position: Characters settled until then: `start + len(text)` of the part before; 0: from the start.
-            most: Characters of settled text to return at most, the last ones.
-        """
-        with self._lock:
-            start = max(position, self._settled - min(self._recorded, most))
-            wanted, parts = self._settled - start, []
-            for text in reversed(self._record):
-                if wanted <= 0:
-                    break
-                parts.append(text[-wanted:])
-                wanted -= len(text)
-            return LogPart(min(start, self._settled), "".join(reversed(parts)), self._screen.open)
+        return self.transcript.text
 
     def feed(self, kind: str, content: dict[str, Any]) -> None:
         """Take one message of the kernel's; those that show nothing are ignored."""
@@ -119,7 +84,7 @@ class Relay:
         self._outlet.publish("stream", {"name": name, "text": text})
 
     def _on_a_new_line(self, text: str) -> str:
-        return "\n" + text if self._screen.in_a_line else text
+        return "\n" + text if self.transcript.in_a_line else text
 
     def _join(self, text: str, name: str) -> None:
         if self._pending and self._pending[-1][0] == name:
@@ -151,19 +116,11 @@ class Relay:
         self._write()
 
     def _keep(self, text: str) -> None:
-        with self._lock:
-            settled = self._screen.feed(text)
-            self._unwritten.append(settled)
-            if settled:
-                self._record.append(settled)
-            self._recorded += len(settled)
-            self._settled += len(settled)
-            while self._recorded > RECORD_CHARACTERS and len(self._record) > 1:
-                self._recorded -= len(self._record.popleft())
+        self._unwritten.append(self.transcript.feed(text))
 
     def _write(self) -> None:
         if self._file is not None and self._unwritten:
-            self._file.write("".join(self._unwritten), self._screen.open)
+            self._file.write("".join(self._unwritten), self.transcript.open)
         self._unwritten.clear()
 
 

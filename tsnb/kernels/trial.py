@@ -33,9 +33,10 @@ from tsnb.kernels.numbers import Metrics, read_rows
 from tsnb.kernels.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
 from tsnb.kernels.plan import RESULT, TrialPlan
 from tsnb.kernels.recording import written
-from tsnb.kernels.relay import RECORD_CHARACTERS, LogPart, Relay
+from tsnb.kernels.relay import Relay
 from tsnb.kernels.replanning import replanned
 from tsnb.kernels.shipping import fetch
+from tsnb.kernels.transcript import FollowedLog, LogPart, Transcript
 from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
 
@@ -74,7 +75,7 @@ class Trial:
         metrics: The last value of each number it logged; `by_step`, `by_epoch` and `rows` have all of them.
         report: What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and
             waiting; empty where there were none.
-        attached: Whether it has attached to a stream and asked for an epoch.
+        attached: Whether it has attached to a stream.
         log_path: Where what it prints is kept, beyond the notebook's life.
         successor: The run that took its name, if one did.
         started_s: Seconds since 1970 when it was asked for.
@@ -105,8 +106,10 @@ class Trial:
         self._course = course
         self._launch = launch
         self._outlet = outlet
-        own_log = None if plan.options.detach else run.log_path  # a detached kernel writes it itself
-        self._relay = Relay(hub.loop, outlet, own_log)
+        own, rest = not plan.options.detach, f"%trials logs {plan.name} shows its end."
+        self._relay = Relay(hub.loop, outlet, run.log_path if own else None, rest)
+        # a detached trial writes its log itself, so that it has one without this notebook
+        self._printed: Transcript | FollowedLog = self._relay.transcript if own else FollowedLog(run.log_path)
         self._listeners: list[Listener] = []
         self._state = "queued"
         self._failure = ""
@@ -277,15 +280,11 @@ class Trial:
 
     def logs(self) -> str:
         """Return what it printed, tracebacks included (the last million characters)."""
-        if not self._plan.options.detach:
-            return self._relay.record
-        with contextlib.suppress(OSError):
-            return self.log_path.read_text(errors="replace")[-RECORD_CHARACTERS:]
-        return ""
+        return self._printed.text
 
     def log_since(self, position: int, most: int) -> LogPart:
-        """Return what was printed since a position of the log, `most` characters at most (`Relay.since`)."""
-        return self._relay.since(position, most)
+        """Return what was printed since a position of the log, `most` characters at most (`Transcript.since`)."""
+        return self._printed.since(position, most)
 
     def pull(self, variable: str) -> Any:
         """Return a copy of one of the cell's variables, once the cell has ended.
