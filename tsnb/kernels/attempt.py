@@ -61,19 +61,22 @@ class Attempt:
         self._settings = {**plan.options.attach, **plan.arrival, "name": plan.name, **settings}
         self._taker = take
         self._said: Outcome | None = None
+        self._begun: Callable[[], None] = lambda: None
 
     def _take(self, kind: str, content: dict[str, Any]) -> None:
         """Keep what the kernel says of its own end: that holds even if the reply is lost on the way."""
-        if kind == "tsnb_end":
+        if kind == "tsnb_begun":
+            self._begun()
+        elif kind == "tsnb_end":
             self._said = Outcome(content["state"], content["failure"])
         else:
             self._taker(kind, content)
 
-    async def run(self, entered: Callable[[], None]) -> Outcome:
+    async def run(self, begun: Callable[[], None]) -> Outcome:
         """Run the code.
 
         Args:
-            entered: Called when everything is there and the code is about to run.
+            begun: Called when the code begins.
 
         Raises:
             KernelDied: The process ended before the code had.
@@ -82,7 +85,7 @@ class Attempt:
             await self.child.start()
             reply = await self._order("enter", self._settings)
             if reply["status"] == "ok":
-                entered()
+                self._begun = begun
                 reply = await self.child.execute(self._plan.source)
                 if self._said is None:  # an interrupt came before the kernel's own last step
                     await self._order("finish", *_outcome(reply)[:2])

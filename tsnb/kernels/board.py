@@ -33,7 +33,7 @@ class Board(Mapping[str, Trial]):
 
     def __init__(self) -> None:
         self._trials: dict[str, Trial] = {}
-        self._found: dict[str, Trial] = {}
+        self._found: dict[str, FoundTrial] = {}
         self._lock = threading.Lock()
 
     def put(self, trial: Trial) -> Trial | None:
@@ -72,11 +72,11 @@ class Board(Mapping[str, Trial]):
             there = {e.name: e for e in entries if e.name not in self._trials}
             for name, entry in there.items():
                 known = self._found.get(name)
-                if known is None or known.number != entry.run["number"]:
+                if known is None or known.key != entry.run["key"]:
                     self._found[name] = FoundTrial(entry, the_hub())
                     self._found[name].begin()
             self._found = {name: self._found[name] for name in there}
-            return dict(self._found)
+            return {**self._found}
 
     @property
     def live(self) -> list[Trial]:

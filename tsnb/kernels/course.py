@@ -166,13 +166,13 @@ class OwnCourse:
         log = self._run.log_path if self._plan.options.detach else None
         self._attempt = attempt = Attempt(self._hub, self._plan, settings, host.take, log)
 
-        def entered() -> None:
+        def begun() -> None:
             host.become("running")
             host.say(f"trial {host.name!r} running (pid {attempt.child.pid}){self._beyond()}\n")
 
         if self._unwanted.is_set():
             return Outcome("stopped")
-        return await attempt.run(entered)
+        return await attempt.run(begun)
 
     def _beyond(self) -> str:
         """Say what becomes of it when this process ends, where that is not what one expects."""

@@ -124,6 +124,9 @@ def outcome_of(record: RunRecord | None) -> Outcome:
 class FoundTrial(Trial):
     """Stands for a detached trial that another notebook has started.
 
+    Attributes:
+        key: What tells its run from every other (`records.Run.key`).
+
     Args:
         entry: Where it was found.
         hub: The hub on whose thread it is followed.
@@ -137,6 +140,7 @@ class FoundTrial(Trial):
         plan = TrialPlan(run.name, "", {"path": "", "changed": ""}, {}, TrialOptions(detach=True))
         course = FoundCourse(entry, run)
         super().__init__(plan, hub, _Nowhere(), run, course)
+        self.key = run.key
         self.log_path = Path(entry.log_path)
         self.metrics.add(course.catch_up())
         self._state = "running"

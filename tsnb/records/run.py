@@ -41,6 +41,9 @@ __all__ = ["Run", "RunStart"]
 KEPT_ROWS = 100_000
 """Rows kept in memory while the file cannot be written; the oldest go first. About 50 MB."""
 
+RETRY_S = 2.0
+"""How long a file that could not be written is left alone: writing what waits costs more the more it is."""
+
 _log = logging.getLogger("tsnb")
 _P = ParamSpec("_P")
 
@@ -82,6 +85,7 @@ class Run:
         self._params = params
         self._waiting: list[LoggedRow] = []
         self._adding = threading.Lock()
+        self._not_before_s = 0.0
         self._warned = False
 
     @classmethod
@@ -178,14 +182,17 @@ class Run:
 
     @_never_raises
     def add_rows(self, rows: Sequence[LoggedRow]) -> None:
-        """Keep what was logged, together with what could not be kept before. One thread at a time."""
+        """Keep what was logged, together with what could not be kept before. From any thread."""
         with self._adding:
             self._waiting.extend(rows)
+            if rows and time.monotonic() < self._not_before_s:
+                del self._waiting[:-KEPT_ROWS]
+                return
             try:
                 with writing(self.directory) as connection:
                     insert_rows(connection, self._touch(connection), self._waiting)
-            except (sqlite3.OperationalError, OSError):  # locked, full: the next time, perhaps
-                del self._waiting[:-KEPT_ROWS]
+            except (sqlite3.OperationalError, OSError):  # locked, full: later, perhaps
+                self._not_before_s = time.monotonic() + RETRY_S
                 raise
             except BaseException:  # they will never be taken: the next ones may be
                 self._waiting.clear()

@@ -19,6 +19,7 @@ from tsnb.records.rows import LoggedRow
 
 __all__ = [
     "ATTACHED_MESSAGE",
+    "BEGUN_MESSAGE",
     "END_MESSAGE",
     "LOG_MESSAGE",
     "REPORT_MESSAGE",
@@ -33,6 +34,9 @@ LOG_MESSAGE = "tsnb_log"
 
 REPORT_MESSAGE = "tsnb_report"
 """Content: what the trial's consumers did so far (`position.report`)."""
+
+BEGUN_MESSAGE = "tsnb_begun"
+"""Content: nothing. The trial's code begins; a detached one needs its notebook no more."""
 
 ATTACHED_MESSAGE = "tsnb_attached"
 """Content: nothing. The trial has asked for its first epoch; it may be waiting at its gate."""

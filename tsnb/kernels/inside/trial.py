@@ -25,6 +25,7 @@ from tsnb.kernels.inside.detaching import enter_detached, leave
 from tsnb.kernels.inside.position import report
 from tsnb.kernels.inside.reporting import (
     ATTACHED_MESSAGE,
+    BEGUN_MESSAGE,
     END_MESSAGE,
     REPORT_MESSAGE,
     Reporter,
@@ -139,15 +140,17 @@ def enter(settings: dict[str, Any]) -> None:
 
 
 def _before_code(_info: Any) -> None:
-    """Let a detached trial go: from here on it needs nobody. IPython calls it right before the code.
+    """Say that the code begins, and let a detached trial go. IPython calls it right before the code.
 
-    Until this moment its process ends with the notebook, so that one whose code would never come is not left
-    over; from this moment it is found by its entry, and ends itself.
+    Until this moment a detached trial's process ends with the notebook, so that one whose code would never come is
+    not left over; from this moment it needs nobody, is found by its entry, and ends itself.
     """
     for course in _courses:
-        if course.settings["detach"] and not course.ended:
-            enter_detached(course.run)
-            untie()
+        if not course.ended:
+            if course.settings["detach"]:
+                enter_detached(course.run)
+                untie()
+            publish(BEGUN_MESSAGE, {})
 
 
 def _after_code(result: Any) -> None:
