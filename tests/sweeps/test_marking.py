@@ -66,16 +66,6 @@ def test_rich_output_stands_below_its_mark() -> None:
     assert kinds == ["stream", "stream", "display_data", "update_display_data"]
 
 
-def test_that_a_trial_was_stopped_is_no_traceback() -> None:
-    """An interrupt is how a sweep ends a trial; an error of the trial's own is shown."""
-    page = Page()
-    outlet = marked(page, "cnn")
-    outlet.publish("error", {"ename": "KeyboardInterrupt", "traceback": []})
-    assert page.shown == []
-    outlet.publish("error", {"ename": "ValueError", "traceback": []})
-    assert [kind for kind, _ in page.shown] == ["stream", "error"]
-
-
 def test_on_a_terminal_every_trial_has_its_own_mark(capsys: Any) -> None:
     """Where the outlet marks lines itself they are not marked twice."""
     say(marked(TerminalOutlet("sweep"), "cnn"), "line\n")
