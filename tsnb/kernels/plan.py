@@ -88,6 +88,7 @@ class TrialOptions:
             "gate": None if self.gate is None else str(self.gate),
             "log_to": list(self.log_to),
             "detach": self.detach,
+            "quiet": bool(self.sweep),
         }
 
 

@@ -16,9 +16,6 @@ __all__ = ["SWEEP_OPTIONS", "run_sweep", "wants_sweep"]
 SWEEP_OPTIONS = ("sample", "n", "at_once", "halving", "every", "keep", "mode")
 """What goes with parameters only."""
 
-NOT_FOR_MANY = ("after", "detach", "restart")
-"""Options of one trial that say nothing of many."""
-
 
 def wants_sweep(given: Namespace) -> bool:
     """Return whether a cell is to run as several trials.
@@ -45,9 +42,6 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
         TrialFailed: It was waited for, and every trial failed.
         Exception: As `sweep_cell` raises.
     """
-    for name in NOT_FOR_MANY:
-        if getattr(given, name, None):
-            raise ValueError(f"--{name} is for a single trial: leave it out, or --grid and --sample")
     options = {name: getattr(given, name) for name in OPTION_NAMES if hasattr(given, name)}
     options = {name: value for name, value in options.items() if value is not None}
     params = settings(dict(given.grid), dict(given.sample), given.n, given.seed)

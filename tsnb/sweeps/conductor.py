@@ -106,20 +106,31 @@ class Conductor:
         self._news.put(None)
 
     def run(self) -> None:
-        """Go on until the last trial has ended. Called once, after `fill`.
+        """Start trials and go on until the last has ended. Called once.
 
         An exception, an interrupt of this thread included, stops all trials before it goes on its way.
         """
         try:
+            self.fill()
             while not self._places.over:
                 self._step()
         except BaseException:
-            self._end_all()
+            self.abort()
             raise
-        finally:
-            for gate in self._gates.values():
-                gate.open()
-            self._course.over()
+        self._close()
+
+    def abort(self) -> None:
+        """End everything, and wait until it has. Called where something could not be done, on the sweep's thread."""
+        self._places.clear()
+        self._end(self.trials.values())
+        for trial in self.trials.values():
+            trial.stop()
+        self._close()
+
+    def _close(self) -> None:
+        for gate in self._gates.values():
+            gate.open()
+        self._course.over()
 
     def _step(self) -> None:
         """Take one piece of news, or open a gate whose time has come."""
@@ -142,7 +153,7 @@ class Conductor:
         """Start as many trials as there are places for, together.
 
         Raises:
-            Exception: One could not be started; those started before it have been stopped.
+            Exception: One could not be started; those started before it run (`abort`).
         """
         if self._stopping.is_set() or the_hub().closing:
             self._places.clear()
@@ -156,12 +167,8 @@ class Conductor:
         gate = Gate(the_hub().new_path("gate"), names) if len(names) > 1 else None
         if self._rungs is not None:
             self._rungs.start(names)
-        try:
-            for name in names:
-                self._start(name, gate)
-        except BaseException:
-            self._end_all()
-            raise
+        for name in names:
+            self._start(name, gate)
 
     def _start(self, name: str, gate: Gate | None) -> None:
         if gate is not None:
@@ -225,10 +232,3 @@ class Conductor:
         for trial in some:
             if trial.state not in ENDED:
                 the_hub().post(trial.end(STOP_GRACE_S))
-
-    def _end_all(self) -> None:
-        """End everything, and wait until it has."""
-        self._places.clear()
-        self._end(self.trials.values())
-        for trial in self.trials.values():
-            trial.stop()

@@ -8,9 +8,6 @@ from tsnb.kernels.outlets import Outlet, TerminalOutlet
 
 __all__ = ["Marked", "marked"]
 
-STOPPED = frozenset({"KeyboardInterrupt", "StopRequested"})
-"""What a trial raises that is asked to end."""
-
 
 class Marked:
     """Marks each line of one trial's output and hands it on.
@@ -49,22 +46,6 @@ class Marked:
             self._outlet.publish("stream", {"name": name, "text": text})
 
 
-class Quiet:
-    """Leaves out the traceback of an interrupt: that a trial of a sweep was stopped is nothing to look into.
-
-    Args:
-        outlet: Where everything else goes.
-    """
-
-    def __init__(self, outlet: Outlet) -> None:
-        self._outlet = outlet
-
-    def publish(self, kind: str, content: dict[str, Any]) -> None:
-        """Show one message. Called on the hub's thread, in order."""
-        if kind != "error" or content.get("ename") not in STOPPED:
-            self._outlet.publish(kind, content)
-
-
 def marked(here: Outlet, label: str) -> Outlet:
     """Return the outlet for one trial of a sweep.
 
@@ -72,4 +53,4 @@ def marked(here: Outlet, label: str) -> Outlet:
         here: The outlet of whoever started the sweep.
         label: The trial's name.
     """
-    return Quiet(TerminalOutlet(label) if isinstance(here, TerminalOutlet) else Marked(here, label))
+    return TerminalOutlet(label) if isinstance(here, TerminalOutlet) else Marked(here, label)

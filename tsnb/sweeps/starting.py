@@ -224,11 +224,15 @@ def start(
         outlet: Where their output goes; left out: under the running cell, or to the terminal.
 
     Raises:
-        ValueError: `at_once` is below 1.
+        ValueError: `at_once` is below 1, or the trials are to be detached.
         Exception: A trial could not be started; then none runs.
     """
     if at_once is not None and at_once < 1:
         raise ValueError(f"at_once={at_once}: at least one trial has to run.")
+    if plan.options.detach:
+        raise ValueError(
+            "the trials of a sweep end with the notebook, which starts and stops them: leave detach out."
+        )
     here = outlet or outlet_here(title)
     cores = len(os.sched_getaffinity(0))
     places = Places(at_once or places_here(len(params), cores))

@@ -59,7 +59,12 @@ class Sweep(Mapping[str, Trial]):
         Raises:
             Exception: A trial could not be started; then none runs.
         """
-        self._conductor.fill()
+        try:
+            self._conductor.fill()
+        except BaseException:
+            self._conductor.abort()
+            self._over.set()
+            raise
         threading.Thread(target=self._run, name=f"tsnb-sweep-{self.name}", daemon=True).start()
 
     def conduct(self) -> None:
@@ -69,7 +74,6 @@ class Sweep(Mapping[str, Trial]):
             BaseException: A trial could not be started, or this thread was interrupted; all trials were stopped.
         """
         try:
-            self._conductor.fill()
             self._conductor.run()
         finally:
             self._over.set()
@@ -174,7 +178,7 @@ class Sweep(Mapping[str, Trial]):
 
         Returns:
             A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys. Columns:
-            trial, state, the parameters, stopped_at (the step at which it was stopped early), duration_s, epochs,
+            name, state, the parameters, stopped_at (the step at which it was stopped early), duration_s, epochs,
             samples, the numbers.
         """
         rows = [self._row(name) for name in self.params]
@@ -187,7 +191,7 @@ class Sweep(Mapping[str, Trial]):
 
     def _row(self, name: str) -> dict[str, Any]:
         trial, cut = self._conductor.trials.get(name), self.stopped_early.get(name)
-        row: dict[str, Any] = {"trial": name, "state": self._state_of(name), **self.params[name]}
+        row: dict[str, Any] = {"name": name, "state": self._state_of(name), **self.params[name]}
         row["stopped_at"] = None if cut is None else cut.step
         report = {} if trial is None else trial.report
         row["duration_s"] = None if trial is None else round(trial.duration_s, 3)

@@ -134,9 +134,18 @@ def enter(settings: dict[str, Any]) -> None:
     shell: Any = get_ipython()
     shell.events.register("pre_run_cell", _before_code)
     shell.events.register("post_run_cell", _after_code)
+    if settings["quiet"]:
+        shell.set_custom_exc((KeyboardInterrupt,), _say_nothing)
     use_threads(settings["threads"])
     if settings["seed"] is not None:
         seed_everything(settings["seed"])
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    """Take the place of an interrupt's traceback where a sweep stops trials by the dozen.
+
+    IPython needs up to half a second of computing to lay one out: six at once would hold up those that go on.
+    """
 
 
 def _before_code(_info: Any) -> None:

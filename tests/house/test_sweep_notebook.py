@@ -1,0 +1,60 @@
+"""The notebook of a sweep, as a person would run it, with fewer trials and epochs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "02_sweep.ipynb"
+
+SMALLER = {
+    "EPOCHS = 6": "EPOCHS = 3",
+    '{"lr": [0.3, 0.1, 0.03, 0.01, 0.003, 0.001], "net": ["mlp", "cnn"]}': '{"lr": [0.1, 0.03, 0.003], "net": ["mlp"]}',
+    "[1] * 6 + [2] * 3 + [4]": "[1, 2]",
+    "2 * prepared < trained < 0.6 * to_the_end": "prepared < trained < to_the_end",
+}
+"""What stands in the notebook, and what the test runs instead."""
+
+
+def test_it_introduces_before_it_runs() -> None:
+    """It begins with words, explains as it goes, and its last cell checks the claims."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    assert notebook.cells[0].cell_type == "markdown"
+    assert notebook.cells[-1].cell_type == "code"
+    assert "assert" in notebook.cells[-1].source
+    assert sum(cell.cell_type == "markdown" for cell in notebook.cells) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(300)
+def test_the_sweep_runs_and_its_claims_hold(tmp_path: Path) -> None:
+    """Every cell runs in a fresh kernel: the sweep, its plot and table, the grid of a cell, the end of everything."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    sources = "\n".join(cell.source for cell in notebook.cells)
+    assert not [text for text in SMALLER if sources.count(text) != 1], (
+        "the notebook has changed: adapt SMALLER"
+    )
+    for cell in notebook.cells:
+        for text, smaller in SMALLER.items():
+            cell.source = cell.source.replace(text, smaller)
+    client = NotebookClient(
+        notebook,
+        timeout=240,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
+    client.execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    said = "".join(output.get("text", "") for output in outputs)
+    assert "All claims hold." in said
+    assert "3 trials, 2 of them stopped early" in said
+    assert "[wide-16] after one epoch" in said and "[wide-64] after one epoch" in said
+    assert "is stopped at step 1" in said, "told under the cell that started the sweep"
+    data = [output.get("data", {}) for output in outputs]
+    assert any("application/vnd.plotly.v1+json" in shown for shown in data)
+    assert any("stopped at step 2" in shown.get("text/html", "") for shown in data)

@@ -1,0 +1,72 @@
+"""The output of many trials under one cell: whole lines, each with its trial, whatever the pieces they come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tsnb.kernels.outlets import TerminalOutlet
+from tsnb.sweeps.marking import Marked, marked
+
+
+class Page:
+    def __init__(self) -> None:
+        self.shown: list[tuple[str, dict[str, Any]]] = []
+
+    def publish(self, kind: str, content: dict[str, Any]) -> None:
+        self.shown.append((kind, content))
+
+    @property
+    def text(self) -> str:
+        return "".join(content["text"] for kind, content in self.shown if kind == "stream")
+
+
+def say(outlet: Any, text: str, name: str = "stdout") -> None:
+    outlet.publish("stream", {"name": name, "text": text})
+
+
+@given(st.lists(st.tuples(st.booleans(), st.text("ab\n", max_size=6)), max_size=30))
+def test_no_line_is_cut_or_mixed(pieces: list[tuple[bool, str]]) -> None:
+    """Two trials write in turns, in pieces: every line that is shown is one of one trial, complete, in its order."""
+    page = Page()
+    outlets = {False: Marked(page, "one"), True: Marked(page, "two")}
+    written = {False: "", True: ""}
+    for which, text in pieces:
+        say(outlets[which], text)
+        written[which] += text
+    for which, mark in ((False, "[one] "), (True, "[two] ")):
+        complete = [line for line in written[which].split("\n")[:-1] if line]
+        assert [line[6:] for line in page.text.splitlines() if line.startswith(mark)] == complete
+
+
+def test_of_a_progress_bar_its_last_state_is_shown() -> None:
+    """It writes one line again and again; under many trials' output each would be a line of its own."""
+    page = Page()
+    outlet = Marked(page, "cnn")
+    for text in ("\r 0%", "\r 50%", "\r100%", "\n", "done\r\n"):
+        say(outlet, text, "stderr")
+    assert page.shown == [
+        ("stream", {"name": "stderr", "text": "[cnn] 100%\n"}),
+        ("stream", {"name": "stderr", "text": "[cnn] done\n"}),
+    ]
+
+
+def test_rich_output_stands_below_its_mark() -> None:
+    """After what was printed before it, also where that line was not complete; clearing would clear the others'."""
+    page = Page()
+    outlet = marked(page, "cnn")
+    say(outlet, "half a line")
+    outlet.publish("display_data", {"data": {}})
+    outlet.publish("clear_output", {"wait": False})
+    outlet.publish("update_display_data", {"data": {}})
+    kinds = [kind for kind, _ in page.shown]
+    assert page.text == "[cnn] half a line\n[cnn] \n"
+    assert kinds == ["stream", "stream", "display_data", "update_display_data"]
+
+
+def test_on_a_terminal_every_trial_has_its_own_mark(capsys: Any) -> None:
+    """Where the outlet marks lines itself they are not marked twice."""
+    say(marked(TerminalOutlet("sweep"), "cnn"), "line\n")
+    assert capsys.readouterr().out == "[cnn] line\n"
