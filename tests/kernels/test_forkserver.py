@@ -263,6 +263,22 @@ def test_another_environment_is_a_start_of_its_own(start: Start) -> None:
     assert value(child, "__import__('os').environ['PYTHONHASHSEED']") == "7"
 
 
+def test_what_the_connection_cannot_carry_is_a_start_of_its_own(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment larger than a packet; a working directory that was removed, where no kernel starts."""
+    large = {f"TSNB_LARGE_{n}": "x" * 100_000 for n in range(12)}
+    child = start(env=large)
+    assert value(child, "len(__import__('os').environ['TSNB_LARGE_7'])") == 100_000
+    assert not is_forked(child)
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    monkeypatch.chdir(lost)
+    lost.rmdir()
+    with pytest.raises(KernelDied, match="working directory doesn't exist"):
+        start()
+
+
 def test_a_detached_kernel_and_one_by_wish_are_spawned(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,9 @@
 
 Everything here runs on the hub's thread. How a process is come by, and how its end is seen, is `processes`' and
 `forking`'s affair: it is seen at once, whatever the interpreter in the child was doing. The rest of its process
-group (DataLoader workers, shell commands) goes with it. Transport is `ipc` under a private prefix of its own: with a
-shared one concurrent starts would race for the same socket names, and over TCP any user of the machine could connect.
+group (DataLoader workers, shell commands) goes with it. Transport is `ipc` under a private prefix of its own: with
+a shared one concurrent starts would race for the same socket names, and over TCP any user of the machine could
+connect.
 """
 
 from __future__ import annotations

@@ -112,16 +112,10 @@ class ForkServer:
         self._counter += 1
         number = self._counter
         request = self._requests[number] = self.hub.loop.create_future()
-        packet = {
-            "id": number,
-            "arguments": list(launch.arguments),
-            "environment": dict(launch.environment),
-            "directory": os.getcwd(),  # noqa: PTH109 (plain text for the packet)
-            "log": str(launch.log),
-        }
         try:
+            packet = _request(number, launch)
             async with self._sending:
-                await self.hub.loop.sock_sendall(self._control, json.dumps(packet).encode())
+                await self.hub.loop.sock_sendall(self._control, packet)
             return await asyncio.wait_for(request, ANSWER_S)  # cancelled: the kernel is killed when it comes
         except (asyncio.TimeoutError, TimeoutError):  # before OSError, which it is one of
             self.usable = False
@@ -219,6 +213,17 @@ class ForkServer:
         """End it, and with it what was forked from it."""
         self.usable = False
         self._process.kill()
+
+
+def _request(number: int, launch: Launch) -> bytes:
+    packet = {
+        "id": number,
+        "arguments": list(launch.arguments),
+        "environment": dict(launch.environment),
+        "directory": os.getcwd(),  # noqa: PTH109 (plain text for the packet)
+        "log": str(launch.log),
+    }
+    return json.dumps(packet).encode()
 
 
 _current: ForkServer | None = None

@@ -36,7 +36,7 @@ def prepare() -> None:
     from tsnb.kernels.forking import warm_up
     from tsnb.kernels.hub import the_hub
 
-    with contextlib.suppress(TsnbError):  # whoever starts a trial will be told
+    with contextlib.suppress(TsnbError, OSError):  # whoever starts a trial will be told
         hub = the_hub()
         hub.post(warm_up(hub))
 
