@@ -172,9 +172,9 @@ def _is_running_loader(obj: Any) -> bool:
     return module is not None and isinstance(obj, module.DataLoader)
 
 
-def pack(obj: Any, sink: Sink) -> None:
+def pack(obj: Any, file: BinaryIO | Sink) -> None:
     """Write one object. Raises whatever a part of it raises that cannot travel, and what the sink raises."""
-    _Packer(sink).dump(obj)
+    _Packer(file if isinstance(file, Sink) else Sink(file)).dump(obj)
 
 
 def packed_bytes(obj: Any, until_s: float = math.inf) -> int:
