@@ -33,6 +33,20 @@ def test_one_cell_runs_as_many_trials_with_parameters_of_their_own(
     assert "[net-1-8] lr is 1" in said and "[net-2-8] lr is 2" in said
 
 
+@pytest.mark.system
+def test_stopping_all_trials_starts_no_others(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that wait for a place are sent away first. A sweep is its cell's result, and is stopped by its name too."""
+    cell = "import time\nprint('begun')\ntime.sleep(100)"
+    for command in ("%trials stop", "%trials stop slow"):
+        sweep = shell.run_cell(f"%%trial slow --grid a=1,2,3 --at-once 1\n{cell}").result
+        run(shell, command)
+        assert sweep.over and len(sweep) == 1 and sweep["slow-a1"].state == "stopped"
+        assert "1 stopped, 2 not started" in repr(sweep)
+    run(shell, "%trials wait slow")
+    with pytest.raises(UsageError, match="no trial named 'slower'"):
+        run(shell, "%trials stop slower")
+
+
 def test_the_line_is_read_as_it_is_written() -> None:
     """Values, distributions and the rule of halving."""
     grid = "x --grid a=1,2 --grid b=u,v --sample lr=loguniform(1e-4,1e-1) --n 3"

@@ -28,7 +28,8 @@ from tsnb.kernels.trial import Trial
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.queueing import Places, places_here
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform
-from tsnb.sweeps.starting import Settled, name_of, replace_former
+from tsnb.sweeps.started import enter
+from tsnb.sweeps.starting import Settled, name_of
 from tsnb.sweeps.sweep import Sweep
 
 try:
@@ -116,7 +117,7 @@ def optimize(
     conductor = Conductor(course, places, rungs)
     course.cuts = conductor.cuts
     sweep = Sweep(title, course.params, conductor, metric, "min" if course.minimizes else "max")
-    replace_former(sweep)
+    enter(sweep)
     try:
         sweep.conduct()
     finally:

@@ -86,7 +86,7 @@ class TsnbMagics(Magics):
         return None
 
     @cell_magic
-    def trial(self, line: str, cell: str) -> None:
+    def trial(self, line: str, cell: str) -> Any:
         """Run this cell in a background kernel of its own, with copies of the variables that it reads.
 
         %%trial NAME [--producer P] [--batch-size N] [--device D] [--seed S] [--threads T] [--env K=V]
@@ -112,7 +112,8 @@ class TsnbMagics(Magics):
           --at-once N                      how many run at once (two for each core at most)
           --halving METRIC                 stops the worse half early, by this logged number, at step --every
                                            (100), then at twice as many, and so on; --keep 50%, --mode min|max
-        NAME is what their names begin with, or the whole name: "cnn-lr{lr}"; the options above hold for all.
+        NAME is what their names begin with, or the whole name: "cnn-lr{lr}"; the options above hold for all. The
+        sweep is the cell's result (`_`): a table, stop(), best("loss"); %trials stop NAME stops all of it.
 
         The cell returns at once; tsnb.trials["NAME"] has its state, wait(), stop(), interrupt(), logs(), and
         its variables: tsnb.trials["NAME"]["net"]. Running a cell of the same name again replaces the trial: the
@@ -120,7 +121,7 @@ class TsnbMagics(Magics):
         """
         given = TRIAL.read(words_of(line, "%%trial"))
         with plain_errors("%%trial"):
-            runs.run(self.shell, given, cell)
+            return runs.run(self.shell, given, cell)
 
     @line_magic
     def trials(self, line: str) -> Any:

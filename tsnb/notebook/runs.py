@@ -12,6 +12,8 @@ from tsnb.kernels.cells import run_cell
 from tsnb.kernels.serving import producer_kernels
 from tsnb.kernels.trial import ENDED
 from tsnb.notebook.sweeping import run_sweep, wants_sweep
+from tsnb.sweeps.started import find, live
+from tsnb.sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
     from tsnb.dashboard import Panel
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["logs", "rerun", "run", "stop", "stop_consumer", "wait"]
 
 
-def run(shell: Any, given: Namespace, cell: str) -> None:
+def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
     """Start a trial from a cell; with `--wait`, wait for its end.
 
     Raises:
@@ -27,8 +29,7 @@ def run(shell: Any, given: Namespace, cell: str) -> None:
         Exception: As `run_cell` raises.
     """
     if wants_sweep(given):
-        run_sweep(shell, given, cell)
-        return
+        return run_sweep(shell, given, cell)
     trial = run_cell(
         given.name,
         cell,
@@ -50,6 +51,7 @@ def run(shell: Any, given: Namespace, cell: str) -> None:
         print(hint)  # noqa: T201 (shown under the cell)
     if given.wait:
         trial.wait()
+    return None
 
 
 def _served_loader(source: str, variables: dict[str, Any]) -> str:
@@ -75,23 +77,35 @@ def rerun(name: str, changes: Iterable[tuple[str, Any]]) -> str:
 
 
 def stop(name: str | None) -> Any:
-    """Stop one trial or all of this notebook's own, their kernels too; return the table."""
+    """Stop one trial, one sweep, or all of this notebook's own, their kernels too; return the table."""
+    for sweep in _sweeps(name):
+        sweep.stop()  # first: it would start those who wait for a place
     if name is None:
         trials.stop()
-    else:
+    elif name in trials or not find(name):
         trials[name].stop()
     return trials
 
 
+def _sweeps(name: str | None) -> list[Sweep]:
+    """Return the sweeps that a command means: all that run, or the one of that name, where no trial has it."""
+    if name is None:
+        return live()
+    meant = None if name in trials else find(name)
+    return [meant] if meant else []
+
+
 def wait(name: str | None) -> Any:
-    """Wait for one trial or all of this notebook's own; return the table.
+    """Wait for one trial, one sweep, or all of this notebook's own; return the table.
 
     Raises:
         TrialFailed: One failed.
     """
+    for sweep in _sweeps(name):
+        sweep.wait()
     if name is None:
         trials.wait()
-    else:
+    elif name in trials or not find(name):
         trials[name].wait()
     return trials
 

@@ -218,6 +218,8 @@ class Conductor:
 
     def _give_up_after(self, trial: Trial) -> None:
         """Start nobody any more when a trial ended for want of a stream."""
+        if trial.state != "failed":
+            return
         try:
             trial.wait(NOTED_S)
         except TrialFailed as error:

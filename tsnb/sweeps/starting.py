@@ -28,13 +28,11 @@ from tsnb.sweeps.halving import Halving, Ladder
 from tsnb.sweeps.marking import marked
 from tsnb.sweeps.queueing import Places, places_here
 from tsnb.sweeps.spaces import settings
+from tsnb.sweeps.started import enter
 from tsnb.sweeps.sweep import Sweep
 from tsnb.sweeps.wording import filled, unlike
 
-__all__ = ["Settled", "name_of", "replace_former", "start", "sweep", "sweep_cell", "trial_names"]
-
-_sweeps: dict[str, Sweep] = {}
-"""The last sweep of each name: a new one takes its place, as a trial does."""
+__all__ = ["Settled", "name_of", "start", "sweep", "sweep_cell", "trial_names"]
 
 
 def sweep(
@@ -197,14 +195,6 @@ class Settled(Course):
         the_hub().loop.call_soon_threadsafe(self._here.publish, "stream", content)
 
 
-def replace_former(made: Sweep) -> None:
-    """Stop a sweep of the same name that still runs, as a trial does with its former run."""
-    former = _sweeps.get(made.name)
-    if former is not None and not former.over:
-        former.stop()
-    _sweeps[made.name] = made
-
-
 def start(
     title: str,
     plan: TrialPlan,
@@ -240,7 +230,7 @@ def start(
     course = Settled(title, plan, params, here)
     conductor = Conductor(course, places, Ladder(prune) if prune else None)
     made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()))
-    replace_former(made)
+    enter(made)
     if at_once is None and places.at_once < len(params):
         each = f"two for each of {cores} cores" if cores > 1 else "two for the one core"
         course.say(
