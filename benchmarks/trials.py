@@ -26,9 +26,10 @@ from typing import Any
 import psutil
 import torch
 
-from tsnb.kernels import forking, run_cell, trials
+from tsnb.experiments import run_cell, trials
+from tsnb.experiments.trial import Trial
+from tsnb.kernels import forking
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.trial import Trial
 
 WAYS = ("forked", "spawned")
 CELL = "import time\narrived = time.time()\ntorch.zeros(1)"

@@ -23,10 +23,10 @@ _PUBLIC = {
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
     "dashboard": "tsnb.notebook",
-    "trials": "tsnb.kernels",
-    "Trial": "tsnb.kernels",
-    "run": "tsnb.kernels.functions",
-    "trial": "tsnb.kernels.functions",
+    "trials": "tsnb.experiments",
+    "Trial": "tsnb.experiments",
+    "run": "tsnb.experiments.functions",
+    "trial": "tsnb.experiments.functions",
     "sweep": "tsnb.sweeps.starting",
     "Sweep": "tsnb.sweeps.sweep",
     "halving": "tsnb.sweeps.halving",
@@ -41,8 +41,8 @@ _PUBLIC = {
 
 if TYPE_CHECKING:
     from tsnb.consumer import Consumer, attach
-    from tsnb.kernels import Trial, trials
-    from tsnb.kernels.functions import run, trial
+    from tsnb.experiments import Trial, trials
+    from tsnb.experiments.functions import run, trial
     from tsnb.notebook import dashboard
     from tsnb.producer import Producer, serve
     from tsnb.records.comparing import compare

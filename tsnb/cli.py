@@ -13,7 +13,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.kernels.served import RECONNECT_S, RESTARTS, seed_of
+from tsnb.streams.served import RECONNECT_S, RESTARTS, seed_of
 from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.observer import status, stop
 from tsnb.telemetry.readings import StreamReading
@@ -93,7 +93,7 @@ def _serve(options: argparse.Namespace) -> int:
     if options.restart is None:
         _serve_here(options)
         return 0
-    from tsnb.kernels.supervising import supervise
+    from tsnb.streams.supervising import supervise
 
     spare_seed = secrets.randbelow(2**31)
 

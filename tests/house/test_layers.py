@@ -21,6 +21,7 @@ LAYERS = [
     {"cli", "notebook"},
     {"integrations"},
     {"dashboard", "sweeps"},
+    {"experiments", "streams"},
     {"kernels"},
     {"producer", "consumer"},
     {"telemetry"},

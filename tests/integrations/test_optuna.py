@@ -15,8 +15,8 @@ from optuna.trial import TrialState
 
 import tsnb
 from tsnb.errors import TrialFailed
+from tsnb.experiments import trials
 from tsnb.integrations.optuna import optimize
-from tsnb.kernels import trials
 
 pytestmark = pytest.mark.system
 

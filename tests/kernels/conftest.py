@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tsnb.kernels import Trial, producer_kernels, trials
-from tsnb.kernels.course import discard
+from tsnb.experiments import Trial, trials
+from tsnb.experiments.course import discard
+from tsnb.streams import producer_kernels
 
 
 class Notebook:

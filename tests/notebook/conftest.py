@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from IPython.testing.globalipapp import start_ipython
 
-from tsnb.kernels import producer_kernels, trials
+from tsnb.experiments import trials
+from tsnb.streams import producer_kernels
 
 
 @pytest.fixture(scope="session")

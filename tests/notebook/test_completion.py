@@ -8,7 +8,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 
 from tsnb import registry
-from tsnb.kernels import trials
+from tsnb.experiments import trials
 from tsnb.notebook.grammar import TENSORSOCKET, options_of
 
 

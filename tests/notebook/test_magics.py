@@ -13,7 +13,8 @@ import pytest
 from IPython.core.error import UsageError
 
 import tsnb
-from tsnb.kernels import producer_kernels, trials
+from tsnb.experiments import trials
+from tsnb.streams import producer_kernels
 
 LOADER = """
 import torch

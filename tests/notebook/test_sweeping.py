@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
-from tsnb.kernels import trials
+from tsnb.experiments import trials
 from tsnb.notebook.grammar import TRIAL, options_of
 from tsnb.sweeps.spaces import loguniform
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from tsnb.kernels import trials
+from tsnb.experiments import trials
 
 
 class Page:

@@ -11,8 +11,8 @@ import pytest
 
 import tsnb
 from tsnb.errors import TrialFailed
-from tsnb.kernels.board import NoSuchTrial
-from tsnb.kernels.trial import ENDED
+from tsnb.experiments.board import NoSuchTrial
+from tsnb.experiments.trial import ENDED
 
 pytestmark = pytest.mark.system
 

@@ -162,8 +162,8 @@ import sys, time
 import torch
 import tsnb
 from torch.utils.data import DataLoader, Dataset
-from tsnb.kernels import run_cell, trials
-from tsnb.kernels.serving import serve_loader
+from tsnb.experiments import run_cell, trials
+from tsnb.streams.serving import serve_loader
 class Endless(Dataset):
     def __len__(self): return 10_000_000
     def __getitem__(self, index): return torch.tensor([index])

@@ -20,11 +20,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsnb.errors import ExtraMissing
-from tsnb.kernels.functions import plan_function
+from tsnb.experiments.functions import plan_function
+from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
+from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import outlet_here
-from tsnb.kernels.plan import OPTION_NAMES, TrialPlan
-from tsnb.kernels.trial import Trial
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.queueing import Places, places_here
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform

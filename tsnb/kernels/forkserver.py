@@ -46,7 +46,7 @@ PRELOADED = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "comm",
     "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
-    "tsnb.kernels.inside.trial", "tsnb.kernels.inside.stream", "tsnb.kernels.inside.forked",
+    "tsnb.experiments.inside.trial", "tsnb.streams.inside.stream", "tsnb.kernels.inside.forked",
     "tsnb.consumer", "tsnb.producer",
 )  # fmt: skip
 """What every kernel would import. What is missing here is imported by the kernel, or not at all."""

@@ -20,15 +20,15 @@ __all__ = ["as_written", "call", "require", "thread_variables", "to_arrive"]
 
 
 def call(module: str, function: str, *arguments: Any) -> str:
-    """Return the code that calls a function of `tsnb.kernels.inside` in a child.
+    """Return the code that calls a function of ours in a child.
 
     Args:
-        module: A module of that package.
-        function: One of its functions.
+        module: Its module, as it is imported.
+        function: Its name.
         *arguments: Plain values, dictionaries and lists of them.
     """
     given = ", ".join(map(repr, arguments))
-    return f"__import__('importlib').import_module('tsnb.kernels.inside.{module}').{function}({given})"
+    return f"__import__('importlib').import_module({module!r}).{function}({given})"
 
 
 def to_arrive(path: Path, captured: Captured, *, keep: bool = False) -> dict[str, Any]:

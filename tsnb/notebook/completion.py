@@ -19,11 +19,11 @@ from IPython.core.completer import (
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.kernels.board import trials
-from tsnb.kernels.served import RESTARTS
+from tsnb.experiments.board import trials
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of
 from tsnb.notebook.lookup import loader_names
 from tsnb.records.bridges import BRIDGES
+from tsnb.streams.served import RESTARTS
 
 __all__ = ["COMMANDS", "complete_words", "match_options"]
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
-from tsnb.kernels.served import RESTARTS
+from tsnb.streams.served import RESTARTS
 from tsnb.sweeps.wording import read_grid, read_sample
 
 __all__ = ["TENSORSOCKET", "TRIAL", "TRIALS", "Parser", "did_you_mean", "options_of", "parse", "words_of"]

@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
 
 from tsnb.errors import TrialFailed, TsnbError
-from tsnb.kernels.board import trials
+from tsnb.experiments.board import trials
 from tsnb.notebook import runs, streams
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, parse, words_of
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tsnb.dashboard.logs import LogPart
-from tsnb.kernels.board import trials
+from tsnb.experiments.board import trials
 
 __all__ = ["TrialLogs"]
 

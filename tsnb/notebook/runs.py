@@ -6,12 +6,12 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from tsnb.kernels.board import trials
+from tsnb.experiments.board import trials
+from tsnb.experiments.cells import run_cell
+from tsnb.experiments.trial import ENDED
 from tsnb.kernels.capture import loops_over
-from tsnb.kernels.cells import run_cell
-from tsnb.kernels.serving import producer_kernels
-from tsnb.kernels.trial import ENDED
 from tsnb.notebook.sweeping import run_sweep, wants_sweep
+from tsnb.streams.serving import producer_kernels
 from tsnb.sweeps.started import find, live
 from tsnb.sweeps.sweep import Sweep
 

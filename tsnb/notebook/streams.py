@@ -12,8 +12,9 @@ from tsnb import registry
 from tsnb.config import check_name
 from tsnb.errors import ProducerNotFound
 from tsnb.kernels.child import log_path
-from tsnb.kernels.producing import ProducerKernel
-from tsnb.kernels.serving import (
+from tsnb.notebook.lookup import find_loader
+from tsnb.streams.producing import ProducerKernel
+from tsnb.streams.serving import (
     ServeOptions,
     kernel_of,
     producer_kernels,
@@ -23,7 +24,6 @@ from tsnb.kernels.serving import (
     serve_from_cell,
     serve_loader,
 )
-from tsnb.notebook.lookup import find_loader
 from tsnb.telemetry import observer
 from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.readings import StreamReading

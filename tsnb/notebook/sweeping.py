@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from tsnb.kernels.plan import OPTION_NAMES
+from tsnb.experiments.plan import OPTION_NAMES
 from tsnb.sweeps.halving import Halving, halving
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.starting import sweep_cell

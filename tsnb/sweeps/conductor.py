@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tsnb.errors import TrialFailed
+from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.records.rows import LoggedRow
 from tsnb.sweeps.gates import Gate
 from tsnb.sweeps.queueing import Places

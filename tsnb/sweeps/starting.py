@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.config import check_name
-from tsnb.kernels.board import launch
-from tsnb.kernels.cells import plan_cell
-from tsnb.kernels.functions import plan_function
+from tsnb.experiments.board import launch
+from tsnb.experiments.cells import plan_cell
+from tsnb.experiments.functions import plan_function
+from tsnb.experiments.naming import trial_name
+from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
+from tsnb.experiments.replanning import replanned
+from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.naming import trial_name
 from tsnb.kernels.outlets import Outlet, outlet_here
-from tsnb.kernels.plan import OPTION_NAMES, TrialOptions, TrialPlan
-from tsnb.kernels.replanning import replanned
-from tsnb.kernels.trial import Trial
 from tsnb.sweeps.conductor import Conductor, Course
 from tsnb.sweeps.halving import Halving, Ladder
 from tsnb.sweeps.marking import marked

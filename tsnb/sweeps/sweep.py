@@ -10,9 +10,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tsnb.kernels.board import NoSuchTrial
+from tsnb.experiments.board import NoSuchTrial
+from tsnb.experiments.trial import STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.trial import STOP_GRACE_S, Trial
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.rungs import Cut
 

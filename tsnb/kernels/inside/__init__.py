@@ -1,1 +1,1 @@
-"""What runs in a background kernel: setting it up, and reporting back. The notebook never imports it."""
+"""What runs in every background kernel: setting it up, and reporting back. The notebook never imports it."""

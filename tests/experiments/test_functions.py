@@ -1,0 +1,181 @@
+"""Functions as trials: `tsnb.run`, `@tsnb.trial`, and running one again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tsnb
+from tsnb.errors import ExtraMissing, NotShippable, TrialFailed, TsnbError
+from tsnb.experiments.board import launch
+from tsnb.experiments.functions import TrialFunction, plan_function, run, trial
+from tsnb.experiments.trial import Trial
+from tsnb.kernels.capture import UndefinedNames
+from tsnb.records.reading import read_runs
+
+pytestmark = pytest.mark.system
+
+TRAIN = """
+import math
+scale = 10
+def loss_of(lr): return scale * lr
+def train(lr, steps=3, seed=None):
+    for step in range(steps):
+        tsnb.log(step=step, loss=loss_of(lr) / (step + 1))
+    print("trained with", lr)
+    return {"lr": lr, "floor": math.floor(lr), "seed": seed}
+"""
+
+
+@pytest.fixture
+def train(notebook: Any) -> Any:
+    """Return a function of the notebook that reads its other functions, variables and modules."""
+    notebook.variables["tsnb"] = tsnb
+    return notebook.run(TRAIN)["train"]
+
+
+def start(page: Any, fn: Any, name: str | None = None, **given: Any) -> Trial:
+    """Start a function whose output goes to the page."""
+    options = {k: given.pop(k) for k in ("seed", "after", "batch_size") if k in given}
+    return launch(plan_function(fn, given, name=name, **options), page)
+
+
+def test_a_function_runs_as_a_trial_and_gives_back_what_it_returns(train: Any, page: Any) -> None:
+    """It finds what it reads in the notebook, is named by its parameters, and its numbers arrive."""
+    started = start(page, train, lr=0.5, seed=7)
+    assert started.name == "train-lr0.5"
+    assert started.params == {"lr": 0.5}
+    assert started.options == {"seed": 7, "threads": 1}
+    assert started.result(30) == {"lr": 0.5, "floor": 0, "seed": 7}, "an option that it has is passed to it"
+    assert started.metrics.by_step("loss") == {0: 5.0, 1: 2.5, 2: pytest.approx(5 / 3)}
+    assert "trained with 0.5" in page.text
+
+
+def test_run_again_with_changes(train: Any, page: Any, notebook: Any) -> None:
+    """Only what is named changes; the variables are those of the first start; a made name is made again."""
+    first = start(page, train, lr=0.5, steps=1)
+    first.wait(30)
+    notebook.run("scale = 1000\ndef loss_of(lr): raise ValueError('edited')")
+    second = first.rerun(lr=0.25, seed=3)
+    assert second.name == "train-lr0.25-steps1"
+    assert second.result(30) == {"lr": 0.25, "floor": 0, "seed": 3}
+    assert second.metrics == {"loss": 2.5}, "the notebook's later edits are not in it"
+    third = second.rerun(steps=2)
+    assert third.result(30)["lr"] == 0.25, "changes of changes add up"
+    assert third.metrics.by_step("loss") == {0: 2.5, 1: 1.25}
+    named = third.rerun(name="mine")
+    same = named.rerun()
+    assert same.wait(30).number == named.number + 1
+    assert tsnb.trials["mine"] is same
+    assert named.wait(30).state in {"done", "stopped"}
+    box = notebook.run("def needs(seed, name): return seed, name")
+    assert start(page, box["needs"], seed=1).rerun().result(30) == (1, "needs"), "what was passed is kept"
+    with pytest.raises(TsnbError, match="started from is there no more"):
+        named.rerun()
+
+
+def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, monkeypatch: Any) -> None:
+    """Wrong parameters, undefined names, bad options, and what cannot travel are told before a kernel exists."""
+    box = notebook.run(
+        "import threading\nlock = threading.Lock()\n"
+        "def forgets(): return inner()\ndef inner(): return undefined_thing\n"
+        "def sets_it():\n    global made\n    made = 1\n    return made\ndef holds(): return lock"
+    )
+    with pytest.raises(
+        TypeError, match=r"train\(lr, steps=3, seed=None\): missing a required argument: 'lr'"
+    ):
+        run(train)
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'lrr'.*Nothing was started"):
+        run(train, lr=1, lrr=2)
+    with pytest.raises(TypeError, match="takes a function, not a int"):
+        run(3)  # type: ignore[arg-type]
+    with pytest.raises(UndefinedNames, match=r"forgets\(\) reads 'undefined_thing'"):
+        run(box["forgets"])
+    with pytest.raises(NotShippable, match="lock"):
+        run(box["holds"])
+    with pytest.raises(ValueError, match="batch size"):
+        run(train, lr=1, batch_size=0)
+    with pytest.raises(tsnb.errors.TsnbError, match="no trial named 'nobody'"):
+        run(train, lr=1, after="nobody")
+    with pytest.raises(ValueError, match="cannot wait for itself"):
+        run(train, lr=1, name="a", after="a")
+    with pytest.raises(ValueError, match="Did you mean 'tensorboard'"):
+        run(train, lr=1, log_to=["tensorbord"])
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises((ExtraMissing, ValueError), match="wandb"):
+        run(train, lr=1, log_to=["wandb"])
+    assert not tsnb.trials.own
+    assert start(page, box["sets_it"]).result(30) == 1, "a global that it sets itself is no undefined name"
+
+
+def test_a_decorated_function_starts_a_trial_when_called(
+    train: Any, page: Any, notebook: Any, capfd: Any
+) -> None:
+    """Bare and with options; by place and by name; inside a trial it is the plain function."""
+    notebook.variables["trial"] = trial
+    box = notebook.run(
+        "@trial\ndef double(x): return 2 * x\n"
+        "@trial(seed=5, name='both')\ndef both(a, b=1, seed=0): return a + b, seed, double(a)"
+    )
+    double, both = box["double"], box["both"]
+    assert isinstance(double, TrialFunction)
+    assert double.__wrapped__(4) == 8
+    assert "def double" not in repr(double)
+    assert repr(both) == "<trial function both(a, b=1, seed=0)>"
+    assert both(3, b=4).result(30) == (7, 5, 6)
+    assert both(3, name="other", seed=6).result(30) == (4, 6, 6)
+    assert {"both", "other"} <= set(tsnb.trials)
+    with pytest.raises(TypeError, match="too many positional"):
+        double(1, 2)
+    with pytest.raises(TypeError, match="has no option 'sead'"):
+        trial(sead=1)
+    assert "[both] trial 'both' running" in capfd.readouterr().out
+
+
+def test_a_failing_function_shows_its_own_lines(train: Any, page: Any, notebook: Any) -> None:
+    """The error is the trial's; `result` raises it, and so does a wait at the start."""
+    box = notebook.run("def bad(): return 1 / 0")
+    with pytest.raises(TrialFailed, match="trial 'bad' failed: ZeroDivisionError"):
+        start(page, box["bad"]).result(30)
+    with pytest.raises(TrialFailed, match="ZeroDivisionError"):
+        run(box["bad"], wait=True)
+
+
+SCRIPT = """
+import tsnb
+from beside import offset
+
+@tsnb.trial
+def train(lr):
+    tsnb.log(loss=lr)
+    print("training with", lr)
+    return lr + offset()
+
+if __name__ == "__main__":
+    trials = [train(lr=lr) for lr in (1, 2)]
+    print("results", [trial.result(60) for trial in trials])
+    print(tsnb.trials)
+"""
+
+
+def test_functions_run_from_a_plain_script(tmp_path: Path) -> None:
+    """Output on the terminal, marked; a module beside the script is found; the script's end leaves nothing."""
+    (tmp_path / "beside.py").write_text("def offset(): return 10")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    env = {**os.environ, "PYTHONPATH": os.getcwd(), "TSNB_PROJECT_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "[train-lr1] training with 1\n" in done.stdout
+    assert "results [11, 12]" in done.stdout
+    assert "train-lr2  done" in done.stdout
+    records = {record.name: record for record in read_runs(tmp_path / ".tsnb")}
+    assert records["train-lr1"].source.startswith("@tsnb.trial\ndef train(lr):")
+    assert records["train-lr1"].origin == "script train.py"

@@ -1,0 +1,49 @@
+"""Names made of parameters."""
+
+from __future__ import annotations
+
+import pytest
+
+from tsnb.config import check_name
+from tsnb.experiments.naming import LONGEST, trial_name
+
+
+@pytest.mark.parametrize(
+    ("params", "name"),
+    [
+        ({}, "train"),
+        ({"lr": 0.1}, "train-lr0.1"),
+        ({"lr": 1e-4, "wd": 0}, "train-lr0.0001-wd0"),
+        ({"lr": 0.00031622776601683794}, "train-lr0.0003162"),
+        ({"optimizer": "adam w", "augment": True}, "train-optimizer-adam-w-augment-True"),
+        ({"shift": -1}, "train-shift--1"),
+        ({"data": object(), "lr": 3}, "train-lr3"),
+        ({"seed": None}, "train-seed-None"),
+    ],
+)
+def test_a_name_tells_the_parameters(params: dict[str, object], name: str) -> None:
+    """Numbers stand at their names, words behind a dash; what reads badly is left out."""
+    assert trial_name("train", params) == name
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"text": "x" * 300},
+        {"path": "/data/a b/ü"},
+        {f"parameter{n}": n / 7 for n in range(20)},
+        {"text": "-"},
+        {"text": ""},
+    ],
+)
+def test_every_name_can_name_a_trial(params: dict[str, object]) -> None:
+    """However long or odd the values are; and the same values give the same name."""
+    made = trial_name("<lambda>", params)
+    assert check_name(made, "trial") == made
+    assert len(made) <= LONGEST
+    assert made == trial_name("<lambda>", params)
+
+
+def test_long_values_that_differ_late_give_different_names() -> None:
+    """What is cut off counts in the mark at the end."""
+    assert trial_name("train", {"text": "x" * 99 + "a"}) != trial_name("train", {"text": "x" * 99 + "b"})

@@ -1,0 +1,305 @@
+"""Trials in real kernels: states, output, variables, numbers, ends."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import tsnb
+from tsnb.errors import NotShippable, TrialFailed, TsnbError
+from tsnb.experiments import Trial, run_cell, trials
+from tsnb.experiments.board import NoSuchTrial
+from tsnb.experiments.trial import ENDED, TRIAL_STATES, NoSuchVariable
+from tsnb.kernels.capture import UndefinedNames
+
+pytestmark = pytest.mark.system
+
+Until = Callable[..., None]
+
+
+def start(name: str, cell: str, page: Any, variables: dict[str, Any] | None = None, **options: Any) -> Trial:
+    return run_cell(name, cell, variables or {}, outlet=page, **options)
+
+
+def test_a_cell_runs_beside_the_notebook_and_gives_back_its_variables(notebook: Any, page: Any) -> None:
+    """It takes what it reads, prints live, ends as done, and its variables come when asked for."""
+    box = notebook.run("class Net:\n    def __init__(self, w): self.w = w\nwidth = 7\nunused = 1")
+    began = time.monotonic()
+    trial = start("cnn", "net = Net(width)\nprint('made', net.w)", page, box)
+    assert time.monotonic() - began < 0.5, "the notebook is free at once"
+    assert trial.wait(20) is trial
+    assert trial.state == "done"
+    assert re.match(r"trial 'cnn' running \(pid \d+\)\nmade 7\n", page.text)
+    assert "trial 'cnn' done after" in page.text
+    assert "made 7" in trial.logs()
+    net = trial["net"]
+    assert type(net) is box["Net"]
+    assert net.w == 7
+    with pytest.raises(NoSuchVariable, match=r"no variable 'nett'\. Did you mean 'net'\?"):
+        trial["nett"]
+    with pytest.raises(NoSuchVariable):
+        trial["unused"]
+
+
+def test_a_failed_cell_shows_its_own_lines_and_fails_its_wait(page: Any) -> None:
+    """The traceback has the line numbers that the notebook shows; variables stay for a look."""
+    trial = start("bad", "x = 1\n\nraise ValueError('no such image')", page)
+    with pytest.raises(TrialFailed, match="trial 'bad' failed: ValueError: no such image") as caught:
+        trial.wait(20)
+    (error,) = page.of("error")
+    assert error["ename"] == "ValueError"
+    assert "Trial bad, line 4" in str(caught.value), "the magic's own line is line 1"
+    assert trial["x"] == 1
+    with pytest.raises(TrialFailed):
+        trials.wait(20)
+
+
+def test_output_of_all_kinds_arrives_while_the_cell_runs(page: Any, until: Until) -> None:
+    """Text, errors, and rich displays come live and in order, with this process's main thread busy."""
+    cell = (
+        "import sys, time\nfrom IPython.display import HTML\n"
+        "print('one', flush=True)\ndisplay(HTML('<b>two</b>'))\nprint('three', file=sys.stderr, flush=True)\n"
+        "time.sleep(1)\nprint('four')\n5"
+    )
+    trial = start("kinds", cell, page)
+    busy = time.monotonic() + 8
+    while trial.state not in ENDED and time.monotonic() < busy:
+        sum(range(10_000))  # no waiting: the hub's thread does it all
+    in_order = "|".join(c.get("text", k) for _, k, c in page.shown)
+    assert in_order.index("one\n") < in_order.index("display_data") < in_order.index("three\n")
+    assert page.of("display_data")[0]["data"]["text/html"] == "<b>two</b>"
+    assert page.of("display_data")[1]["data"]["text/plain"] == "5"
+    times = [next(t for t, k, c in page.shown if word in c.get("text", "")) for word in ("one", "four")]
+    assert times[1] - times[0] > 0.5, "it came live, not at the end"
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGSEGV"])
+def test_a_killed_trial_is_lost_within_a_second(name: str, page: Any, until: Until) -> None:
+    """A crash is seen at once, said under the cell with the signal's name, and fails the wait."""
+    trial = start("lost", "print('begun', flush=True)\nimport time\ntime.sleep(60)", page)
+    until(lambda: "begun" in page.text)
+    assert trial.pid is not None
+    os.kill(trial.pid, getattr(signal, name))
+    killed = time.monotonic()
+    until(lambda: trial.state == "lost", 1.0)
+    assert time.monotonic() - killed < 1.0
+    assert name in page.text
+    with pytest.raises(TrialFailed, match=name):
+        trial.wait()
+    with pytest.raises(TsnbError, match="its variables with it"):
+        trial["x"]
+    assert trial.pid is None
+
+
+def test_stop_lets_the_cell_put_things_in_order_and_ends_the_kernel(page: Any, until: Until) -> None:
+    """`finally` runs; then the process is gone; stopping is no failure."""
+    cell = (
+        "import time\ntry:\n    print('begun', flush=True)\n    time.sleep(60)\nfinally:\n    print('saved')"
+    )
+    trial = start("long", cell, page)
+    until(lambda: "begun" in page.text)
+    pid = trial.pid
+    trial.stop()
+    assert trial.state == "stopped"
+    assert "saved" in page.text
+    assert pid is not None
+    assert not psutil.pid_exists(pid)
+    assert trial.wait(1) is trial
+
+
+def test_stop_ends_one_that_ignores_interrupts(page: Any, until: Until) -> None:
+    """Two seconds of grace, then it is killed, and counts as stopped, not lost."""
+    cell = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    cell += "print('begun', flush=True)\ntime.sleep(60)"
+    trial = start("deaf", cell, page)
+    until(lambda: "begun" in page.text)
+    trial.stop()
+    assert trial.state == "stopped"
+    assert trial.pid is None
+
+
+def test_all_are_stopped_at_once(page: Any, until: Until) -> None:
+    """Three that need their two seconds of grace take two seconds together, not six."""
+    cell = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    deaf = [start(name, cell + "print('begun', flush=True)\ntime.sleep(60)", page) for name in "abc"]
+    until(lambda: page.text.count("begun") == 3, 20)
+    began = time.monotonic()
+    trials.stop()
+    assert time.monotonic() - began < 4.0
+    assert [trial.state for trial in deaf] == ["stopped"] * 3
+
+
+def test_interrupt_keeps_the_variables(page: Any, until: Until) -> None:
+    """As the stop button of an ordinary cell does."""
+    trial = start("paused", "import time\nsteps = 3\nprint('begun', flush=True)\ntime.sleep(60)", page)
+    until(lambda: "begun" in page.text)
+    with pytest.raises(TsnbError, match="still running"):
+        trial["steps"]
+    trial.interrupt()
+    assert trial.wait(5).state == "stopped"
+    assert trial["steps"] == 3
+
+
+def test_a_name_started_again_replaces_the_old_one(page: Any, until: Until) -> None:
+    """The older kernel is gone before the newer one starts; the mapping has the newer."""
+    old = start("same", "print('begun', flush=True)\nimport time\ntime.sleep(60)", page)
+    until(lambda: "begun" in page.text)
+    pid = old.pid
+    new = start("same", "x = 2", page)
+    assert trials["same"] is new
+    assert new.wait(20)["x"] == 2
+    assert old.state == "stopped"
+    assert pid is not None
+    assert not psutil.pid_exists(pid)
+
+
+def test_stopping_before_it_has_started_ends_it(page: Any) -> None:
+    """A stop at once after the start leaves no kernel behind."""
+    trial = start("early", "import time\ntime.sleep(60)", page)
+    trial.stop()
+    assert trial.wait(10).state == "stopped"
+    assert trial.pid is None
+
+
+def test_every_number_arrives_and_the_last_one_is_right(page: Any) -> None:
+    """A burst faster than reports go out loses neither a row nor the last value; numbers come without a stream."""
+    cell = "for step in range(1000):\n    tsnb.log(step=step, loss=1 / (step + 1))\ntsnb.log(accuracy=0.5)"
+    trial = start("numbers", cell, page).wait(30)
+    assert [row.step for row in trial.metrics.rows] == [*range(1000), 1000]
+    assert trial.metrics == {"loss": pytest.approx(0.001), "accuracy": 0.5}
+
+
+def test_a_diverged_loss_is_still_a_number(page: Any) -> None:
+    """JSON has no nan and no inf; the history has, and nothing is said about it under the cell."""
+    trial = start("diverged", "tsnb.log(loss=float('nan'), norm=float('inf'))", page).wait(30)
+    assert math.isnan(trial.metrics["loss"])
+    assert trial.metrics.rows[0].numbers["norm"] == math.inf
+    assert re.fullmatch(r"trial 'diverged' running .*\ntrial 'diverged' done .*\n", page.text)
+
+
+def test_numbers_arrive_while_the_cell_runs(page: Any, until: Until) -> None:
+    """Not only at its end."""
+    trial = start("live", "import time\ntsnb.log(loss=3.0)\ntime.sleep(60)", page)
+    until(lambda: trial.metrics == {"loss": 3.0})
+    assert trial.state == "running"
+
+
+def test_options_reach_the_trial(page: Any) -> None:
+    """Name, producer, batch size and device for attach; seed, threads and environment for the process."""
+    cell = (
+        "import os, random, sys, numpy, torch\nfrom tsnb.config import attach_defaults as d\n"
+        "given = (d.name, d.producer, d.batch_size, d.device, torch.get_num_threads(), os.environ['MODE'])\n"
+        "drawn = (random.random(), float(numpy.random.rand()), float(torch.rand(1)))\n"
+        "from tqdm.auto import tqdm\n"
+        "bars = {kind.__module__ for kind in tqdm.__mro__}"
+    )
+    options: dict[str, Any] = {"producer": "p", "batch_size": 4, "device": "cpu", "seed": 5, "threads": 2}
+    trial = start("options", cell, page, **options, env={"MODE": "fast"}).wait(60)
+    assert trial["given"] == ("options", "p", 4, "cpu", 2, "fast")
+    random.seed(5)
+    assert trial["drawn"][0] == random.random()
+    assert "tqdm.std" in trial["bars"]
+    assert "tqdm.notebook" not in trial["bars"], "its widgets would open where nobody sees them"
+    assert trial.options == options
+    assert trial.params == {}
+    again = start("again", cell, page, **options, env={"MODE": "fast"}).wait(60)
+    assert again["drawn"] == trial["drawn"]
+
+
+def test_bad_input_starts_nothing(page: Any, notebook: Any) -> None:
+    """A bad name, number, cell or variable is told before a kernel exists."""
+    before = len(psutil.Process().children(recursive=True))
+    box = notebook.run("import threading\nlock = threading.Lock()")
+    with pytest.raises(ValueError, match=r"'a/b' cannot name a trial.*Try 'a-b'"):
+        start("a/b", "1", page)
+    with pytest.raises(ValueError, match="batch size of trial 'x' must be 1 or more, not 0"):
+        start("x", "1", page, batch_size=0)
+    with pytest.raises(ValueError, match="number of threads"):
+        start("x", "1", page, threads=0)
+    with pytest.raises(UndefinedNames):
+        start("x", "lokc", page, box)
+    with pytest.raises(NotShippable, match="trial 'x' cannot take 'lock' along"):
+        start("x", "lock", page, box)
+    with pytest.raises(SyntaxError):
+        start("x", "1 +", page)
+    assert "x" not in trials
+    assert len(psutil.Process().children(recursive=True)) == before
+
+
+def test_the_notebook_s_own_modules_are_found(
+    page: Any, notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module beside the notebook, on a path that the notebook added, travels by name and is imported there."""
+    (tmp_path / "beside.py").write_text("def answer(): return 42")
+    monkeypatch.syspath_prepend(tmp_path)
+    box = notebook.run("import beside\nfrom beside import answer")
+    trial = start("imports", "got = beside.answer() + answer()", page, box).wait(20)
+    assert trial["got"] == 84
+
+
+def test_what_cannot_be_pulled_says_why(page: Any) -> None:
+    """A variable that cannot travel back is explained like one that cannot travel there."""
+    trial = start("locked", "import threading\nlock = threading.Lock()", page).wait(20)
+    with pytest.raises(NotShippable, match=r"pulling 'lock' out of the trial .* is a lock"):
+        trial["lock"]
+    assert not page.of("error")
+
+
+def test_a_variable_that_does_not_arrive_fails_the_trial(page: Any, notebook: Any) -> None:
+    """What its class raises on arrival is the trial's failure, not a hang."""
+    box = notebook.run(
+        "def arrive(): raise ImportError('not there')\n"
+        "class Odd:\n    def __reduce__(self): return arrive, ()\nodd = Odd()"
+    )
+    with pytest.raises(TrialFailed, match="not there"):
+        start("odd", "odd", page, box).wait(20)
+
+
+def test_the_board_is_a_mapping_that_shows_as_a_table(page: Any) -> None:
+    """By name, with a suggestion for a typo, and what a person wants to see at one look."""
+    start("board-a", "tsnb.log(loss=0.25)", page)
+    start("board-b", "1 / 0", page)
+    with pytest.raises(TrialFailed, match="board-b"):
+        trials.wait(30)
+    shown = repr(trials)
+    assert "board-a" in shown
+    assert "loss 0.25" in shown
+    assert "<td" in trials._repr_html_()
+    assert tsnb.trials is trials
+    assert "board-a" in list(trials)
+    assert trials.live == []
+    with pytest.raises(NoSuchTrial, match="Did you mean 'board-a'"):
+        trials["board-aa"]
+    assert {trial.state for trial in trials.values()} <= set(TRIAL_STATES)
+
+
+def test_results_are_a_row_a_trial(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DataFrame with pandas, else rows with the same keys."""
+    start("row", "tsnb.log(loss=0.25)", page).wait(30)
+    table = tsnb.results().set_index("name")
+    assert table.loc["row", "state"] == "done"
+    assert table.loc["row", "loss"] == 0.25
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    rows = {row["name"]: row for row in tsnb.results()}
+    assert rows["row"]["loss"] == 0.25
+    assert list(rows["row"])[:4] == ["name", "run", "state", "started"]
+
+
+def test_waiting_has_an_end(page: Any) -> None:
+    """A timeout says that the trial goes on."""
+    trial = start("slow", "import time\ntime.sleep(60)", page)
+    with pytest.raises(TimeoutError, match="it goes on"):
+        trial.wait(0.2)
+    with pytest.raises(TimeoutError):
+        trials.wait(0.2)

@@ -1,0 +1,45 @@
+"""Trials: cells and functions that run in background kernels of their own, and what becomes of them.
+
+What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the thread that owns all kernels
+(`tsnb.kernels.hub`) and waits. Names load on first use.
+
+| module | what it owns |
+|---|---|
+| `plan`, `naming`, `replanning` | what a trial is to do; its name; the same once more with other parameters |
+| `cells`, `functions` | starting a trial from a cell; from a function: `tsnb.run`, `@tsnb.trial` |
+| `trial`, `hosting` | one trial, as its user sees it; as its course and the hub see it |
+| `numbers` | what it has logged |
+| `course`, `attempt` | its way to its end: its turn, its restarts; one life of its kernel |
+| `entries`, `detached` | where detached trials are found; following and ending one that was |
+| `recording` | the launching process's part of the project's records |
+| `board` | all trials of this process |
+| `inside` | what runs in a trial's kernel |
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tsnb.experiments.board import Board, trials
+    from tsnb.experiments.cells import run_cell
+    from tsnb.experiments.functions import TrialFunction, run
+    from tsnb.experiments.trial import Trial
+
+__all__ = ["Board", "Trial", "TrialFunction", "run", "run_cell", "trials"]
+
+_HOMES = {
+    "Board": "board",
+    "Trial": "trial",
+    "TrialFunction": "functions",
+    "run": "functions",
+    "run_cell": "cells",
+    "trials": "board",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

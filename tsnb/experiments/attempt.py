@@ -1,0 +1,117 @@
+"""One life of a trial's kernel: it starts, takes in the variables, runs the code once, and says how that ended.
+
+On the hub's thread, all of it. A trial whose process dies may have several (`Trial`, with `restart`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tsnb.experiments.plan import TrialPlan
+from tsnb.kernels import orders
+from tsnb.kernels.child import Child
+from tsnb.kernels.death import KernelDied
+from tsnb.kernels.hub import Hub
+
+__all__ = ["Attempt", "Outcome"]
+
+INSIDE = "tsnb.experiments.inside.trial"
+"""What its kernel is told to do stands there."""
+
+STOPPED = frozenset({"KeyboardInterrupt", "StopRequested"})
+"""What ends a cell that was asked to end."""
+
+
+class Outcome(NamedTuple):
+    """How a trial's code ended."""
+
+    state: str
+    """One of the states that a trial ends in."""
+    failure: str = ""
+    """What went wrong: one line, then the traceback."""
+    took_s: float | None = None
+    """Seconds from when it was asked for, where it ended before now."""
+
+
+class Attempt:
+    """A kernel for one run through a trial's code.
+
+    Attributes:
+        child: Its process.
+
+    Args:
+        hub: The hub on whose thread it lives.
+        plan: What is run.
+        settings: What `inside.trial.enter` takes, beside what the plan says.
+        take: Takes what the kernel publishes.
+        log: Where a detached kernel logs; None for one that ends with this process.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        plan: TrialPlan,
+        settings: Mapping[str, Any],
+        take: Callable[[str, dict[str, Any]], None],
+        log: Path | None = None,
+    ) -> None:
+        env = {**orders.thread_variables(plan.options.threads), **plan.options.env}
+        self.child = Child(hub, plan.name, self._take, env, detached_log=log)
+        self._plan = plan
+        self._settings = {**plan.options.attach, **plan.arrival, "name": plan.name, **settings}
+        self._taker = take
+        self._said: Outcome | None = None
+        self._begun: Callable[[], None] = lambda: None
+
+    def _take(self, kind: str, content: dict[str, Any]) -> None:
+        """Keep what the kernel says of its own end: that holds even if the reply is lost on the way."""
+        if kind == "tsnb_begun":
+            self._begun()
+        elif kind == "tsnb_end":
+            self._said = Outcome(content["state"], content["failure"])
+        else:
+            self._taker(kind, content)
+
+    async def run(self, begun: Callable[[], None]) -> Outcome:
+        """Run the code.
+
+        Args:
+            begun: Called when the code begins.
+
+        Raises:
+            KernelDied: The process ended before the code had.
+        """
+        try:
+            await self.child.start()
+            reply = await self._order("enter", self._settings)
+            if reply["status"] == "ok":
+                self._begun = begun
+                reply = await self.child.execute(self._plan.source)
+                if self._said is None:  # an interrupt came before the kernel's own last step
+                    await self._order("finish", *_outcome(reply)[:2])
+        except KernelDied:
+            if self._said is None:
+                raise
+            return self._said
+        return self._said or _outcome(reply)
+
+    async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
+        """Have one of its variables written; return the reply."""
+        return await self._order("deliver", variable, str(path))
+
+    async def _order(self, function: str, *arguments: Any) -> dict[str, Any]:
+        return await self.child.execute(orders.call(INSIDE, function, *arguments), order=True)
+
+
+def _outcome(reply: Mapping[str, Any]) -> Outcome:
+    """Read how it ended from the kernel's reply."""
+    if reply["status"] == "ok":
+        return Outcome("done")
+    if reply.get("ename") in STOPPED:
+        return Outcome("stopped")
+    traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(reply.get("traceback", ())))
+    first = f"{reply.get('ename', 'Error')}: {reply.get('evalue', '')}"
+    return Outcome("failed", f"{first}\n\n{traceback}".rstrip())

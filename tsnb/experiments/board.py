@@ -1,0 +1,197 @@
+"""All trials of this process: a mapping by name that shows as a table; and starting one from its plan.
+
+Detached trials of the same project that other notebooks have started are found too: they are looked for by name, and
+shown in the table, but `stop` and `wait` without a name mean this process's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import html
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tsnb.errors import NameInUse
+from tsnb.experiments.course import OwnCourse, discard
+from tsnb.experiments.detached import FoundTrial
+from tsnb.experiments.entries import entries_of, entry_of
+from tsnb.experiments.plan import TrialPlan
+from tsnb.experiments.recording import begin_run
+from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.outlets import Outlet, outlet_here
+from tsnb.records.project import project_directory
+
+__all__ = ["Board", "NoSuchTrial", "launch", "trials"]
+
+
+class Board(Mapping[str, Trial]):
+    """The trials of this notebook, by name, in the order of their first start; then the detached ones of others."""
+
+    def __init__(self) -> None:
+        self._trials: dict[str, Trial] = {}
+        self._found: dict[str, FoundTrial] = {}
+        self._lock = threading.Lock()
+
+    def put(self, trial: Trial) -> Trial | None:
+        """Enter a trial, and return the one of the same name that it takes the place of."""
+        with self._lock:
+            former = self._trials.get(trial.name)
+            self._trials[trial.name] = trial
+            return former
+
+    def __getitem__(self, name: str) -> Trial:
+        trial = self._trials[name] if name in self._trials else self.elsewhere.get(name)
+        if trial is None:
+            known = list(self)
+            near = difflib.get_close_matches(str(name), known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            there = ", ".join(known) or "none yet (%%trial NAME starts one)"
+            raise NoSuchTrial(f"no trial named {name!r}.{hint} Trials here: {there}")
+        return trial
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._trials, *self.elsewhere])
+
+    def __len__(self) -> int:
+        return len(self._trials) + len(self.elsewhere)
+
+    @property
+    def own(self) -> list[Trial]:
+        """Those that this process has started."""
+        return list(self._trials.values())
+
+    @property
+    def elsewhere(self) -> dict[str, Trial]:
+        """Detached trials of this project that other notebooks have started, by name, as they are now."""
+        with self._lock:
+            entries = entries_of(project_directory(make=False))
+            there = {e.name: e for e in entries if e.name not in self._trials}
+            for name, entry in there.items():
+                known = self._found.get(name)
+                if known is None or known.key != entry.run["key"]:
+                    self._found[name] = FoundTrial(entry, the_hub())
+                    self._found[name].begin()
+            self._found = {name: self._found[name] for name in there}
+            return {**self._found}
+
+    @property
+    def live(self) -> list[Trial]:
+        """Those that have not ended."""
+        return [trial for trial in self.values() if trial.state not in ENDED]
+
+    def wait(self, timeout_s: float | None = None) -> Board:
+        """Wait until all of this process's own have ended.
+
+        Raises:
+            TrialFailed: One of them failed or was lost (the first in order; the others are waited for too).
+            TimeoutError: They have not ended within `timeout_s` seconds.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        failure: Exception | None = None
+        for trial in self.own:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                trial.wait(left)
+            except TimeoutError:
+                raise
+            except Exception as error:  # noqa: BLE001 (raised when all have ended)
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return self
+
+    def stop(self) -> None:
+        """Stop all of this process's own at once, their kernels too; those that have ended give memory back."""
+        if self._trials:
+            the_hub().call(self._end_all())
+
+    async def _end_all(self) -> None:
+        await asyncio.gather(*(trial.end(STOP_GRACE_S) for trial in self.own))
+
+    def __repr__(self) -> str:
+        shown = list(self.values())
+        if not shown:
+            return "no trials yet: %%trial NAME at the top of a cell starts one"
+        rows = [[name.replace("_", " ") for name in _SHOWN], *map(_cells, shown)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        shown = list(self.values())
+        if not shown:
+            return f"<p>{html.escape(repr(self))}</p>"
+        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in _SHOWN)
+        rows = "".join(
+            "<tr>"
+            + "".join(f"<td style='text-align:left'>{html.escape(c)}</td>" for c in _cells(t))
+            + "</tr>"
+            for t in shown
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+class NoSuchTrial(NoSuchVariable):
+    """This notebook has no trial of that name."""
+
+
+_SHOWN = ("trial", "state", "time", "parameters", "last numbers")
+
+
+def _cells(trial: Trial) -> list[str]:
+    name = trial.name if trial.number == 1 else f"{trial.name} (run {trial.number})"
+    state = f"{trial.state} (detached)" if trial.options.get("detach") else trial.state
+    params = ", ".join(f"{word} {_short(value)}" for word, value in trial.params.items())
+    numbers = ", ".join(f"{word} {value:.4g}" for word, value in trial.metrics.items())
+    return [name, state, f"{trial.duration_s:.1f} s", params, numbers]
+
+
+def _short(value: Any) -> str:
+    """Return a parameter as a table shows it: what is no number or text by its type."""
+    return str(value)[:40] if isinstance(value, (bool, int, float, str)) else type(value).__name__
+
+
+trials = Board()
+"""The trials of this process."""
+
+
+def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
+    """Start a trial, and return at once. One of the same name is asked to stop and replaced.
+
+    Args:
+        plan: What is run, shipped already.
+        outlet: Where its output goes; left out: under the running cell, or to the terminal.
+
+    Raises:
+        NoSuchTrial: There is no trial of the name that it is to come after.
+        NameInUse: A detached trial of its name, which another notebook has started, runs.
+    """
+    hub = the_hub()
+    try:
+        after = None if plan.options.after is None else trials[plan.options.after]
+        _require_free(plan.name)
+    except (NoSuchTrial, NameInUse):
+        discard(plan)
+        raise
+    run = begin_run(plan)
+    course = OwnCourse(hub, plan, run, after)
+    trial = Trial(plan, hub, outlet or outlet_here(plan.name), run, course, launch)
+    trial.begin(trials.put(trial))
+    return trial
+
+
+def _require_free(name: str) -> None:
+    """Refuse a name that a detached trial has which this process did not start: it is not replaced unasked."""
+    if name in (trial.name for trial in trials.own):
+        return
+    entry = entry_of(project_directory(make=False), name)
+    if entry is not None and entry.alive:
+        raise NameInUse(
+            f"a detached trial named {name!r} runs already (run {entry.run['number']}, pid {entry.pid}); another "
+            f"notebook, or this one before its restart, has started it. tsnb.trials[{name!r}] is that trial: "
+            f"stop it by %trials stop {name}, or take another name."
+        )

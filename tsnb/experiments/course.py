@@ -1,0 +1,207 @@
+"""The course of a trial that this process has started: its turn comes, its kernel runs, perhaps more than once.
+
+| step | it waits for |
+|---|---|
+| the run of the same name before it | that one's end: it is asked to stop, and killed after a grace |
+| the trial that it comes after | that one to be done; if it ends otherwise, this one does not run |
+| an attempt | its kernel's end; with `restart` another one follows when the process died |
+
+On the hub's thread, all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Protocol
+
+from tsnb.errors import TsnbError
+from tsnb.experiments.attempt import Attempt, Outcome
+from tsnb.experiments.plan import TrialPlan
+from tsnb.experiments.recording import written
+from tsnb.kernels.death import KernelDied
+from tsnb.kernels.hub import Hub
+from tsnb.records.rows import LoggedRow
+from tsnb.records.run import Run
+
+__all__ = ["RESTARTS_AT_MOST", "Course", "Host", "OwnCourse", "Predecessor", "discard"]
+
+RESTARTS_AT_MOST = 3
+"""How often a trial with `restart` is started again: a cell that kills its process does so every time."""
+
+
+class Host(Protocol):
+    """The trial whose course it is. Called on the hub's thread."""
+
+    name: str
+    started_s: float
+
+    def become(self, state: str) -> None:
+        """Enter a state that is not the last."""
+
+    def say(self, text: str, stream: str = "stdout") -> None:
+        """Show text under the trial's cell."""
+
+    def take(self, kind: str, content: dict[str, Any]) -> None:
+        """Take what the kernel publishes."""
+
+    def take_rows(self, rows: list[LoggedRow]) -> None:
+        """Take what it has logged since the last time."""
+
+
+class Predecessor(Protocol):
+    """A trial that has to be done first."""
+
+    @property
+    def state(self) -> str:
+        """How it ended, once it is over."""
+
+    async def over(self) -> Predecessor:
+        """Wait until it has ended; return it, or the run that has taken its place."""
+
+
+class Course(Protocol):
+    """How a trial comes to its end."""
+
+    restarts: int
+    """How often its process was started again."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while there is one."""
+
+    async def go(self, host: Host) -> Outcome:
+        """Go the whole way.
+
+        Raises:
+            KernelDied: Its process ended without a word.
+        """
+
+    def interrupt(self) -> None:
+        """Interrupt its code."""
+
+    async def leave(self) -> None:
+        """End its process, or its waiting for one, and have `go` return."""
+
+    async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
+        """Have one of its variables written to a file; return the kernel's reply.
+
+        Raises:
+            TsnbError: There is no process to ask.
+        """
+
+
+class OwnCourse:
+    """The course of a trial of this process's own.
+
+    Args:
+        hub: The hub on whose thread it is gone.
+        plan: What is run.
+        run: Its place in the project's records.
+        after: The trial that has to be done first.
+    """
+
+    def __init__(self, hub: Hub, plan: TrialPlan, run: Run, after: Predecessor | None = None) -> None:
+        self.restarts = 0
+        self._hub = hub
+        self._plan = plan
+        self._run = run
+        self._after = after
+        self._attempt: Attempt | None = None
+        self._unwanted = asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while there is one."""
+        attempt = self._attempt
+        return attempt.child.pid if attempt is not None and attempt.child.alive else None
+
+    async def go(self, host: Host) -> Outcome:
+        """Wait for its turn, and run; see `Course`."""
+        if self._after is not None:
+            refusal = await self._turn(host, self._after)
+            if refusal is not None:
+                return refusal
+        while not self._unwanted.is_set():
+            try:
+                return await self._once(host)
+            except KernelDied as error:
+                if self._unwanted.is_set() or not self._may_restart():
+                    raise
+                self.restarts += 1
+                times = f"{self.restarts} of {RESTARTS_AT_MOST}"
+                host.say(
+                    f"trial {host.name!r} lost its process: {str(error).partition(chr(10))[0]}; "
+                    f"started again from the top ({times})\n",
+                    "stderr",
+                )
+        return Outcome("stopped")
+
+    def _may_restart(self) -> bool:
+        allowed = self._plan.options.restart and self.restarts < RESTARTS_AT_MOST
+        return allowed and not self._hub.closing
+
+    async def _turn(self, host: Host, after: Predecessor) -> Outcome | None:
+        """Wait for the trial before this one; return how this one ends if it is not to run."""
+        host.say(f"trial {host.name!r} queued: it starts when {self._plan.options.after!r} is done\n")
+        over = asyncio.ensure_future(after.over())
+        unwanted = asyncio.ensure_future(self._unwanted.wait())
+        both: set[asyncio.Future[Any]] = {over, unwanted}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in both:
+            waiting.cancel()
+        if self._unwanted.is_set():
+            return Outcome("stopped")
+        state = over.result().state
+        if state == "done":
+            return None
+        said = f"it was to run after {self._plan.options.after!r}, which is {state}; it was not run"
+        return Outcome("stopped" if state == "stopped" else "failed", said)
+
+    async def _once(self, host: Host) -> Outcome:
+        """Run through the code once, in a new kernel."""
+        host.become("starting")
+        await written(self._run.state, "starting")
+        settings = {"run": self._run.as_settings(), "started_s": host.started_s}
+        log = self._run.log_path if self._plan.options.detach else None
+        self._attempt = attempt = Attempt(self._hub, self._plan, settings, host.take, log)
+
+        def begun() -> None:
+            host.become("running")
+            host.say(f"trial {host.name!r} running (pid {attempt.child.pid}){self._beyond()}\n")
+
+        if self._unwanted.is_set():
+            return Outcome("stopped")
+        return await attempt.run(begun)
+
+    def _beyond(self) -> str:
+        """Say what becomes of it when this process ends, where that is not what one expects."""
+        return (
+            f"; it goes on without this notebook, log: {self._run.log_path}"
+            if self._plan.options.detach
+            else ""
+        )
+
+    def interrupt(self) -> None:
+        """Interrupt its code."""
+        if self._attempt is not None:
+            self._attempt.child.interrupt()
+
+    async def leave(self) -> None:
+        """End its process, or its waiting for its turn."""
+        self._unwanted.set()
+        if self._attempt is not None:
+            await self._attempt.child.kill()
+
+    async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
+        """Have one of its variables written; see `Course`."""
+        if self._attempt is None:
+            raise TsnbError("it has never run, so it has no variables")
+        return await self._attempt.deliver(variable, path)
+
+
+def discard(plan: TrialPlan) -> None:
+    """Remove what was shipped for a trial: nobody will run it again."""
+    for path in (plan.arrival["path"], plan.arrival["changed"]):
+        if path:
+            Path(path).unlink(missing_ok=True)

@@ -1,0 +1,150 @@
+"""Detached trials of other notebooks, found again: followed through the project's records, ended by signals.
+
+Their output is in their log; their variables cannot be had, for a detached kernel ends with its code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from tsnb.errors import TsnbError
+from tsnb.experiments.attempt import Outcome
+from tsnb.experiments.course import Host
+from tsnb.experiments.entries import Entry
+from tsnb.experiments.plan import TrialOptions, TrialPlan
+from tsnb.experiments.recording import asked
+from tsnb.experiments.trial import Trial
+from tsnb.kernels.hub import Hub
+from tsnb.records.reading import ENDED, RunRecord
+from tsnb.records.rows import LoggedRow
+from tsnb.records.run import Run
+
+__all__ = ["FoundCourse", "FoundTrial"]
+
+LOOK_S = 0.5
+"""How often the records of a trial that was found are read while it runs."""
+
+GONE_S = 5.0
+"""How long a killed process may take to be gone."""
+
+
+class _Nowhere:
+    """An outlet for what is in a log already."""
+
+    def publish(self, kind: str, content: dict[str, Any]) -> None:
+        """Show nothing."""
+
+
+class FoundCourse:
+    """The course of a trial that another process has started and left.
+
+    Args:
+        entry: Where it was found.
+        run: Its place in the records.
+    """
+
+    def __init__(self, entry: Entry, run: Run) -> None:
+        self.restarts = 0
+        self.entry = entry
+        self._run = run
+        self._position = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while there is one."""
+        return self.entry.pid if self.entry.alive else None
+
+    async def go(self, host: Host) -> Outcome:
+        """Follow it to its end."""
+        while self.entry.alive:
+            await self._look(host)
+            await asyncio.sleep(LOOK_S)
+        return outcome_of(await self._look(host))
+
+    async def _look(self, host: Host) -> RunRecord | None:
+        """Take what is new in the records."""
+        with contextlib.suppress(TsnbError):
+            rows, self._position = await asked(self._run.rows, self._position)
+            if rows:
+                host.take_rows(rows)
+            record = await asked(self._run.read)
+            if record is not None:
+                host.take("tsnb_report", record.report)
+            return record
+        return None
+
+    def catch_up(self) -> list[LoggedRow]:
+        """Return what it has logged until now. Called once, before it is followed."""
+        with contextlib.suppress(TsnbError):
+            rows, self._position = self._run.rows(0)
+            return rows
+        return []
+
+    def interrupt(self) -> None:
+        """Interrupt its code, as Jupyter does."""
+        self._signal(signal.SIGINT)
+
+    async def leave(self) -> None:
+        """Kill it, with its workers, and wait until it has gone."""
+        self._signal(signal.SIGKILL)
+        deadline = time.monotonic() + GONE_S
+        while self.entry.alive and time.monotonic() < deadline:  # noqa: ASYNC110 (nobody tells of it)
+            await asyncio.sleep(0.02)
+
+    def _signal(self, number: int) -> None:
+        if self.entry.alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.entry.pid, number)
+
+    async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
+        """Refuse: its kernel speaks to the notebook that started it only.
+
+        Raises:
+            TsnbError: Always.
+        """
+        raise TsnbError(
+            f"trial {self.entry.name!r} is a detached one of another notebook, whose variables end with it. "
+            "Have it keep what is wanted: tsnb.log_artifact(path)"
+        )
+
+
+def outcome_of(record: RunRecord | None) -> Outcome:
+    """Return how a run has ended as its records say."""
+    if record is None or record.state not in ENDED:
+        return Outcome("lost", "its process has ended, and its records do not say how")
+    return Outcome(record.state, record.failure, record.duration_s)
+
+
+class FoundTrial(Trial):
+    """Stands for a detached trial that another notebook has started.
+
+    Attributes:
+        key: What tells its run from every other (`records.Run.key`).
+
+    Args:
+        entry: Where it was found.
+        hub: The hub on whose thread it is followed.
+    """
+
+    def __init__(self, entry: Entry, hub: Hub) -> None:
+        run = Run.of(entry.run)
+        record = None
+        with contextlib.suppress(TsnbError):
+            record = run.read()
+        plan = TrialPlan(run.name, "", {"path": "", "changed": ""}, {}, TrialOptions(detach=True))
+        course = FoundCourse(entry, run)
+        super().__init__(plan, hub, _Nowhere(), run, course)
+        self.key = run.key
+        self.log_path = Path(entry.log_path)
+        self.metrics.add(course.catch_up())
+        self._state = "running"
+        if record is not None:
+            self.params, self.options, self.report = record.params, record.options, record.report
+            self.started_s, self._state = record.started_s, record.state
+            self._took_s = record.duration_s if record.state in ENDED else None

@@ -1,0 +1,252 @@
+"""Functions as trials: `tsnb.run` and `@tsnb.trial`, in a notebook or a plain script.
+
+A function travels as everything else does: one of the notebook or script by value, with what it reads there; one
+of an importable module by name. What does not fit is told before anything is started.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import inspect
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, overload
+
+from tsnb.config import attach_defaults
+from tsnb.experiments.board import launch
+from tsnb.experiments.naming import trial_name
+from tsnb.experiments.plan import FUNCTION, OPTION_NAMES, PARAMETERS, RESULT, TrialOptions, TrialPlan
+from tsnb.experiments.replanning import check_fit
+from tsnb.experiments.trial import Trial
+from tsnb.kernels import orders
+from tsnb.kernels.capture import Captured, UndefinedNames
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.shipping import ship
+
+__all__ = ["TrialFunction", "plan_function", "run", "trial"]
+
+CALL = f"{RESULT} = {FUNCTION}(**{PARAMETERS})"
+"""What the kernel runs."""
+
+
+def run(
+    fn: Callable[..., Any],
+    /,
+    *,
+    name: str | None = None,
+    producer: str | None = None,
+    batch_size: int | None = None,
+    device: str | None = None,
+    seed: int | None = None,
+    threads: int = 1,
+    env: Mapping[str, str] | None = None,
+    after: str | Trial | None = None,
+    restart: bool = False,
+    detach: bool = False,
+    log_to: Iterable[str] | None = None,
+    wait: bool = False,
+    **params: Any,
+) -> Trial:
+    """Run a function in a background kernel of its own, and return at once.
+
+    In a notebook its output comes under the cell that calls this, in a script on the terminal. An option that the
+    function has as a parameter (`seed`, `device`) is passed to it as well, where it was given.
+
+    Args:
+        fn: The function. What it returns is fetched by `Trial.result`.
+        name: The trial's name; by default the function's, with the parameters: "train-lr0.1".
+        producer: The stream that `tsnb.attach()` takes there; may be left out while one is served.
+        batch_size: Samples in a batch that `tsnb.attach()` gives there.
+        device: Where it delivers them there ("cuda:0").
+        seed: Seeds Python's, numpy's and torch's generators.
+        threads: Threads that torch computes on. One, since several trials share the machine.
+        env: Added to the environment of its process.
+        after: A trial that has to be done first, or its name.
+        restart: Start it again from the top when its process dies, three times at most.
+        detach: It goes on when this notebook or script ends.
+        log_to: Where its numbers go besides the project's records: "tensorboard", "mlflow", "wandb".
+        wait: Return when it has ended.
+        **params: The function's arguments, by name.
+
+    Returns:
+        The trial: `wait()`, `stop()`, `metrics`, `result()`.
+
+    Raises:
+        TypeError: The parameters do not fit the function, or it is none.
+        UndefinedNames: It reads what nobody defines.
+        NotShippable: It, or a parameter, cannot travel.
+        ValueError: An option or the name cannot be meant.
+        NameInUse: A detached trial of that name runs.
+        TrialFailed: It was waited for, and failed.
+    """
+    given = {
+        "producer": producer, "batch_size": batch_size, "device": device, "seed": seed, "threads": threads,
+        "env": dict(env or {}), "after": getattr(after, "name", after), "restart": restart, "detach": detach,
+        "log_to": tuple(log_to or ()),
+    }  # fmt: skip
+    plain = TrialOptions()
+    chosen = {option: value for option, value in given.items() if value != getattr(plain, option)}
+    started = launch(plan_function(fn, params, name=name, **chosen))
+    return started.wait() if wait else started
+
+
+def plan_function(
+    fn: Callable[..., Any], params: Mapping[str, Any], *, name: str | None = None, **options: Any
+) -> TrialPlan:
+    """Return the plan of a function, shipped with its parameters. `board.launch` starts it.
+
+    Args:
+        fn: The function, or one that `@tsnb.trial` has made.
+        params: Its arguments, by name.
+        name: The trial's name; by default made from the function's and the parameters.
+        **options: `plan.TrialOptions`, by name, those that were given.
+
+    Raises:
+        Exception: As `run` raises.
+    """
+    if isinstance(fn, TrialFunction):
+        given_there = dict(fn.options)
+        always = given_there.pop("name", None)
+        name = always if name is None else name
+        fn, options = fn.__wrapped__, {**given_there, **options}
+    if not callable(fn):
+        raise TypeError(f"tsnb.run takes a function, not a {type(fn).__name__}. Nothing was started.")
+    own = getattr(fn, "__name__", type(fn).__name__)
+    signature = inspect.signature(fn)
+    chosen = name or trial_name(own, params)
+    passed = {option: value for option, value in options.items() if option in signature.parameters}
+    if "name" in signature.parameters:
+        passed["name"] = chosen
+    arguments = {**params, **passed}
+    check_fit(signature, arguments, own)
+    _check_defined(fn, own)
+    settled = TrialOptions(**options)
+    settled.check(chosen)
+    path = the_hub().new_path("ship", ".pickle")
+    ship({FUNCTION: fn, PARAMETERS: arguments}, path, f"trial {chosen!r}")
+    return TrialPlan(
+        chosen,
+        CALL,
+        orders.to_arrive(path, Captured(), keep=True),
+        dict(params),
+        settled,
+        text=_text_of(fn),
+        stem=own if name is None else None,
+        signature=signature,
+        arguments=arguments,
+    )
+
+
+def _text_of(fn: Callable[..., Any]) -> str:
+    """Return a function's code, where Python knows it."""
+    try:
+        return textwrap.dedent(inspect.getsource(fn))
+    except (OSError, TypeError):
+        return ""
+
+
+def _check_defined(fn: Any, name: str) -> None:
+    """Refuse a function of the notebook that reads, itself or through others, what nobody defines."""
+    variables = vars(sys.modules["__main__"])
+    missing: dict[str, None] = {}
+    pending, seen = [fn], set()
+    while pending:
+        function = inspect.unwrap(pending.pop())
+        if not isinstance(function, types.FunctionType) or function in seen:
+            continue
+        seen.add(function)
+        if function.__globals__ is variables:
+            reads = _globals_of(function.__code__)
+            missing |= dict.fromkeys(n for n in reads if n not in variables and not hasattr(builtins, n))
+            pending += [variables[n] for n in reads if n in variables]
+    if missing:
+        words = ", ".join(map(repr, missing))
+        raise UndefinedNames(
+            f"{name}() reads {words}, which {'is' if len(missing) == 1 else 'are'} not defined here. "
+            "Define it first; nothing was started."
+        )
+
+
+def _globals_of(code: types.CodeType) -> list[str]:
+    """Return the global names that code reads and never sets, those of functions inside it too."""
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    steps = list(dis.get_instructions(code))
+    loaded = [str(s.argval) for s in steps if s.opname == "LOAD_GLOBAL"]
+    stored = {s.argval for s in steps if s.opname == "STORE_GLOBAL"}
+    return [
+        name
+        for name in dict.fromkeys([*loaded, *(n for c in inner for n in _globals_of(c))])
+        if name not in stored
+    ]
+
+
+class TrialFunction:
+    """A function that runs as a trial when it is called; `@tsnb.trial` makes it.
+
+    Attributes:
+        options: Keywords of `tsnb.run` that hold for all its trials.
+        __wrapped__: The function itself, to be called here and now.
+    """
+
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        self.options = dict(options)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a trial with these arguments and return it. Inside a trial the function itself is called."""
+        if attach_defaults.name is not None:  # a trial that calls it means the work, not another process
+            return self.__wrapped__(*args, **kwargs)
+        own = inspect.signature(self.__wrapped__).parameters
+        options = {k: v for k, v in kwargs.items() if k not in own and (k in OPTION_NAMES | {"name", "wait"})}
+        params = {k: v for k, v in kwargs.items() if k not in options}
+        return run(self, **{**self._by_name(args), **params}, **options)
+
+    def _by_name(self, args: tuple[Any, ...]) -> dict[str, Any]:
+        """Return what was given by place under the parameters' names."""
+        signature = inspect.signature(self.__wrapped__)
+        try:
+            return dict(signature.bind_partial(*args).arguments)
+        except TypeError as error:
+            raise TypeError(
+                f"{self.__wrapped__.__name__}{signature}: {error}. Nothing was started."
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"<trial function {self.__wrapped__.__name__}{inspect.signature(self.__wrapped__)}>"
+
+
+@overload
+def trial(fn: Callable[..., Any], /) -> TrialFunction: ...
+
+
+@overload
+def trial(**options: Any) -> Callable[[Callable[..., Any]], TrialFunction]: ...
+
+
+def trial(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function one that runs as a trial when it is called: `@tsnb.trial`, `@tsnb.trial(producer="mnist")`.
+
+    `train(lr=0.1)` then starts a trial in the background and returns it; `train.__wrapped__(lr=0.1)` calls the
+    function itself, here and now.
+
+    Args:
+        fn: The function.
+        **options: Keywords of `tsnb.run` that hold for all its trials: producer, seed, threads...
+
+    Raises:
+        TypeError: An option is none of `tsnb.run`'s.
+    """
+    unknown = [name for name in options if name not in OPTION_NAMES | {"name"}]
+    if unknown:
+        raise TypeError(
+            f"@tsnb.trial has no option {unknown[0]!r}. Options: {', '.join(sorted(OPTION_NAMES - {'gate', 'sweep'}))}"
+        )
+    if fn is None:
+        return lambda function: TrialFunction(function, options)
+    return TrialFunction(fn, options)

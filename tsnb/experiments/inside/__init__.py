@@ -1,0 +1,1 @@
+"""What runs in a trial's kernel: getting ready, logging, ending. The notebook never imports it."""

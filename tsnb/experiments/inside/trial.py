@@ -1,0 +1,224 @@
+"""What a trial kernel does before, after and between its code: called in the child, on its main thread.
+
+The beginning and the end are IPython's own events around the code (`pre_run_cell`, `post_run_cell`), not orders
+of the notebook: for a detached trial the notebook may be gone by then, and what it has begun must still be ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import platform
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tsnb.config import attach_defaults
+from tsnb.experiments.inside.detaching import enter_detached, leave
+from tsnb.experiments.inside.position import report
+from tsnb.experiments.inside.reporting import (
+    ATTACHED_MESSAGE,
+    BEGUN_MESSAGE,
+    END_MESSAGE,
+    REPORT_MESSAGE,
+    Reporter,
+    publish_rows,
+)
+from tsnb.experiments.plan import PARAMETERS
+from tsnb.kernels.inside.arrival import arrive, seed_everything, use_threads
+from tsnb.kernels.inside.publishing import publish
+from tsnb.kernels.launch import untie
+from tsnb.kernels.shipping import fetch, ship
+from tsnb.records.current import enter_run
+from tsnb.records.run import Run
+
+__all__ = ["deliver", "enter", "finish"]
+
+
+REPORT_S = 1.0
+"""How often a trial says how far it is, in seconds."""
+
+
+class _Course:
+    """What this kernel knows of its trial, from `enter` to its end."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.run = Run.of(settings["run"])
+        self.bridges: list[Any] = []
+        self.ended = False
+        self._reported: dict[str, Any] = {}
+        self._reported_s = 0.0
+
+    def begin(self) -> None:
+        """Note that this process is the trial's, and take down from now on what it logs."""
+        from tsnb.telemetry.metrics import subscribe
+
+        self.run.process(os.getpid(), _versions())
+        enter_run(self.run)
+        if self.settings["log_to"]:
+            from tsnb.records.bridges import open_bridges
+
+            self.bridges = open_bridges(self.settings["log_to"], self.run)
+        self.reporter = Reporter(
+            [publish_rows, self.run.add_rows, *(bridge.rows for bridge in self.bridges)], self.report
+        )
+        subscribe(self.reporter.take)
+
+    def report(self, *, now: bool = False) -> None:
+        """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
+
+        Args:
+            now: Whether it is to be told at once, however soon after the last time.
+        """
+        if not now and time.monotonic() - self._reported_s < REPORT_S:
+            return
+        news = report()
+        if news and news != self._reported:  # when all has been detached there is none
+            self._reported, self._reported_s = news, time.monotonic()
+            publish(REPORT_MESSAGE, news)
+            self.run.report(news)
+
+    def end(self, state: str, failure: str) -> None:
+        """Hand on what is left, leave every stream, and say how it ended; the notebook hears of it last."""
+        self.ended = True
+        self.reporter.flush()
+        self.report(now=True)
+        detach_all = getattr(sys.modules.get("tsnb.consumer"), "detach_all", None)
+        if detach_all is not None:
+            detach_all()
+        for bridge in self.bridges:
+            bridge.end(state)
+        self.run.end(state, failure, time.time() - self.settings["started_s"])
+        publish(END_MESSAGE, {"state": state, "failure": failure})
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions that a result may depend on."""
+    found = {"python": platform.python_version(), "tsnb": sys.modules["tsnb"].__version__}
+    for package in ("torch", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+_courses: list[_Course] = []
+
+
+def enter(settings: dict[str, Any]) -> None:
+    """Get ready for the trial's code. Called once, before it.
+
+    Args:
+        settings: What `arrive` takes, the trial's name and options (`plan.TrialOptions.attach`), `changed`, where
+            parameters lie that are not as they were shipped, `run`, the handle on its records, and `started_s`,
+            seconds since 1970 when it was asked for.
+    """
+    from IPython.core.getipython import get_ipython
+
+    for name in ("name", "producer", "batch_size", "device"):
+        setattr(attach_defaults, name, settings[name])
+    attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
+    attach_defaults.attached = lambda: publish(ATTACHED_MESSAGE, {})
+    variables = arrive(settings, ("Trial", settings["name"]))
+    if settings["changed"]:
+        variables.get(PARAMETERS, variables).update(fetch(Path(settings["changed"]), keep=True))
+    course = _Course(settings)
+    course.begin()
+    _courses.append(course)
+    shell: Any = get_ipython()
+    shell.events.register("pre_run_cell", _before_code)
+    shell.events.register("post_run_cell", _after_code)
+    if settings["quiet"]:
+        shell.set_custom_exc((KeyboardInterrupt,), _say_nothing)
+    use_threads(settings["threads"])
+    if settings["seed"] is not None:
+        seed_everything(settings["seed"])
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    """Take the place of an interrupt's traceback where a sweep stops trials by the dozen.
+
+    IPython needs up to half a second of computing to lay one out: six at once would hold up those that go on.
+    """
+
+
+def _before_code(_info: Any) -> None:
+    """Say that the code begins, and let a detached trial go. IPython calls it right before the code.
+
+    Until this moment a detached trial's process ends with the notebook, so that one whose code would never come is
+    not left over; from this moment it needs nobody, is found by its entry, and ends itself.
+    """
+    for course in _courses:
+        if not course.ended:
+            if course.settings["detach"]:
+                enter_detached(course.run)
+                untie()
+            publish(BEGUN_MESSAGE, {})
+
+
+def _after_code(result: Any) -> None:
+    """End the trial when its code has. IPython calls it after each cell that is the user's; there is one."""
+    finish(*_outcome(result))
+
+
+def _outcome(result: Any) -> tuple[str, str]:
+    """Read how the code ended from IPython's ExecutionResult (None: it did not get as far)."""
+    from IPython.core.getipython import get_ipython
+
+    error = None if result is None else result.error_before_exec or result.error_in_exec
+    shown = getattr(get_ipython(), "_last_traceback", None) or []
+    if error is None and result is not None and not shown:
+        return "done", ""
+    kind = "KeyboardInterrupt" if result is None else type(error).__name__
+    if kind in {"KeyboardInterrupt", "CancelledError", "StopRequested"}:
+        return "stopped", ""
+    traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(shown))
+    first = f"{kind}: {error}" if error is not None else "its result could not be shown"
+    return "failed", f"{first}\n\n{traceback}".rstrip()
+
+
+def finish(state: str, failure: str = "") -> None:
+    """Hand on what is left, leave every stream, and say how the trial ended. The first call counts.
+
+    Args:
+        state: "done", "failed" or "stopped".
+        failure: What was raised: one line, then the traceback.
+    """
+    with _without_interrupts():
+        for course in _courses:
+            if not course.ended:
+                course.end(state, failure)
+                if course.settings["detach"]:
+                    leave(failure)
+
+
+class _without_interrupts:  # noqa: N801 (read as a word: `with _without_interrupts():`)
+    """Inside it, a stop that comes late does not break what puts things in order."""
+
+    def __enter__(self) -> None:
+        self._former: Callable[..., Any] | int | None = signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._former)
+
+
+def deliver(name: str, path: str) -> None:
+    """Write one of the trial's variables for the notebook to fetch.
+
+    Raises:
+        KeyError: There is none of that name; says which there are.
+        NotShippable: It cannot travel.
+    """
+    variables = vars(sys.modules["__main__"])
+    if name not in variables:
+        own = [n for n in variables if not n.startswith("_")]
+        near = difflib.get_close_matches(name, own, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise KeyError(f"the trial has no variable {name!r}.{hint}")
+    ship({name: variables[name]}, Path(path), f"pulling {name!r} out of the trial")

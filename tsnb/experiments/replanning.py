@@ -1,0 +1,109 @@
+"""A trial's plan once more, with other parameters and options.
+
+What was shipped for the first run is shipped no more: the new plan gets a link to the same file, so that each of
+the two can be removed on its own, and a second, small file with the parameters that are other than in the first.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tsnb.errors import TsnbError
+from tsnb.experiments.naming import trial_name
+from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
+from tsnb.kernels.shipping import ship
+
+__all__ = ["check_fit", "replanned"]
+
+NewPath = Callable[[str, str], Path]
+"""Gives a path that nobody else was given, from a stem and a suffix (`Hub.new_path`)."""
+
+
+def replanned(plan: TrialPlan, changes: Mapping[str, Any], new_path: NewPath) -> TrialPlan:
+    """Return a plan like another, with a shipment of its own.
+
+    Args:
+        plan: The other one.
+        changes: Parameters and options that are to be other than there, and perhaps `name`.
+        new_path: Where files may be put.
+
+    Raises:
+        TypeError: A change is neither a parameter nor an option.
+        ValueError: An option or the name cannot be meant.
+        NotShippable: A new parameter cannot travel.
+        TsnbError: What was shipped for the other plan is there no more.
+    """
+    options = replace(plan.options, **{k: v for k, v in changes.items() if k in OPTION_NAMES})
+    known = set() if plan.signature is None else set(plan.signature.parameters)
+    params = {k: v for k, v in changes.items() if k not in OPTION_NAMES | {"name"}}
+    _check_known(plan, params)
+    merged = {**plan.params, **params}
+    stem = None if changes.get("name") else plan.stem
+    name = changes.get("name") or (plan.name if stem is None else trial_name(stem, merged))
+    options.check(name)
+    new = {**params, **{k: v for k, v in {**changes, "name": name}.items() if k in known - params.keys()}}
+    arguments = {**plan.arguments, **new}
+    if plan.signature is not None:
+        check_fit(plan.signature, arguments, plan.name)
+    changed = {**plan.changes, **new}
+    arrival = _linked(plan, name, changed, new_path)
+    return replace(
+        plan,
+        name=name,
+        stem=stem,
+        arrival=arrival,
+        params=merged,
+        options=options,
+        arguments=arguments,
+        changes=changed,
+    )
+
+
+def _check_known(plan: TrialPlan, params: Mapping[str, Any]) -> None:
+    """Refuse parameters that a cell does not have; a function's signature says more about its own."""
+    unknown = [] if plan.signature is not None else [name for name in params if name not in plan.params]
+    if unknown:
+        there = f"its parameters are {', '.join(plan.params)}" if plan.params else "it has no parameters"
+        raise TypeError(
+            f"trial {plan.name!r} has no parameter {unknown[0]!r}: {there}. "
+            f"Options: {', '.join(sorted(OPTION_NAMES - {'gate', 'sweep'}))}"
+        )
+
+
+def check_fit(signature: inspect.Signature, params: Mapping[str, Any], what: str) -> None:
+    """Refuse parameters that a function does not take, or too few of them.
+
+    Args:
+        signature: The function's.
+        params: By name.
+        what: The function's name, for the message.
+
+    Raises:
+        TypeError: They do not fit; says how, and which it has.
+    """
+    try:
+        signature.bind(**params)
+    except TypeError as error:
+        raise TypeError(f"{what}{signature}: {error}. Nothing was started.") from None
+
+
+def _linked(plan: TrialPlan, name: str, changed: Mapping[str, Any], new_path: NewPath) -> dict[str, Any]:
+    """Return the arrival of a new plan, its files in place."""
+    path = new_path("ship", ".pickle")
+    try:
+        os.link(plan.arrival["path"], path)
+    except FileNotFoundError:
+        raise TsnbError(
+            f"what trial {plan.name!r} was started from is there no more: a later run took its name. "
+            "Rerun that one, or run the cell again."
+        ) from None
+    changes_path = ""
+    if changed:
+        changes_path = str(new_path("ship", ".pickle"))
+        ship(changed, Path(changes_path), f"trial {name!r}")
+    return {**plan.arrival, "path": str(path), "changed": changes_path}

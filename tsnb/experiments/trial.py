@@ -1,0 +1,181 @@
+"""One trial: code that runs in a kernel of its own, from its start to its results.
+
+| state | what it means | its variables |
+|---|---|---|
+| queued | waits to be started: for the trial that it comes after, or the one whose name it takes | |
+| starting | its kernel starts, its variables travel | |
+| running | its code runs | |
+| done | the code ended | can be pulled |
+| failed | the code raised; the traceback stands under it | can be pulled, for a look |
+| stopped | `stop` or `interrupt` ended it | after `interrupt` only |
+| lost | its process died | gone |
+
+A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new run of that name,
+or the end of the notebook. What a trial does happens on the hub's thread; its methods are called from others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from tsnb.errors import NotShippable, TrialFailed, TsnbError
+from tsnb.experiments.hosting import ENDED, STOP_GRACE_S, TRIAL_STATES, Hosting, Listener
+from tsnb.experiments.plan import RESULT
+from tsnb.experiments.replanning import replanned
+from tsnb.kernels.outlets import CellOutlet, TerminalOutlet, outlet_here
+from tsnb.kernels.shipping import fetch
+from tsnb.kernels.transcript import LogPart
+
+__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial"]
+
+PULL_S = 300.0
+"""How long a pulled variable may take to be packed."""
+
+
+class NoSuchVariable(TsnbError, KeyError):
+    """A trial has no variable of that name."""
+
+    __str__ = Exception.__str__  # KeyError would show the message quoted
+
+
+class Trial(Hosting):
+    """Code that runs in a background kernel.
+
+    Attributes:
+        name: Its name.
+        number: Which run of that name this is, from 1.
+        params: The user's parameters.
+        options: How it is run: producer, batch_size, device, seed, threads and the like, those that were given.
+        metrics: The last value of each number it logged; `by_step`, `by_epoch` and `rows` have all of them.
+        report: What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and
+            waiting; empty where there were none.
+        attached: Whether it has attached to a stream.
+        log_path: Where what it prints is kept, beyond the notebook's life.
+        successor: The run that took its name, if one did.
+        started_s: Seconds since 1970 when it was asked for.
+    """
+
+    @property
+    def pid(self) -> int | None:
+        """Its kernel's process, while there is one."""
+        return self._course.pid
+
+    @property
+    def restarts(self) -> int:
+        """How often its process died and was started again (`restart`)."""
+        return self._course.restarts
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from its start to its end, or until now."""
+        return time.time() - self.started_s if self._took_s is None else self._took_s
+
+    def listen(self, listener: Listener) -> None:
+        """Have `listener(trial, rows)` called for all rows that come from now on.
+
+        It is called with [] when anything else changes: the trial's state, or that it has attached. That happens on
+        the thread that all background kernels share, so it must not wait for anything.
+        """
+        self._listeners.append(listener)
+
+    def wait(self, timeout_s: float | None = None) -> Trial:
+        """Wait until the trial has ended; its output goes on meanwhile.
+
+        Returns:
+            This trial, so that `trials["cnn"].wait()["net"]` reads well. A stopped one returns as well.
+
+        Raises:
+            TrialFailed: Its cell raised, or its process died; the message carries the traceback.
+            TimeoutError: It has not ended within `timeout_s` seconds. It goes on.
+        """
+        if not self._ended.wait(timeout_s):
+            raise TimeoutError(f"trial {self.name!r} is still {self._state} after {timeout_s} s; it goes on")
+        if self._state in {"failed", "lost"}:
+            raise TrialFailed(f"trial {self.name!r} {self._state}: {self._failure}")
+        return self
+
+    def stop(self) -> None:
+        """End the trial and its kernel; one that has ended already gives its memory back.
+
+        A running cell is interrupted first and has two seconds to put things in order.
+        """
+        self._call(self.end(STOP_GRACE_S))
+
+    def interrupt(self) -> None:
+        """Interrupt the cell, as the stop button does for an ordinary one; its variables stay."""
+        if self._state == "running":
+            self._hub.loop.call_soon_threadsafe(self._course.interrupt)
+
+    def logs(self) -> str:
+        """Return what it printed, tracebacks included (the last million characters)."""
+        return self._printed.text
+
+    def log_since(self, position: int, most: int) -> LogPart:
+        """Return what was printed since a position of the log, `most` characters at most (`Transcript.since`)."""
+        return self._printed.since(position, most)
+
+    def pull(self, variable: str) -> Any:
+        """Return a copy of one of the cell's variables, once the cell has ended.
+
+        Raises:
+            NoSuchVariable: It has none of that name.
+            NotShippable: It cannot travel; says why.
+            TsnbError: The trial still runs, or its kernel has gone.
+        """
+        if self._state not in ENDED:
+            raise TsnbError(
+                f"trial {self.name!r} is still {self._state}; its variables come when it has ended: "
+                f"tsnb.trials[{self.name!r}].wait()[{variable!r}]"
+            )
+        if self.pid is None:
+            raise TsnbError(
+                f"the kernel of trial {self.name!r} has ended ({self._state}), its variables with it"
+            )
+        path = self._hub.new_path("pull", ".pickle")
+        reply = self._call(self._course.deliver(variable, path))
+        if reply["status"] == "ok":
+            return fetch(path)[variable]
+        kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
+        raise kind(reply["evalue"].strip("\"'") if kind is NoSuchVariable else reply["evalue"])
+
+    __getitem__ = pull
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """Wait until the trial has ended, and return what its function returned (a cell: its variable `result`).
+
+        Raises:
+            TrialFailed: It raised, or its process died.
+            TimeoutError: It has not ended within `timeout_s` seconds.
+            TsnbError: It was stopped, and has no result.
+        """
+        return self.wait(timeout_s).pull(RESULT)
+
+    def rerun(self, **changes: Any) -> Trial:
+        """Run the same code again, with the variables that it took along then; return the new trial.
+
+        Args:
+            **changes: Parameters and options that are to be other than now: `rerun(lr=0.01, seed=2)`. `name` gives
+                the new trial a name of its own; else it takes this one's, whose run is stopped and stays in the
+                project's records. A name that was made from the parameters is made again.
+
+        Raises:
+            TypeError: There is no such parameter or option.
+            TsnbError: What it was started from is there no more.
+        """
+        if self._launch is None:
+            raise TsnbError(
+                f"trial {self.name!r} was started elsewhere, where what it was started from lies: run its cell again"
+            )
+        again = replanned(self._plan, {"gate": None, **changes}, self._hub.new_path)
+        ours = isinstance(self._outlet, (CellOutlet, TerminalOutlet))
+        started: Trial = self._launch(again, outlet_here(again.name) if ours else self._outlet)
+        return started
+
+    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self._hub.call(work, PULL_S)
+
+    def __repr__(self) -> str:
+        numbers = "".join(f", {name}={value:.4g}" for name, value in self.metrics.items())
+        return f"<Trial {self.name!r} {self._state}, {self.duration_s:.1f} s{numbers}>"

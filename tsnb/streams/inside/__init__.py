@@ -1,0 +1,1 @@
+"""What runs in a producer's kernel. The notebook never imports it."""

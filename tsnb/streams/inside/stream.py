@@ -1,0 +1,103 @@
+"""What a producer kernel does: take in a loader, serve it, and end when the stream has ended.
+
+Called in the child, on its main thread, which is free again as soon as the first batch is there: the stream
+has threads of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from tsnb.errors import LoaderFailed
+from tsnb.kernels.inside.arrival import arrive
+from tsnb.kernels.inside.publishing import publish
+from tsnb.kernels.launch import untie
+from tsnb.streams.served import seed_of
+
+__all__ = ["enter", "prove", "serve_variable"]
+
+SERVED_MESSAGE = "tsnb_served"
+"""Content: what a producer kernel's order is drawn from: seed (a number or None), and order, its identity."""
+
+LEAVING_S = 5.0
+"""How long the kernel may take to end in good order once its stream has."""
+
+
+def enter(settings: Mapping[str, Any]) -> None:
+    """Take in what was shipped. Called once, first.
+
+    Args:
+        settings: What `arrive` takes, and the stream's `name`.
+    """
+    arrive(settings, ("Producer", settings["name"]))
+
+
+def prove(variable: str) -> None:
+    """Take one batch of a loader, so that what is wrong with it is known before another one is stopped for it.
+
+    One that can be iterated only once is left alone.
+
+    Args:
+        variable: The loader's name here; if it is none, serving it will say so.
+
+    Raises:
+        Exception: Whatever the loader raises.
+    """
+    from torch.utils.data import DataLoader
+
+    loader = vars(sys.modules["__main__"]).get(variable, ())
+    factory = callable(loader) and not hasattr(loader, "__iter__")
+    batches = iter(loader(0) if factory else loader)
+    if batches is not loader:
+        next(batches, None)
+    if isinstance(loader, DataLoader):
+        loader._iterator = None  # lets go of workers that would stay for the next epoch
+
+
+def serve_variable(
+    variable: str, options: Mapping[str, Any], spare_seed: int | None = None, outlive: bool = False
+) -> None:
+    """Serve one of this kernel's variables. Returns once its first batch is there. Called once.
+
+    Args:
+        variable: The loader's name here.
+        options: `tsnb.serve`'s keywords.
+        spare_seed: The seed of a DataLoader that was given none, where its order must be one that can be given
+            again.
+        outlive: Whether this kernel goes on when the process that started it ends.
+
+    Raises:
+        LoaderFailed: There is no such variable, or the loader is broken or empty.
+        NameInUse: The name is served.
+    """
+    from tsnb.producer import serve
+
+    variables = vars(sys.modules["__main__"])
+    if variable not in variables:
+        raise LoaderFailed(f"the cell has to build a variable named {variable!r}: that is what is served")
+    loader = variables[variable]
+    seed = seed_of(loader, options["seed"], spare_seed)
+    producer = serve(loader, **{**options, "seed": seed})
+    signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=producer.stop).start())
+    threading.Thread(target=_end_with, args=(producer,), name="tsnb-end", daemon=True).start()
+    publish(SERVED_MESSAGE, {"seed": seed, "order": producer.order})
+    if outlive:
+        untie()
+
+
+def _end_with(producer: Any) -> None:
+    """End this kernel when its stream has been stopped, by whomever."""
+    producer.wait()
+    late = threading.Timer(LEAVING_S, os._exit, (0,))
+    late.daemon = True
+    late.start()
+
+    from ipykernel.kernelapp import IPKernelApp
+
+    loop = IPKernelApp.instance().io_loop
+    loop.add_callback(loop.stop)

@@ -1,0 +1,120 @@
+"""One life of a stream: a background kernel that takes in a loader, serves it, and ends.
+
+On the hub's thread, all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from tsnb import registry
+from tsnb.kernels import orders
+from tsnb.kernels.child import Child, log_path
+from tsnb.kernels.hub import Hub
+from tsnb.streams.served import RECONNECT_S, ServeOptions, Shipment
+
+__all__ = ["STOP_GRACE_S", "Life"]
+
+INSIDE = "tsnb.streams.inside.stream"
+"""What its kernel is told to do stands there."""
+
+STOP_GRACE_S = 5.0
+"""How long a producer kernel may take to stop its stream in good order before it is killed."""
+
+
+class Life:
+    """A producer kernel.
+
+    Attributes:
+        child: Its process.
+        seed: What its order is drawn from, once it serves: the option, or one that was chosen for it.
+        order: Identity of that order; empty where it cannot be given again.
+
+    Args:
+        hub: The hub on whose thread it lives.
+        name: The stream's name.
+        options: How it is served.
+        shipment: What is served.
+        output: Takes what the kernel publishes for the user.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        name: str,
+        options: ServeOptions,
+        shipment: Shipment,
+        output: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        self.seed = options.seed
+        self.order = ""
+        self.shipment = shipment
+        self._name = name
+        self._options = options
+        self._output = output
+        log = log_path(name) if options.detach else None
+        self.child = Child(hub, name, self._take, detached_log=log)
+        self.child.grace_s = STOP_GRACE_S
+
+    async def prepare(self, *, prove: bool = False) -> None:
+        """Bring up the kernel with the loader in it; on failure leave none behind.
+
+        Args:
+            prove: Whether to try the loader as well, by one batch that nobody gets.
+
+        Raises:
+            TsnbError: Whatever went wrong, in the class it has in the kernel where it is one of ours.
+        """
+        try:
+            await self.child.start()
+            settings = {**self.shipment.arrival, "name": self._name}
+            await self._order("enter", settings)
+            if self.shipment.source is not None:
+                reply = await self.child.execute(self.shipment.source)
+                orders.require(reply, "the cell that builds the loader raised")
+            if prove:
+                await self._order("prove", self.shipment.variable)
+        except BaseException:
+            await self.kill()
+            raise
+
+    async def serve(self, first_epoch: int, spare_seed: int | None) -> None:
+        """Begin the stream; on failure leave no kernel behind.
+
+        Args:
+            first_epoch: The epoch to begin with.
+            spare_seed: For a DataLoader that was given no seed.
+
+        Raises:
+            TsnbError: Whatever went wrong, in the class it has in the kernel where it is one of ours.
+            TypeError: As `tsnb.serve` raises it.
+            ValueError: As `tsnb.serve` raises it.
+        """
+        keywords = {**asdict(self._options), "name": self._name, "origin": registry.describe_origin()}
+        del keywords["detach"], keywords["restart"]
+        keywords["first_epoch"] = first_epoch
+        keywords["reconnect_s"] = RECONNECT_S if self._options.restart else 0.0
+        variable, outlive = self.shipment.variable, self._options.detach
+        try:
+            await self._order("serve_variable", variable, keywords, spare_seed, outlive)
+        except BaseException:
+            await self.kill()
+            raise
+
+    async def _order(self, function: str, *arguments: Any) -> None:
+        reply = await self.child.execute(orders.call(INSIDE, function, *arguments), order=True)
+        # what `tsnb.serve` itself refuses keeps its class: an error of the loader is LoaderFailed by then
+        orders.require(reply, ours=(TypeError, ValueError) if function == "serve_variable" else ())
+
+    async def kill(self) -> None:
+        """End the kernel at once."""
+        self.child.grace_s = 0.0
+        await self.child.kill()
+
+    def _take(self, kind: str, content: dict[str, Any]) -> None:
+        if kind == "tsnb_served":
+            self.seed, self.order = content["seed"], content["order"]
+        else:
+            self._output(kind, content)

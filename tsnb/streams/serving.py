@@ -1,0 +1,239 @@
+"""Loaders served from background kernels of this notebook.
+
+Starting waits until the first batch is there, so that whatever is wrong with a loader is said where it was
+started: a start either ends with a stream that can be attached to, or with an error and no kernel. Serving a
+changed loader (`reload_*`) either does that or goes on with the former one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tsnb import registry
+from tsnb.config import check_name
+from tsnb.errors import LoaderFailed, NameInUse, ProducerNotFound
+from tsnb.kernels import orders
+from tsnb.kernels.capture import Captured, capture
+from tsnb.kernels.death import KernelDied
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.outlets import Outlet, outlet_here
+from tsnb.kernels.shipping import ship
+from tsnb.streams.producing import ProducerKernel
+from tsnb.streams.served import ServeOptions, Shipment
+
+__all__ = [
+    "ServeOptions",
+    "kernel_of",
+    "producer_kernels",
+    "reload_cell",
+    "reload_loader",
+    "restart_kernel",
+    "serve_from_cell",
+    "serve_loader",
+]
+
+producer_kernels: dict[str, ProducerKernel] = {}
+"""Those that this process has started, by name; the last one of each name."""
+
+
+def serve_loader(
+    loader: Any,
+    name: str,
+    options: ServeOptions | None = None,
+    *,
+    variable: str = "loader",
+    outlet: Outlet | None = None,
+) -> ProducerKernel:
+    """Serve a copy of a loader from a background kernel; returns when its first batch is there.
+
+    Args:
+        loader: Anything that gives batches when iterated.
+        name: The stream's name.
+        options: How it is served.
+        variable: What the notebook calls the loader, for messages.
+        outlet: Where its output goes; left out: under the running cell, or to the terminal.
+
+    Raises:
+        TypeError: It cannot be iterated.
+        ValueError: The name or an option is none.
+        NameInUse: The name is served; says since when, by whom, and how to stop it.
+        NotShippable: The loader cannot travel; names the attribute, and the fix.
+        LoaderFailed: It raised, or it is empty; carries its traceback.
+        TsnbError: Its kernel could not be started.
+    """
+    _check_free(name)
+    _check_iterable(loader, variable)
+    kernel = _new_kernel(name, options, outlet)
+    return _bring_up(kernel, _shipment(name, Captured({variable: loader}), variable, None, loader))
+
+
+def serve_from_cell(
+    source: str,
+    namespace: Mapping[str, Any],
+    name: str,
+    options: ServeOptions | None = None,
+    *,
+    transform: Callable[[str], str] = str,
+    outlet: Outlet | None = None,
+) -> ProducerKernel:
+    """Serve the `loader` that a cell builds in a background kernel; returns when its first batch is there.
+
+    Nothing but the variables that the cell reads is copied, so this is the way for large data and for what
+    cannot travel.
+
+    Args:
+        source: The cell; it assigns `loader`.
+        namespace: The notebook's variables.
+        name: The stream's name.
+        options: How it is served.
+        transform: IPython's `transform_cell`, where the cell may hold magics.
+        outlet: Where its output goes; left out: under the running cell, or to the terminal.
+
+    Raises:
+        ValueError: The name or an option is none.
+        NameInUse: The name is served; says since when, by whom, and how to stop it.
+        UndefinedNames: The cell reads what nobody defines.
+        NotShippable: A variable that it reads cannot travel.
+        LoaderFailed: The cell raised, or built no `loader`, or the loader is broken or empty.
+        SyntaxError: The cell is no Python.
+        TsnbError: Its kernel could not be started.
+    """
+    _check_free(name)
+    source = orders.as_written(f"%%tensorsocket start --name {name}", source)
+    captured = capture(transform(source), namespace)
+    kernel = _new_kernel(name, options, outlet)
+    return _bring_up(kernel, _shipment(name, captured, "loader", source))
+
+
+def restart_kernel(kernel: ProducerKernel) -> None:
+    """Serve a stream on from a new kernel, with what it was started from.
+
+    Raises:
+        Exception: As `ProducerKernel.restart` raises.
+    """
+    with _started():
+        kernel.restart()
+
+
+def reload_loader(kernel: ProducerKernel, loader: Any) -> None:
+    """Serve a stream on with the notebook's loader as it is now.
+
+    Args:
+        kernel: What serves it.
+        loader: What the notebook's variable of the same name is now.
+
+    Raises:
+        TypeError: It cannot be iterated.
+        NotShippable: It cannot travel; the stream goes on as it was.
+        Exception: As `ProducerKernel.restart` raises.
+    """
+    variable = kernel.shipment.variable
+    _check_iterable(loader, variable)
+    with _started():
+        kernel.restart(_shipment(kernel.name, Captured({variable: loader}), variable, None, loader))
+
+
+def reload_cell(
+    kernel: ProducerKernel, namespace: Mapping[str, Any], *, transform: Callable[[str], str] = str
+) -> None:
+    """Serve a stream on from the cell that it was started from, run again with the notebook's variables of now.
+
+    Args:
+        kernel: What serves it.
+        namespace: The notebook's variables.
+        transform: IPython's `transform_cell`, where the cell may hold magics.
+
+    Raises:
+        UndefinedNames: The cell reads what nobody defines any more; the stream goes on as it was.
+        NotShippable: A variable that it reads cannot travel; the stream goes on as it was.
+        Exception: As `ProducerKernel.restart` raises.
+    """
+    source = kernel.shipment.source or ""
+    with _started():
+        kernel.restart(_shipment(kernel.name, capture(transform(source), namespace), "loader", source))
+
+
+def kernel_of(name: str | None) -> ProducerKernel:
+    """Return this notebook's kernel that serves a stream, or did; without a name the only one that is served.
+
+    Raises:
+        ProducerNotFound: Nobody serves it, or somebody else does; says who.
+    """
+    name = name or registry.find().name
+    kernel = producer_kernels.get(name)
+    if kernel is not None and (not kernel.ended or name not in {e.name for e in registry.entries()}):
+        return kernel
+    entry = registry.find(name)
+    raise ProducerNotFound(
+        f"{name!r} is not served by this notebook but by {entry.origin} (pid {entry.pid}): only there can it be "
+        "started again."
+    )
+
+
+def _new_kernel(name: str, options: ServeOptions | None, outlet: Outlet | None) -> ProducerKernel:
+    return ProducerKernel(name, options or ServeOptions(), the_hub(), outlet or outlet_here(name))
+
+
+def _bring_up(kernel: ProducerKernel, shipment: Shipment) -> ProducerKernel:
+    with _started():
+        the_hub().call(kernel.start(shipment))
+    producer_kernels[kernel.name] = kernel
+    return kernel
+
+
+@contextlib.contextmanager
+def _started() -> Iterator[None]:
+    """Call a kernel's death at its start what it is to the user."""
+    try:
+        yield
+    except KernelDied as error:
+        raise LoaderFailed(f"no producer was started: {error}") from None
+
+
+def _shipment(
+    name: str, captured: Captured, variable: str, source: str | None, loader: Any = None
+) -> Shipment:
+    """Write what a producer kernel is started from.
+
+    Raises:
+        NotShippable: Something cannot travel.
+    """
+    path = the_hub().new_path("ship", ".pickle")
+    ship(captured.variables, path, f"the producer kernel of {name!r}")
+    return Shipment(orders.to_arrive(path, captured, keep=True), variable, source, _weak(loader))
+
+
+def _check_iterable(loader: Any, variable: str) -> None:
+    kind = type(loader)
+    if not (hasattr(kind, "__iter__") or hasattr(kind, "__getitem__") or callable(loader)):
+        raise TypeError(
+            f"{variable!r} is of type {kind.__name__}, which cannot be iterated. A loader gives batches, one "
+            "after the other, when it is iterated: a torch DataLoader, for instance."
+        )
+
+
+def _check_free(name: str) -> None:
+    """Refuse a name that is none, or that is served, before anything is started.
+
+    Raises:
+        ValueError: It is none.
+        NameInUse: It is served.
+    """
+    check_name(name, "producer")
+    for entry in registry.entries():
+        if entry.name == name:
+            raise NameInUse(
+                f"{name!r} is served already, for {registry.age(entry.since_s)}, by {entry.origin} (pid "
+                f"{entry.pid}). Stop it by %tensorsocket stop {name}, or choose another name."
+            )
+
+
+def _weak(obj: Any) -> Callable[[], Any]:
+    """Return a reference that keeps nothing alive; to nothing where the object allows none."""
+    try:
+        return weakref.ref(obj)
+    except TypeError:
+        return lambda: None
