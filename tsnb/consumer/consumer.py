@@ -10,8 +10,6 @@ from types import TracebackType
 from typing import Any
 
 from tsnb import registry
-from tsnb.config import attach_defaults
-from tsnb.consumer.gate import pass_gate
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
@@ -269,8 +267,6 @@ class Consumer:
         if self._line.stop_asked is not None:
             error, self._line.stop_asked = self._line.stop_asked, None
             raise error
-        if attach_defaults.attached is not None or attach_defaults.gate is not None:
-            pass_gate()
         self._tell_metrics()
         reconnects = self._line.reconnects
         try:
