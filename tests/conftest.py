@@ -74,9 +74,14 @@ def no_leftovers(runtime_directory: Path) -> Iterator[None]:
 
 
 def _infrastructure() -> set[str]:
-    """Return what Python itself keeps for the process's life, once somebody used it."""
+    """Return what Python itself, and our own fork server, keep for the process's life, once somebody used it."""
     words = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-    return {line for line in children() if any(word in line for word in words)}
+    kept = {line for line in children() if any(word in line for word in words)}
+    # its kernels have its command line too: the idle server is this process's own child
+    own = {f"process {process.pid}:" for process in psutil.Process().children()}
+    return kept | {
+        line for line in children() if "tsnb.kernels.forkserver" in line and line.startswith(tuple(own))
+    }
 
 
 def _sweep() -> None:

@@ -34,14 +34,14 @@ class Host:
         self.page.wait_for_function("window.ready")
         self.page.evaluate("theme => document.body.className = theme", theme)
 
-    def open(self, readings: Iterable[StreamReading] = ()) -> None:
-        """Show the panel with what these readings leave behind."""
+    def open(self, readings: Iterable[StreamReading] = (), log: dict[str, Any] | None = None) -> None:
+        """Show the panel with what these readings leave behind, and with what the log pane is told of logs."""
         for reading in readings:
             self.tape.feed(reading)
         arguments = [
             (_STATIC / "panel.js").read_text(encoding="utf-8"),
             (_STATIC / "panel.css").read_text(encoding="utf-8"),
-            self.tape.scene(),
+            {**self.tape.scene(), **({"log": log} if log else {})},
             base64.b64encode(self.tape.history()).decode(),
         ]
         self.page.evaluate("a => window.host.open(...a)", arguments)

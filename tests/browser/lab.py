@@ -61,9 +61,10 @@ class Lab:
     Args:
         home: An empty directory: the server's HOME.
         notebooks: The directory that it shows.
+        **variables: Added to its environment.
     """
 
-    def __init__(self, home: Path, notebooks: Path) -> None:
+    def __init__(self, home: Path, notebooks: Path, **variables: str) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
@@ -73,7 +74,7 @@ class Lab:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 self._command(notebooks),
-                env=self._environment(home),
+                env=self._environment(home) | variables,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -104,6 +105,14 @@ class Lab:
         _, left = psutil.wait_procs(family, timeout=5)
         for child in left:
             child.kill()
+
+    def end_kernels(self) -> None:
+        """Shut every notebook's kernel down, as its menu does: the next test starts with none."""
+        with urllib.request.urlopen(f"{self.url}/api/sessions", timeout=10) as answer:
+            sessions = json.load(answer)
+        for session in sessions:
+            url = f"{self.url}/api/sessions/{session['id']}"
+            urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=30).close()
 
     def _wait_until_up(self, timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -27,8 +28,10 @@ def output() -> Output:
     return []
 
 
-@pytest.fixture
-def child(output: Output) -> Iterator[Child]:
+@pytest.fixture(params=["fork", "spawn"])
+def child(output: Output, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    """Return a kernel, by either way to start one: whoever uses it sees no difference."""
+    monkeypatch.setenv("TSNB_START", request.param)
     hub = the_hub()
 
     async def make() -> Child:
@@ -99,6 +102,7 @@ def test_without_pidfd_a_death_is_noticed_as_well(monkeypatch: pytest.MonkeyPatc
         raise PermissionError("not in this sandbox")
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
+    monkeypatch.setenv("TSNB_START", "spawn")  # of a forked one the server tells the end
     hub = the_hub()
 
     async def make() -> Child:
@@ -168,6 +172,58 @@ def test_it_dies_with_its_parent_however_that_ends(ending: str, kill: bool) -> N
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < gone_by, "the kernel outlived its parent"
         time.sleep(0.01)
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """Return a control group with little memory, where this user may make one."""
+    for base, limit in (
+        ("/sys/fs/cgroup", "memory.max"),
+        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+    ):
+        group = Path(base) / f"tsnb-test-{os.getpid()}"
+        if not Path(base, "cgroup.procs").exists():
+            continue
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            os.truncate(group / limit, 0)  # raises where it is not there: nothing is made
+            (group / limit).write_text(str(1 << 30))
+        except OSError:
+            group.rmdir()
+            continue
+        yield group
+        deadline = time.monotonic() + 10
+        while (group / "cgroup.procs").read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        group.rmdir()
+        return
+    pytest.skip("no control group with a memory limit can be made here")
+
+
+GREEDY = """
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.child import Child
+hub = the_hub()
+async def make():
+    return Child(hub, "t", lambda *_: None)
+child = hub.call(make())
+hub.call(child.start())
+try:
+    hub.call(child.execute("hoard = [bytearray([1]) * (1 << 24) for _ in range(200)]"))
+except Exception as error:
+    print(error)
+"""
+
+
+def test_a_kernel_that_the_system_kills_for_its_memory_is_said_to_be(small_group: Path) -> None:
+    """The control group counts such kills; a SIGKILL while it does is put down to memory."""
+    enter = f"echo $$ > {small_group}/cgroup.procs && exec {sys.executable} -c '{GREEDY.replace(chr(39), chr(34))}'"
+    done = subprocess.run(["sh", "-c", enter], capture_output=True, text=True, timeout=60, check=False)
+    assert "killed by SIGKILL: the system did it because memory ran out" in done.stdout, done
+    assert str(small_group) in done.stdout
 
 
 def test_a_parent_that_died_first_is_noticed() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tsnb.kernels import relay
+from tsnb.kernels import capping, relay, transcript
 from tsnb.kernels.outlets import WIDGET, TerminalOutlet
 from tsnb.kernels.relay import Relay
 
@@ -87,13 +88,133 @@ def test_the_record_holds_text_and_tracebacks_and_is_bounded(
     feeding: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trial that prints for a week does not fill the notebook's memory."""
-    monkeypatch.setattr(relay, "RECORD_CHARACTERS", 100)
+    monkeypatch.setattr(transcript, "TRANSCRIPT_CHARACTERS", 100)
     feeding.feed("error", {"traceback": ["line 3", "boom"], "ename": "E", "evalue": ""})
     assert feeding.record == "line 3\nboom\n"
     for number in range(1000):
         feeding.say(f"{number}\n")
     assert len(feeding.record) <= 100
     assert feeding.record.endswith("999\n")
+
+
+def printed(feeding: Relay, text: str, name: str = "stdout") -> None:
+    feeding.feed("stream", {"name": name, "text": text})
+
+
+def test_a_cell_shows_so_much_and_then_says_where_the_rest_is(
+    loop: Loop, page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line with the log's path, once; the traceback and the last line of state still come."""
+    monkeypatch.setattr(capping, "SHOWN_CHARACTERS", 1000)
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "logs" / "cnn-1.log"
+    log.parent.mkdir()
+    feeding = Relay(loop, page, log, "%trials logs cnn shows its end.")  # type: ignore[arg-type]
+    for number in range(10_000):
+        printed(feeding, f"line {number}\n")
+        if number % 100 == 0:
+            loop.tick()
+    feeding.feed("error", {"traceback": ["\x1b[31mboom\x1b[0m"], "ename": "E", "evalue": ""})
+    feeding.say("trial 'cnn' failed\n", "stderr")
+    text = "".join(c["text"] for c in page.of("stream"))
+    assert len(text) < 2500
+    assert text.endswith("trial 'cnn' failed\n")
+    (notice,) = page.of("display_data")
+    assert str(log) in notice["data"]["text/plain"]
+    assert notice["data"]["text/plain"].endswith("%trials logs cnn shows its end.")
+    assert 'href="logs/cnn-1.log"' in notice["data"]["text/html"]
+    assert [c["traceback"] for c in page.of("error")] == [["\x1b[31mboom\x1b[0m"]]
+    whole = "".join(f"line {number}\n" for number in range(10_000))
+    assert log.read_text() == whole + "boom\ntrial 'cnn' failed\n", "the file has all, and no colours"
+
+
+def test_a_log_that_no_server_gives_out_is_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hidden folder's file would be a dead link: its path can be copied."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(capping, "SHOWN_CHARACTERS", 0)
+    _, (_, notice) = capping.Cap(tmp_path / ".tsnb" / "a.log").text("stdout", 20_000 * "x" + "\n" * 20)
+    assert f"<code>{tmp_path}/.tsnb/a.log</code>" in notice["data"]["text/html"]
+
+
+def test_a_progress_bar_counts_once_and_clear_output_frees_everything(
+    feeding: Relay, loop: Loop, page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts is what stays under the cell, so a bar of an hour does not silence its trial."""
+    monkeypatch.setattr(capping, "SHOWN_CHARACTERS", 500)
+    for number in range(1000):
+        printed(feeding, f"\r{number / 10:5.1f} % " + 40 * "#", "stderr")
+        loop.tick()
+    for number in range(50):
+        feeding.feed("clear_output", {"wait": True})
+        printed(feeding, f"epoch {number}\n" + 100 * "x" + "\n")
+    assert not page.of("display_data")
+    assert page.text.count("%") == 1000
+    assert "epoch 49" in page.text
+
+
+def test_figures_without_end_are_capped_by_their_size(
+    feeding: Relay, page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A picture a batch does not make a notebook of a gigabyte; updates in place go on."""
+    monkeypatch.setattr(capping, "SHOWN_RICH_CHARACTERS", 1000)
+    for _ in range(100):
+        feeding.feed("display_data", {"data": {"image/png": 99 * "x"}, "metadata": {}, "transient": {}})
+    shown = page.of("display_data")
+    assert sum("image/png" in c["data"] for c in shown) == 10
+    assert len(shown) == 11
+    feeding.feed("update_display_data", {"data": {"text/plain": "new"}, "metadata": {}, "transient": {}})
+    assert len(page.of("update_display_data")) == 1
+
+
+def test_a_line_of_state_never_stands_behind_a_broken_off_line(feeding: Relay, page: Any) -> None:
+    """A trial that is stopped in the middle of a bar: its end stands on a line of its own."""
+    printed(feeding, "\r 50 % ####")
+    feeding.say("trial 'cnn' stopped\n")
+    assert feeding.record == " 50 % ####\ntrial 'cnn' stopped\n"
+    assert page.text.endswith("####\ntrial 'cnn' stopped\n")
+
+
+def test_a_log_is_read_in_parts(feeding: Relay) -> None:
+    """Each part goes on where the one before ended; a bar is in none of them twice."""
+    got, position, bar = "", 0, ""
+    for number in range(300):
+        printed(feeding, f"line {number}\n\r")
+        printed(feeding, f"bar {number}\r")
+        if number % 7 == 0:
+            part = feeding.transcript.since(position)
+            assert part.start == position
+            got, position, bar = got + part.text, part.start + len(part.text), part.open
+    part = feeding.transcript.since(position)
+    assert got + part.text + part.open == feeding.record
+    assert "bar 294" in bar
+    assert feeding.transcript.since(10**9).text == ""
+
+
+def test_a_part_of_what_is_forgotten_starts_later(feeding: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes late gets the end, and is told where it starts."""
+    monkeypatch.setattr(transcript, "TRANSCRIPT_CHARACTERS", 500)
+    for number in range(1000):
+        printed(feeding, f"line {number:03}\n")
+    part = feeding.transcript.since(0)
+    assert part.start > 8000
+    assert len(part.text) <= 500
+    assert (part.text + part.open).endswith("line 999\n")
+    assert (
+        feeding.transcript.since(0, most=18).text
+        == feeding.transcript.since(part.start + len(part.text) - 18).text
+    )
+
+
+def test_a_terminal_is_not_capped(
+    loop: Loop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal scrolls: a script's trials print as much as they like."""
+    monkeypatch.setattr(capping, "SHOWN_CHARACTERS", 100)
+    feeding = Relay(loop, TerminalOutlet("cnn"))  # type: ignore[arg-type]
+    for number in range(100):
+        printed(feeding, f"line {number}\n")
+        loop.tick()
+    assert capsys.readouterr().out.endswith("[cnn] line 99\n")
 
 
 def test_a_terminal_marks_each_line_with_its_kernel(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,8 +234,8 @@ def test_a_relay_works_on_a_real_loop(page: Any) -> None:
 
     async def play() -> None:
         feeding = Relay(asyncio.get_running_loop(), page)
-        feeding.say("a")
-        feeding.say("b")
+        for text in "ab":
+            feeding.feed("stream", {"name": "stdout", "text": text})
         await asyncio.sleep(3 * relay.JOIN_S)
 
     asyncio.run(play())

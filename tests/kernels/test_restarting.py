@@ -403,8 +403,11 @@ def test_a_loader_that_raises_at_its_new_start_is_given_up_at_once(
     assert shipped() == []
 
 
-def test_a_stop_while_it_comes_back_is_a_stop(box: Any, page: Any, until: Callable[..., None]) -> None:
+def test_a_stop_while_it_comes_back_is_a_stop(
+    box: Any, page: Any, until: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever stops it does not wait for its return, and nothing returns."""
+    monkeypatch.setenv("TSNB_START", "spawn")  # which takes long enough to be stopped meanwhile
     kernel = serve_loader(box["DataLoader"](box["Squares"](4)), "stopped", ON_CRASH, outlet=page)
     kill(kernel)
     until(lambda: "starting it again" in page.text)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import pickle
+import shutil
+import signal
 import socket
 import sqlite3
 import stat
 import sys
 import threading
+import time
 import types
 import warnings
 from collections.abc import Iterator
@@ -20,8 +24,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from tsnb.errors import NotShippable
+from tsnb.kernels import obstacles as obstacles_module
 from tsnb.kernels import pickling, shipping
 from tsnb.kernels.shipping import fetch, ship
+from tsnb.telemetry.memory import Free
+
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -111,6 +119,88 @@ def test_a_large_variable_is_named(post: Any, monkeypatch: pytest.MonkeyPatch) -
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         post(small=1)
+
+
+def test_what_does_not_fit_is_refused_before_it_fills_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest variable is named with its size, the room that there is, and what to do; no file is left."""
+    monkeypatch.setattr(shipping, "free_memory", lambda: Free(20 * MIB, "of this test's memory"))
+    for images in (torch.zeros(4 * MIB), torch.zeros(4 * MIB).numpy(), bytes(16 * MIB)):
+        with pytest.raises(NotShippable) as caught:
+            ship({"small": [1] * 1000, "images": images, "other": 2}, tmp_path / "box", "trial 'cnn'")
+        message = str(caught.value)
+        assert "trial 'cnn' cannot take 'images' along: it takes more than 10 MB" in message
+        assert "10 MB for a copy: twice that is free of this test's memory" in message
+        assert "Load it in the cell itself" in message
+        assert not (tmp_path / "box").exists()
+    ship({"images": torch.zeros(MIB)}, tmp_path / "box", "trial 'cnn'")
+
+
+def test_many_that_are_too_much_together_are_refused_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None is too large by itself; the largest is named."""
+    monkeypatch.setattr(shipping, "free_memory", lambda: Free(20 * MIB, "of this test's memory"))
+    parts = {f"part{n}": torch.zeros(MIB + n * 1000) for n in range(4)}
+    with pytest.raises(NotShippable, match="cannot take 'part3' along: it takes 4 MB"):
+        ship(parts, tmp_path / "box", "trial 'cnn'")
+
+
+def test_a_full_file_system_is_told_and_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It filled up after the look."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shipping, "pack", full)
+    with pytest.raises(NotShippable, match="cannot take 'x' along"):
+        ship({"x": 1}, tmp_path / "box", "trial 'cnn'")
+    assert not (tmp_path / "box").exists()
+
+
+def test_room_is_the_least_of_disk_and_half_of_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy is in memory twice while it arrives, and something is left for others on the file system."""
+    monkeypatch.setattr(shipping, "free_memory", lambda: Free(1 << 60, "of a large machine"))
+    found = shipping._room(tmp_path)
+    assert found.where == f"on the file system of {tmp_path}"
+    assert found.size == pytest.approx(shutil.disk_usage(tmp_path).free - shipping.SPARE_BYTES, rel=0.1)
+    monkeypatch.setattr(shipping, "free_memory", lambda: Free(1 << 20, "of a small one"))
+    assert shipping._room(tmp_path).size == 1 << 19
+
+
+@pytest.mark.parametrize("kind", ["numbers", "bytes"])
+def test_an_interrupt_ends_the_packing_of_something_huge(tmp_path: Path, kind: str) -> None:
+    """The cell's stop button works while its variables are written; no file is left."""
+    huge: Any = list(range(20_000_000)) if kind == "numbers" else bytes(600 * MIB)
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    began = time.monotonic()
+
+    def ship_again_and_again() -> None:
+        while time.monotonic() - began < 30:  # a quick machine may have written it before the interrupt
+            (tmp_path / "box").unlink(missing_ok=True)
+            ship({"huge": huge}, tmp_path / "box", "trial 'cnn'")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(KeyboardInterrupt):
+            ship_again_and_again()
+    timer.join()
+    assert not (tmp_path / "box").exists()
+
+
+def test_looking_for_what_cannot_travel_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In something large the walk gives up: then the error itself is told."""
+    monkeypatch.setattr(obstacles_module, "LOOKING_S", 0.0)
+    with pytest.raises(NotShippable, match=r"cannot take its variables data along: .*pickle"):
+        ship({"data": Holder(threading.Lock())}, tmp_path / "box", "trial 'cnn'")
 
 
 class Holder:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import queue
+import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,15 +51,23 @@ class FrontEnd:
     def text_of(self, cell: str) -> str:
         return "".join(c["text"] for where, _, kind, c in self.outputs if where == cell and kind == "stream")
 
+    def of(self, cell: str, kind: str) -> list[dict[str, Any]]:
+        return [content for where, _, what, content in self.outputs if (where, what) == (cell, kind)]
+
+    def ended(self, cell: str) -> bool:
+        """Whether the cell's trial has ended."""
+        return re.search(r"trial '\S+' (done|failed|stopped|lost) after", self.text_of(cell)) is not None
+
     def moment(self, cell: str, text: str) -> float:
         return next(t for w, t, k, c in self.outputs if w == cell and k == "stream" and text in c["text"])
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[FrontEnd]:
+@contextmanager
+def notebook(home: Path) -> Iterator[FrontEnd]:
     """Start a notebook kernel with the extension loaded; end it as a server does."""
     env = {**os.environ, "JPY_SESSION_NAME": "work/train.ipynb", "PYTHONPATH": os.getcwd()}
-    manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(tmp_path / "k"))
+    env["TSNB_PROJECT_DIR"] = str(home)
+    manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(home / "k"))
     manager.start_kernel(env=env, extra_arguments=["--HistoryManager.enabled=False"])
     client = manager.client()
     client.start_channels()
@@ -73,8 +83,27 @@ def page(tmp_path: Path) -> Iterator[FrontEnd]:
     assert not psutil.wait_procs(below, 5)[1], "the kernel's end leaves no trial behind"
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FrontEnd]:
+    """One notebook for most tests here: its start is what takes time."""
+    with notebook(tmp_path_factory.mktemp("k")) as front_end:
+        yield front_end
+
+
+@pytest.fixture
+def page(shared: FrontEnd) -> Iterator[FrontEnd]:
+    """The notebook; the test's trials end with the test."""
+    shared.outputs.clear()
+    yield shared
+    stopped = shared.run("tsnb.trials.stop()")
+    shared.listen(lambda: stopped in shared.idle)
+
+
 def test_output_arrives_live_under_the_launching_cell_while_another_cell_runs(page: FrontEnd) -> None:
     """Two trials print into their own cells at once, with the shell thread busy all the time."""
+    page.run("%%trial first\npass")  # waits for the fork server, which would take the time of the busy cell
+    ready = page.run("tsnb.trials['first'].wait()")
+    page.listen(lambda: ready in page.idle)
     loop = (
         "import time\nfor step in range(4):\n    print('{0} step', step, flush=True)\n    time.sleep(0.3)\n"
     )
@@ -98,6 +127,91 @@ def test_output_arrives_live_under_the_launching_cell_while_another_cell_runs(pa
     assert page.text_of(busy) == "was busy\n"
 
 
+def test_no_line_lands_in_the_wrong_cell(page: FrontEnd) -> None:
+    """Three trials print hundreds of lines while the notebook runs cells that print too: each in its own cell."""
+    code = (
+        "import sys, time\nfrom IPython.display import HTML, display\n"
+        "for k in range({lines}):\n"
+        "    print('{tag}', k, flush=k % 3 == 0)\n"
+        "    if k % 40 == 0: print('{tag} err', k, file=sys.stderr); display(HTML(f'{tag} shown {{k}}'))\n"
+        "    time.sleep({pause})\n"
+    )
+    trials = {
+        page.run(f"%%trial {tag}\n" + code.format(tag=tag, lines=300, pause=0.01)): tag
+        for tag in ("red", "green", "blue")
+    }
+    page.listen(lambda: all("running" in page.text_of(cell) for cell in trials))
+    cells = {page.run(code.format(tag=f"own{k}", lines=50, pause=0.005)): f"own{k}" for k in range(12)}
+    page.listen(lambda: all(map(page.ended, trials)) and set(cells) <= page.idle.keys())
+    for cell, tag in {**trials, **cells}.items():
+        lines = 300 if cell in trials else 50
+        text = {
+            name: "".join(c["text"] for c in page.of(cell, "stream") if c["name"] == name)
+            for name in ("stdout", "stderr")
+        }
+        printed = [line for line in text["stdout"].splitlines() if not line.startswith("trial ")]
+        assert printed == [f"{tag} {k}" for k in range(lines)]
+        assert text["stderr"] == "".join(f"{tag} err {k}\n" for k in range(0, lines, 40))
+        shown = [content["data"]["text/html"] for content in page.of(cell, "display_data")]
+        assert shown == [f"{tag} shown {k}" for k in range(0, lines, 40)]
+
+
+def test_a_traceback_shows_lines_of_other_cells(page: FrontEnd) -> None:
+    """What was defined in another cell is shown as that cell's, with its lines; the trial's own as the trial's."""
+    defines = page.run(
+        "class Net:\n"
+        "    def forward(self, batch):\n"
+        "        return batch / 0  # here it breaks\n"
+        "def train(net, batch):\n"
+        "    return net.forward(batch)  # called from here"
+    )
+    page.listen(lambda: defines in page.idle)
+    (count,) = {c["execution_count"] for c in page.of(defines, "execute_input")}
+    failing = page.run("%%trial failing\nnet = Net()\ntrain(net, 1)")
+    page.listen(lambda: page.ended(failing))
+    (error,) = page.of(failing, "error")
+    traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["traceback"]))
+    where = [part.split("\n")[0] for part in re.split(r"\n(?=Cell|Trial|File)", traceback)[1:]]
+    assert [line.partition(",")[0] for line in where] == [
+        "Trial failing",
+        f"Cell In[{count}]",
+        f"Cell In[{count}]",
+    ]
+    assert "line 3" in where[0], "counted from the magic's line on, as the notebook shows it"
+    for line in ("train(net, 1)", "return net.forward(batch)  # called from here", "/ 0  # here it breaks"):
+        assert line in traceback
+
+
+def test_bars_figures_and_cleared_output(page: FrontEnd) -> None:
+    """A text bar instead of an invisible widget; pictures, HTML and plotly as ever; `clear_output` clears."""
+    cell = page.run(
+        "%%trial rich\n"
+        "import plotly.graph_objects as go\n"
+        "from IPython.display import Image, clear_output, display\n"
+        "from tqdm.auto import tqdm\n"
+        "for k in tqdm(range(30), desc='steps'): pass\n"
+        "for epoch in range(3):\n"
+        "    clear_output(wait=True)\n"
+        "    print('epoch', epoch)\n"
+        "handle = display('a', display_id=True)\n"
+        "handle.update('b')\n"
+        "display(Image(data=b'\\x89PNG\\r\\n\\x1a\\n' + bytes(20), format='png'))\n"
+        "go.Figure(go.Scatter(y=[1, 2]))"
+    )
+    page.listen(lambda: page.ended(cell))
+    assert "done" in page.text_of(cell)
+    assert re.search(r"steps: 100%\|█+\| 30/30", page.text_of(cell))
+    assert page.of(cell, "clear_output") == [{"wait": True}] * 3
+    kinds = [kind for where, _, kind, _ in page.outputs if where == cell]
+    assert kinds.index("clear_output") > kinds.index("stream"), "the bar came before it"
+    assert [c["data"]["text/plain"] for c in page.of(cell, "update_display_data")] == ["'b'"]
+    shown = [set(content["data"]) for content in page.of(cell, "display_data")]
+    assert {"text/plain"} in shown
+    assert any("image/png" in mimes for mimes in shown)
+    assert any("application/vnd.plotly.v1+json" in mimes for mimes in shown)
+    assert not any("widget" in mime for mimes in shown for mime in mimes)
+
+
 def test_a_kill_is_told_under_the_cell_and_the_notebook_goes_on(page: FrontEnd) -> None:
     """Within a second, with the signal's name."""
     cell = page.run("%%trial doomed\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
@@ -112,8 +226,13 @@ def test_a_kill_is_told_under_the_cell_and_the_notebook_goes_on(page: FrontEnd) 
     assert page.text_of(state) == "lost\n"
 
 
-def test_a_stream_is_named_after_its_notebook_and_ends_with_it(page: FrontEnd) -> None:
+def test_a_stream_is_named_after_its_notebook_and_ends_with_it(tmp_path: Path) -> None:
     """`list` says which notebook serves; a trial that still runs and the producer end with the kernel."""
+    with notebook(tmp_path) as page:
+        names_its_stream(page)
+
+
+def names_its_stream(page: FrontEnd) -> None:
     page.run("class Ten:\n    def __iter__(self): return iter([[1.0]] * 10)\nten = Ten()")
     page.run("%tensorsocket start ten --name ten")
     page.run("%%trial goes-on\nimport time\ntime.sleep(60)")

@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import sqlite3
+import tempfile
 import time
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from tsnb.records import database
 from tsnb.records import run as run_module
 from tsnb.records.database import FILE, reading
 from tsnb.records.living import Owner, has_gone, owner
-from tsnb.records.reading import read_runs
+from tsnb.records.reading import read_runs, rows_since
 from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run, RunStart
 
@@ -220,6 +221,36 @@ def test_readers_read_while_others_write_where_the_file_system_can(
         assert connection is not None
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete" if remote else "wal",)
     assert len(run.rows()[0]) == 1
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_somebody_elses_records_can_be_read(monkeypatch: pytest.MonkeyPatch, live: bool) -> None:
+    """In a directory where the reader may not write, while its owner's trials run and when none does."""
+    with tempfile.TemporaryDirectory() as place:  # not below pytest's own, which nobody else may enter
+        monkeypatch.setenv("TSNB_PROJECT_DIR", place)
+        run = begun("cnn")
+        run.add_rows([row(0, loss=1.0)])
+        for path in (Path(place), Path(place) / ".tsnb"):
+            path.chmod(0o555)
+
+        ready, tell = os.pipe()
+
+        def read() -> None:
+            os.read(ready, 1)
+            if os.getuid() == 0:
+                os.setuid(65534)
+            (record,) = read_runs(Path(place) / ".tsnb")
+            assert record.metrics["loss"].last == 1.0
+            assert len(rows_since(Path(place) / ".tsnb", record.id)[0]) == 1 + live
+
+        reader = forked(read)
+        if live:
+            run.add_rows([row(1, other=1.0)])
+            assert (Path(place) / ".tsnb" / f"{FILE}-wal").exists()
+        os.write(tell, b".")
+        assert succeeded([reader])
+        for path in (Path(place), Path(place) / ".tsnb"):
+            path.chmod(0o755)
 
 
 def test_only_a_process_of_this_place_can_be_known_as_gone() -> None:

@@ -93,4 +93,18 @@ def test_a_chosen_directory_that_cannot_be_written_is_told_and_stops_no_trial(
     run.add_rows([row(0, loss=1.0)])
     run.end("done")
     assert run.id == 0
-    assert "not recorded" in caplog.records[0].message
+    assert run.log_path.parent.is_dir(), "what it prints has a place all the same"
+    assert len(caplog.records) == 1
+    assert "Set TSNB_PROJECT_DIR" in caplog.records[0].message
+
+
+def test_a_deleted_current_directory_stops_no_trial(
+    anywhere: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The notebook's folder was moved away, say."""
+    gone = anywhere / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert begun("cnn").id == 0
+    assert len(caplog.records) == 1

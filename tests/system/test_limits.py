@@ -16,7 +16,8 @@ from tests.system.conftest import Run
 from tests.system.scripts import PRELUDE, ROOT
 from tsnb.errors import ArenaFull
 from tsnb.producer.core import MAX_CONSUMERS
-from tsnb.producer.limits import Free, certain_batches, free_memory, require_memory
+from tsnb.producer.limits import certain_batches, require_memory
+from tsnb.telemetry.memory import Free, free_memory
 
 pytestmark = pytest.mark.system
 MIB = 1 << 20

@@ -1,7 +1,7 @@
 """The live panel: who waits for whom, drawn from readings only.
 
 Never imports a producer, a consumer, an arena or torch: a recorded log draws the same panel as a live stream.
-Readings come from `tsnb.telemetry`; what a stop button does is handed in by the layer above.
+Readings come from `tsnb.telemetry`; what a stop button does and where logs come from is handed in by the layer above.
 
 | module | what it does |
 |---|---|
@@ -9,6 +9,7 @@ Readings come from `tsnb.telemetry`; what a stop button does is handed in by the
 | `frames` | one tick as a row of float32 numbers |
 | `tape` | what the panel remembers, and the messages to the front end |
 | `follow` | the thread that reads a live stream |
+| `logs` | logs in parts, for the pages that watch them |
 | `panel` | the widget |
 | `summary` | the same in plain text |
 | `frontend/` | what the browser runs; bundled into `static/` by `hatch_build.py` |

@@ -21,6 +21,7 @@ import anywidget
 import traitlets
 
 from tsnb.dashboard.follow import Connection, Follower
+from tsnb.dashboard.logs import LogFeed
 from tsnb.dashboard.summary import summary
 from tsnb.dashboard.tape import Message, Tape
 from tsnb.errors import TsnbError
@@ -50,6 +51,9 @@ def _bundle(file: str) -> Path:
 class Panel(anywidget.AnyWidget):
     """A live view of one stream, from its readings alone. Made by `tsnb.dashboard()`.
 
+    Attributes:
+        logs: What feeds the log pane; its `source` is handed in by who knows the trials.
+
     Args:
         name: The stream; None: whichever single one is served.
         stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
@@ -69,6 +73,7 @@ class Panel(anywidget.AnyWidget):
         self._lock = threading.Lock()
         self._tape = Tape(name or "")
         self._follower: Follower | None = None
+        self.logs = LogFeed(self._send_log)
         self.stop_consumer = stop_consumer
         super().__init__(**traits)
         self.on_msg(self._hear)
@@ -103,6 +108,7 @@ class Panel(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Stop following and remove the widget."""
+        self.logs.rest()
         if self._follower:
             self._follower.close()
         super().close()
@@ -113,7 +119,7 @@ class Panel(anywidget.AnyWidget):
         # before __init__ has run, traitlets asks already
         if "_tape" in self.__dict__ and {"scene", "history"} & state.keys():
             with self._lock:
-                state.update(scene=self._tape.scene(), history=self._tape.history())
+                state.update(scene=self._scene(), history=self._tape.history())
         return state
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
@@ -123,6 +129,14 @@ class Panel(anywidget.AnyWidget):
         if isinstance(bundle, tuple):
             return {**bundle[0], "text/plain": text}, bundle[1]
         return {**(bundle or {}), "text/plain": text}
+
+    def _scene(self) -> dict[str, Any]:
+        return {**self._tape.scene(), "log": self.logs.scene()}
+
+    def _send_log(self, content: dict[str, Any]) -> None:
+        """Send a part of a log. Called on the log feed's thread."""
+        with self._lock:
+            self._deliver(Message(content))
 
     def _deliver(self, message: Message) -> None:
         """Send a message; the lock is held, so that messages leave in order."""
@@ -140,9 +154,15 @@ class Panel(anywidget.AnyWidget):
         """Answer the front end. Called by ipywidgets on the kernel's (sub)shell thread."""
         if content.get("op") == "hello":
             with self._lock:
-                scene = self._tape.scene()
+                scene = self._scene()
                 if scene["n"] != content.get("n"):
                     self.send({"op": "all", "scene": scene}, [self._tape.history()])
+        elif content.get("op") == "log":
+            self.logs.watch(
+                str(content.get("name", "")), str(content.get("run", "")), int(content.get("at", 0))
+            )
+        elif content.get("op") == "log off":
+            self.logs.rest()
         elif content.get("op") == "stop":
             name = str(content.get("name", ""))
             self._in_background(name, self.stop_consumer or self._end_consumer)

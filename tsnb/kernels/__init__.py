@@ -10,6 +10,9 @@ use, because a child's entry point (`launch`) lives here too and must be quick.
 | `shipping`, `pickling`, `obstacles` | objects on their way to another kernel, and why one cannot travel |
 | `hub` | the one thread, its loop, its private directory |
 | `child`, `death` | one kernel process: start, execute, interrupt, kill, notice its death |
+| `processes` | its process: spawned, forked or adopted |
+| `variables` | its environment, and what of it a fork would come too late for |
+| `forking`, `forkserver` | the server that kernels are forked from: its client here, and what it does |
 | `launch`, `inside` | what runs in the child |
 | `relay`, `outlets` | a child's output, live, to where it belongs |
 | `plan`, `naming`, `replanning` | what a trial is to do; its name; the same once more with other parameters |

@@ -1,9 +1,10 @@
 """One background kernel: its process, its channels, its death.
 
-Everything here runs on the hub's thread. A death is seen through a `pidfd` in the loop, at once, whatever the
-interpreter in the child was doing; the rest of its process group (DataLoader workers, shell commands) goes
-with it. Transport is `ipc` under a private prefix of its own: with a shared one concurrent starts would race
-for the same socket names, and over TCP any user of the machine could connect.
+Everything here runs on the hub's thread. How a process is come by, and how its end is seen, is `processes`' and
+`forking`'s affair: it is seen at once, whatever the interpreter in the child was doing. The rest of its process
+group (DataLoader workers, shell commands) goes with it. Transport is `ipc` under a private prefix of its own: with
+a shared one concurrent starts would race for the same socket names, and over TCP any user of the machine could
+connect.
 """
 
 from __future__ import annotations
@@ -12,56 +13,34 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jupyter_client.asynchronous.client import AsyncKernelClient
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
-from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.connect import write_connection_file
 
 from tsnb.config import private_directory, runtime_directory
-from tsnb.kernels.death import Death, KernelDied, when_gone
+from tsnb.kernels import forking
+from tsnb.kernels.death import Death, KernelDied, OutOfMemory
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
-from tsnb.kernels.launch import DETACHED
+from tsnb.kernels.processes import ENTRY, KernelProcess, Launch, adopt
+from tsnb.kernels.variables import environment
 
-__all__ = ["Child", "log_path"]
+__all__ = ["ENTRY", "Child", "log_path"]
 
 START_S = 60.0
 """How long a kernel may take until it answers: a second on an idle machine, many on a thrashing one."""
 
-ENTRY = (
-    f"import sys; sys.path.append({str(Path(__file__).resolve().parents[2])!r}); "
-    "from tsnb.kernels.launch import main; main()"
-)
-"""A child's code. It finds this package where this process has it, installed or not, without a PYTHONPATH that
-other Pythons started from a cell would inherit."""
-
 ASK_AGAIN_S = 0.5
 """A kernel we are not subscribed to yet answers without our seeing its output: ask again."""
 
-NOT_INHERITED = ("JPY_PARENT_PID", "PYTEST_CURRENT_TEST")
-"""Left out of a child's environment: the notebook server's pid would make it watch the wrong process, and
-under pytest ipykernel would not capture what C code prints."""
-
-ADDED = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-"""Added to it: keeps a debugger's warning about frozen modules out of the output."""
-
 Output = Callable[[str, dict[str, Any]], None]
 """Takes a message's type and content, on the hub's thread."""
-
-
-class _OwnSpec(KernelSpecManager):
-    """Kernels on this interpreter, tied to this process; no kernel needs to be installed."""
-
-    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        argv = [sys.executable, "-c", ENTRY, kernel_name, "-f", "{connection_file}"]
-        return KernelSpec(argv=argv, display_name="tsnb", language="python")
 
 
 class Child:
@@ -70,6 +49,7 @@ class Child:
     Attributes:
         pid: Its process; 0 before the start.
         death: Done when the process has gone and been cleared away, for whatever reason.
+        connection_file: How others reach the kernel (`adopt`), once it was started from here.
         grace_s: How long the process may take, after a SIGTERM, to put things in order when it is killed.
 
     Args:
@@ -91,6 +71,7 @@ class Child:
     ) -> None:
         self.pid = 0
         self.grace_s = 0.0
+        self.connection_file: Path | None = None
         self._unwanted = False
         self.death: asyncio.Future[Death] = hub.loop.create_future()
         self._hub = hub
@@ -102,9 +83,10 @@ class Child:
         self._replies: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._idle: dict[str, asyncio.Event] = {}
         self._orders: set[str] = set()
-        self._pumps: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
         self._published = asyncio.Event()
-        self._manager: AsyncKernelManager
+        self._process: KernelProcess | None = None
+        self._memory: OutOfMemory
         self._client: AsyncKernelClient
 
     @property
@@ -118,10 +100,10 @@ class Child:
         Raises:
             KernelDied: It ended before it answered, or took too long; carries its last words.
         """
-        await self._spawn()
-        self._client = self._manager.client()
-        self._client.start_channels(stdin=False, hb=False)
-        self._pumps = [asyncio.create_task(self._pump_output()), asyncio.create_task(self._pump_replies())]
+        process = await self._launch()
+        self._connect(process, str(self.connection_file))
+        if self._detached_log is None:
+            self._hub.at_end(self, self.kill)
         if self._unwanted:  # killed before there was a process
             await self.kill()
         try:
@@ -132,77 +114,107 @@ class Child:
                 f"a background kernel did not answer within {START_S:.0f} s\n{self._tail()}"
             ) from None
 
-    async def _spawn(self) -> None:
+    @classmethod
+    async def adopt(
+        cls, hub: Hub, label: str, output: Output, connection_file: Path, pid: int, log: Path | None = None
+    ) -> Child:
+        """Return a running kernel that somebody else started. It may be in the middle of a cell.
+
+        Its output is taken from now on; its end is noticed, but not how it ended; its files are left alone.
+
+        Args:
+            hub: As for a new one.
+            label: As for a new one.
+            output: As for a new one.
+            connection_file: How to reach it.
+            pid: Its process, which leads a process group.
+            log: Where its standard streams go, for its last words.
+
+        Raises:
+            KernelDied: It has gone, or does not answer.
+            OSError: The connection file cannot be read.
+        """
+        child = cls(hub, label, output)
+        child._log = log or Path(os.devnull)
+        child._connect(adopt(pid, hub.loop), str(connection_file))
+        try:
+            await asyncio.wait_for(child._answer_meanwhile(), START_S)
+        except BaseException as error:
+            child._let_go()
+            if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
+                raise KernelDied(f"the kernel of {label!r} (pid {pid}) does not answer") from None
+            raise
+        return child
+
+    async def _launch(self) -> KernelProcess:
         """Start the process, with its files in the hub's directory or, detached, in one of its own."""
         passed: list[int] = []
         detached = self._detached_log is not None
         if detached:
             directory = Path(tempfile.mkdtemp(prefix="hub-", dir=short_parent()))
-            prefix, passed = directory / "k", [lock_directory(directory)]
+            prefix, passed = directory / "connection", [lock_directory(directory)]
             self._log.unlink(missing_ok=True)  # the one before may still write to it
         else:
             prefix = self._hub.new_path("k")
-        self._manager = AsyncKernelManager(
-            kernel_name=f"{DETACHED if detached else ''}{os.getpid()}",
-            kernel_spec_manager=_OwnSpec(),
-            transport="ipc",
-            ip=str(prefix),
-            connection_file=f"{prefix}.json",
-        )
-        arguments = ["--HistoryManager.enabled=False"]
-        if detached:  # its log file is all that remains of its output once this notebook has gone
-            arguments += ["--IPKernelApp.quiet=False", "--IPKernelApp.log_level=50"]
-        with self._log.open("wb") as log:
-            await self._manager.start_kernel(
-                extra_arguments=arguments,
-                env=self._environment(),
-                independent=detached,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=passed,
-            )
-        for lock in passed:  # the child's copy holds it now
-            os.close(lock)
-        if detached:  # the manager removes its file with this process
-            os.link(f"{prefix}.json", prefix.with_name("connection.json"))
-        self._watch()
+        connection_file = str(prefix) + ".json"
+        self.connection_file = Path(connection_file)
+        key = secrets.token_hex(16).encode()
+        write_connection_file(connection_file, ip=str(prefix), key=key, transport="ipc")
+        # quiet: its log is for last words, and for what remains of its output once this notebook has gone
+        arguments = ["-f", connection_file, "--HistoryManager.enabled=False", "--IPKernelApp.log_level=50"]
+        if detached:
+            arguments.append("--IPKernelApp.quiet=False")
+        launch = Launch(arguments, environment(self._env), self._log, detached, tuple(passed))
+        try:
+            return await forking.start(launch, self._hub)
+        except BaseException:
+            self._clear_files()
+            raise
+        finally:
+            for lock in passed:  # the child's copy holds it now
+                os.close(lock)
 
-    def _environment(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if k not in NOT_INHERITED}
-        return {**kept, **ADDED, **self._env}
+    def _connect(self, process: KernelProcess, connection_file: str) -> None:
+        """Open the channels to a process, and watch it."""
+        self._process, self.pid = process, process.pid
+        self._memory = OutOfMemory(process.pid)
+        self._client = AsyncKernelClient()
+        self._client.load_connection_file(connection_file)
+        self._client.start_channels(stdin=False, hb=False)
+        self._tasks = [asyncio.create_task(self._pump_output()), asyncio.create_task(self._pump_replies())]
+        self._tasks.append(asyncio.create_task(self._bury(process)))
 
-    def _watch(self) -> None:
-        """Be told by the system, through the loop, when the process has ended."""
-        loop, process = self._hub.loop, self._manager.provisioner.process  # type: ignore[union-attr]
-        self.pid = process.pid
-        if self._detached_log is None:
-            self._hub.at_end(self, self.kill)
-
-        def gone() -> None:
-            loop.create_task(self._bury(process.wait()))
-
-        when_gone(loop, process, gone)
-
-    async def _bury(self, code: int) -> None:
-        """Clear away a process that has ended, its group with it; then tell."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+    async def _bury(self, process: KernelProcess) -> None:
+        """Wait for the end of the process; clear it away, its group with it; then tell."""
+        ending = await process.ended
+        process.signal_group(signal.SIGKILL)
         self._hub.forget(self)
         await self._drain()
-        death = Death(code, self._tail())
+        reason = ending.reason or ("" if self._unwanted else self._memory.reason(ending.code, "its kernel"))
+        death = Death(ending.code, self._tail(), reason)
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(KernelDied(str(death)))
-        for pump in self._pumps:
-            pump.cancel()
-        self._client.stop_channels()
-        await self._manager.cleanup_resources()
-        if self._detached_log is None:
-            self._log.unlink(missing_ok=True)
-        else:
-            shutil.rmtree(Path(str(self._manager.ip)).parent, ignore_errors=True)
+        self._tasks.remove(asyncio.current_task())  # type: ignore[arg-type]
+        self._let_go()
+        self._clear_files()
         self.death.set_result(death)
+
+    def _let_go(self) -> None:
+        """Close the channels."""
+        for task in self._tasks:
+            task.cancel()
+        self._client.stop_channels()
+
+    def _clear_files(self) -> None:
+        if self.connection_file is None:  # adopted: whoever started it may want them
+            return
+        above = self.connection_file.parent
+        if self._detached_log is not None:
+            shutil.rmtree(above, ignore_errors=True)
+            return
+        for path in (*above.glob(f"{self.connection_file.stem}[.-]*"), self._log):
+            path.unlink(missing_ok=True)
 
     async def _drain(self) -> None:
         """Let what the process published before its end arrive."""
@@ -226,6 +238,17 @@ class Child:
                     reply.result()
                     return
         raise KernelDied(f"a background kernel did not start: {self.death.result()}")
+
+    async def _answer_meanwhile(self) -> None:
+        """Ask a kernel that may be busy whether it is there: its control channel has a thread of its own."""
+        request = self._client.session.msg("kernel_info_request", {})
+        self._client.control_channel.send(request)
+        reply = asyncio.ensure_future(self._client.get_control_msg())
+        both: set[asyncio.Future[Any]] = {reply, self.death}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not reply.done():
+            reply.cancel()
+            raise KernelDied(str(self.death.result()))
 
     def _expect(self, request: str) -> asyncio.Future[dict[str, Any]]:
         future: asyncio.Future[dict[str, Any]] = self._hub.loop.create_future()
@@ -284,9 +307,8 @@ class Child:
 
     def interrupt(self) -> None:
         """Interrupt what runs in the kernel (SIGINT to its process group, as Jupyter does)."""
-        if self.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGINT)
+        if self.alive and self._process is not None:
+            self._process.signal_group(signal.SIGINT)
 
     async def kill(self) -> None:
         """End the process and wait until it has gone: by SIGTERM where it has a grace, then by SIGKILL.
@@ -294,13 +316,13 @@ class Child:
         A start that is under way ends with `KernelDied`.
         """
         self._unwanted = True
+        if self._process is None:
+            return
         if self.grace_s and self.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+            self._process.signal(signal.SIGTERM)
             await asyncio.wait({self.death}, timeout=self.grace_s)
         if self.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
+            self._process.signal_group(signal.SIGKILL)
             await asyncio.wait({self.death}, timeout=START_S)
 
     def _tail(self, lines: int = 15) -> str:

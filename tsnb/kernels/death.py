@@ -7,12 +7,18 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from tsnb.errors import TsnbError
+from tsnb.telemetry.memory import oom_kills
 
-__all__ = ["Death", "KernelDied", "cause_of_death", "when_gone"]
+__all__ = ["Death", "KernelDied", "OutOfMemory", "cause_of_death", "when_gone"]
+
+LOOK_S = 0.1
+"""How often to look for a process that is not ours, where the system has no `pidfd`."""
 
 
 class KernelDied(TsnbError):
@@ -23,13 +29,16 @@ class KernelDied(TsnbError):
 class Death:
     """How a kernel's process ended."""
 
-    code: int
-    """Its exit status; negative: the signal that killed it."""
+    code: int | None
+    """Its exit status; negative: the signal that killed it; None: nobody knows (somebody else started it)."""
     tail: str = ""
     """The last lines that the process itself wrote (a crash's native traceback, say)."""
+    reason: str = ""
+    """Why, where more is known than the status says."""
 
     def __str__(self) -> str:
-        return f"{cause_of_death(self.code, 'its kernel')}\n{self.tail}".rstrip()
+        cause = "its kernel has ended" if self.code is None else cause_of_death(self.code, "its kernel")
+        return f"{self.reason or cause}\n{self.tail}".rstrip()
 
 
 def cause_of_death(code: int, whose: str) -> str:
@@ -50,15 +59,54 @@ def cause_of_death(code: int, whose: str) -> str:
     return f"{whose} was killed by {name}{hint}"
 
 
+class OutOfMemory:
+    """Tells whether it was the system that killed a process, because memory ran out.
+
+    The system counts such kills by control group. One that was counted while the process lived, and its death by
+    SIGKILL, are taken for the same: nothing tells more.
+
+    Args:
+        pid: The process, alive.
+        root: Where /proc and /sys are.
+    """
+
+    def __init__(self, pid: int, root: Path = Path("/")) -> None:
+        self._root = root
+        self._before = oom_kills(root, pid)
+
+    def reason(self, code: int | None, whose: str) -> str:
+        """Return what to say of that death; nothing if it was another one.
+
+        Args:
+            code: As `Death.code`.
+            whose: Which process ("its kernel").
+        """
+        if code != -signal.SIGKILL or self._before is None:
+            return ""
+        now = self._before.again()
+        if now is None or now.kills <= self._before.kills:
+            return ""
+        return (
+            f"{whose} was killed by SIGKILL: the system did it because memory ran out ({now.where} counts "
+            f"{now.kills - self._before.kills} such since it was started). Use a smaller batch or model there, "
+            "let fewer run at once, or give this machine or container more memory."
+        )
+
+
 def when_gone(
-    loop: asyncio.AbstractEventLoop, process: subprocess.Popen[bytes], call: Callable[[], None]
+    loop: asyncio.AbstractEventLoop, process: subprocess.Popen[bytes] | int, call: Callable[[], None]
 ) -> None:
-    """Have `call` called on the loop's thread once the process has ended. Called on that thread.
+    """Have `call` called on the loop's thread once a process has ended. Called on that thread.
 
     A `pidfd` is readable at that moment, whatever else goes on; where the system has none, a thread waits.
+
+    Args:
+        loop: The loop.
+        process: One that we started, or the pid of one that somebody else did.
+        call: What to call.
     """
     try:
-        descriptor = os.pidfd_open(process.pid)
+        descriptor = os.pidfd_open(process if isinstance(process, int) else process.pid)
     except OSError:  # an old kernel, or a sandbox that does not allow it
         _wait_in_thread(loop, process, call)
         return
@@ -72,10 +120,22 @@ def when_gone(
 
 
 def _wait_in_thread(
-    loop: asyncio.AbstractEventLoop, process: subprocess.Popen[bytes], call: Callable[[], None]
+    loop: asyncio.AbstractEventLoop, process: subprocess.Popen[bytes] | int, call: Callable[[], None]
 ) -> None:
     def wait() -> None:
-        process.wait()
+        if isinstance(process, int):
+            while _runs(process):
+                time.sleep(LOOK_S)
+        else:
+            process.wait()
         loop.call_soon_threadsafe(call)
 
-    threading.Thread(target=wait, name=f"tsnb-wait-{process.pid}", daemon=True).start()
+    threading.Thread(target=wait, name="tsnb-wait", daemon=True).start()
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -22,6 +22,7 @@ from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.plan import TrialPlan
 from tsnb.kernels.recording import written
 from tsnb.kernels.relay import Relay
+from tsnb.kernels.transcript import FollowedLog, Transcript
 from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
 
@@ -71,7 +72,10 @@ class Hosting:
         self._course = course
         self._launch = launch
         self._outlet = outlet
-        self._relay = Relay(hub.loop, outlet)
+        own, rest = not plan.options.detach, f"%trials logs {plan.name} shows its end."
+        self._relay = Relay(hub.loop, outlet, run.log_path if own else None, rest)
+        # a detached trial writes its log itself, so that it has one without this notebook
+        self._printed: Transcript | FollowedLog = self._relay.transcript if own else FollowedLog(run.log_path)
         self._listeners: list[Listener] = []
         self._state = "queued"
         self._failure = ""

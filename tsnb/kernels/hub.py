@@ -54,6 +54,7 @@ class Hub:
         self.loop = asyncio.new_event_loop()
         self.closing = False
         self._endings: dict[object, Callable[[], Awaitable[None]]] = {}
+        self._last: dict[object, Callable[[], Awaitable[None]]] = {}
         self._counter = 0
         self._thread = threading.Thread(target=self._run, name="tsnb-hub", daemon=True)
         self._thread.start()
@@ -93,13 +94,20 @@ class Hub:
         self._counter += 1
         return self.directory / f"{stem[:12]}{self._counter}-{threading.get_native_id() % 1000}{suffix}"
 
-    def at_end(self, owner: object, ending: Callable[[], Awaitable[None]]) -> None:
-        """Have `ending` awaited when the process ends. Paired with `forget`."""
-        self._endings[owner] = ending
+    def at_end(self, owner: object, ending: Callable[[], Awaitable[None]], *, last: bool = False) -> None:
+        """Have `ending` awaited when the process ends. Paired with `forget`.
+
+        Args:
+            owner: Whose ending it is.
+            ending: Ends it.
+            last: Whether all others have to have ended before.
+        """
+        (self._last if last else self._endings)[owner] = ending
 
     def forget(self, owner: object) -> None:
         """Take `owner` off the list: it has ended already."""
         self._endings.pop(owner, None)
+        self._last.pop(owner, None)
 
     def close(self) -> None:
         """End every child and remove the directory. Called once, at the end of the process."""
@@ -112,8 +120,9 @@ class Hub:
         os.close(self._lock)
 
     async def _end_all(self) -> None:
-        endings = [ending() for ending in self._endings.values()]
-        await asyncio.gather(*endings, return_exceptions=True)
+        for group in (self._endings, self._last):
+            endings = [ending() for ending in group.values()]
+            await asyncio.gather(*endings, return_exceptions=True)
 
 
 _hub: Hub | None = None

@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 
-__all__ = ["DETACHED", "main", "tie_to_parent", "untie"]
+__all__ = ["DETACHED", "become_kernel", "main", "tie_to_parent", "untie"]
 
 DETACHED = "detached-"
 """Stands before the parent's pid for a kernel that is to outlive it."""
@@ -45,11 +45,20 @@ def main() -> None:
     word = sys.argv.pop(1)
     detached = word.startswith(DETACHED)
     tie_to_parent(int(word.removeprefix(DETACHED)))
-
-    from ipykernel.kernelapp import IPKernelApp
-
     try:
-        IPKernelApp.launch_instance()
+        become_kernel(sys.argv[1:])
     finally:
         if detached:  # nobody else clears up after a detached kernel
             shutil.rmtree(os.path.dirname(sys.argv[2]), ignore_errors=True)  # noqa: PTH120 (light)
+
+
+def become_kernel(arguments: list[str]) -> None:
+    """Be an ordinary ipykernel until it is told to end.
+
+    Args:
+        arguments: Its command line: `-f`, the connection file, options.
+    """
+    from ipykernel.kernelapp import IPKernelApp
+
+    sys.argv[1:] = arguments
+    IPKernelApp.launch_instance()

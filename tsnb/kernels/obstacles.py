@@ -6,13 +6,16 @@ part that cannot be pickled although nothing below it is to blame. It runs only 
 
 from __future__ import annotations
 
+import contextlib
 import io
+import math
 import sqlite3
+import time
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tsnb.kernels.pickling import packed_bytes
+from tsnb.kernels.pickling import TookTooLong, packed_bytes
 
 __all__ = ["explain", "find_obstacle"]
 
@@ -21,6 +24,9 @@ DEEPEST = 12
 
 MOST_ITEMS = 100
 """Items of one container that the walk looks at."""
+
+LOOKING_S = 5.0
+"""How long the walk may take: each step tries to pickle all that is below it."""
 
 _REOPEN = (
     "Keep its path instead and open it where it is used: in __getitem__, or on first use in each worker."
@@ -63,13 +69,15 @@ def explain(variables: Mapping[str, Any], error: Exception, purpose: str) -> str
         error: What pickling it raised.
         purpose: What it was for ("trial 'cnn'").
     """
-    for name, value in variables.items():
-        found = find_obstacle(value, name)
-        if found is not None:
-            path, obstacle = found
-            what, fix = _describe(obstacle)
-            where = "it" if path == name else path
-            return f"{purpose} cannot take {name!r} along: {where} is {what}, which cannot travel. {fix}"
+    until_s = time.monotonic() + LOOKING_S
+    with contextlib.suppress(TookTooLong):
+        for name, value in variables.items():
+            found = find_obstacle(value, name, until_s)
+            if found is not None:
+                path, obstacle = found
+                what, fix = _describe(obstacle)
+                where = "it" if path == name else path
+                return f"{purpose} cannot take {name!r} along: {where} is {what}, which cannot travel. {fix}"
     return f"{purpose} cannot take its variables {', '.join(variables)} along: {error}"
 
 
@@ -84,31 +92,37 @@ def _describe(obstacle: Any) -> tuple[str, str]:
     )
 
 
-def find_obstacle(value: Any, path: str) -> tuple[str, Any] | None:
+def find_obstacle(value: Any, path: str, until_s: float = math.inf) -> tuple[str, Any] | None:
     """Return the path and the object of the deepest part that cannot travel; None if all of it can.
 
     Args:
         value: Where to start.
         path: How to call it in the path.
+        until_s: When to give up, by the monotonic clock.
+
+    Raises:
+        TookTooLong: It was not found by then.
     """
-    return _walk(value, path, set(), 0)
+    return _walk(value, path, set(), 0, until_s)
 
 
-def _walk(value: Any, path: str, seen: set[int], depth: int) -> tuple[str, Any] | None:
-    if id(value) in seen or _can_travel(value):
+def _walk(value: Any, path: str, seen: set[int], depth: int, until_s: float) -> tuple[str, Any] | None:
+    if id(value) in seen or _can_travel(value, until_s):
         return None
     seen.add(id(value))
     if depth < DEEPEST:
         for step, part in _parts(value):
-            found = _walk(part, path + step, seen, depth + 1)
+            found = _walk(part, path + step, seen, depth + 1, until_s)
             if found is not None:
                 return found
     return path, value
 
 
-def _can_travel(value: Any) -> bool:
+def _can_travel(value: Any, until_s: float) -> bool:
     try:
-        packed_bytes(value)
+        packed_bytes(value, until_s)
+    except TookTooLong:
+        raise
     except Exception:  # noqa: BLE001 (whatever a user's __reduce__ raises)
         return False
     return True

@@ -59,6 +59,9 @@ class TerminalOutlet:
         label: The name.
     """
 
+    capped = False
+    """A terminal scrolls; under a cell all of it stays, so the relay shows so much and no more there."""
+
     def __init__(self, label: str) -> None:
         self._mark = f"[{label}] "
 

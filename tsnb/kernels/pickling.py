@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import pickle
 import sys
+import time
 import types
 from typing import Any, BinaryIO
 
 import cloudpickle
 
-__all__ = ["KERNELS_OWN", "pack", "packed_bytes"]
+__all__ = ["KERNELS_OWN", "Sink", "TooLarge", "TookTooLong", "pack", "packed_bytes"]
+
+PIECE_BYTES = 16 * 2**20
+"""What is written at once."""
 
 
 class _Main:
@@ -49,19 +54,102 @@ def _settle(function: types.FunctionType, state: tuple[Any, dict[str, Any]]) -> 
     variables["__builtins__"] = builtins
 
 
-class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle, but for the notebook's functions, running loaders and open files."""
+class TooLarge(Exception):
+    """More was written than there is room for."""
 
-    def __init__(self, file: Any) -> None:
-        super().__init__(file, protocol=5)
+
+class TookTooLong(Exception):
+    """Something was still being written when its time was over."""
+
+
+class Sink:
+    """Takes what is written, up to a limit. Without a file it is only counted.
+
+    It is written to in small pieces: between two of them an interrupt of the user's comes through.
+
+    Attributes:
+        size: Bytes so far.
+        counts_only: Whether nothing is kept.
+
+    Args:
+        file: Where it is kept.
+        room_bytes: The limit.
+        until_s: When to give up, by the monotonic clock.
+    """
+
+    def __init__(
+        self, file: BinaryIO | None = None, room_bytes: float = math.inf, until_s: float = math.inf
+    ) -> None:
+        self.size = 0
+        self.counts_only = file is None
+        self._file = file
+        self._room_bytes = room_bytes
+        self._until_s = until_s
+
+    def require(self, size: int) -> None:
+        """Check that so many bytes more have room.
+
+        Raises:
+            TooLarge: They have not.
+        """
+        if self.size + size > self._room_bytes:
+            raise TooLarge
+
+    def write(self, data: Any) -> int:
+        """Take some bytes. Called by the pickler.
+
+        Raises:
+            TooLarge: There is no room for them.
+            TookTooLong: The time is over.
+            OSError: The file cannot take them.
+        """
+        view = memoryview(data).cast("B")
+        self.require(view.nbytes)
+        if time.monotonic() > self._until_s:
+            raise TookTooLong
+        self.size += view.nbytes
+        if self._file is not None:
+            for start in range(0, view.nbytes, PIECE_BYTES):
+                self._file.write(view[start : start + PIECE_BYTES])
+        return view.nbytes
+
+    def count(self, size: int) -> None:
+        """Take note of bytes instead of taking them.
+
+        Raises:
+            TooLarge: There is no room for them.
+        """
+        self.require(size)
+        self.size += size
+
+
+class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
+    """cloudpickle, but for the notebook's functions, running loaders and open files.
+
+    Attributes:
+        code_files: The files that packed code names as its own.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(sink, protocol=5)
+        self._sink = sink
+        self.code_files: set[str] = set()
         self._main = id(_main_variables())
         self.globals_ref[self._main] = _Main()
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, types.FunctionType) and id(obj.__globals__) == self._main:
             return self._function_of_main(obj)
+        if isinstance(obj, types.CodeType):
+            self.code_files.add(obj.co_filename)
         if isinstance(obj, io.TextIOWrapper) and obj not in {sys.__stdout__, sys.__stderr__}:
             raise pickle.PicklingError(f"cannot pickle an open file ({obj.name})")
+        if _is_storage(obj):
+            size = obj._untyped_storage.nbytes()
+            self._sink.require(size)  # before torch copies it twice
+            if self._sink.counts_only:
+                self._sink.count(size)
+                return int, ()
         if _is_running_loader(obj):
             resting = copy.copy(obj)
             resting._iterator = None
@@ -77,6 +165,12 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         return make, arguments, (plain, {**slots, "__globals__": reads}), None, None, _settle
 
 
+def _is_storage(obj: Any) -> bool:
+    """Whether it is the memory of a tensor. Without torch loaded there is none."""
+    module = sys.modules.get("torch.storage")
+    return module is not None and isinstance(obj, module.TypedStorage)
+
+
 def _is_running_loader(obj: Any) -> bool:
     """Whether it is a DataLoader with a live iterator. Without torch loaded there is none."""
     if getattr(obj, "_iterator", None) is None:
@@ -85,27 +179,27 @@ def _is_running_loader(obj: Any) -> bool:
     return module is not None and isinstance(obj, module.DataLoader)
 
 
-class _Counter(io.RawIOBase):
-    """A file that only counts what is written to it."""
+def pack(obj: Any, file: BinaryIO | Sink) -> set[str]:
+    """Write one object. Raises whatever a part of it raises that cannot travel, and what the sink raises.
 
-    size = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        written = memoryview(data).nbytes
-        self.size += written
-        return written
+    Returns:
+        The files that the code in it names: those of the cells that functions were defined in, for one.
+    """
+    packer = _Packer(file if isinstance(file, Sink) else Sink(file))
+    packer.dump(obj)
+    return packer.code_files
 
 
-def pack(obj: Any, file: BinaryIO) -> None:
-    """Write one object. Raises whatever a part of it raises that cannot travel."""
-    _Packer(file).dump(obj)
+def packed_bytes(obj: Any, until_s: float = math.inf) -> int:
+    """Return the bytes that an object takes when it travels, without keeping or copying them.
 
+    Args:
+        obj: What is to be measured.
+        until_s: When to give up, by the monotonic clock.
 
-def packed_bytes(obj: Any) -> int:
-    """Return the bytes that an object takes when it travels, without keeping them."""
-    counter = _Counter()
-    pack(obj, counter)  # type: ignore[arg-type]
-    return counter.size
+    Raises:
+        TookTooLong: It took longer.
+    """
+    sink = Sink(until_s=until_s)
+    pack(obj, sink)
+    return sink.size

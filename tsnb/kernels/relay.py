@@ -2,26 +2,32 @@
 
 Text that arrives in many small pieces (a progress bar, `print(..., flush=True)` in a loop) is joined: the
 first piece goes out at once, what follows within `JOIN_S` goes out together. Everything else goes out when it
-comes, after the text before it. A bounded record is kept for `logs`.
+comes, after the text before it. Three keep it, each with a bound of its own:
 
-Everything here runs on the hub's thread, but `record`, which any thread may read.
+| where | what | bound |
+|---|---|---|
+| the outlet | what the cell shows (`capping`) | 100,000 characters of text |
+| the log file | all text, tracebacks included (`logfile`) | 16 MiB |
+| the transcript (`transcript`) | the same, for `logs` and the panel's log pane | a million characters |
+
+Everything here runs on the hub's thread, but `record` and `transcript`, which any thread may read.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from pathlib import Path
 from typing import Any
 
+from tsnb.kernels.capping import Cap
+from tsnb.kernels.logfile import LogFile
 from tsnb.kernels.outlets import WIDGET, Outlet
+from tsnb.kernels.transcript import Transcript
 
 __all__ = ["Relay"]
 
 JOIN_S = 0.1
 """Ten updates a second look live, and a page copes with many trials at that rate."""
-
-RECORD_CHARACTERS = 1_000_000
-"""What `logs` can look back on."""
 
 _SHOWN = {"display_data", "update_display_data", "execute_result", "clear_output", "error"}
 
@@ -29,37 +35,58 @@ _SHOWN = {"display_data", "update_display_data", "execute_result", "clear_output
 class Relay:
     """Hands one kernel's output to one outlet.
 
+    Attributes:
+        transcript: The end of it, for `logs` and the log pane.
+
     Args:
         loop: The hub's loop.
         outlet: Where it goes.
+        log_path: The file that gets all of the text, `LOG_BYTES` of it at most; None: no file.
+        rest: Where else the output is, a sentence for a cell that cannot show all of it.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, outlet: Outlet) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, outlet: Outlet, log_path: Path | None = None, rest: str = ""
+    ) -> None:
         self._loop = loop
         self._outlet = outlet
+        self._cap = Cap(log_path, rest) if getattr(outlet, "capped", True) else None
+        self._file = LogFile(log_path) if log_path is not None else None
         self._pending: list[tuple[str, str]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._record: deque[str] = deque()
-        self._recorded = 0
+        self.transcript = Transcript()
+        self._unwritten: list[str] = []
 
     @property
     def record(self) -> str:
         """What was printed, tracebacks included; the last million characters of it."""
-        return "".join(self._record.copy())
+        return self.transcript.text
 
     def feed(self, kind: str, content: dict[str, Any]) -> None:
         """Take one message of the kernel's; those that show nothing are ignored."""
         if kind == "stream":
-            self.say(content["text"], content["name"])
+            self._keep(content["text"])
+            self._join(content["text"], content["name"])
         elif kind in _SHOWN:
             self.flush()
             if kind == "error":
-                self._keep("\n".join(content["traceback"]) + "\n")
-            self._outlet.publish(*_shown_as(kind, content))
+                self._keep(self._on_a_new_line("\n".join(content["traceback"]) + "\n"))
+                self._write()
+            shown = _shown_as(kind, content)
+            for message in [shown] if self._cap is None else self._cap.rich(*shown):
+                self._outlet.publish(*message)
 
     def say(self, text: str, name: str = "stdout") -> None:
-        """Add text to the named stream."""
+        """Add a line of our own, on the named stream; it is shown whatever was shown before."""
+        text = self._on_a_new_line(text)
         self._keep(text)
+        self.flush()
+        self._outlet.publish("stream", {"name": name, "text": text})
+
+    def _on_a_new_line(self, text: str) -> str:
+        return "\n" + text if self.transcript.in_a_line else text
+
+    def _join(self, text: str, name: str) -> None:
         if self._pending and self._pending[-1][0] == name:
             text = self._pending.pop()[1] + text
         self._pending.append((name, text))
@@ -83,13 +110,18 @@ class Relay:
     def _send(self) -> None:
         pending, self._pending = self._pending, []
         for name, text in pending:
-            self._outlet.publish("stream", {"name": name, "text": text})
+            as_it_is = [("stream", {"name": name, "text": text})]
+            for message in as_it_is if self._cap is None else self._cap.text(name, text):
+                self._outlet.publish(*message)
+        self._write()
 
     def _keep(self, text: str) -> None:
-        self._record.append(text)
-        self._recorded += len(text)
-        while self._recorded > RECORD_CHARACTERS and len(self._record) > 1:
-            self._recorded -= len(self._record.popleft())
+        self._unwritten.append(self.transcript.feed(text))
+
+    def _write(self) -> None:
+        if self._file is not None and self._unwritten:
+            self._file.write("".join(self._unwritten), self.transcript.open)
+        self._unwritten.clear()
 
 
 def _shown_as(kind: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -2,28 +2,45 @@
 
 Classes and functions of the notebook travel by value, those of importable modules by name. Objects shipped
 together stay together (two variables that share a dataset share it on arrival). `kernels.pickling` says how they
-are written.
+are written; behind them come the lines of the cells that their code is from (`kernels.cell_lines`).
+
+What does not fit into memory or on the file system is refused before it fills them, and an interrupt comes through
+at any time.
 
 Only files in a directory of mode 0700 are ever unpickled, never anything from a socket.
 """
 
 from __future__ import annotations
 
+import errno
+import math
 import os
 import pickle
+import shutil
+import time
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tsnb.errors import NotShippable
+from tsnb.kernels.cell_lines import lines_of, remember
 from tsnb.kernels.obstacles import explain
-from tsnb.kernels.pickling import pack, packed_bytes
+from tsnb.kernels.pickling import Sink, TooLarge, pack
+from tsnb.telemetry.memory import Free, free_memory
 
 __all__ = ["LARGE_BYTES", "fetch", "ship"]
 
 LARGE_BYTES = 64 * 2**20
 """Past this a copy is worth a warning: it takes memory once per kernel, and time at each start."""
+
+SPARE_BYTES = 64 * 2**20
+"""Left free on the file system: others write there too."""
+
+MEASURING_S = 3.0
+"""How long it may take to find out which variable is to blame."""
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def ship(variables: Mapping[str, Any], path: Path, purpose: str) -> None:
@@ -37,28 +54,90 @@ def ship(variables: Mapping[str, Any], path: Path, purpose: str) -> None:
         purpose: What they are for, for messages ("trial 'cnn'").
 
     Raises:
-        NotShippable: Something cannot travel; names the variable, the attribute path, and the fix.
+        NotShippable: Something cannot travel: names the variable, the attribute path, and the fix; or it does not
+            fit into what is free: names the largest variable, and what to do.
+        KeyboardInterrupt: The user's; no file is left.
     """
+    room = _room(path.parent)
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            pack(dict(variables), file)
-    except Exception as error:
+            code_files = pack(dict(variables), Sink(file, room.size))
+            pickle.dump(lines_of(code_files), file)
+    except BaseException as error:
         path.unlink(missing_ok=True)
-        raise NotShippable(explain(variables, error, purpose)) from error
+        if isinstance(error, TooLarge) or getattr(error, "errno", None) in _FULL:
+            raise NotShippable(_too_large(variables, room, purpose)) from None
+        if isinstance(error, Exception):
+            raise NotShippable(explain(variables, error, purpose)) from error
+        raise  # an interrupt of the user's
     if path.stat().st_size > LARGE_BYTES:
-        _warn_large(variables, purpose)
+        try:
+            _warn_large(variables, path.stat().st_size, purpose)
+        except BaseException:  # an interrupt, or a warning that the user has made an error
+            path.unlink()
+            raise
 
 
-def _warn_large(variables: Mapping[str, Any], purpose: str) -> None:
-    sizes = {name: packed_bytes(value) for name, value in variables.items()}
-    largest = max(sizes, key=lambda name: sizes[name])
-    total = sum(sizes.values()) / 2**20
+def _room(directory: Path) -> Free:
+    """Return what may be shipped: what fits on the file system, and into memory beside the original.
+
+    Half of what is free: while a kernel takes a copy in, its bytes are there once more.
+    """
+    disk = max(0, shutil.disk_usage(directory).free - SPARE_BYTES)
+    memory = free_memory()
+    found = [Free(disk, f"on the file system of {directory}")]
+    if memory is not None:
+        found.append(Free(memory.size // 2, f"for a copy: twice that is free {memory.where}"))
+    return min(found)
+
+
+def _too_large(variables: Mapping[str, Any], room: Free, purpose: str) -> str:
+    name, size, exactly = _largest(variables, room.size)
+    takes = f"{'' if exactly else 'more than '}{_human(size)}"
+    return (
+        f"{purpose} cannot take {name!r} along: it takes {takes}, and there are "
+        f"{_human(room.size)} {room.where}. Load it in the cell itself, from its file "
+        "(for a producer: a %%tensorsocket start cell that builds the loader), or make it smaller before. "
+        "What a producer serves is there once for all trials."
+    )
+
+
+def _largest(variables: Mapping[str, Any], enough: float = math.inf) -> tuple[str, int, bool]:
+    """Return the name and bytes of the largest variable, and whether it was measured to its end.
+
+    Args:
+        variables: By name.
+        enough: Bytes past which one is large enough to be blamed.
+    """
+    until_s = time.monotonic() + MEASURING_S
+    measured = []
+    for name, value in variables.items():
+        sink = Sink(room_bytes=enough, until_s=until_s)
+        try:
+            pack(value, sink)
+        except TooLarge:
+            return name, int(enough), False
+        except Exception:  # noqa: BLE001 (its time was over, or a user's __reduce__ raises the second time)
+            measured.append((sink.size, name, False))
+        else:
+            measured.append((sink.size, name, True))
+    size, name, exactly = max(measured)
+    return name, size, exactly
+
+
+def _warn_large(variables: Mapping[str, Any], total: int, purpose: str) -> None:
+    name, size, exactly = _largest(variables)
+    takes = f"{'' if exactly else 'more than '}{_human(size)}"
     warnings.warn(
-        f"{purpose} takes a copy of {total:.0f} MB along, most of it in {largest!r} "
-        f"({sizes[largest] / 2**20:.0f} MB). It may be quicker to load it in the background kernel itself.",
+        f"{purpose} takes a copy of {_human(total)} along, most of it in {name!r} ({takes}). "
+        "It may be quicker to load it in the background kernel itself.",
         stacklevel=4,
     )
+
+
+def _human(size: int) -> str:
+    return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.0f} MB"
 
 
 def fetch(path: Path, *, keep: bool = False) -> dict[str, Any]:
@@ -74,6 +153,7 @@ def fetch(path: Path, *, keep: bool = False) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             arrived: dict[str, Any] = pickle.load(file)  # noqa: S301 (our own file, in a private directory)
+            remember(pickle.load(file))  # noqa: S301
             return arrived
     finally:
         if not keep:

@@ -16,7 +16,6 @@ or the end of the notebook. What a trial does happens on the hub's thread; its m
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -25,9 +24,9 @@ from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.kernels.hosting import ENDED, STOP_GRACE_S, TRIAL_STATES, Hosting, Listener
 from tsnb.kernels.outlets import CellOutlet, TerminalOutlet, outlet_here
 from tsnb.kernels.plan import RESULT
-from tsnb.kernels.relay import RECORD_CHARACTERS
 from tsnb.kernels.replanning import replanned
 from tsnb.kernels.shipping import fetch
+from tsnb.kernels.transcript import LogPart
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial"]
 
@@ -111,11 +110,11 @@ class Trial(Hosting):
 
     def logs(self) -> str:
         """Return what it printed, tracebacks included (the last million characters)."""
-        if not self._plan.options.detach:
-            return self._relay.record
-        with contextlib.suppress(OSError):
-            return self.log_path.read_text(errors="replace")[-RECORD_CHARACTERS:]
-        return ""
+        return self._printed.text
+
+    def log_since(self, position: int, most: int) -> LogPart:
+        """Return what was printed since a position of the log, `most` characters at most (`Transcript.since`)."""
+        return self._printed.since(position, most)
 
     def pull(self, variable: str) -> Any:
         """Return a copy of one of the cell's variables, once the cell has ended.

@@ -1,4 +1,4 @@
-"""The notebook's side: magics, their completion, and the panel with a stop button that knows the trials.
+"""The notebook's side: magics, their completion, and the panel with stop buttons and a log pane that know the trials.
 
 | module | what it owns |
 |---|---|
@@ -6,6 +6,7 @@
 | `magics` | the three magics: parse, call, nothing else |
 | `grammar` | one parser a subcommand, with did-you-mean |
 | `streams`, `runs` | what the subcommands do: `%tensorsocket`; `%%trial` and `%trials` |
+| `panel_logs` | the trials' logs, for the panel's log pane |
 | `lookup` | loaders among the notebook's variables |
 | `completion` | subcommands, variables, names and options at the Tab key |
 """
@@ -23,14 +24,17 @@ __all__ = ["dashboard"]
 def dashboard(name: str | None = None) -> Panel:
     """Return the live panel of a stream; a cell that ends with it shows it.
 
-    Its stop buttons stop the trial of that name where this notebook has it, and else ask the consumer to end.
+    Its stop buttons stop the trial of that name where this notebook has it, and else ask the consumer to end. Its
+    log pane shows what this notebook's trials print.
 
     Args:
         name: The stream; may be left out while one is running. One that nobody serves yet is no error.
     """
     from tsnb.dashboard import dashboard as panel_of
+    from tsnb.notebook.panel_logs import TrialLogs
     from tsnb.notebook.runs import stop_consumer
 
     panel = panel_of(name)
     panel.stop_consumer = stop_consumer(panel)
+    panel.logs.source = TrialLogs()
     return panel

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
 import tsnb
+from tsnb.errors import TsnbError
 from tsnb.notebook.completion import COMMANDS, complete_words, match_options
 from tsnb.notebook.magics import TsnbMagics
 
-__all__ = ["load", "unload"]
+__all__ = ["load", "prepare", "unload"]
 
 
 def load(shell: Any) -> None:
@@ -26,6 +28,17 @@ def load(shell: Any) -> None:
     shell.events.register("post_run_cell", rest_consumers)
     if "tsnb" not in shell.user_ns:
         shell.push({"tsnb": tsnb}, interactive=False)
+    prepare()
+
+
+def prepare() -> None:
+    """Have the fork server import in the background what the first trial would wait for. Returns at once."""
+    from tsnb.kernels.forking import warm_up
+    from tsnb.kernels.hub import the_hub
+
+    with contextlib.suppress(TsnbError, OSError):  # whoever starts a trial will be told
+        hub = the_hub()
+        hub.post(warm_up(hub))
 
 
 def unload(shell: Any) -> None:

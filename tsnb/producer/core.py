@@ -15,9 +15,10 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import LOOKAHEAD, Dispatch
-from tsnb.producer.limits import free_memory, require_memory
+from tsnb.producer.limits import require_memory
 from tsnb.producer.loading import Source
 from tsnb.producer.session import Session
+from tsnb.telemetry.memory import free_memory
 from tsnb.wire import messages as ms
 
 __all__ = ["HOLD", "MAX_CONSUMERS", "Core", "Settings"]

@@ -136,7 +136,9 @@ def _after_fork_in_child() -> None:
 
 def _close_all() -> None:
     for writer in _writers.values():
-        writer.close()
+        if writer.lock.acquire(timeout=1.0):  # a daemon thread may be in the middle of a transaction
+            writer.close()
+            writer.lock.release()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
@@ -174,7 +176,7 @@ def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
         yield None
         return
     try:
-        with _reading, contextlib.closing(_connect(path)) as connection:
+        with _reading, contextlib.closing(_opened_to_read(path)) as connection:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")
             yield connection
@@ -183,6 +185,24 @@ def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
             f"tsnb cannot read the project's records in {path}: {error}. "
             "If it is damaged, move it away: the next trial makes a new one."
         ) from None
+
+
+def _opened_to_read(path: Path) -> sqlite3.Connection:
+    """Open a file for reading, also in a directory where this user may not write.
+
+    There SQLite can keep no index of the write-ahead log. Without a log nobody has the file open for writing, and it
+    can be read as it is; with one, the writer's own index serves.
+    """
+    if os.access(path.parent, os.W_OK):
+        return _connect(path)
+    how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", BUSY_S, isolation_level=None, uri=True)
+    try:
+        _version(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
+from tsnb.kernels.cell_lines import title_of
+from tsnb.kernels.inside.bars import text_bars
 from tsnb.kernels.inside.workers import keep_tracker_apart, let_main_travel
 from tsnb.kernels.shipping import fetch
 
@@ -31,6 +33,7 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     Raises:
         Exception: Whatever arriving objects raise, a module that is missing here, say.
     """
+    text_bars()
     sys.path += [entry for entry in settings["sys_path"] if entry not in sys.path]
     variables = vars(sys.modules["__main__"])
     for name in settings["imports"]:
@@ -40,29 +43,20 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     variables.setdefault("tsnb", importlib.import_module("tsnb"))
     let_main_travel()
     keep_tracker_apart()
-    _text_progress_bars()
     _name_tracebacks(title)
     _report_crashes()
     return variables
 
 
-def _text_progress_bars() -> None:
-    """Have `tqdm.auto` draw text: this is where it asks, and its widgets would open where nobody sees."""
-    from IPython.core.getipython import get_ipython
-
-    shell: Any = get_ipython()
-    shell.config.pop("IPKernelApp", None)
-
-
 def _name_tracebacks(title: tuple[str, str]) -> None:
-    """Have tracebacks say "Trial cnn, line 3"; "Cell In[1]" is another cell of the notebook."""
+    """Have tracebacks say "Trial cnn, line 3" of this kernel's cell; "Cell In[5]" is one of the notebook's."""
     from IPython.core.getipython import get_ipython
 
     compiler: Any = get_ipython().compile  # type: ignore[union-attr]
     original = compiler.format_code_name
 
     def format_code_name(_: Any, name: str) -> tuple[str, str] | None:
-        return title if original(name) is not None else None
+        return title if original(name) is not None else title_of(name)
 
     compiler.format_code_name = MethodType(format_code_name, compiler)
 

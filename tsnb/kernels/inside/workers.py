@@ -18,7 +18,7 @@ from multiprocessing import util
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from tsnb.kernels.pickling import pack
+from tsnb.kernels.pickling import Sink, pack
 
 __all__ = ["keep_tracker_apart", "let_main_travel"]
 
@@ -33,7 +33,7 @@ def _by_value(_pickler: Any, obj: Any) -> Any:
     if not isinstance(obj, (type, types.FunctionType)) or getattr(obj, "__module__", "") != "__main__":
         return NotImplemented
     file = io.BytesIO()
-    pack(obj, file)
+    pack(obj, Sink(file))
     return pickle.loads, (file.getvalue(),)
 
 

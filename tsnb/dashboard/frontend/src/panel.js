@@ -5,11 +5,13 @@ import "./panel.css";
 import { Store } from "./store.js";
 import { View } from "./view.js";
 
+const ASK_MS = 15000; // the kernel forgets a page that does not ask for its log anew within a minute
 const SAVE_MS = 10000; // how old the curves may be in a notebook saved with its widgets
 
 export default () => {
   const store = new Store();
   const views = new Set();
+  const { log } = store;
 
   return {
     initialize({ model }) {
@@ -17,10 +19,18 @@ export default () => {
       let savedMs = store.clock();
 
       // ticks that came while this module loaded are lost: say which was the last, and get the rest if there is more
+      const ask = () => {
+        try {
+          model.send(log.wish);
+        } catch (error) {
+          console.debug("tsnb: no kernel behind this panel", error);
+        }
+      };
       const hello = () => model.send({ op: "hello", n: store.n });
       const hear = (content, buffers) => {
         if (content.op === "all") store.load(content.scene, buffers[0]);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
+        else if (content.op === "log") log.take(content) || ask();
         else if (content.op === "refused") views.forEach((view) => view.refused(content.name, content.why));
         views.forEach((view) => view.news());
         if (store.clock() - savedMs > SAVE_MS) {
@@ -36,7 +46,12 @@ export default () => {
       } catch (error) {
         console.debug("tsnb: no kernel behind this panel", error);
       }
-      return () => model.off("msg:custom", hear);
+      if (log.shown) ask();
+      const asking = setInterval(() => log.shown && ask(), ASK_MS);
+      return () => {
+        clearInterval(asking);
+        model.off("msg:custom", hear);
+      };
     },
 
     render({ model, el }) {

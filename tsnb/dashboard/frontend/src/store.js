@@ -2,6 +2,7 @@
 // views it has. Knows no DOM.
 
 import { decode, encode } from "./frames.js";
+import { Log } from "./log.js";
 
 const MAX_FRAMES = 2400; // ten minutes; the kernel keeps as many
 const BREAK_S = 3; // a longer silence is drawn as a gap, not as a line across it
@@ -12,6 +13,7 @@ const CALM = 4; // ticks over which a lag is averaged in the chart: it moves by 
 export class Store {
   constructor(clock = () => performance.now()) {
     this.clock = clock;
+    this.log = new Log();
     this.load({}, null);
   }
 
@@ -25,6 +27,7 @@ export class Store {
     this.say = scene.say || { kind: "starting", text: "", pace: null };
     this.lanes = scene.lanes ? scene.lanes.slice() : [];
     this.frames = decode(history);
+    if (scene.log) this.log.load(scene.log);
     this.heardMs = this.clock();
   }
 
@@ -54,7 +57,7 @@ export class Store {
   /** The scene and the history as the model keeps them. */
   snapshot() {
     const { n, originS: origin_s, states, state, stream, say, lanes } = this;
-    return { scene: { n, origin_s, states, state, stream, say, lanes: lanes.slice() }, history: encode(this.frames) };
+    return { scene: { n, origin_s, states, state, stream, say, lanes: lanes.slice(), log: this.log.snapshot() }, history: encode(this.frames) };
   }
 
   /**

@@ -14,8 +14,8 @@ const COLUMNS = [
 ];
 
 export class Table {
-  constructor(send) {
-    this.send = send;
+  constructor(send, choose) {
+    Object.assign(this, { send, choose });
     this.rows = new Map();
     this.head = COLUMNS.map(([label, name]) => make("th", name, label));
     this.head.forEach((cell) => (cell.scope = "col"));
@@ -44,7 +44,7 @@ export class Table {
   }
 
   add(lane, name) {
-    const row = new Row(lane, name, this.send);
+    const row = new Row(lane, name, this.send, this.choose);
     this.rows.set(lane, row);
     const after = [...this.rows.keys()].filter((other) => other > lane).sort((a, b) => a - b)[0];
     this.table.insertBefore(row.element, after === undefined ? null : this.rows.get(after).element);
@@ -72,7 +72,7 @@ export function metricNames(lanes) {
 }
 
 class Row {
-  constructor(lane, name, send) {
+  constructor(lane, name, send, choose) {
     this.lane = lane;
     this.name = name;
     const swatch = make("span", "tsnb-swatch");
@@ -96,7 +96,12 @@ class Row {
     attribute(this.stop, "aria-label", `Stop ${name}`);
     this.stop.title = `Stop ${name}`;
     this.stop.onclick = () => this.clicked(send);
-    action.append(this.stop);
+    this.log = make("button", "tsnb-button tsnb-stop tsnb-open-log", make("span", "tsnb-rules"));
+    this.log.type = "button";
+    this.log.title = `Log of ${name}`;
+    attribute(this.log, "aria-label", this.log.title);
+    this.log.onclick = () => choose(this.log.getAttribute("aria-pressed") === "true" ? null : name);
+    action.append(this.stop, this.log);
     this.detail = make("td", "tsnb-detail tsnb-soft");
     this.detail.colSpan = COLUMNS.length - 3; // it shows in narrow columns only, where three are hidden
     this.element = make("tbody", "", make("tr", "", ...this.cells), make("tr", "tsnb-second", this.detail));
@@ -135,6 +140,8 @@ class Row {
     this.drawMetrics(store, lane, row, metrics, epoch);
     const waits = this.stopping && Date.now() - this.stopping < 15000;
     this.stop.disabled = !here || Boolean(waits);
+    this.log.hidden = !store.log.can;
+    attribute(this.log, "aria-pressed", store.log.shown && store.log.name === this.name);
   }
 
   drawSlots(fill, size) {

@@ -1,8 +1,9 @@
 // One view of a store: puts the parts together and draws them when there is news, at most once a frame.
 
 import { Charts } from "./charts.js";
-import { make, put } from "./dom.js";
+import { attribute, make, put } from "./dom.js";
 import { Footer, Header, Sentence, shownState } from "./header.js";
+import { LogPane } from "./logpane.js";
 import { Table } from "./table.js";
 import { onThemeChange, readTheme } from "./theme.js";
 import { spanFor } from "./words.js";
@@ -17,12 +18,31 @@ export class View {
     this.root.setAttribute("aria-label", "tsnb panel");
     this.header = new Header(send);
     this.sentence = new Sentence();
-    this.table = new Table(send);
+    const choose = (name) => this.choose(name, send);
+    this.table = new Table(send, choose);
+    this.log = new LogPane(store.log, choose, send);
     this.charts = new Charts(() => this.theme);
     this.footer = new Footer();
-    this.footer.element.append(this.spans());
+    this.footer.element.append(this.spans(this.toggle(choose)));
     const parts = [this.header, this.sentence, this.table].map((part) => part.element);
-    this.root.append(make("div", "tsnb-inner", ...parts, key(), this.charts.element, this.footer.element));
+    this.root.append(make("div", "tsnb-inner", ...parts, key(), this.charts.element, this.footer.element, this.log.element));
+  }
+
+  /** Show the log of that trial; null: close the pane; undefined: whichever it was, or the first there is. */
+  choose(name, send) {
+    const { log, lanes } = this.store;
+    if (name === null) log.shown = false;
+    else log.choose(name ?? (log.name || (lanes.find((lane) => lane && lane.here) || { name: "" }).name));
+    send(log.wish);
+    this.news();
+  }
+
+  toggle(choose) {
+    this.logs = make("button", "tsnb-span tsnb-logs", "logs");
+    this.logs.type = "button";
+    this.logs.setAttribute("aria-controls", this.log.id);
+    this.logs.onclick = () => choose(this.store.log.shown ? null : undefined);
+    return this.logs;
   }
 
   /** Called once the root is on the page: only then are colours and widths known. */
@@ -55,14 +75,16 @@ export class View {
   draw() {
     this.asked = undefined;
     const began = performance.now(), { store } = this, state = shownState(store);
-    for (const part of [this.header, this.sentence, this.table, this.footer]) part.draw(store, state);
+    for (const part of [this.header, this.sentence, this.table, this.footer, this.log]) part.draw(store, state);
+    attribute(this.logs, "aria-expanded", store.log.shown);
+    this.logs.hidden = !store.log.can && !store.log.name;
     if (this.root.isConnected) this.charts.draw(store, spanFor(store.ageS, this.spanS));
     this.mark(state, performance.now() - began);
   }
 
   /** Facts for tests and for whoever inspects the page. */
   mark(state, tookMs) {
-    const { n, last, lanes, stream, frames } = this.store;
+    const { n, last, lanes, stream, frames, log } = this.store;
     Object.assign(this.root.dataset, {
       state,
       stream: stream.name,
@@ -71,11 +93,13 @@ export class View {
       consumers: lanes.filter((lane) => lane && lane.here).length,
       batches: last ? last.batches : 0,
       samplesPerS: last ? last.rows.reduce((sum, row) => sum + (row.samplesPerS || 0), 0).toFixed(1) : 0,
+      log: log.shown ? log.name : "",
+      logged: log.at,
       drawMs: tookMs.toFixed(2),
     });
   }
 
-  spans() {
+  spans(toggle) {
     const buttons = SPANS.map(([seconds, label]) => {
       const button = make("button", "tsnb-span", label);
       button.type = "button";
@@ -88,11 +112,12 @@ export class View {
       };
       return button;
     });
-    return make("div", "tsnb-spans", make("span", "tsnb-soft", "last"), ...buttons);
+    return make("div", "tsnb-spans", make("span", "tsnb-soft", "last"), ...buttons, toggle);
   }
 
   refused(name, why) {
     this.table.refused(name, why);
+    this.log.refused(name, why);
     if (!name) {
       this.header.calm();
       put(this.header.stop, "Could not stop");

@@ -1,0 +1,221 @@
+"""A real JupyterLab: the quickstart's panel shows its trials at work; logs and stop buttons work there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.chromium import ARTIFACTS
+from tests.browser.lab import Lab, Notebook
+
+QUICKSTART = Path(__file__).resolve().parents[2] / "notebooks" / "01_quickstart.ipynb"
+PANEL = ".tsnb-panel"
+
+pytestmark = [pytest.mark.browser, pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+TALKER = [
+    "%load_ext tsnb",
+    "%tensorsocket dashboard any",
+    """%%trial talker
+import sys, time
+for k in range(100_000):
+    print("line", k, flush=True)
+    if k % 10 == 0:
+        print(f"\\rbar {k}", end="", file=sys.stderr)
+        print(file=sys.stderr)
+    time.sleep(0.02)""",
+    # as busy as a cell can be, until a file is there
+    "import os\nwhile not os.path.exists('go-on'):\n    sum(range(2000))\nprint('was busy to the end')",
+    "print(tsnb.trials['talker'].state)",
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Path]]:
+    """One JupyterLab for all tests here, with a runtime directory of its own, on notebooks of its own."""
+    notebooks, home, run = (tmp_path_factory.mktemp(name) for name in ("notebooks", "home", "run"))
+    source = QUICKSTART.read_text(encoding="utf-8")
+    # trials that outlast the test on any machine; closing the server ends them
+    endless, found = re.subn(r"EPOCHS = \d+", "EPOCHS = 1000", source)
+    assert found == 1
+    (notebooks / QUICKSTART.name).write_text(endless, encoding="utf-8")
+    cells: list[dict[str, Any]] = [
+        {
+            "cell_type": "code",
+            "id": f"c{k}",
+            "metadata": {},
+            "outputs": [],
+            "execution_count": None,
+            "source": code,
+        }
+        for k, code in enumerate(TALKER)
+    ]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    talker = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+    for name in ("reloaded", "busy"):  # one each: a saved notebook has the outputs of before
+        (notebooks / f"{name}.ipynb").write_text(json.dumps(talker), encoding="utf-8")
+    with Lab(home, notebooks, TSNB_RUNTIME_DIR=str(run), TSNB_PROJECT_DIR=str(home)) as running:
+        yield running, notebooks
+
+
+@pytest.fixture
+def lab(server: tuple[Lab, Path]) -> Iterator[Lab]:
+    """The server; kernels end with the test."""
+    yield server[0]
+    server[0].end_kernels()
+
+
+def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -> None:
+    """Three trials get batches; a reload keeps the history; while the kernel is busy a button stops one."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1100})
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    notebook = Notebook(page, lab, QUICKSTART.name)
+    notebook.open()
+    # the panel first, so that the trials are seen from their first batch on
+    first, panel, last, waiting = steps()
+    for index in (*first, panel, *last):
+        notebook.run(index)
+
+    page.wait_for_selector(PANEL, timeout=20_000)
+    show(page)
+    try:
+        wait_for(page, "consumers", lambda v: v == 3)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {[notebook.cells()[k]['outputs'] for k in last]}") from None
+    wait_for(page, "batches", lambda v: v > 20)
+    wait_for(page, "samplesPerS", lambda v: v > 0)
+    ticks = number(page, "ticks")
+    wait_for(page, "ticks", lambda v: v >= ticks + 8)
+    wait_for(page, "batches", lambda v: v > 60)
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart.png")
+    page.screenshot(path=ARTIFACTS / "lab-quickstart.png")
+
+    change_theme(page, "JupyterLab Dark")
+    page.wait_for_selector(f"{PANEL}[data-theme=dark]", timeout=10_000)
+    page.wait_for_timeout(600)
+    page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart-dark.png")
+    change_theme(page, "JupyterLab Light")
+
+    history = number(page, "history")
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
+    notebook.open()
+    page.wait_for_selector(PANEL, timeout=20_000)
+    show(page)
+    wait_for(page, "history", lambda v: v >= history)
+    wait_for(page, "ticks", lambda v: v > ticks + 8)
+
+    # now the notebook's kernel is busy, waiting for the trials: the panel goes on, and its buttons work
+    notebook.start(waiting)
+    page.wait_for_timeout(1000)
+    show(page)
+    ticks = number(page, "ticks")
+    wait_for(page, "ticks", lambda v: v >= ticks + 8, timeout_s=10)
+    page.click('button[aria-label="Stop small-cnn"]')
+    wait_for(page, "consumers", lambda v: v == 2, timeout_s=15)
+    assert notebook.cells()[waiting]["state"] == "running"
+    assert not errors
+
+
+def opened_talker(browser: Browser, lab: Lab, name: str) -> Notebook:
+    """Open a notebook with the talker, start its trial, and open the trial's log in the panel."""
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    notebook = Notebook(page, lab, f"{name}.ipynb")
+    notebook.open()
+    for index in range(3):
+        notebook.run(index)
+    page.wait_for_selector(PANEL, timeout=20_000)
+    show(page)
+    page.get_by_role("button", name="logs", exact=True).click()
+    wait_for(page, "logged", lambda v: v > 300)
+    return notebook
+
+
+def pane(page: Page) -> list[str]:
+    """Return the lines of the log pane."""
+    return str(page.evaluate("() => document.querySelector('.tsnb-lines').textContent")).splitlines()
+
+
+def test_a_log_goes_on_after_a_reload_with_what_was_printed_before(browser: Browser, lab: Lab) -> None:
+    """The pane is open again, on the same trial, from its first line on; new lines follow without a gap."""
+    notebook = opened_talker(browser, lab, "reloaded")
+    page = notebook.page
+    assert page.evaluate(f"() => document.querySelector('{PANEL}').dataset.log") == "talker"
+    before = pane(page)
+    assert before[0].startswith("trial 'talker' running")
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
+    notebook.open()
+    page.wait_for_selector(PANEL, timeout=20_000)
+    show(page)
+    page.wait_for_selector(".tsnb-lines:visible", timeout=20_000)
+    wait_for(page, "logged", lambda v: v > 2000)
+    logged = number(page, "logged")
+    wait_for(page, "logged", lambda v: v > logged + 300)
+    after = pane(page)
+    page.locator(PANEL).screenshot(path=ARTIFACTS / "lab-log.png")
+    assert after[: len(before) // 2] == before[: len(before) // 2]
+    numbers = [line for line in after if line.startswith("line ")]
+    assert len(numbers) > 150
+    assert numbers == [f"line {k}" for k in range(len(numbers))]
+
+
+def test_stop_in_the_panel_works_while_the_notebook_runs_a_cell(
+    browser: Browser, server: tuple[Lab, Path], lab: Lab
+) -> None:
+    """The notebook's kernel is busy with Python of its own; the trial stops all the same, and the cell goes on."""
+    notebook = opened_talker(browser, lab, "busy")
+    page, go_on = notebook.page, server[1] / "go-on"
+    notebook.start(3)
+    page.wait_for_timeout(1000)
+    show(page)
+    logged = number(page, "logged")
+    wait_for(page, "logged", lambda v: v > logged + 100)  # the pane goes on too
+    page.get_by_label("Stop trial talker").click()
+    page.wait_for_function(
+        "() => document.querySelector('.tsnb-log-state').textContent === 'stopped'", timeout=20_000
+    )
+    assert notebook.cells()[3]["state"] == "running"
+    assert any("trial 'talker' stopped" in line for line in pane(page)[-3:])
+    go_on.touch()
+    notebook._until(lambda: "was busy" in str(notebook.cells()[3]["outputs"]), 30, "the busy cell's end")
+    assert "stopped" in str(notebook.run(4)["outputs"])
+
+
+def steps() -> tuple[list[int], int, list[int], int]:
+    """Return the cells to run before the panel, the panel's, the trials', and the one that waits for them."""
+    cells = json.loads(QUICKSTART.read_text(encoding="utf-8"))["cells"]
+    source = ["".join(cell["source"]) if cell["cell_type"] == "code" else "" for cell in cells]
+    panel = next(k for k, text in enumerate(source) if "%tensorsocket dashboard" in text)
+    trials = [k for k, text in enumerate(source[:panel]) if text.startswith("%%trial")]
+    before = [k for k, text in enumerate(source[: trials[0]]) if text and "px.imshow" not in text]
+    return before, panel, trials, next(k for k in range(panel + 1, len(source)) if ".wait()" in source[k])
+
+
+def show(page: Page) -> None:
+    page.locator(PANEL).scroll_into_view_if_needed()
+
+
+def change_theme(page: Page, theme: str) -> None:
+    page.evaluate("t => window.jupyterapp.commands.execute('apputils:change-theme', {theme: t})", theme)
+
+
+def number(page: Page, fact: str) -> float:
+    value = page.evaluate(f"() => document.querySelector('{PANEL}')?.dataset.{fact}")
+    return float(value or 0)
+
+
+def wait_for(page: Page, fact: str, enough: Callable[[float], bool], timeout_s: float = 60.0) -> None:
+    for _ in range(round(timeout_s / 0.1)):
+        if enough(number(page, fact)):
+            return
+        page.wait_for_timeout(100)
+    facts = page.evaluate(f"() => ({{...document.querySelector('{PANEL}')?.dataset}})")
+    raise AssertionError(f"the panel's {fact} did not change as expected: {facts}")

@@ -1,0 +1,156 @@
+"""Logs on their way to the panel's log pane: only those that a page watches, in parts, a few times a second.
+
+Where logs come from is handed in (`LogSource`): the panel itself knows readings only. A page says which log it
+watches and how far it has it, and says so again every now and then; a page that went away without a word is
+forgotten after `FORGET_S`. While nobody watches there is no thread and no work.
+
+```
+page    {"op": "log", "name": "cnn", "run": "17", "at": 812}     give me this log from here on; name "": any
+        {"op": "log off"}                                        the pane was closed
+panel   {"op": "log", "name", "run", "start", "text", "open"}    text from position `start`, then what may change
+        ... "cut": true                                          what was before `start` is kept no longer
+        ... "trials": [["cnn", "running"], ...]                  only when it has changed
+        ... "missing": true                                      there is no such log here
+```
+
+A position counts the characters that have settled since the run began. Parts may come twice (two pages, one asked
+anew): a page cuts off what it has.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+__all__ = ["PANE_CHARACTERS", "LogFeed", "LogPart", "LogSource"]
+
+PANE_CHARACTERS = 200_000
+"""What a pane shows of a log: its end, some 3,000 lines; the full log is on disk."""
+
+EVERY_S = 0.25
+"""As often as a stream's readings."""
+
+FORGET_S = 60.0
+"""Pages ask again every 15 s."""
+
+_log = logging.getLogger(__name__)
+
+
+class LogPart(NamedTuple):
+    """A part of a trial's log."""
+
+    run: str
+    """Which run of the trial it is of: another text means another log, from its start."""
+    start: int
+    """Where `text` starts; later than what was asked for if that is kept no longer."""
+    text: str
+    """Text that has settled."""
+    open: str
+    """The last lines, which may still change."""
+
+
+class LogSource(Protocol):
+    """Gives logs. Called on the panel's log thread; must not block for long."""
+
+    def trials(self) -> list[tuple[str, str]]:
+        """Return name and state of each trial that has a log."""
+
+    def read(self, name: str, run: str, position: int, most: int) -> LogPart | None:
+        """Return what a log has from a position of a run on, `most` characters at most; None: no such log."""
+
+
+@dataclass
+class _Watch:
+    """How far one log has been sent."""
+
+    run: str
+    position: int
+    until_s: float
+    open: str | None = None  # None: whoever asked gets an answer, though nothing may be new
+    missing: bool = False
+
+
+class LogFeed:
+    """Sends the logs that are watched.
+
+    Attributes:
+        source: Where they come from; None: nobody has any.
+
+    Args:
+        send: Sends one message to the pages. Called on this feed's thread.
+    """
+
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        self.source: LogSource | None = None
+        self._send = send
+        self._changed = threading.Condition()
+        self._watched: dict[str, _Watch] = {}
+        self._told: list[tuple[str, str]] | None = None
+        self._chosen = ""
+        self._is_open = False
+        self._running = False
+
+    def scene(self) -> dict[str, Any]:
+        """Return what a page that loads must know to show the pane as it was: a page that reloads goes on."""
+        here = self.source.trials() if self.source is not None else []
+        return {"name": self._chosen, "shown": self._is_open, "trials": here, "can": self.source is not None}
+
+    def watch(self, name: str, run: str = "", position: int = 0) -> None:
+        """Send a log from a position of its run on. Called on the kernel's (sub)shell thread."""
+        with self._changed:
+            self._chosen, self._is_open, self._told = name, True, None
+            self._watched[name] = _Watch(run, position, time.monotonic() + FORGET_S)
+            self._changed.notify()
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="tsnb-panel-log", daemon=True).start()
+
+    def rest(self) -> None:
+        """Send no more: the pane was closed. Another page's that is still open asks again."""
+        with self._changed:
+            self._is_open = False
+            self._watched.clear()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while self._any_watched():
+            try:
+                for message in self._news():
+                    self._send(message)
+            except Exception:  # noqa: BLE001 (the kernel is going down, or a source of logs is broken: the panel goes on)
+                _log.debug("the log pane could not be fed", exc_info=True)
+            with self._changed:
+                self._changed.wait(EVERY_S)
+
+    def _any_watched(self) -> bool:
+        """Forget pages that have gone; False, under the lock, ends the thread."""
+        with self._changed:
+            now_s = time.monotonic()
+            self._watched = {name: w for name, w in self._watched.items() if w.until_s > now_s}
+            self._running = bool(self._watched)
+            return self._running
+
+    def _news(self) -> list[dict[str, Any]]:
+        with self._changed:
+            source, here = self.source, self.source.trials() if self.source is not None else []
+            messages = [self._part(source, name, watch) for name, watch in self._watched.items()]
+            if here != self._told:
+                self._told = here
+                messages.append({"op": "log", "trials": here})
+        return [message for message in messages if message]
+
+    def _part(self, source: LogSource | None, name: str, watch: _Watch) -> dict[str, Any]:
+        """Return what is new of one log; empty if nothing is."""
+        part = source.read(name, watch.run, watch.position, PANE_CHARACTERS) if source and name else None
+        if part is None:
+            told, watch.missing = watch.missing, True
+            return {} if told or not name else {"op": "log", "name": name, "missing": True}
+        if not part.text and part.open == watch.open and part.run == watch.run:
+            return {}
+        cut = part.start > (watch.position if part.run == watch.run else 0)
+        watch.run, watch.position, watch.open = part.run, part.start + len(part.text), part.open
+        return {"op": "log", "name": name, **part._asdict(), **({"cut": True} if cut else {})}

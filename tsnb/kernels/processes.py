@@ -1,0 +1,131 @@
+"""The process of a background kernel: what is started, and how its end is told.
+
+There are three ways to one. It is *forked* from a server that has imported torch and ipykernel once (`forking`),
+*spawned* as a Python of its own, or *adopted*: somebody else started it, and it goes on without us. Whoever uses
+it sees no difference but in `Ending.code`, which nobody knows of an adopted process.
+
+On the hub's thread, all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal as signals
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tsnb.kernels.death import KernelDied, when_gone
+from tsnb.kernels.launch import DETACHED
+
+__all__ = ["ENTRY", "Ending", "KernelProcess", "Launch", "adopt", "entry", "spawn"]
+
+
+def entry(module: str) -> str:
+    """Return the code of a child that runs `main` of one of this package's modules.
+
+    It finds the package where this process has it, installed or not, without a PYTHONPATH that other Pythons
+    started from a cell would inherit.
+    """
+    package = str(Path(__file__).resolve().parents[2])
+    return f"import sys; sys.path.append({package!r}); from tsnb.kernels.{module} import main; main()"
+
+
+ENTRY = entry("launch")
+"""A spawned kernel's code."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a kernel is started with."""
+
+    arguments: Sequence[str]
+    """ipykernel's command line: `-f`, the connection file, options."""
+    environment: Mapping[str, str]
+    """All of its environment."""
+    log: Path
+    """Takes its standard streams; emptied first."""
+    detached: bool = False
+    """Whether it is to outlive this process once it has called `launch.untie`."""
+    passed: tuple[int, ...] = ()
+    """Descriptors that it inherits."""
+
+
+class Ending(NamedTuple):
+    """How a process ended."""
+
+    code: int | None
+    """Its exit status; negative: the signal that killed it; None: nobody told."""
+    reason: str = ""
+    """Why, where more is known than the status says."""
+
+
+class KernelProcess:
+    """A kernel's process.
+
+    Attributes:
+        pid: Its process, which leads a process group of its own.
+        ended: Done when it has gone.
+    """
+
+    def __init__(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.pid = pid
+        self.ended: asyncio.Future[Ending] = loop.create_future()
+
+    def end_with(self, ending: Ending) -> None:
+        """Note that it has gone; the first word counts."""
+        if not self.ended.done():
+            self.ended.set_result(ending)
+
+    def signal(self, number: signals.Signals) -> None:
+        """Send it a signal, if it is there."""
+        if not self.ended.done():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
+
+    def signal_group(self, number: signals.Signals) -> None:
+        """Send a signal to it and to all that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+def spawn(launch: Launch, loop: asyncio.AbstractEventLoop) -> KernelProcess:
+    """Start a Python of its own.
+
+    Raises:
+        OSError: The system refuses.
+    """
+    word = f"{DETACHED if launch.detached else ''}{os.getpid()}"
+    with launch.log.open("wb") as log:
+        popen = subprocess.Popen(
+            [sys.executable, "-c", ENTRY, word, *launch.arguments],
+            env=launch.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=launch.passed,
+            start_new_session=True,
+        )
+    process = KernelProcess(popen.pid, loop)
+    when_gone(loop, popen, lambda: process.end_with(Ending(popen.wait())))
+    return process
+
+
+def adopt(pid: int, loop: asyncio.AbstractEventLoop) -> KernelProcess:
+    """Watch a process that somebody else started. Its end is seen at once, its exit status never.
+
+    Raises:
+        KernelDied: It has gone.
+    """
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        raise KernelDied(f"its kernel has ended (there is no process {pid} of yours)") from None
+    process = KernelProcess(pid, loop)
+    when_gone(loop, pid, lambda: process.end_with(Ending(None)))
+    return process

@@ -1,0 +1,130 @@
+"""What memory this process can still have, and how often the system killed for want of it.
+
+Free is the least of what the system has available and what is left to each control group that this process is in:
+a container's limit, a batch scheduler's, or systemd's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Free", "OomKills", "free_memory", "oom_kills"]
+
+_LEFT = {
+    2: ("memory.max", "memory.current", "inactive_file "),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+}
+"""By version of control groups: the files that hold the limit and the use, and the line for files read lately."""
+
+_KILLS = {2: "memory.events", 1: "memory.oom_control"}
+"""By version of control groups: the file that counts kills for want of memory."""
+
+
+class Free(NamedTuple):
+    """Memory that can be had."""
+
+    size: int
+    """Bytes."""
+    where: str
+    """Who sets that limit, for messages."""
+
+
+class OomKills(NamedTuple):
+    """How often the system killed a process for want of memory."""
+
+    kills: int
+    """Since the machine or the control group was started."""
+    file: Path
+    """Who counts."""
+    where: str
+    """The same, for messages."""
+
+    def again(self) -> OomKills | None:
+        """Return the count as it is now; None where it cannot be read any more."""
+        return _kills(self.file, self.where)
+
+
+def free_memory(root: Path = Path("/")) -> Free | None:
+    """Return the memory that this process can still have; None where the system does not tell.
+
+    Args:
+        root: Where /proc and /sys are.
+    """
+    found = [*_limited(root)]
+    available = _available(root)
+    if available is not None:
+        found.append(Free(available, "of the machine's memory"))
+    return min(found, default=None)
+
+
+def oom_kills(root: Path = Path("/"), pid: int | str = "self") -> OomKills | None:
+    """Return the count of the control group that a process is in, else of the machine; None where nobody counts.
+
+    Args:
+        root: Where /proc and /sys are.
+        pid: The process, alive.
+    """
+    for directory, version in _control_groups(root, pid):
+        found = _kills(directory / _KILLS[version], f"the control group {directory}")
+        if found is not None:
+            return found
+    return _kills(root / "proc/vmstat", "the machine")
+
+
+def _kills(file: Path, where: str) -> OomKills | None:
+    for line in _read(file).splitlines():
+        if line.startswith("oom_kill "):
+            return OomKills(int(line.split()[1]), file, where)
+    return None
+
+
+def _available(root: Path) -> int | None:
+    for line in _read(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _control_groups(root: Path, pid: int | str = "self") -> Iterator[tuple[Path, int]]:
+    """Give every control group that limits a process's memory, with its version; the innermost first."""
+    for line in _read(root / f"proc/{pid}/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            base, version = root / "sys/fs/cgroup", 2
+        elif "memory" in controllers.split(","):
+            base, version = root / "sys/fs/cgroup/memory", 1
+        else:
+            continue
+        # the limits of the groups around it hold too. In a container the path may be the host's and lead nowhere;
+        # the container's own group is then mounted at the base
+        group = base / path.lstrip("/")
+        for directory in (group, *(p for p in group.parents if p.is_relative_to(base))):
+            yield directory, version
+
+
+def _limited(root: Path) -> Iterator[Free]:
+    """Give what is left to every control group with a limit that this process is in."""
+    for directory, version in _control_groups(root):
+        left = _left(directory, *_LEFT[version])
+        if left is not None:
+            yield Free(left, f"of the memory limit of this container or control group, {directory}")
+
+
+def _left(directory: Path, limit: str, usage: str, cache: str) -> int | None:
+    """Return what is left to one control group; None where it has no limit."""
+    most, used = _read(directory / limit).strip(), _read(directory / usage).strip()
+    if not (most.isdigit() and used.isdigit()):
+        return None
+    lines = _read(directory / "memory.stat").splitlines()
+    # files that were read lately count as used, and are given up as soon as memory is wanted
+    given_up = next((int(line.split()[1]) for line in lines if line.startswith(cache)), 0)
+    return max(0, int(most) - max(0, int(used) - given_up))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
