@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any
 
 from tsnb import registry
-from tsnb.consumer.gate import pass_gate
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
@@ -268,7 +267,6 @@ class Consumer:
         if self._line.stop_asked is not None:
             error, self._line.stop_asked = self._line.stop_asked, None
             raise error
-        pass_gate()
         self._tell_metrics()
         reconnects = self._line.reconnects
         try:

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 import torch
 
+from tsnb.config import attach_defaults
+from tsnb.consumer.gate import pass_gate
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
@@ -160,6 +162,8 @@ class EpochIterator(Iterator[Any]):
                 return delivered
             if self._ended:
                 raise StopIteration
+            if attach_defaults.attached is not None:  # only in a trial, before its first batch
+                pass_gate()
             taken = self._consumer.take(self._progress)
             if taken is None:
                 self._ended = True
