@@ -28,8 +28,10 @@ def output() -> Output:
     return []
 
 
-@pytest.fixture
-def child(output: Output) -> Iterator[Child]:
+@pytest.fixture(params=["fork", "spawn"])
+def child(output: Output, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    """Return a kernel, by either way to start one: whoever uses it sees no difference."""
+    monkeypatch.setenv("TSNB_START", request.param)
     hub = the_hub()
 
     async def make() -> Child:
@@ -100,6 +102,7 @@ def test_without_pidfd_a_death_is_noticed_as_well(monkeypatch: pytest.MonkeyPatc
         raise PermissionError("not in this sandbox")
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
+    monkeypatch.setenv("TSNB_START", "spawn")  # of a forked one the server tells the end
     hub = the_hub()
 
     async def make() -> Child:

@@ -20,10 +20,12 @@ import pytest
 from tsnb.kernels import forking
 from tsnb.kernels.child import Child
 from tsnb.kernels.death import KernelDied
-from tsnb.kernels.forking import ForkServer, read_once
+from tsnb.kernels.forking import ForkServer
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.orders import thread_variables
 from tsnb.kernels.processes import Launch
+from tsnb.kernels.variables import read_once
+from tsnb.notebook.extension import prepare
 
 pytestmark = pytest.mark.system
 
@@ -234,7 +236,12 @@ def test_a_server_that_stands_still_is_not_waited_for(start: Start, monkeypatch:
 def test_what_libraries_read_once_is_known() -> None:
     """Those variables make a spawn of it, in both directions; numbers of threads do not, unless they are none."""
     own = {"OMP_NUM_THREADS": "1", "HOME": "/home/me", "TSNB_X": "1", "PYTHONHASHSEED": "3"}
-    assert read_once({**own, "TSNB_X": "2", "CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "4"}, own) == []
+    assert (
+        read_once(
+            {**own, "TSNB_X": "2", "PATH": "/else", "CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "4"}, own
+        )
+        == []
+    )
     assert read_once({k: v for k, v in own.items() if k != "OMP_NUM_THREADS"}, own) == []
     for name in (
         "MKL_THREADING_LAYER",
@@ -254,6 +261,22 @@ def test_another_environment_is_a_start_of_its_own(start: Start) -> None:
     child = start(env={"PYTHONHASHSEED": "7"})
     assert not is_forked(child)
     assert value(child, "__import__('os').environ['PYTHONHASHSEED']") == "7"
+
+
+def test_what_the_connection_cannot_carry_is_a_start_of_its_own(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment larger than a packet; a working directory that was removed, where no kernel starts."""
+    large = {f"TSNB_LARGE_{n}": "x" * 100_000 for n in range(12)}
+    child = start(env=large)
+    assert value(child, "len(__import__('os').environ['TSNB_LARGE_7'])") == 100_000
+    assert not is_forked(child)
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    monkeypatch.chdir(lost)
+    lost.rmdir()
+    with pytest.raises(KernelDied, match="working directory doesn't exist"):
+        start()
 
 
 def test_a_detached_kernel_and_one_by_wish_are_spawned(
@@ -304,6 +327,26 @@ def test_a_server_that_cannot_start_is_told_once_and_not_tried_again(
     assert all(psutil.Process(child.pid).ppid() == os.getpid() for child in children)
     assert caplog.text.count("no torch today") >= 1
     assert len([record for record in caplog.records if "spawned" in record.message]) == 1
+
+
+def test_loading_the_extension_does_not_wait_for_the_server_and_a_trial_not_for_ever(
+    start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is slow to be ready costs the first kernel a while, the next one nothing."""
+    caplog.set_level(logging.DEBUG, logger="tsnb")
+    monkeypatch.setattr(forking, "_current", None)
+    monkeypatch.setattr(forking, "entry", lambda _: "import time; time.sleep(60)")
+    monkeypatch.setattr(forking, "WARM_S", 0.5)
+    prepare()  # returns though nothing is ready
+    children = [start(), start()]
+    slow = server()
+    try:
+        assert all(psutil.Process(child.pid).ppid() == os.getpid() for child in children)
+        assert caplog.text.count("it was not ready within") == 1
+        assert caplog.text.count("it is not ready") == 1
+    finally:
+        the_hub().call(slow.end())
+        slow._process.wait()
 
 
 def test_many_at_once_come_from_one_server(start: Start) -> None:

@@ -101,7 +101,7 @@ def test_what_comes_back_changes_no_variable_of_the_notebook(notebook: Any) -> N
 
 def _pack(variables: dict[str, Any]) -> bytes:
     file = io.BytesIO()
-    pickling.pack(variables, pickling.Sink(file))
+    pickling.pack(variables, file)
     return file.getvalue()
 
 

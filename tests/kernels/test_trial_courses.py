@@ -140,6 +140,18 @@ def test_listeners_hear_rows_and_states(page: Any, until: Until) -> None:
     assert [state for state in states if state != "starting"] == ["stopped", "running", "done"]
 
 
+def test_a_reply_that_is_lost_holds_up_nothing(page: Any) -> None:
+    """What the kernel itself says of the end counts; an interrupt can swallow the reply to the notebook."""
+    cell = (
+        "session = get_ipython().kernel.session\nsend = session.send\n"
+        "def deaf(stream, kind, *rest, **named):\n"
+        "    return None if kind == 'execute_reply' else send(stream, kind, *rest, **named)\n"
+        "session.send = deaf"
+    )
+    assert start("unheard", cell, page).wait(30).state == "done"
+    assert recorded("unheard").state == "done"
+
+
 # -- one after another ------------------------------------------------------------------------------------
 
 

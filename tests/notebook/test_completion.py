@@ -54,7 +54,11 @@ EXPECTED = [
     ("%%trial ", ["cnn"]),
     ("%%trial cnn --b", ["--batch-size"]),
     ("%%trial cnn --producer ", ["mnist"]),
-    ("%trials ", ["list", "stop", "wait", "logs"]),
+    ("%%trial next --after ", ["cnn"]),
+    ("%%trial next --re", ["--restart"]),
+    ("%%trial next --log-to ", ["tensorboard", "mlflow", "wandb"]),
+    ("%trials ", ["list", "stop", "wait", "logs", "rerun"]),
+    ("%trials rerun ", ["cnn"]),
     ("%trials logs ", ["cnn"]),
 ]
 

@@ -53,6 +53,22 @@ def test_a_trial_s_options_are_read() -> None:
     )
     assert given.env == [("A", "1"), ("B", "x y")]
     assert (given.device, given.seed) == (None, None)
+    assert (given.after, given.restart, given.detach, given.log_to) == (None, False, False, ())
+    given = TRIAL.read(words_of("b --after a --restart --detach --log-to tensorboard,mlflow", "%%trial"))
+    assert (given.after, given.restart, given.detach) == ("a", True, True)
+    assert given.log_to == ("tensorboard", "mlflow")
+
+
+def test_changes_of_a_rerun_are_python_values_or_text() -> None:
+    """Numbers, truth values and lists are those; a word is text."""
+    line = "rerun cnn lr=0.01 steps=5 augment=True sizes=[1,2] optimizer=adam name=other"
+    command, given = parse(line, "%trials", TRIALS)
+    assert (command, given.name) == ("rerun", "cnn")
+    assert dict(given.changes) == {
+        "lr": 0.01, "steps": 5, "augment": True, "sizes": [1, 2], "optimizer": "adam", "name": "other",
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="'lr' is no setting: write NAME=VALUE"):
+        parse("rerun cnn lr", "%trials", TRIALS)
 
 
 WRONG = [

@@ -151,6 +151,11 @@ def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[
         ("%%trial x\n\n1 +", "line 3 of this cell"),
         ("%%trial x\nlock", "cannot take 'lock' along: it is a lock"),
         ("%trials wiat", "Did you mean 'wait'"),
+        ("%trials rerun nobody", "no trial named 'nobody'"),
+        ("%%trial x --after nobody\n1", "no trial named 'nobody'"),
+        ("%%trial x --after x\n1", "cannot wait for itself"),
+        ("%%trial x --log-to tensorbord\n1", "Did you mean 'tensorboard'"),
+        ("%%trial x --detatch\n1", "unknown option --detatch. Did you mean '--detach'"),
         ("%trials stop nobody", "no trial named 'nobody'"),
     ],
 )
@@ -162,6 +167,41 @@ def test_bad_input_is_one_clear_message(shell: Any, cell: str, message: str) -> 
         run(shell, cell)
     assert not trials
     assert tsnb.producers() == []
+
+
+@pytest.mark.system
+def test_trials_one_after_another_and_once_more(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--after` queues, `--restart` survives a crash, `rerun` changes options; numbers go to a tracker as well."""
+    run(shell, "%%trial one\nimport time\ntime.sleep(0.2)\nprint('first')")
+    run(
+        shell,
+        "%%trial two --after one --restart --seed 1\nimport random\ndrawn = random.random()\nprint('second')",
+    )
+    run(shell, "%trials wait")
+    said = capsys.readouterr().out
+    assert "trial 'two' queued: it starts when 'one' is done" in said
+    assert said.index("[one] first") < said.index("[two] second")
+    assert trials["two"].options == {"seed": 1, "threads": 1, "after": "one", "restart": True}
+    former = trials["two"]["drawn"]
+    run(shell, "%trials rerun two seed=2 name=three")
+    assert "trial 'three': run" in capsys.readouterr().out
+    run(shell, "%trials rerun two")
+    run(shell, "%trials wait")
+    assert trials["two"]["drawn"] == former
+    assert trials["three"]["drawn"] != former
+    with pytest.raises(
+        UsageError, match="%trials rerun: trial 'two' has no parameter 'lr': it has no parameters"
+    ):
+        run(shell, "%trials rerun two lr=1")
+
+
+@pytest.mark.system
+def test_a_detached_trial_by_magics(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says where its log is, ends its kernel with its code, and its log is shown."""
+    run(shell, "%%trial far --detach --wait\nprint('from afar')")
+    assert "it goes on without this notebook, log: " in capsys.readouterr().out
+    run(shell, "%trials logs far")
+    assert "from afar" in capsys.readouterr().out
 
 
 @pytest.mark.system

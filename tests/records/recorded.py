@@ -41,11 +41,12 @@ def trained(
     return run
 
 
-def forked(work: Callable[[], None]) -> int:
+def forked(work: Callable[[], object]) -> int:
     """Do work in a process of its own; return its number. It ends without Python's own ending, as a killed one does."""
     pid = os.fork()
     if pid == 0:
         status = 1
+        signal.alarm(60)  # nothing of a failed test stays
         try:
             work()
             status = 0

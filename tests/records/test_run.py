@@ -153,7 +153,7 @@ def test_a_run_supposed_lost_that_goes_on_is_running_again(project: Path) -> Non
 
 def test_a_run_that_was_queued_by_a_dead_process_is_lost(project: Path) -> None:
     """Nobody will start it."""
-    pid = forked(lambda: Run.begin(RunStart("cnn", "")) and None)
+    pid = forked(lambda: Run.begin(RunStart("cnn", "")))
     os.waitpid(pid, 0)
     assert [run.state for run in read_runs(project)] == ["lost"]
 

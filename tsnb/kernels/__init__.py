@@ -11,12 +11,14 @@ use, because a child's entry point (`launch`) lives here too and must be quick.
 | `hub` | the one thread, its loop, its private directory |
 | `child`, `death` | one kernel process: start, execute, interrupt, kill, notice its death |
 | `processes` | its process: spawned, forked or adopted |
+| `variables` | its environment, and what of it a fork would come too late for |
 | `forking`, `forkserver` | the server that kernels are forked from: its client here, and what it does |
 | `launch`, `inside` | what runs in the child |
 | `relay`, `outlets` | a child's output, live, to where it belongs |
 | `plan`, `naming`, `replanning` | what a trial is to do; its name; the same once more with other parameters |
 | `cells`, `functions` | starting a trial from a cell; from a function: `tsnb.run`, `@tsnb.trial` |
-| `trial`, `numbers` | one trial, as its user sees it; the numbers that it logged |
+| `trial`, `hosting` | one trial, as its user sees it; as its course and the hub see it |
+| `numbers` | what it has logged |
 | `course`, `attempt` | its way to its end: its turn, its restarts; one life of its kernel |
 | `entries`, `detached` | where detached trials are found; following and ending one that was |
 | `recording` | the launching process's part of the project's records |

@@ -5,6 +5,7 @@ On the hub's thread, all of it. A trial whose process dies may have several (`Tr
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +21,10 @@ __all__ = ["Attempt", "Outcome"]
 
 STOPPED = frozenset({"KeyboardInterrupt", "StopRequested"})
 """What ends a cell that was asked to end."""
+
+
+REPLY_S = 5.0
+"""How long the reply may stay out after the kernel has said how its code ended."""
 
 
 class Outcome(NamedTuple):
@@ -61,6 +66,7 @@ class Attempt:
         self._settings = {**plan.options.attach, **plan.arrival, "name": plan.name, **settings}
         self._taker = take
         self._said: Outcome | None = None
+        self._over = asyncio.Event()
         self._begun: Callable[[], None] = lambda: None
 
     def _take(self, kind: str, content: dict[str, Any]) -> None:
@@ -69,6 +75,7 @@ class Attempt:
             self._begun()
         elif kind == "tsnb_end":
             self._said = Outcome(content["state"], content["failure"])
+            self._over.set()
         else:
             self._taker(kind, content)
 
@@ -86,7 +93,7 @@ class Attempt:
             reply = await self._order("enter", self._settings)
             if reply["status"] == "ok":
                 self._begun = begun
-                reply = await self.child.execute(self._plan.source)
+                reply = await self._execute()
                 if self._said is None:  # an interrupt came before the kernel's own last step
                     await self._order("finish", *_outcome(reply)[:2])
         except KernelDied:
@@ -94,6 +101,23 @@ class Attempt:
                 raise
             return self._said
         return self._said or _outcome(reply)
+
+    async def _execute(self) -> dict[str, Any]:
+        """Run the code; return the reply, or an empty success where the kernel ended it and the reply is missing.
+
+        A reply is missing when an interrupt met the kernel between the code's end and the sending.
+        """
+        running = asyncio.ensure_future(self.child.execute(self._plan.source))
+        ended = asyncio.ensure_future(self._over.wait())
+        both: set[asyncio.Future[Any]] = {running, ended}
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if self._over.is_set():
+                await asyncio.wait({running}, timeout=REPLY_S)
+            return await running if running.done() else {"status": "ok"}
+        finally:
+            for waiting in both:
+                waiting.cancel()
 
     async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
         """Have one of its variables written; return the reply."""

@@ -1,9 +1,10 @@
 """One background kernel: its process, its channels, its death.
 
-Everything here runs on the hub's thread. A death is seen through a `pidfd` in the loop, at once, whatever the
-interpreter in the child was doing; the rest of its process group (DataLoader workers, shell commands) goes
-with it. Transport is `ipc` under a private prefix of its own: with a shared one concurrent starts would race
-for the same socket names, and over TCP any user of the machine could connect.
+Everything here runs on the hub's thread. How a process is come by, and how its end is seen, is `processes`' and
+`forking`'s affair: it is seen at once, whatever the interpreter in the child was doing. The rest of its process
+group (DataLoader workers, shell commands) goes with it. Transport is `ipc` under a private prefix of its own: with
+a shared one concurrent starts would race for the same socket names, and over TCP any user of the machine could
+connect.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from tsnb.config import private_directory, runtime_directory
 from tsnb.kernels import forking
 from tsnb.kernels.death import Death, KernelDied, OutOfMemory
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
-from tsnb.kernels.processes import ENTRY, KernelProcess, Launch, adopt, environment
+from tsnb.kernels.processes import ENTRY, KernelProcess, Launch, adopt
+from tsnb.kernels.variables import environment
 
 __all__ = ["ENTRY", "Child", "log_path"]
 

@@ -67,7 +67,9 @@ class Entry:
             TsnbError: The runtime directory cannot be used.
             OSError: The file cannot be written.
         """
-        path = _directory(Path(self.run["directory"])) / f"{self.name}.json"
+        place = _directory(Path(self.run["directory"]))
+        private_directory(private_directory(place.parent) / place.name)
+        path = place / f"{self.name}.json"
         fresh = path.with_suffix(f".{os.getpid()}")
         fresh.write_text(json.dumps({**vars(self), "process": list(self.process)}), encoding="utf-8")
         fresh.replace(path)  # a reader sees the old one or the new one, never a half
@@ -114,4 +116,4 @@ def _read(path: Path) -> Entry | None:
 
 def _directory(project: Path) -> Path:
     word = hashlib.sha256(os.fsencode(project.resolve())).hexdigest()[:12]
-    return private_directory(private_directory(runtime_directory() / "trials") / word)
+    return runtime_directory() / "trials" / word

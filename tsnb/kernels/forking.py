@@ -5,7 +5,7 @@ asked for while it warms up waits for it, for a while. A kernel is spawned inste
 
 - where it is to outlive this process (`--detach`): a fork ends with the server;
 - where its environment differs from the server's in a variable that libraries read once, when they are imported
-  or when Python starts (`read_once`). Three of them can be set afterwards, and are: the numbers of threads;
+  or when Python starts (`variables.read_once`). Three of them can be set afterwards, and are: the numbers of threads;
 - where the server refuses: it has more than one thread, or CUDA is initialised in it;
 - where the server cannot be started, or does not answer;
 - with `TSNB_START=spawn`.
@@ -21,20 +21,19 @@ import errno
 import json
 import logging
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 
 from tsnb.kernels.death import cause_of_death, when_gone
 from tsnb.kernels.forkserver import LONGEST_PACKET
 from tsnb.kernels.hub import Hub
-from tsnb.kernels.processes import Ending, KernelProcess, Launch, entry, environment, spawn
+from tsnb.kernels.processes import Ending, KernelProcess, Launch, entry, spawn
+from tsnb.kernels.variables import THREADS, environment, read_once
 
-__all__ = ["ForkServer", "Unable", "read_once", "start", "the_server", "warm_up"]
+__all__ = ["ForkServer", "Unable", "start", "the_server", "warm_up"]
 
 WARM_S = 15.0
 """How long a kernel waits for a server that is still importing. Later ones do not wait for one that took longer."""
@@ -42,34 +41,9 @@ WARM_S = 15.0
 ANSWER_S = 5.0
 """How long a fork may take; it is milliseconds, unless the server stands still."""
 
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Each is 1 in the server, so that nothing there starts a thread; a kernel sets its own (`inside.forked`)."""
-
-_READ_ONCE = re.compile(
-    r"(PYTHON|TORCH|PYTORCH|ATEN|C10|OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|DNNL|ONEDNN|NPY|NUMPY|NUMEXPR|LD|MALLOC|LC"
-    r"|PYDEVD|TQDM).*_.*|PYTHON.*|LANG|LANGUAGE|GLIBC_TUNABLES|HOME|PATH"
-)
-"""Names of variables that count when Python starts or a library is imported, not later."""
-
 
 class Unable(Exception):
     """The server cannot fork this kernel; says why."""
-
-
-def read_once(wanted: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
-    """Return the variables that would have no effect, or the wrong one, in a fork.
-
-    Args:
-        wanted: The environment that a kernel is to have.
-        own: That of the server.
-    """
-    names = [name for name in {**wanted, **own} if _READ_ONCE.fullmatch(name)]
-    differ = sorted(name for name in names if wanted.get(name) != own.get(name))
-    return [name for name in differ if name not in THREADS or not _is_a_number(wanted.get(name, "1"))]
-
-
-def _is_a_number(value: str) -> bool:
-    return value.isdigit() and int(value) > 0
 
 
 class Gone(Unable):
@@ -138,16 +112,10 @@ class ForkServer:
         self._counter += 1
         number = self._counter
         request = self._requests[number] = self.hub.loop.create_future()
-        packet = {
-            "id": number,
-            "arguments": list(launch.arguments),
-            "environment": dict(launch.environment),
-            "directory": os.getcwd(),  # noqa: PTH109 (plain text for the packet)
-            "log": str(launch.log),
-        }
         try:
+            packet = _request(number, launch)
             async with self._sending:
-                await self.hub.loop.sock_sendall(self._control, json.dumps(packet).encode())
+                await self.hub.loop.sock_sendall(self._control, packet)
             return await asyncio.wait_for(request, ANSWER_S)  # cancelled: the kernel is killed when it comes
         except (asyncio.TimeoutError, TimeoutError):  # before OSError, which it is one of
             self.usable = False
@@ -245,6 +213,17 @@ class ForkServer:
         """End it, and with it what was forked from it."""
         self.usable = False
         self._process.kill()
+
+
+def _request(number: int, launch: Launch) -> bytes:
+    packet = {
+        "id": number,
+        "arguments": list(launch.arguments),
+        "environment": dict(launch.environment),
+        "directory": os.getcwd(),  # noqa: PTH109 (plain text for the packet)
+        "log": str(launch.log),
+    }
+    return json.dumps(packet).encode()
 
 
 _current: ForkServer | None = None

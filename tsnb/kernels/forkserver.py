@@ -43,7 +43,7 @@ LOOK_S = 0.25
 
 PRELOADED = (
     "numpy.random", "torch", "torch.utils.data", "torch.nn.functional", "torch.optim", "tqdm.auto", "encodings.idna",
-    "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "matplotlib_inline.backend_inline", "comm",
+    "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "comm",
     "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
     "tsnb.kernels.inside.trial", "tsnb.kernels.inside.stream", "tsnb.kernels.inside.forked",
@@ -168,9 +168,18 @@ def _obstacle() -> str:
     if threads != 1:
         return f"the fork server has {threads} threads"
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+    if (torch is not None and torch.cuda.is_initialized()) or _has_a_device_open():
         return "CUDA is initialised in the fork server"
     return ""
+
+
+def _has_a_device_open() -> bool:
+    """Whether CUDA's driver was started here past torch."""
+    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208 (asked before each fork)
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{descriptor}").startswith("/dev/nvidia"):  # noqa: PTH115 (same)
+                return True
+    return False
 
 
 def _wrong(request: Any) -> str:

@@ -44,7 +44,7 @@ def run(
     seed: int | None = None,
     threads: int = 1,
     env: Mapping[str, str] | None = None,
-    after: str | None = None,
+    after: str | Trial | None = None,
     restart: bool = False,
     detach: bool = False,
     log_to: Iterable[str] | None = None,
@@ -65,7 +65,7 @@ def run(
         seed: Seeds Python's, numpy's and torch's generators.
         threads: Threads that torch computes on. One, since several trials share the machine.
         env: Added to the environment of its process.
-        after: The name of a trial that has to be done first.
+        after: A trial that has to be done first, or its name.
         restart: Start it again from the top when its process dies, three times at most.
         detach: It goes on when this notebook or script ends.
         log_to: Where its numbers go besides the project's records: "tensorboard", "mlflow", "wandb".
@@ -85,7 +85,7 @@ def run(
     """
     given = {
         "producer": producer, "batch_size": batch_size, "device": device, "seed": seed, "threads": threads,
-        "env": dict(env or {}), "after": after, "restart": restart, "detach": detach,
+        "env": dict(env or {}), "after": getattr(after, "name", after), "restart": restart, "detach": detach,
         "log_to": tuple(log_to or ()),
     }  # fmt: skip
     plain = TrialOptions()

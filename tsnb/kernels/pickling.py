@@ -179,13 +179,13 @@ def _is_running_loader(obj: Any) -> bool:
     return module is not None and isinstance(obj, module.DataLoader)
 
 
-def pack(obj: Any, sink: Sink) -> set[str]:
+def pack(obj: Any, file: BinaryIO | Sink) -> set[str]:
     """Write one object. Raises whatever a part of it raises that cannot travel, and what the sink raises.
 
     Returns:
         The files that the code in it names: those of the cells that functions were defined in, for one.
     """
-    packer = _Packer(sink)
+    packer = _Packer(file if isinstance(file, Sink) else Sink(file))
     packer.dump(obj)
     return packer.code_files
 

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tsnb.kernels.death import KernelDied, when_gone
 from tsnb.kernels.launch import DETACHED
 
-__all__ = ["ENTRY", "Ending", "KernelProcess", "Launch", "adopt", "entry", "environment", "spawn"]
+__all__ = ["ENTRY", "Ending", "KernelProcess", "Launch", "adopt", "entry", "spawn"]
 
 
 def entry(module: str) -> str:
@@ -38,19 +38,6 @@ def entry(module: str) -> str:
 
 ENTRY = entry("launch")
 """A spawned kernel's code."""
-
-NOT_INHERITED = ("JPY_PARENT_PID", "PYTEST_CURRENT_TEST")
-"""Left out of a child's environment: the notebook server's pid would make it watch the wrong process, and
-under pytest ipykernel would not capture what C code prints."""
-
-ADDED = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
-"""Added to it: keeps a debugger's warning about frozen modules out of the output."""
-
-
-def environment(added: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a child: this process's own, and what is added."""
-    kept = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-    return {**kept, **ADDED, **added}
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,9 @@ def _too_large(variables: Mapping[str, Any], room: Free, purpose: str) -> str:
     takes = f"{'' if exactly else 'more than '}{_human(size)}"
     return (
         f"{purpose} cannot take {name!r} along: it takes {takes}, and there are "
-        f"{_human(room.size)} {room.where}. Load it in the cell itself, from its file, or make it smaller before. "
-        "What is served with %tensorsocket start is there once for all trials."
+        f"{_human(room.size)} {room.where}. Load it in the cell itself, from its file "
+        "(for a producer: a %%tensorsocket start cell that builds the loader), or make it smaller before. "
+        "What a producer serves is there once for all trials."
     )
 
 

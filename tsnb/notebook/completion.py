@@ -23,6 +23,7 @@ from tsnb.kernels.board import trials
 from tsnb.kernels.served import RESTARTS
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of
 from tsnb.notebook.lookup import loader_names
+from tsnb.records.bridges import BRIDGES
 
 __all__ = ["COMMANDS", "complete_words", "match_options"]
 
@@ -45,7 +46,8 @@ def _candidates(shell: Any, line: str, symbol: str) -> Iterable[str]:
         "%trials": TRIALS,
     }
     if magic == "%%trial":
-        return _streams() if words and words[-1] == "--producer" else list(trials)
+        options: dict[str, Iterable[str]] = {"--producer": _streams(), "--log-to": BRIDGES}
+        return options.get(words[-1] if words else "", list(trials))
     if not words:
         return commands.get(magic, {})
     if words[0] == "start":

@@ -11,7 +11,7 @@ from tsnb.errors import TsnbError
 from tsnb.notebook.completion import COMMANDS, complete_words, match_options
 from tsnb.notebook.magics import TsnbMagics
 
-__all__ = ["load", "unload"]
+__all__ = ["load", "prepare", "unload"]
 
 
 def load(shell: Any) -> None:
@@ -28,15 +28,15 @@ def load(shell: Any) -> None:
     shell.events.register("post_run_cell", rest_consumers)
     if "tsnb" not in shell.user_ns:
         shell.push({"tsnb": tsnb}, interactive=False)
-    _get_ready()
+    prepare()
 
 
-def _get_ready() -> None:
-    """Have the fork server import in the background what the first trial would wait for."""
+def prepare() -> None:
+    """Have the fork server import in the background what the first trial would wait for. Returns at once."""
     from tsnb.kernels.forking import warm_up
     from tsnb.kernels.hub import the_hub
 
-    with contextlib.suppress(TsnbError):  # whoever starts a trial will be told
+    with contextlib.suppress(TsnbError, OSError):  # whoever starts a trial will be told
         hub = the_hub()
         hub.post(warm_up(hub))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
 import difflib
 import shlex
 from collections.abc import Callable, Iterable, Sequence
@@ -126,8 +128,30 @@ def _trial() -> Parser:
     parser.add_argument("--seed", type=_whole(0), metavar="S")
     parser.add_argument("--threads", type=_whole(1), default=1, metavar="T")
     parser.add_argument("--env", type=_setting, action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--after", metavar="NAME")
+    parser.add_argument("--restart", action="store_true")
+    parser.add_argument("--detach", action="store_true")
+    parser.add_argument("--log-to", type=_words, default=(), metavar="tensorboard,mlflow")
     parser.add_argument("--wait", action="store_true")
     return parser
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _rerun() -> Parser:
+    parser = _named("%trials rerun", "Run a trial's code again.", optional=False)
+    parser.add_argument("changes", nargs="*", type=_change, metavar="PARAMETER=VALUE")
+    return parser
+
+
+def _change(text: str) -> tuple[str, Any]:
+    """Read a parameter's or option's new value as Python has it (0.1, True, [1, 2]); what is none of it is text."""
+    name, value = _setting(text)
+    with contextlib.suppress(ValueError, SyntaxError):
+        return name, ast.literal_eval(value)
+    return name, value
 
 
 TENSORSOCKET = {
@@ -147,6 +171,7 @@ TRIALS = {
     "stop": _named("%trials stop", "Stop one trial, or all.", optional=True),
     "wait": _named("%trials wait", "Wait for one trial, or all.", optional=True),
     "logs": _named("%trials logs", "Show what a trial printed.", optional=False),
+    "rerun": _rerun(),
 }
 """The subcommands of `%trials`."""
 

@@ -90,7 +90,7 @@ class TsnbMagics(Magics):
         """Run this cell in a background kernel of its own, with copies of the variables that it reads.
 
         %%trial NAME [--producer P] [--batch-size N] [--device D] [--seed S] [--threads T] [--env K=V]
-                     [--wait]
+                     [--after NAME] [--restart] [--detach] [--log-to T] [--wait]
 
         Options:
           --producer P     the stream that tsnb.attach() takes; may be left out while one is served
@@ -99,10 +99,15 @@ class TsnbMagics(Magics):
           --seed S         seeds random, numpy and torch
           --threads T      threads that torch computes on (1)
           --env K=V        an environment variable of its process; may be repeated
+          --after NAME     start when that trial is done; if it ends otherwise, this one does not run
+          --restart        start it again from the top when its process dies, three times at most
+          --detach         it goes on when this notebook ends; tsnb.trials["NAME"] finds it from another one
+          --log-to T       its numbers go to tensorboard, mlflow or wandb as well; several with commas
           --wait           return when it has ended
 
         The cell returns at once; tsnb.trials["NAME"] has its state, wait(), stop(), interrupt(), logs(), and
-        its variables: tsnb.trials["NAME"]["net"]. Running a cell of the same name again replaces the trial.
+        its variables: tsnb.trials["NAME"]["net"]. Running a cell of the same name again replaces the trial: the
+        former run is asked to stop, and stays in the project's records.
         """
         given = TRIAL.read(words_of(line, "%%trial"))
         with plain_errors("%%trial"):
@@ -116,14 +121,18 @@ class TsnbMagics(Magics):
         %trials stop [NAME]
         %trials wait [NAME]
         %trials logs NAME
+        %trials rerun NAME [PARAMETER=VALUE ...]   the same code and variables again; options too: seed=2 name=again
 
-        A trial that has ended keeps its kernel, so that its variables can be fetched; stop gives its memory back.
+        Without a name, stop and wait mean all that this notebook has started; detached ones of others are in the
+        table, and go on. A trial that has ended keeps its kernel, so that its variables can be fetched; stop gives
+        its memory back.
         """
         command, given = parse(line, "%trials", TRIALS, default="list")
         with plain_errors(f"%trials {command}"):
             if command == "list":
                 return trials
-            if command == "logs":
-                print(runs.logs(given.name))  # noqa: T201
+            if command in {"logs", "rerun"}:
+                asked = runs.logs(given.name) if command == "logs" else runs.rerun(given.name, given.changes)
+                print(asked)  # noqa: T201
                 return None
             return runs.stop(given.name) if command == "stop" else runs.wait(given.name)

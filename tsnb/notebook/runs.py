@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tsnb.kernels.board import trials
@@ -15,7 +15,7 @@ from tsnb.kernels.trial import ENDED
 if TYPE_CHECKING:
     from tsnb.dashboard import Panel
 
-__all__ = ["logs", "run", "stop", "stop_consumer", "wait"]
+__all__ = ["logs", "rerun", "run", "stop", "stop_consumer", "wait"]
 
 
 def run(shell: Any, given: Namespace, cell: str) -> None:
@@ -36,6 +36,10 @@ def run(shell: Any, given: Namespace, cell: str) -> None:
         seed=given.seed,
         threads=given.threads,
         env=dict(given.env),
+        after=given.after,
+        restart=given.restart,
+        detach=given.detach,
+        log_to=given.log_to,
     )
     hint = _served_loader(shell.transform_cell(cell), shell.user_ns)
     if hint:
@@ -56,8 +60,18 @@ def _served_loader(source: str, variables: dict[str, Any]) -> str:
     return ""
 
 
+def rerun(name: str, changes: Iterable[tuple[str, Any]]) -> str:
+    """Run a trial's code again, with some parameters or options changed; return what to tell.
+
+    Raises:
+        Exception: As `Trial.rerun` raises.
+    """
+    again = trials[name].rerun(**dict(changes))
+    return f"trial {again.name!r}: run {again.number} of that name, from the code and variables of {name!r}"
+
+
 def stop(name: str | None) -> Any:
-    """Stop one trial or all, their kernels too; return the table."""
+    """Stop one trial or all of this notebook's own, their kernels too; return the table."""
     if name is None:
         trials.stop()
     else:
@@ -66,7 +80,7 @@ def stop(name: str | None) -> Any:
 
 
 def wait(name: str | None) -> Any:
-    """Wait for one trial or all; return the table.
+    """Wait for one trial or all of this notebook's own; return the table.
 
     Raises:
         TrialFailed: One failed.

@@ -98,7 +98,7 @@ def open_bridges(names: Sequence[str], run: Run) -> list[Bridge]:
     check_bridges(names)
     from tsnb.records import trackers
 
-    kinds = {
+    kinds: dict[str, Callable[[], Bridge]] = {
         "tensorboard": trackers.TensorBoard,
         "mlflow": trackers.MLflow,
         "wandb": trackers.WeightsAndBiases,

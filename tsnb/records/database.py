@@ -8,8 +8,9 @@
 | `numbers` | one logged number | NULL is nan: SQLite has none; what belongs to one metric lies together |
 
 Every process opens the file for itself and writes in short transactions, a few a second. The write-ahead log lets
-readers read meanwhile; it needs shared memory, which file systems of other machines do not give, so there the
-file keeps SQLite's default journal. A writer that is killed leaves nothing to repair: the next one rolls back.
+readers read meanwhile; it needs shared memory, which file systems of several machines do not give, so there the
+file keeps SQLite's default journal. Whoever forks closes first: SQLite bears no connection in two processes. A
+writer that is killed leaves nothing to repair: the next one rolls back.
 """
 
 from __future__ import annotations
@@ -73,13 +74,13 @@ class _Writer:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._inode = 0
 
     @contextlib.contextmanager
     def transaction(self, make: bool) -> Iterator[sqlite3.Connection]:
-        with self._lock:
+        with self.lock:
             connection = self._opened(make)
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -108,22 +109,39 @@ class _Writer:
 
 
 _writers: dict[Path, _Writer] = {}
-_inherited: list[dict[Path, _Writer]] = []
-"""Connections of the process that this one was forked from: SQLite forbids even closing them here."""
+_entering = threading.Lock()
+_reading = threading.RLock()
 
 
-def _forget_inherited() -> None:
-    global _writers
-    _inherited.append(_writers)
-    _writers = {}
+def _before_fork() -> None:
+    """Close everything, and keep it closed. What SQLite knows of its own locks would be copied, and wrong, there."""
+    _entering.acquire()
+    _reading.acquire()
+    for writer in _writers.values():
+        writer.lock.acquire()
+        writer.close()
+
+
+def _after_fork() -> None:
+    for writer in _writers.values():
+        writer.lock.release()
+    _reading.release()
+    _entering.release()
+
+
+def _after_fork_in_child() -> None:
+    global _writers, _entering, _reading
+    _writers, _entering, _reading = {}, threading.Lock(), threading.RLock()
 
 
 def _close_all() -> None:
     for writer in _writers.values():
-        writer.close()
+        if writer.lock.acquire(timeout=1.0):  # a daemon thread may be in the middle of a transaction
+            writer.close()
+            writer.lock.release()
 
 
-os.register_at_fork(after_in_child=_forget_inherited)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 atexit.register(_close_all)
 
 
@@ -140,7 +158,8 @@ def writing(directory: Path, *, make: bool = False) -> Iterator[sqlite3.Connecti
         TsnbError: A newer tsnb made it.
         sqlite3.Error: It cannot be written: another process holds it, the disk is full, it is no database.
     """
-    writer = _writers.setdefault(directory, _Writer(directory))
+    with _entering:
+        writer = _writers.setdefault(directory, _Writer(directory))
     with writer.transaction(make) as connection:
         yield connection
 
@@ -157,7 +176,7 @@ def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
         yield None
         return
     try:
-        with contextlib.closing(_connect(path)) as connection:
+        with _reading, contextlib.closing(_opened_to_read(path)) as connection:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")
             yield connection
@@ -166,6 +185,24 @@ def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
             f"tsnb cannot read the project's records in {path}: {error}. "
             "If it is damaged, move it away: the next trial makes a new one."
         ) from None
+
+
+def _opened_to_read(path: Path) -> sqlite3.Connection:
+    """Open a file for reading, also in a directory where this user may not write.
+
+    There SQLite can keep no index of the write-ahead log. Without a log nobody has the file open for writing, and it
+    can be read as it is; with one, the writer's own index serves.
+    """
+    if os.access(path.parent, os.W_OK):
+        return _connect(path)
+    how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", BUSY_S, isolation_level=None, uri=True)
+    try:
+        _version(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -222,6 +259,8 @@ def alone(directory: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
+        with contextlib.suppress(OSError):  # closing is not enough: a child forked meanwhile has it open too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 

@@ -49,7 +49,7 @@ def project_directory(*, make: bool = True) -> Path:
     place = _nearest(here) or here / DIRECTORY
     if _writable(place) and (not make or _made(place) is None):
         return place
-    return _instead_of(place)
+    return _instead_of(place, make)
 
 
 def project_name(directory: Path) -> str:
@@ -96,12 +96,14 @@ def _made(place: Path) -> str | None:
     return None if _writable(place) else "Permission denied"
 
 
-def _instead_of(place: Path) -> Path:
-    """Return a directory of this user's for a project that cannot be written, and say so once."""
+def _instead_of(place: Path, make: bool) -> Path:
+    """Return a directory of this user's for a project that cannot be written; say so once, when it is made."""
     above = place.parent
     word = re.sub(r"\W+", "-", above.name).strip("-") or "project"
     digest = hashlib.sha256(os.fsencode(above)).hexdigest()[:12]
-    instead = private_directory(runtime_directory() / "projects" / f"{word}-{digest}" / DIRECTORY)
+    instead = runtime_directory() / "projects" / f"{word}-{digest}" / DIRECTORY
+    if not make:
+        return instead
     if place not in _told:
         _told.add(place)
         _log.warning(
@@ -110,4 +112,4 @@ def _instead_of(place: Path) -> Path:
             above,
             instead,
         )
-    return instead
+    return private_directory(instead)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
+from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.records.copying import copy_whole, place_in
 from tsnb.records.database import RecordsGone, writing
@@ -40,6 +41,9 @@ __all__ = ["Run", "RunStart"]
 
 KEPT_ROWS = 100_000
 """Rows kept in memory while the file cannot be written; the oldest go first. About 50 MB."""
+
+RETRY_S = 2.0
+"""How long a file that could not be written is left alone: writing what waits costs more the more it is."""
 
 _log = logging.getLogger("tsnb")
 _P = ParamSpec("_P")
@@ -82,19 +86,22 @@ class Run:
         self._params = params
         self._waiting: list[LoggedRow] = []
         self._adding = threading.Lock()
+        self._not_before_s = 0.0
         self._warned = False
 
     @classmethod
     def begin(cls, start: RunStart) -> Run:
         """Enter a new run as queued, with the next number of its name. Called by the launching process."""
-        directory, key, params = _directory(), uuid.uuid4().hex, as_json(start.params)
+        key, params = uuid.uuid4().hex, as_json(start.params)
+        directory = None
         try:
+            directory = project_directory()
             with writing(directory, make=True) as connection:
                 id_, number = enter_start(connection, key, start, params)
             run = cls(directory, key, id_, start.name, number, params)
         except Exception as error:  # noqa: BLE001 (a trial is started whether or not it can be recorded)
             _unrecorded[start.name] += 1
-            run = cls(directory, key, 0, start.name, _unrecorded[start.name], params)
+            run = cls(directory or _elsewhere(), key, 0, start.name, _unrecorded[start.name], params)
             run._warn(error)
         return run
 
@@ -178,16 +185,19 @@ class Run:
 
     @_never_raises
     def add_rows(self, rows: Sequence[LoggedRow]) -> None:
-        """Keep what was logged, together with what could not be kept before. One thread at a time."""
+        """Keep what was logged, together with what could not be kept before. From any thread."""
         with self._adding:
             self._waiting.extend(rows)
+            if rows and time.monotonic() < self._not_before_s:
+                del self._waiting[:-KEPT_ROWS]
+                return
             try:
                 with writing(self.directory) as connection:
                     insert_rows(connection, self._touch(connection), self._waiting)
-            except (sqlite3.OperationalError, OSError):  # locked, full: the next time, perhaps
-                del self._waiting[:-KEPT_ROWS]
+            except (sqlite3.OperationalError, OSError):  # locked, full: later, perhaps
+                self._not_before_s = time.monotonic() + RETRY_S
                 raise
-            except BaseException:  # they will never be taken: the next ones may be
+            except Exception:  # they will never be taken: the next ones may be
                 self._waiting.clear()
                 raise
             self._waiting.clear()
@@ -310,10 +320,9 @@ _unrecorded: Counter[str] = Counter()
 """How many runs of each name could not be entered: they are numbered all the same."""
 
 
-def _directory() -> Path:
-    """Return the project's directory; where there can be none, one that nothing will be written to."""
+def _elsewhere() -> Path:
+    """Return where the log of a run lies that has no project: beside what this user's processes share."""
     try:
-        return project_directory()
-    except (TsnbError, OSError) as error:
-        _log.warning("this project's trials are not recorded: %s", error)
-        return project_directory(make=False)
+        return runtime_directory() / "unrecorded"
+    except TsnbError:
+        return Path(os.devnull)

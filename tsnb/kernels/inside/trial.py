@@ -80,7 +80,7 @@ class _Course:
         if not now and time.monotonic() - self._reported_s < REPORT_S:
             return
         news = report()
-        if news != self._reported:
+        if news and news != self._reported:  # when all has been detached there is none
             self._reported, self._reported_s = news, time.monotonic()
             publish(REPORT_MESSAGE, news)
             self.run.report(news)

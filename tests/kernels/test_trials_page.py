@@ -1,0 +1,52 @@
+"""docs/trials.md: its script is run, and its options and names are there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tsnb.kernels import Trial
+from tsnb.kernels.trial import TRIAL_STATES
+from tsnb.notebook.grammar import TRIAL, TRIALS, options_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "trials.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.system
+def test_its_script_runs(tmp_path: Path) -> None:
+    """The one Python block, as a plain script."""
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    (tmp_path / "train.py").write_text(block)
+    env = {**os.environ, "PYTHONPATH": os.getcwd(), "TSNB_PROJECT_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[{'lr': 0.1, 'seed': 1}, {'lr': 0.01, 'seed': 1}]" in done.stdout
+    assert "train-lr0.05 {'lr': 0.05, 'seed': 1}" in done.stdout
+
+
+def test_what_it_names_is_there() -> None:
+    """Every option of the magic, state and attribute on the page exists, and every option stands on it."""
+    named = set(re.findall(r"`(--[a-z-]+)", PAGE))
+    known = set(options_of(TRIAL))
+    assert named <= known
+    sweeping = {"--grid", "--sample", "--n", "--at-once", "--halving", "--every", "--keep", "--mode"}
+    assert known - sweeping <= set(re.findall(r"--[a-z-]+", PAGE))
+    assert ", ".join(TRIAL_STATES) in PAGE
+    of_a_row = re.findall(r"^\| (`\..*?) \|", PAGE, flags=re.MULTILINE)
+    attributes = {name for row in of_a_row for name in re.findall(r"`\.(\w+)", row)}
+    made_at_start = {"metrics", "log_path", "params", "options", "number", "report"}
+    assert {name for name in attributes if not hasattr(Trial, name)} <= made_at_start
+    assert set(re.search(r"%trials ([a-z|]+) NAME", PAGE)[1].split("|")) == set(TRIALS) - {"list"}  # type: ignore[index]

@@ -1,0 +1,122 @@
+"""Trials in a real notebook kernel: below which cell they print, and what a restart of the kernel leaves."""
+
+from __future__ import annotations
+
+import os
+import queue
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from jupyter_client.manager import KernelManager
+
+pytestmark = pytest.mark.system
+
+
+class Kernel:
+    """A notebook's kernel with the extension loaded, and all that it has shown, by cell."""
+
+    def __init__(self, place: Path) -> None:
+        self.manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(place / "k"))
+        env = {**os.environ, "PYTHONPATH": os.getcwd(), "TSNB_PROJECT_DIR": str(place)}
+        self.manager.start_kernel(env=env, extra_arguments=["--HistoryManager.enabled=False"])
+        self._connect()
+
+    def _connect(self) -> None:
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        self.text: dict[str, str] = {}
+        self.idle: set[str] = set()
+        self.run("%load_ext tsnb")
+
+    def restart(self) -> None:
+        """Restart it, as the button of JupyterLab does."""
+        self.client.stop_channels()
+        self.manager.restart_kernel(now=True)
+        self._connect()
+
+    def run(self, code: str) -> str:
+        """Run a cell; return its identity once it has ended."""
+        cell = str(self.client.execute(code))
+        self.until(lambda: cell in self.idle)
+        return cell
+
+    def shown(self, code: str) -> str:
+        """Run a cell and return what it printed."""
+        return self.text.get(self.run(code), "")
+
+    def until(self, condition: Callable[[], object], timeout_s: float = 60.0) -> None:
+        """Take messages until a condition holds."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, self.text
+            try:
+                message = self.client.get_iopub_msg(timeout=0.1)
+            except queue.Empty:
+                continue
+            cell, content = message["parent_header"].get("msg_id", ""), message["content"]
+            if message["msg_type"] == "stream":
+                self.text[cell] = self.text.get(cell, "") + content["text"]
+            elif message["msg_type"] == "error":
+                self.text[cell] = self.text.get(cell, "") + "\n".join(content["traceback"])
+            elif content.get("execution_state") == "idle":
+                self.idle.add(cell)
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Iterator[Kernel]:
+    """Start a kernel; end it, and what it has started."""
+    started = Kernel(tmp_path)
+    yield started
+    below = psutil.Process(started.manager.provisioner.pid).children(recursive=True)  # type: ignore[union-attr]
+    started.manager.shutdown_kernel()
+    started.client.stop_channels()
+    assert not psutil.wait_procs(below, 10)[1], "the kernel's end leaves no trial behind"
+
+
+def test_a_function_of_the_notebook_prints_below_the_cell_that_runs_it(kernel: Kernel) -> None:
+    """By `tsnb.run`, by a decorated function, and once more by `rerun`: each below the cell that asked."""
+    kernel.run("scale = 3\n@tsnb.trial\ndef train(lr):\n    print('got', scale * lr)\n    return scale * lr")
+    first = kernel.run("one = train(2)")
+    kernel.until(lambda: "trial 'train-lr2' done" in kernel.text.get(first, ""))
+    assert "got 6" in kernel.text[first]
+    second = kernel.run("two = tsnb.run(train, lr=3, name='named')")
+    kernel.until(lambda: "trial 'named' done" in kernel.text.get(second, ""))
+    third = kernel.run("three = one.rerun(lr=4)")
+    kernel.until(lambda: "trial 'train-lr4' done" in kernel.text.get(third, ""))
+    assert "got 12" in kernel.text[third]
+    assert kernel.shown("print(one.result(), two.result(), three.result())") == "6 9 12\n"
+    assert "missing a required argument: 'lr'" in kernel.shown("train()")
+    records = "print(tsnb.results().set_index('name').loc['train-lr2', 'lr'])"
+    assert kernel.shown(records).strip() in {"2", "2.0"}
+
+
+def test_a_restarted_kernel_finds_its_detached_trial_and_no_other(kernel: Kernel) -> None:
+    """Ordinary trials end with it; the detached one goes on, is in the table, and can be stopped."""
+    sleep = "import time\nprint('begun', flush=True)\ntsnb.log(loss=0.5)\ntime.sleep(100)"
+    near, far = kernel.run(f"%%trial near\n{sleep}"), kernel.run(f"%%trial far --detach\n{sleep}")
+    kernel.until(lambda: "begun" in kernel.text.get(near, "") and "begun" in kernel.text.get(far, ""))
+    pids = kernel.shown("print(tsnb.trials['near'].pid, tsnb.trials['far'].pid)").split()
+    ordinary, detached = (psutil.Process(int(pid)) for pid in pids)
+    kernel.restart()
+    psutil.wait_procs([ordinary], 10)
+    assert not ordinary.is_running()
+    assert detached.is_running()
+    assert kernel.shown("print(list(tsnb.trials), tsnb.trials['far'].state)") == "['far'] running\n"
+    kernel.run("import time\nend = time.monotonic() + 30")
+    look = "while not tsnb.trials['far'].metrics and time.monotonic() < end: time.sleep(0.1)\n"
+    assert kernel.shown(look + "print(tsnb.trials['far'].metrics)") == "{'loss': 0.5}\n"
+    assert "begun" in kernel.shown("%trials logs far")
+    again = kernel.shown("%%trial far\nprint('new')")
+    assert "a detached trial named 'far' runs already" in again
+    assert "stop it by %trials stop far" in again
+    kernel.run("%trials stop far")
+    assert kernel.shown("print(tsnb.trials['far'].state)") == "stopped\n"
+    assert psutil.wait_procs([detached], 10)[1] == [] or detached.status() == psutil.STATUS_ZOMBIE
+    fresh = kernel.run("%%trial far\nprint('new')")
+    kernel.until(lambda: "trial 'far' done" in kernel.text.get(fresh, ""))
+    lost = kernel.shown("print(tsnb.results(all_runs=True).set_index(['name', 'run'])['state'].to_dict())")
+    assert lost == "{('near', 1): 'lost', ('far', 1): 'stopped', ('far', 2): 'done'}\n"

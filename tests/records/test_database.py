@@ -1,0 +1,279 @@
+"""The project's file under many writers, kills, full disks and strangers. Real processes throughout."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.records.recorded import begun, forked, killed, row, succeeded
+from tsnb.errors import TsnbError
+from tsnb.records import database
+from tsnb.records import run as run_module
+from tsnb.records.database import FILE, reading
+from tsnb.records.living import Owner, has_gone, owner
+from tsnb.records.reading import read_runs, rows_since
+from tsnb.records.rows import LoggedRow
+from tsnb.records.run import Run, RunStart
+
+WRITERS = 20
+
+
+def check(project: Path) -> None:
+    """Fail if the file is damaged, or a logged row has no run or no numbers."""
+    with reading(project) as connection:
+        assert connection is not None
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        widows = "SELECT count(*) FROM numbers WHERE logged NOT IN (SELECT id FROM logged)"
+        assert connection.execute(widows).fetchone() == (0,)
+
+
+def test_twenty_writers_at_once_lose_nothing(project: Path) -> None:
+    """Each a process of its own, all starting on a new project, writing as fast as they can, while one reads."""
+
+    def train(number: int) -> None:
+        run = Run.begin(RunStart(f"trial-{number}", "", params={"n": number}))
+        run.process(os.getpid(), {})
+        for batch in range(25):
+            run.add_rows([row(batch * 4 + place, loss=float(batch * 4 + place)) for place in range(4)])
+        run.report({"samples": 800})
+        run.end("done")
+
+    pids = [forked(lambda n=n: train(n)) for n in range(WRITERS)]  # type: ignore[misc]
+    seen = 0
+    while len([run for run in read_runs(project) if run.state == "done"]) < WRITERS and seen < 1000:
+        seen += 1
+        time.sleep(0.02)
+    assert succeeded(pids)
+    check(project)
+    runs = read_runs(project, all_runs=True)
+    assert sorted(run.params["n"] for run in runs) == list(range(WRITERS))
+    for run in runs:
+        assert (run.state, run.report, run.metrics["loss"].count) == ("done", {"samples": 800}, 100)
+        assert run.metrics["loss"].highest == 99.0
+
+
+def test_a_writer_killed_at_any_moment_leaves_whole_batches(project: Path) -> None:
+    """What was written is there, in order, each batch all or not at all; the others write on at once."""
+    survivor = begun("survivor")
+    draw = random.Random(4)
+    runs = []
+    for number in range(12):
+        run = begun(f"victim-{number}")
+        written, tell = os.pipe()
+
+        def write(run: Run = run, tell: int = tell) -> None:
+            for batch in range(100_000):
+                run.add_rows([row(batch * 10 + place, loss=1.0) for place in range(10)])
+                os.write(tell, b".") if batch == 0 else None
+
+        pid = forked(write)
+        os.read(written, 1)
+        time.sleep(draw.uniform(0, 0.03))  # any moment will do
+        killed(pid)
+        os.close(written)
+        os.close(tell)
+        survivor.add_rows([row(number, loss=2.0)])
+        runs.append(run)
+    check(project)
+    assert len(survivor.rows()[0]) == 12
+    for run in runs:
+        steps = [logged.step for logged in run.rows()[0]]
+        assert len(steps) >= 10
+        assert steps == list(range(len(steps) // 10 * 10))
+
+
+def test_a_stopped_writer_holds_up_nobody_for_good(
+    project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A locked file is one warning; the rows wait in memory and come with the next ones."""
+    monkeypatch.setattr(database, "BUSY_S", 0.05)
+    monkeypatch.setattr(run_module, "RETRY_S", 0.0)
+    run = begun("cnn")
+    run.add_rows([row(0, loss=0.0)])
+    holding, tell = os.pipe()
+
+    def hold() -> None:
+        connection = sqlite3.connect(project / FILE, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        os.write(tell, b".")
+        signal.pause()
+
+    pid = forked(hold)
+    os.read(holding, 1)
+    run = Run.of(run.as_settings())
+    database._close_all()  # so that the shorter wait counts
+    with caplog.at_level(logging.WARNING, "tsnb"):
+        run.add_rows([row(1, loss=1.0)])
+        run.add_rows([row(2, loss=2.0)])
+    assert [record.message for record in caplog.records if "locked" in record.message] != []
+    assert len(caplog.records) == 1
+    assert run.rows()[0] == [row(0, loss=0.0)], "readers read meanwhile"
+    killed(pid)
+    run.add_rows([row(3, loss=3.0)])
+    assert [logged.step for logged in run.rows()[0]] == [0, 1, 2, 3]
+
+
+def test_a_full_disk_costs_a_warning_and_nothing_else(project: Path) -> None:
+    """Training goes on; what did not fit is written when there is room again."""
+    run = begun("cnn")
+
+    def write() -> None:
+        warnings: list[str] = []
+        listener = logging.Handler()
+        listener.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger("tsnb").addHandler(listener)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+        for step in range(0, 20_000, 100):
+            run.add_rows([row(step + place, loss=1.0) for place in range(100)])
+        assert len(warnings) == 1, warnings
+        assert "TSNB_PROJECT_DIR" in warnings[0]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        run.end("done")
+
+    assert succeeded([forked(write)])
+    check(project)
+    assert [logged.step for logged in run.rows()[0]] == list(range(20_000))
+
+
+def test_a_row_that_cannot_be_kept_takes_no_other_with_it(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A step beyond 64 bits is refused once, not for ever."""
+    run = begun("cnn")
+    run.add_rows([LoggedRow(2**70, 0, 0, 0, 1.0, {"loss": 1.0})])
+    run.add_rows([row(1, loss=1.0)])
+    assert [logged.step for logged in run.rows()[0]] == [1]
+    assert len(caplog.records) == 1
+
+
+def test_records_deleted_under_a_live_run_stay_deleted(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next run starts a new file; what the former one still logs does not get mixed up with it."""
+    run = begun("cnn")
+    run.add_rows([row(0, loss=1.0)])
+    shutil.rmtree(project)
+    run.add_rows([row(1, loss=1.0)])
+    assert not project.exists()
+    other = begun("cnn")
+    assert (other.id, other.number) == (run.id, 1)
+    other.add_rows([row(0, loss=5.0)])
+    run.add_rows([row(2, loss=1.0)])
+    run.end("failed")
+    assert other.rows()[0] == [row(0, loss=5.0)]
+    assert [found.state for found in read_runs(project, all_runs=True)] == ["running"]
+    assert len(caplog.records) == 1
+
+
+def test_a_file_of_a_newer_tsnb_is_left_alone(project: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Readers are told what to do, trials run unrecorded, and the file stays as it was."""
+    begun("cnn").end("done")
+    database._close_all()
+    with sqlite3.connect(project / FILE) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = (project / FILE).read_bytes()
+    with pytest.raises(TsnbError, match=r"newer tsnb \(their version 99.*Install the same version"):
+        read_runs(project)
+    run = begun("cnn")
+    run.add_rows([row(0, loss=1.0)])
+    run.end("done")
+    assert (run.id, run.number) == (0, 1)
+    assert "newer tsnb" in caplog.records[0].message
+    assert (project / FILE).read_bytes() == before
+
+
+def test_a_damaged_file_is_told_and_stops_no_trial(project: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is no database is left for a person to look at."""
+    project.mkdir()
+    (project / FILE).write_bytes(b"no database at all " * 100)
+    with pytest.raises(TsnbError, match="move it away"):
+        read_runs(project)
+    run = begun("cnn")
+    run.end("done")
+    assert run.id == 0
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_readers_read_while_others_write_where_the_file_system_can(
+    project: Path, monkeypatch: pytest.MonkeyPatch, remote: bool
+) -> None:
+    """On a file system of several machines the write-ahead log would lose numbers: SQLite's own journal there."""
+    if remote:
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        everything = frozenset(line.partition(" - ")[2].split()[0] for line in mounts)
+        monkeypatch.setattr(database, "REMOTE", everything)
+    run = begun("cnn")
+    run.add_rows([row(0, loss=1.0)])
+    with reading(project) as connection:
+        assert connection is not None
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete" if remote else "wal",)
+    assert len(run.rows()[0]) == 1
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_somebody_elses_records_can_be_read(monkeypatch: pytest.MonkeyPatch, live: bool) -> None:
+    """In a directory where the reader may not write, while its owner's trials run and when none does."""
+    with tempfile.TemporaryDirectory() as place:  # not below pytest's own, which nobody else may enter
+        monkeypatch.setenv("TSNB_PROJECT_DIR", place)
+        run = begun("cnn")
+        run.add_rows([row(0, loss=1.0)])
+        for path in (Path(place), Path(place) / ".tsnb"):
+            path.chmod(0o555)
+
+        ready, tell = os.pipe()
+
+        def read() -> None:
+            os.read(ready, 1)
+            if os.getuid() == 0:
+                os.setuid(65534)
+            (record,) = read_runs(Path(place) / ".tsnb")
+            assert record.metrics["loss"].last == 1.0
+            assert len(rows_since(Path(place) / ".tsnb", record.id)[0]) == 1 + live
+
+        reader = forked(read)
+        if live:
+            run.add_rows([row(1, other=1.0)])
+            assert (Path(place) / ".tsnb" / f"{FILE}-wal").exists()
+        os.write(tell, b".")
+        assert succeeded([reader])
+        for path in (Path(place), Path(place) / ".tsnb"):
+            path.chmod(0o755)
+
+
+def test_only_a_process_of_this_place_can_be_known_as_gone() -> None:
+    """Numbers are used again, and mean nothing on another machine, after a reboot or in another container."""
+    own = owner(os.getpid())
+    assert not has_gone(own)
+    assert has_gone(own._replace(started=own.started + 1)), "a later process with the same number"
+    assert has_gone(own._replace(boot="another")), "the machine was started again"
+    pid = forked(lambda: None)
+    os.waitpid(pid, 0)
+    gone = Owner(own.host, own.boot, own.namespace, pid, 1)
+    assert has_gone(gone)
+    assert not has_gone(gone._replace(host="elsewhere"))
+    assert not has_gone(gone._replace(namespace="pid:[1]"))
+
+
+def test_a_process_that_nobody_waited_for_has_gone_all_the_same() -> None:
+    """A killed child of a busy notebook stays in the process table for a while."""
+    release, tell = os.pipe()
+    pid = forked(lambda: os.read(release, 1))
+    its = owner(pid)
+    assert not has_gone(its)
+    os.write(tell, b".")
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert has_gone(its)
+    os.waitpid(pid, 0)

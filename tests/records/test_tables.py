@@ -1,0 +1,251 @@
+"""The project's records as tables, figures and files."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import tsnb
+from tests.records.recorded import START_S, begun, row, trained
+from tsnb.errors import ExtraMissing
+from tsnb.records.choosing import NoSuchRecord
+from tsnb.records.plotting import PALETTE, thinned
+from tsnb.records.run import Run, RunStart
+
+FRONTEND = Path(__file__).parents[2] / "tsnb" / "dashboard" / "frontend" / "src" / "words.js"
+
+
+def without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+
+
+def test_results_are_a_row_a_run_with_parameters_and_last_numbers(project: Path) -> None:
+    """The last run of each name, in the order of their starts; `all_runs` shows the former ones too."""
+    trained("a", [3.0, 1.0, 2.0], params={"lr": 0.1}, sweep="s")
+    trained("b", [5.0], params={"lr": 0.2, "wd": 0}, state="failed")
+    trained("a", [0.5], params={"lr": 0.3})
+    table = tsnb.results()
+    assert list(table.columns) == [
+        "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s", "sweep",
+        "seed", "lr", "wd", "loss",
+    ]  # fmt: skip
+    assert list(table["name"]) == ["b", "a"]
+    assert list(table["run"]) == [1, 2]
+    assert list(table["state"]) == ["failed", "done"]
+    assert list(table["loss"]) == [5.0, 0.5]
+    assert list(table["lr"]) == [0.2, 0.3]
+    assert list(table["samples"]) == [8, 8]
+    assert abs(table["started"].iloc[0].to_pydatetime() - dt.datetime.now()) < dt.timedelta(minutes=5)  # noqa: DTZ005
+    everything = tsnb.results(all_runs=True)
+    assert list(everything["name"]) == ["a", "b", "a"]
+    assert list(everything["loss"]) == [2.0, 5.0, 0.5]
+    assert list(tsnb.results("s", all_runs=True)["name"]) == ["a"], "a sweep's name chooses its runs"
+
+
+def test_without_pandas_the_tables_are_dictionaries(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same keys and numbers."""
+    trained("a", [3.0, 1.0], params={"lr": 0.1})
+    frames = {
+        "results": tsnb.results(),
+        "history": tsnb.history(),
+        "compare": tsnb.compare("loss", by="lr"),
+    }
+    without_pandas(monkeypatch)
+    for name, rows in (
+        ("results", tsnb.results()),
+        ("history", tsnb.history()),
+        ("compare", tsnb.compare("loss", by="lr")),
+    ):
+        assert isinstance(rows, list)
+        assert list(rows[0]) == list(frames[name].columns)
+        assert len(rows) == len(frames[name])
+    assert tsnb.results()[0]["loss"] == 1.0
+
+
+def test_what_shares_a_name_is_told_apart(project: Path) -> None:
+    """A parameter called as a column of ours, a number called as a parameter: nothing is hidden."""
+    run = begun("a", lr=0.1, state="frozen")
+    run.add_rows([row(0, lr=0.05, samples=7.0)])
+    table = tsnb.results()
+    assert table.loc[0, ["state", "state (param)", "lr", "lr (logged)", "samples (logged)"]].tolist() == [
+        "running", "frozen", 0.1, 0.05, 7.0,
+    ]  # fmt: skip
+
+
+def test_a_project_without_records_is_an_empty_table(project: Path) -> None:
+    """And looking does not make it a project."""
+    assert len(tsnb.results()) == 0
+    assert len(tsnb.history()) == 0
+    assert list(tsnb.history().columns)[:3] == ["name", "run", "step"]
+    assert not project.exists()
+
+
+def test_a_typo_is_told_with_what_there_is(project: Path) -> None:
+    """Names, metrics, parameters and axes."""
+    trained("wide", [1.0], params={"lr": 0.1})
+    with pytest.raises(NoSuchRecord, match=r"'wida'.*Did you mean 'wide'"):
+        tsnb.results("wida")
+    with pytest.raises(NoSuchRecord, match=r"logged 'los'.*Did you mean 'loss'"):
+        tsnb.history("los")
+    with pytest.raises(NoSuchRecord, match="Those there are: lr, batch_size"):
+        tsnb.compare("loss", by="wd")
+    with pytest.raises(ValueError, match="'max' where a high one is"):
+        tsnb.compare("loss", by="lr", best="low")
+    with pytest.raises(ValueError, match="'samples', 'seconds'"):
+        tsnb.plot("loss", x="time")
+
+
+def test_history_has_every_number_in_long_form(project: Path) -> None:
+    """In the order of logging, nan included."""
+    run = begun("a")
+    run.add_rows([row(0, loss=1.0, top=0.1), row(1, None, loss=math.nan)])
+    trained("b", [7.0])
+    table = tsnb.history(name="a")
+    assert list(table.columns) == ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value"]
+    assert list(table["metric"]) == ["loss", "top", "loss"]
+    assert list(table["step"]) == [0, 0, 1]
+    assert table["value"].iloc[:2].tolist() == [1.0, 0.1]
+    assert math.isnan(table["value"].iloc[2])
+    assert table["time_s"].iloc[2] == START_S + 1
+    assert list(tsnb.history("loss")["name"]) == ["a", "a", "b"]
+
+
+def test_compare_ranks_the_values_of_a_parameter(project: Path) -> None:
+    """By the best score of its trials; mean and spread over seeds; what is nan is in no mean."""
+    trained("a1", [3.0, 1.0, 2.0], params={"lr": 0.1})
+    trained("a2", [3.0, 2.0], params={"lr": 0.1})
+    trained("b", [0.5, 9.0], params={"lr": 1})
+    trained("c", [math.nan], params={"lr": 10})
+    trained("d", [0.0])
+    table = tsnb.compare("loss", by="lr")
+    assert list(table.columns) == ["lr", "trials", "best", "best_trial", "mean", "std", "last"]
+    assert list(table["lr"]) == [1, 0.1, 10]
+    assert list(table["trials"]) == [1, 2, 1]
+    assert list(table["best"].iloc[:2]) == [0.5, 1.0]
+    assert list(table["best_trial"].iloc[:2]) == ["b", "a1"]
+    assert table["mean"].iloc[1] == 1.5
+    assert table["std"].iloc[1] == pytest.approx(0.7071, abs=1e-4)
+    assert list(table["last"].iloc[:2]) == [9.0, 2.0]
+    assert math.isnan(table["mean"].iloc[2])
+    high = tsnb.compare("loss", by="lr", best="max")
+    assert list(high["lr"]) == [1, 0.1, 10]
+    assert list(high["best"].iloc[:2]) == [9.0, 3.0]
+    assert list(tsnb.compare("loss", by="batch_size")["trials"]) == [5], "options compare as well"
+
+
+def test_plot_draws_a_line_a_trial_on_the_chosen_axis(project: Path) -> None:
+    """Step, epoch (its last value), samples, and seconds since the trial ran."""
+    run = begun("a")
+    record = run.read()
+    assert record is not None
+    assert record.running_s is not None
+    run.add_rows([row(0, 0, loss=3.0), row(1, 0, loss=2.0), row(2, 1, loss=1.0)])
+    trained("b", [5.0])
+    points = {x: tsnb.plot("loss", x=x).data[0] for x in ("step", "epoch", "samples", "seconds")}
+    assert list(points["step"].x) == [0, 1, 2]
+    assert list(points["step"].y) == [3.0, 2.0, 1.0]
+    assert list(zip(points["epoch"].x, points["epoch"].y, strict=True)) == [(0, 2.0), (1, 1.0)]
+    assert list(points["samples"].x) == [0, 8, 16]
+    assert points["seconds"].x[1] == pytest.approx(START_S + 1 - record.running_s)
+    figure = tsnb.plot("loss")
+    assert [line.name for line in figure.data] == ["a", "b"]
+    assert [line.line.color for line in figure.data] == list(PALETTE[:2])
+    assert "loss" in figure.to_html(include_plotlyjs=False)
+
+
+def test_lines_of_one_value_share_a_colour_and_an_entry(project: Path) -> None:
+    """So that a sweep over seeds shows its parameter, not its trials."""
+    for number, lr in enumerate((0.1, 0.2, 0.1)):
+        trained(f"t{number}", [1.0], params={"lr": lr})
+    figure = tsnb.plot("loss", by="lr")
+    assert [line.name for line in figure.data] == ["lr=0.1", "lr=0.1", "lr=0.2"]
+    assert [line.showlegend for line in figure.data] == [True, False, True]
+    assert figure.data[0].line.color == figure.data[1].line.color != figure.data[2].line.color
+
+
+def test_several_runs_of_a_name_are_told_apart_in_a_figure(project: Path) -> None:
+    """By their number."""
+    trained("a", [1.0])
+    trained("a", [2.0])
+    assert [line.name for line in tsnb.plot("loss", all_runs=True).data] == ["a run 1", "a run 2"]
+    assert [line.name for line in tsnb.plot("loss").data] == ["a"]
+
+
+def test_a_long_line_keeps_its_peaks(project: Path) -> None:
+    """A figure of a million points would be 30 MB of notebook; a spike of one step still shows."""
+    points = [(float(x), math.sin(x / 1000)) for x in range(100_000)]
+    points[50_123] = (50_123.0, 40.0)
+    points[70_001] = (70_001.0, math.nan)
+    kept = thinned(points, 2000)
+    assert len(kept) <= 2000
+    assert (50_123.0, 40.0) in kept
+    assert kept == sorted(kept)
+    assert not any(math.isnan(value) for _, value in kept)
+    assert thinned(points[:100], 2000) == points[:100]
+
+
+def test_figures_have_the_panels_colours() -> None:
+    """One palette in both, in the same order."""
+    listed = FRONTEND.read_text().partition("COLOURS = [")[2].partition("]")[0]
+    assert tuple(re.findall(r'"(#\w{6})"', listed)) == PALETTE
+
+
+def test_export_writes_what_the_tables_show(project: Path, tmp_path: Path) -> None:
+    """Trials and metrics, as CSV and as Parquet, the same rows in each."""
+    trained("a", [3.0, 1.0], params={"lr": 0.1, "layers": [1, 2], "mixed": 1})
+    trained("b", [math.nan], params={"mixed": "much", "big": 2**70})
+    path = tsnb.export(tmp_path / "runs.csv")
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [r["name"] for r in rows] == ["a", "b"]
+    assert [r["loss"] for r in rows] == ["1.0", "nan"]
+    assert rows[0]["layers"] == "[1, 2]"
+    assert rows[1]["lr"] == ""
+    table = pq.read_table(tsnb.export(tmp_path / "runs.parquet")).to_pylist()
+    assert [r["mixed"] for r in table] == ["1", "much"]
+    assert table[0]["loss"] == 1.0
+    assert isinstance(table[0]["started"], dt.datetime)
+    metrics = pq.read_table(tsnb.export(tmp_path / "m.parquet", what="metrics")).to_pylist()
+    assert [(r["name"], r["step"], r["metric"]) for r in metrics] == [
+        ("a", 0, "loss"), ("a", 1, "loss"), ("b", 0, "loss"),
+    ]  # fmt: skip
+    lines = tsnb.export(tmp_path / "m.csv", what="metrics", name="a").read_text().splitlines()
+    assert len(lines) == 3
+    assert sorted(os.listdir(tmp_path)) == [".tsnb", "m.csv", "m.parquet", "runs.csv", "runs.parquet"]
+
+
+def test_export_says_what_it_needs(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ending it knows, a folder that exists, pyarrow for Parquet; the former file stays on any of them."""
+    trained("a", [1.0])
+    target = tmp_path / "runs.parquet"
+    target.write_text("former")
+    with pytest.raises(ValueError, match=r"\.csv or \.parquet"):
+        tsnb.export(tmp_path / "runs.xlsx")
+    with pytest.raises(ValueError, match="'metrics'"):
+        tsnb.export(target, what="everything")
+    with pytest.raises(FileNotFoundError, match="make it first"):
+        tsnb.export(tmp_path / "no" / "runs.csv")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'tsnb\[results\]'"):
+        tsnb.export(target)
+    assert target.read_text() == "former"
+
+
+def test_results_come_before_any_number_and_across_processes(project: Path) -> None:
+    """A queued run is a row; another process, without torch or the notebook, sees the same."""
+    Run.begin(RunStart("waiting", ""))
+    assert tsnb.results().loc[0, "state"] == "queued"
+    program = (
+        "import sys, tsnb\nsys.modules['pandas'] = None\n"
+        "rows = tsnb.results()\nassert rows[0]['name'] == 'waiting', rows\nassert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,192 @@
+"""A trial as its course and the hub see it: its life from the start to the end, and who hears of it.
+
+What its user calls is `trial.Trial`, which is made of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tsnb.kernels.attempt import Outcome
+from tsnb.kernels.course import Course, discard
+from tsnb.kernels.death import KernelDied
+from tsnb.kernels.hub import Hub
+from tsnb.kernels.numbers import Metrics, read_rows
+from tsnb.kernels.outlets import Outlet
+from tsnb.kernels.plan import TrialPlan
+from tsnb.kernels.recording import written
+from tsnb.kernels.relay import Relay
+from tsnb.kernels.transcript import FollowedLog, Transcript
+from tsnb.records.rows import LoggedRow
+from tsnb.records.run import Run
+
+__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Hosting", "Launch", "Listener"]
+
+TRIAL_STATES = ("queued", "starting", "running", "done", "failed", "stopped", "lost")
+ENDED = frozenset({"done", "failed", "stopped", "lost"})
+
+STOP_GRACE_S = 2.0
+"""How long `stop` leaves the cell to put things in order (`finally`, `with`) after its interrupt."""
+
+ENDING_S = 10.0
+"""How long a trial whose kernel has gone may take to note its end."""
+
+Listener = Callable[[Any, "list[LoggedRow]"], None]
+"""Takes the trial and rows that it logged; none at each change of its state. Called on the hub's thread."""
+
+Launch = Callable[[TrialPlan, Outlet], Any]
+"""Starts a trial from its plan and returns it (`board.launch`)."""
+
+
+class Hosting:
+    """What happens to a trial, on the hub's thread, from its start to its end."""
+
+    def __init__(
+        self,
+        plan: TrialPlan,
+        hub: Hub,
+        outlet: Outlet,
+        run: Run,
+        course: Course,
+        launch: Launch | None = None,
+    ) -> None:
+        self.name = plan.name
+        self.number = run.number
+        self.params = dict(plan.params)
+        self.options = plan.options.given
+        self.metrics = Metrics()
+        self.report: dict[str, Any] = {}
+        self.attached = False
+        self.started_s = time.time()
+        self.log_path = run.log_path
+        self.successor: Hosting | None = None
+        self._plan = plan
+        self._hub = hub
+        self._run = run
+        self._course = course
+        self._launch = launch
+        self._outlet = outlet
+        own, rest = not plan.options.detach, f"%trials logs {plan.name} shows its end."
+        self._relay = Relay(hub.loop, outlet, run.log_path if own else None, rest)
+        # a detached trial writes its log itself, so that it has one without this notebook
+        self._printed: Transcript | FollowedLog = self._relay.transcript if own else FollowedLog(run.log_path)
+        self._listeners: list[Listener] = []
+        self._state = "queued"
+        self._failure = ""
+        self._took_s: float | None = None
+        self._stopping = False
+        self._ended = threading.Event()
+        self._over = asyncio.Event()  # the same, for the hub's thread
+
+    @property
+    def state(self) -> str:
+        """One of `TRIAL_STATES`."""
+        return self._state
+
+    def _tell(self, rows: list[LoggedRow]) -> None:
+        for listener in self._listeners:
+            try:
+                listener(self, rows)
+            except Exception:  # who listens must not end the trial
+                logging.getLogger("tsnb").exception("a listener of trial %r raised", self.name)
+
+    def begin(self, former: Hosting | None = None) -> None:
+        """Start it. Called once, by the board.
+
+        Args:
+            former: A run of the same name, asked to stop first, its kernel ended with it.
+        """
+        if not self._plan.options.detach:
+            self._hub.at_end(self, self.end)
+        if former is not None:
+            former.successor = self
+        self._hub.post(self._live(former))
+
+    async def _live(self, former: Hosting | None) -> None:
+        """Go through the whole life of the trial. Never raises: what happens becomes its state."""
+        outcome = Outcome("stopped")
+        try:
+            if former is not None:
+                await former.end(STOP_GRACE_S)
+                discard(former._plan)
+            if not self._stopping:
+                outcome = await self._course.go(self)
+        except KernelDied as error:
+            outcome = Outcome("lost", str(error))
+        except Exception as error:  # noqa: BLE001 (a trial that cannot be started must not wait for ever)
+            outcome = Outcome("failed", f"{type(error).__name__}: {error}")
+        finally:
+            if outcome.state == "lost" and (self._stopping or self._hub.closing):
+                outcome = Outcome("stopped")
+            await self._conclude(outcome)
+
+    async def _conclude(self, outcome: Outcome) -> None:
+        """Note how it ended, tell under its cell, and wake whoever waits."""
+        state, self._failure, took_s = outcome
+        self._took_s = time.time() - self.started_s if took_s is None else took_s
+        await written(self._run.end, state, self._failure, self._took_s)
+        first, _, rest = self._failure.partition("\n")
+        detail = f"\n{rest}" if state == "lost" and rest else ""
+        stream = "stdout" if state in {"done", "stopped"} else "stderr"
+        short = f": {first}" if first else ""
+        self.say(f"trial {self.name!r} {state} after {self._took_s:.1f} s{short}{detail}\n", stream)
+        self._relay.flush()
+        self._hub.forget(self)
+        self._state = state
+        self._ended.set()
+        self._over.set()
+        self._tell([])
+
+    # -- what its course tells, on the hub's thread ------------------------------------------------------
+
+    def become(self, state: str) -> None:
+        """Enter a state."""
+        self._state = state
+        self._tell([])
+
+    def say(self, text: str, stream: str = "stdout") -> None:
+        """Show text under its cell."""
+        self._relay.say(text, stream)
+
+    def take(self, kind: str, content: dict[str, Any]) -> None:
+        """Take what the kernel publishes: its reports are kept, the rest is shown."""
+        if kind == "tsnb_log":
+            self.take_rows(read_rows(content["rows"]))
+        elif kind == "tsnb_report":
+            self.report = dict(content)
+        elif kind == "tsnb_attached":
+            self.attached = True
+            self._tell([])
+        else:
+            self._relay.feed(kind, content)
+
+    def take_rows(self, rows: list[LoggedRow]) -> None:
+        """Take what it has logged since the last time."""
+        self.metrics.add(rows)
+        self._tell(rows)
+
+    async def over(self) -> Hosting:
+        """Wait until it has ended; return it, or the run that has taken its place. On the hub's thread."""
+        await self._over.wait()
+        return self if self.successor is None else await self.successor.over()
+
+    async def end(self, grace_s: float = 0.0) -> None:
+        """End the code if it runs, and the kernel. On the hub's thread; `stop` is for all others.
+
+        Args:
+            grace_s: How long interrupted code may take to put things in order.
+        """
+        self._stopping = self._stopping or self._state not in ENDED
+        if grace_s and self._state == "running":
+            self._course.interrupt()
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._over.wait(), grace_s)
+        await self._course.leave()
+        with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+            await asyncio.wait_for(self._over.wait(), ENDING_S)
