@@ -14,6 +14,6 @@ room's affair: trials (`tsnb.experiments`), loaders that are served (`tsnb.strea
 | `forking`, `forkserver` | the server that kernels are forked from: its client here, and what it does |
 | `launch`, `inside` | what runs in the child |
 | `relay`, `outlets` | a child's output, live, to where it belongs |
-| `capping`, `logfile`, `transcript`, `screen` | its output as a cell shows it, as a file keeps it, as a terminal would show it |
+| `capping`, `logfile`, `transcript`, `screen` | that output as a cell shows it, a file keeps it, a terminal draws it |
 | `orders` | what a child is told to do, and an answer that is an error |
 """
