@@ -227,7 +227,7 @@ def test_stop_and_wait_without_a_name_mean_this_notebook_s_own(page: Any) -> Non
 def test_before_its_code_begins_it_ends_with_its_notebook(until: Until, project: Path) -> None:
     """Killed while it takes in what was shipped: no code of it ever runs, and nothing stays."""
     script = (
-        "import time\nfrom tsnb.kernels import run_cell\n"
+        "import time\nfrom tsnb.experiments import run_cell\n"
         "class Slow:\n    def __reduce__(self): return time.sleep, (60,)\n"
         "trial = run_cell('slow', 'slow', {'slow': Slow()}, detach=True)\n"
         "while trial.pid is None: time.sleep(0.01)\nprint(trial.pid, flush=True)\ntime.sleep(60)"
