@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tsnb.kernels import trials
+from tsnb.experiments import trials
 from tsnb.notebook.panel_logs import TrialLogs
 
 
