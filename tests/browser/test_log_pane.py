@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.chromium import ARTIFACTS, chromium
+from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
 from tests.dashboard.streams import three_models
 from tsnb.dashboard.tape import Message
 
 pytestmark = [pytest.mark.browser]
-
-
-@pytest.fixture(scope="module")
-def chrome() -> Iterator[Browser]:
-    """One Chromium for all tests here: its start takes longer than they do."""
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture
-def browser(chrome: Browser) -> Iterator[Browser]:
-    """It, with the test's pages closed after it."""
-    yield chrome
-    for context in chrome.contexts:
-        context.close()
-
 
 TRIALS = [["cnn-small", "running"], ["resnet10", "running"], ["resnet18-wide", "failed"]]
 CLOSED = {"can": True, "shown": False, "name": "", "trials": TRIALS}

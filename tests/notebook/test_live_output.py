@@ -212,6 +212,33 @@ def test_bars_figures_and_cleared_output(page: FrontEnd) -> None:
     assert not any("widget" in mime for mimes in shown for mime in mimes)
 
 
+def test_too_much_output_is_in_the_log_on_disk(page: FrontEnd) -> None:
+    """The cell shows a part, where the rest is, the traceback and the end; the file has every line, bars as one."""
+    cell = page.run(
+        "%%trial chatty\n"
+        "from tqdm.auto import tqdm\n"
+        "for k in range(20_000): print(f'line {k:05}')\n"
+        "for k in tqdm(range(500), desc='bar', mininterval=0): pass\n"
+        "1 / 0"
+    )
+    page.listen(lambda: page.ended(cell))
+    assert len(page.text_of(cell)) < 110_000
+    (notice,) = page.of(cell, "display_data")
+    path = Path(re.search(r"The full log: (\S+)", notice["data"]["text/plain"])[1])  # type: ignore[index]
+    assert "%trials logs chatty" in notice["data"]["text/plain"]
+    assert [error["ename"] for error in page.of(cell, "error")] == ["ZeroDivisionError"]
+    log = path.read_text()
+    numbers = [line for line in log.splitlines() if line.startswith("line ")]
+    assert numbers == [f"line {k:05}" for k in range(20_000)]
+    assert log.count("bar: ") == 1
+    assert "bar: 100%" in log
+    assert "----> 5 1 / 0" in log, "the traceback, without colours"
+    assert "trial 'chatty' failed after" in log.splitlines()[-1]
+    logs = page.run("%trials logs chatty")
+    page.listen(lambda: logs in page.idle)
+    assert "line 19999" in page.text_of(logs)
+
+
 def test_a_kill_is_told_under_the_cell_and_the_notebook_goes_on(page: FrontEnd) -> None:
     """Within a second, with the signal's name."""
     cell = page.run("%%trial doomed\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")

@@ -96,7 +96,7 @@ class Row {
     attribute(this.stop, "aria-label", `Stop ${name}`);
     this.stop.title = `Stop ${name}`;
     this.stop.onclick = () => this.clicked(send);
-    this.log = make("button", "tsnb-button tsnb-stop tsnb-open-log", make("span", "tsnb-rules"));
+    this.log = make("button", "tsnb-button tsnb-open-log", make("span", "tsnb-rules"));
     this.log.type = "button";
     this.log.title = `Log of ${name}`;
     attribute(this.log, "aria-label", this.log.title);
