@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "02_sweep.ipynb"
 
 SMALLER = {
-    "EPOCHS = 6": "EPOCHS = 3",
+    "EPOCHS = 6": "EPOCHS = 4",
     '{"lr": [0.3, 0.1, 0.03, 0.01, 0.003, 0.001], "net": ["mlp", "cnn"]}': '{"lr": [0.1, 0.03, 0.003], "net": ["mlp"]}',
     "[1] * 6 + [2] * 3 + [4]": "[1, 2]",
     "2 * prepared < trained < 0.6 * to_the_end": "prepared < trained < to_the_end",

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.system
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 SOURCE = """
-def train(lr, kind="good", steps=40):
+def train(lr, kind="good", steps=80):
     import time, tsnb
     if kind == "bad":
         raise ValueError("no such kind")
@@ -70,7 +70,7 @@ def test_a_study_learns_from_trials_that_run_side_by_side(train: Callable[..., f
             mine.state == ("stopped" if pruned else "done") and (mine.name in sweep.stopped_early) == pruned
         )
         if not pruned:
-            assert trial.value == pytest.approx(trial.params["lr"] + 1 / 40)
+            assert trial.value == pytest.approx(trial.params["lr"] + 1 / 80)
         assert trial.intermediate_values[10] == pytest.approx(trial.params["lr"] + 1 / 10)
     assert min(told[:3], key=lambda trial: trial.params["lr"]).state == TrialState.COMPLETE, (
         "the best of three stays"
