@@ -125,10 +125,14 @@ def test_a_kernel_computes_on_the_threads_it_was_given(start: Start) -> None:
 def test_an_interrupt_reaches_one_kernel_only(start: Start) -> None:
     """Twins are in process groups of their own."""
     hub = the_hub()
-    one, other = start(), start()
-    code = "import time; time.sleep(60)"
+    begun: list[str] = []
+    one, other = (start(lambda kind, _: begun.append(kind) if kind == "stream" else None) for _ in range(2))
+    code = "import time; print('begun', flush=True); time.sleep(60)"
     interrupted, spared = hub.post(one.execute(code)), hub.post(other.execute(code))
-    time.sleep(0.3)
+    deadline = time.monotonic() + 10
+    while len(begun) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     hub.loop.call_soon_threadsafe(one.interrupt)
     assert interrupted.result(10)["ename"] == "KeyboardInterrupt"
     assert not spared.done()

@@ -140,6 +140,20 @@ def test_listeners_hear_rows_and_states(page: Any, until: Until) -> None:
     assert [state for state in states if state != "starting"] == ["stopped", "running", "done"]
 
 
+def test_numbers_and_files_go_where_they_are_asked_to(page: Any, project: Path) -> None:
+    """`log_to` feeds a tracker from the trial's own process; `log_artifact` keeps a file of the run."""
+    cell = (
+        "for step in range(3): tsnb.log(step=step, loss=1 / (step + 1))\n"
+        "import pathlib\npathlib.Path(place, 'net.txt').write_text('weights')\n"
+        "tsnb.log_artifact(pathlib.Path(place, 'net.txt'))"
+    )
+    box = {"place": str(project.parent)}
+    start("kept", cell, page, box, params={"lr": 0.1}, log_to=("tensorboard",)).wait(60)
+    assert (project / "artifacts" / "kept-1" / "net.txt").read_text() == "weights"
+    (events,) = (project / "tensorboard" / "kept-1").rglob("events.*")
+    assert b"loss" in events.read_bytes(), "it was written out before the trial ended"
+
+
 def test_a_reply_that_is_lost_holds_up_nothing(page: Any) -> None:
     """What the kernel itself says of the end counts; an interrupt can swallow the reply to the notebook."""
     cell = (

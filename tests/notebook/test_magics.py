@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,8 +197,11 @@ def test_trials_one_after_another_and_once_more(shell: Any, capsys: pytest.Captu
 
 
 @pytest.mark.system
-def test_a_detached_trial_by_magics(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_detached_trial_by_magics(
+    shell: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It says where its log is, ends its kernel with its code, and its log is shown."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))  # it would stay in the table of every other test
     run(shell, "%%trial far --detach --wait\nprint('from afar')")
     assert "it goes on without this notebook, log: " in capsys.readouterr().out
     run(shell, "%trials logs far")
