@@ -19,6 +19,7 @@ from tsnb.experiments import run_cell, trials
 from tsnb.experiments.board import Board
 from tsnb.experiments.entries import Entry, entries_of, entry_of
 from tsnb.kernels.hub import short_parent
+from tsnb.kernels.logfile import LOG_BYTES
 from tsnb.records.living import owner
 from tsnb.records.run import Run
 
@@ -257,3 +258,20 @@ def test_old_entries_of_dead_trials_go(project: Path, tmp_path: Path) -> None:
         os.utime(path.parent / f"{name}.json", (week_ago, week_ago))
     assert [entry.name for entry in entries_of(project)] == ["old"]
     (path.parent / "old.json").unlink()
+
+
+def test_its_log_does_not_fill_the_disk(until: Until) -> None:
+    """It writes to the log itself, with nobody between who would count."""
+    cell = (
+        "import time\nfor number in range(20):\n    print(f'part {number} ' + 'x' * 2**20)\n"
+        "print('nearly')\ntime.sleep(5)\nprint('the end')"
+    )
+    trial = run_cell("chatty", cell, {}, detach=True)
+    until(lambda: "nearly" in trial.logs(), 30)
+    until(lambda: trial.log_path.stat().st_size <= LOG_BYTES)
+    trial.wait(30)
+    text = trial.log_path.read_text()
+    assert text.startswith("part 0 ")
+    assert "bytes left out here" in text
+    assert text.endswith("the end\n")
+    assert trial.logs().endswith("the end\n")

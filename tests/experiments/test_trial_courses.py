@@ -22,6 +22,7 @@ from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments import Trial, run_cell, trials
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.course import RESTARTS_AT_MOST
+from tsnb.kernels.hub import the_hub
 from tsnb.records.reading import RunRecord, read_runs
 from tsnb.records.run import Run
 
@@ -369,3 +370,16 @@ def test_the_first_attach_waits_at_its_gate(page: Any, until: Until, tmp_path: P
             assert trial.wait(30)["got"] == [4, 4]
     finally:
         os.close(lock)
+
+
+def test_a_cleared_table_is_empty_and_keeps_the_records() -> None:
+    """What was captured goes with it; the records of the project stay."""
+    before = set(the_hub().directory.glob("ship*"))
+    trial = run_cell("forgotten", "tsnb.log(loss=1.5)", {"big": list(range(1000))}).wait(30)
+    assert set(the_hub().directory.glob("ship*")) > before
+    trials.clear()
+    assert list(trials) == []
+    assert set(the_hub().directory.glob("ship*")) == before
+    with pytest.raises(TsnbError, match="it was cleared"):
+        trial.rerun()
+    assert Run.find("forgotten") is not None

@@ -46,8 +46,7 @@ def train() -> Any:
 @pytest.fixture(autouse=True)
 def nothing_goes_on() -> Iterator[None]:
     yield
-    trials.stop()
-    trials._trials.clear()
+    trials.clear()
 
 
 def study(**options: Any) -> optuna.Study:

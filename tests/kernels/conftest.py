@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from tsnb.experiments import Trial, trials
-from tsnb.experiments.course import discard
+from tsnb.experiments import trials
 from tsnb.streams import producer_kernels
 
 
@@ -60,11 +59,7 @@ def page() -> Page:
 def nothing_goes_on() -> Iterator[None]:
     """End this test's trials and producers with it."""
     yield
-    trials.stop()
-    for trial in trials.values():
-        if isinstance(trial, Trial):
-            discard(trial._plan)
-    trials._trials.clear()
+    trials.clear()
     for kernel in producer_kernels.values():
         kernel.stop()
 

@@ -66,3 +66,22 @@ def test_a_log_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: pytes
         log.write("b\n")
     assert len(caplog.records) == 1
     assert "a.log is not written any further" in caplog.text
+
+
+def test_what_another_process_writes_is_shortened(tmp_path: Path) -> None:
+    """As a detached kernel's own output: it goes on at the end of what is left."""
+    log = LogFile(tmp_path / "a.log", most_bytes=8000)
+    with (tmp_path / "a.log").open("a", buffering=1) as output:
+        for number in range(3000):
+            output.write(f"line {number}\n")
+            if number % 500 == 499:
+                log.shorten()
+        output.write("last\n")
+    text = log.path.read_text()
+    assert len(text) < 8000 + 500 * len("line 2999\n")
+    before, _, rest = text.partition("[... ")
+    left_out, _, after = rest.partition(" bytes left out here ...]\n")
+    assert text.startswith("line 0\nline 1\n")
+    assert after.endswith("line 2998\nline 2999\nlast\n")
+    whole = sum(len(f"line {number}\n") for number in range(3000)) + len("last\n")
+    assert int(left_out.replace(",", "")) == whole - len(before) - len(after)

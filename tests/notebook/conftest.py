@@ -24,8 +24,7 @@ def shell(ipython: Any) -> Iterator[Any]:
     ipython.reset(new_session=False)
     ipython.run_line_magic("load_ext", "tsnb")
     yield ipython
-    trials.stop()
-    trials._trials.clear()
+    trials.clear()
     for kernel in producer_kernels.values():
         kernel.stop()
     producer_kernels.clear()

@@ -44,5 +44,4 @@ def numbers() -> Iterator[tsnb.Producer]:
 def nothing_goes_on() -> Iterator[None]:
     """End this test's trials with it."""
     yield
-    trials.stop()
-    trials._trials.clear()
+    trials.clear()

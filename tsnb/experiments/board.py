@@ -11,7 +11,7 @@ import difflib
 import html
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tsnb.errors import NameInUse
@@ -29,9 +29,14 @@ __all__ = ["Board", "NoSuchTrial", "launch", "trials"]
 
 
 class Board(Mapping[str, Trial]):
-    """The trials of this notebook, by name, in the order of their first start; then the detached ones of others."""
+    """The trials of this notebook, by name, in the order of their first start; then the detached ones of others.
+
+    Attributes:
+        starters: Called by `stop` before anything else: whoever would start a trial in the place of one that ends.
+    """
 
     def __init__(self) -> None:
+        self.starters: list[Callable[[], None]] = []
         self._trials: dict[str, Trial] = {}
         self._found: dict[str, FoundTrial] = {}
         self._lock = threading.Lock()
@@ -105,9 +110,25 @@ class Board(Mapping[str, Trial]):
         return self
 
     def stop(self) -> None:
-        """Stop all of this process's own at once, their kernels too; those that have ended give memory back."""
+        """Stop all of this process's own at once, their kernels too; those that have ended give memory back.
+
+        Sweeps start none of those that wait for a place any more.
+        """
+        for starter in self.starters:
+            starter()
         if self._trials:
             the_hub().call(self._end_all())
+
+    def clear(self) -> None:
+        """Stop all of this process's own and forget them: the table is empty, and none of them can be run again.
+
+        What was captured for them is removed, which `rerun` would need. Their records stay (`tsnb.results`).
+        """
+        self.stop()
+        with self._lock:
+            forgotten, self._trials = self._trials, {}
+        for trial in forgotten.values():
+            trial.forget()
 
     async def _end_all(self) -> None:
         await asyncio.gather(*(trial.end(STOP_GRACE_S) for trial in self.own))

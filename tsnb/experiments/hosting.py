@@ -108,13 +108,17 @@ class Hosting:
             former.successor = self
         self._hub.post(self._live(former))
 
+    def forget(self) -> None:
+        """Remove what it was started from, once it has ended: nobody will run it again."""
+        discard(self._plan)
+
     async def _live(self, former: Hosting | None) -> None:
         """Go through the whole life of the trial. Never raises: what happens becomes its state."""
         outcome = Outcome("stopped")
         try:
             if former is not None:
                 await former.end(STOP_GRACE_S)
-                discard(former._plan)
+                former.forget()
             if not self._stopping:
                 outcome = await self._course.go(self)
         except KernelDied as error:

@@ -99,8 +99,8 @@ def _linked(plan: TrialPlan, name: str, changed: Mapping[str, Any], new_path: Ne
         os.link(plan.arrival["path"], path)
     except FileNotFoundError:
         raise TsnbError(
-            f"what trial {plan.name!r} was started from is there no more: a later run took its name. "
-            "Rerun that one, or run the cell again."
+            f"what trial {plan.name!r} was started from is there no more: a later run took its name, or it "
+            "was cleared. Rerun the later one, or run the cell again."
         ) from None
     changes_path = ""
     if changed:

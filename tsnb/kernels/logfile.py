@@ -7,6 +7,8 @@
 The beginning says how a training was set up, the end how it went: what is left out is the middle. The lines that
 may still change (a progress bar) are written over at the next `write`, so the file is complete at any moment,
 whatever ends this process. No colours. The file is opened for each write: a log costs no descriptor.
+
+A detached kernel writes to its log itself, with nobody between: `shorten` keeps that one to the bound.
 """
 
 from __future__ import annotations
@@ -58,6 +60,20 @@ class LogFile:
         except OSError as error:
             self._broken = True
             _log.warning("the log %s is not written any further: %s", self.path, error)
+
+    def shorten(self) -> None:
+        """Leave out the middle if the file has grown past its bound, for others that write at its end (O_APPEND).
+
+        What they write during these microseconds is left out too.
+        """
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            self._end = os.fstat(descriptor).st_size
+            if self._end > self._most_bytes:
+                self._leave_out(descriptor)
+                os.ftruncate(descriptor, self._end)
+        finally:
+            os.close(descriptor)
 
     def _append(self, descriptor: int, settled: bytes, still_open: bytes) -> None:
         if self._end is None:

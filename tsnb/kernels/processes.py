@@ -101,7 +101,7 @@ def spawn(launch: Launch, loop: asyncio.AbstractEventLoop) -> KernelProcess:
         OSError: The system refuses.
     """
     word = f"{DETACHED if launch.detached else ''}{os.getpid()}"
-    with launch.log.open("wb") as log:
+    with launch.log.open("ab") as log:  # what is appended stays at the end when a long log is shortened
         popen = subprocess.Popen(
             [sys.executable, "-c", ENTRY, word, *launch.arguments],
             env=launch.environment,

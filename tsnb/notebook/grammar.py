@@ -200,6 +200,7 @@ TRIALS = {
     "wait": _named("%trials wait", "Wait for one trial, or all.", optional=True),
     "logs": _named("%trials logs", "Show what a trial printed.", optional=False),
     "rerun": _rerun(),
+    "clear": Parser("%trials clear", "Stop all, and empty the table."),
 }
 """The subcommands of `%trials`."""
 

@@ -132,6 +132,7 @@ class TsnbMagics(Magics):
         %trials wait [NAME]
         %trials logs NAME
         %trials rerun NAME [PARAMETER=VALUE ...]   the same code and variables again; options too: seed=2 name=again
+        %trials clear          stop all and empty the table; their records stay (tsnb.results())
 
         Without a name, stop and wait mean all that this notebook has started; detached ones of others are in the
         table, and go on. A trial that has ended keeps its kernel, so that its variables can be fetched; stop gives
@@ -141,6 +142,8 @@ class TsnbMagics(Magics):
         with plain_errors(f"%trials {command}"):
             if command == "list":
                 return trials
+            if command == "clear":
+                return runs.clear()
             if command in {"logs", "rerun"}:
                 asked = runs.logs(given.name) if command == "logs" else runs.rerun(given.name, given.changes)
                 print(asked)  # noqa: T201

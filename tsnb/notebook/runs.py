@@ -78,12 +78,18 @@ def rerun(name: str, changes: Iterable[tuple[str, Any]]) -> str:
 
 def stop(name: str | None) -> Any:
     """Stop one trial, one sweep, or all of this notebook's own, their kernels too; return the table."""
-    for sweep in _sweeps(name):
-        sweep.stop()  # first: it would start those who wait for a place
     if name is None:
         trials.stop()
-    elif name in trials or not find(name):
+    elif name in trials or (sweep := find(name)) is None:
         trials[name].stop()
+    else:
+        sweep.stop()
+    return trials
+
+
+def clear() -> Any:
+    """Stop all of this notebook's own and forget them; return the table."""
+    trials.clear()
     return trials
 
 

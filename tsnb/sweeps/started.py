@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tsnb.experiments import trials
 from tsnb.sweeps.sweep import Sweep
 
 __all__ = ["enter", "find", "live"]
@@ -25,3 +26,11 @@ def find(name: str) -> Sweep | None:
 def live() -> list[Sweep]:
     """Return those that are not over."""
     return [sweep for sweep in _sweeps.values() if not sweep.over]
+
+
+def _stop_all() -> None:
+    for sweep in live():
+        sweep.stop()
+
+
+trials.starters.append(_stop_all)

@@ -6,11 +6,13 @@ import logging
 import os
 import sys
 import threading
+import time
 
 from ipykernel.kernelapp import IPKernelApp
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.entries import Entry
+from tsnb.kernels.logfile import LogFile
 from tsnb.records.run import Run
 
 __all__ = ["enter_detached", "leave"]
@@ -22,8 +24,13 @@ LEAVING_S = 5.0
 """How long it may take to end in good order after that; a thread of the user's may not let it."""
 
 
+LOOK_S = 2.0
+"""How often the size of the log is looked at."""
+
+
 def enter_detached(run: Run) -> None:
     """Make this process known to other notebooks. One that cannot be is told of, and trained all the same."""
+    threading.Thread(target=_bound, args=(LogFile(run.log_path),), name="tsnb-log", daemon=True).start()
     try:
         Entry.here(run.as_settings(), IPKernelApp.instance().abs_connection_file, str(run.log_path)).write()
     except (TsnbError, OSError) as error:
@@ -43,6 +50,13 @@ def leave(failure: str) -> None:
     late = threading.Timer(REPLY_S + LEAVING_S, os._exit, (0,))
     late.daemon = True
     late.start()
+
+
+def _bound(log: LogFile) -> None:
+    """Keep the log, which this process's standard output is, from filling the disk."""
+    while log.path.exists():  # else there is nothing that grows under that name any more
+        log.shorten()
+        time.sleep(LOOK_S)
 
 
 def _write_down(text: str) -> None:
