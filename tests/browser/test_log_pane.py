@@ -9,8 +9,8 @@ from playwright.sync_api import Browser
 
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
-from tests.dashboard.streams import three_models
-from tsnb.dashboard.tape import Message
+from tests.panel.streams import three_models
+from tsnb.panel.tape import Message
 
 pytestmark = [pytest.mark.browser]
 

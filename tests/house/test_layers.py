@@ -20,7 +20,7 @@ LAYERS = [
     {"__main__"},
     {"cli", "notebook"},
     {"integrations"},
-    {"dashboard", "sweeps"},
+    {"panel", "sweeps"},
     {"experiments", "streams"},
     {"kernels"},
     {"producer", "consumer"},
@@ -45,7 +45,7 @@ PURITY = {
     "tsnb.producer.roster": OUTSIDE,
     "tsnb.producer.admission": OUTSIDE,
     "tsnb.producer.gap": OUTSIDE,
-    "tsnb.dashboard": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
+    "tsnb.panel": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
     "tsnb.producer": NOTEBOOK_STACK,
     "tsnb.consumer": NOTEBOOK_STACK,
 }
@@ -130,7 +130,7 @@ def test_only_the_top_imports_the_package_root() -> None:
 
 @pytest.mark.parametrize("guarded", PURITY)
 def test_the_purity_rules_hold(guarded: str) -> None:
-    """Decisions know no clock or socket, the dashboard no stream, the stream no notebook; nor by detours."""
+    """Decisions know no clock or socket, the panel no stream, the stream no notebook; nor by detours."""
     members = [module for module in MODULES if is_below(module, guarded)]
     assert members, f"{guarded} has gone: name its successor in PURITY"
     wrong = {

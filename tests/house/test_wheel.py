@@ -46,7 +46,7 @@ def metadata(wheel: zipfile.ZipFile) -> Message:
 def test_the_panel_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     """The bundle ships, so that users need no Node; its sources and Node's packages do not."""
     names = wheel.namelist()
-    assert [name for name in names if name.startswith("tsnb/dashboard/static/") and name.endswith(".js")]
+    assert [name for name in names if name.startswith("tsnb/panel/static/") and name.endswith(".js")]
     assert not [name for name in names if "node_modules" in name or "frontend/" in name]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 import time
@@ -264,8 +263,7 @@ def test_when_a_cell_ends_nobody_waits_for_this_notebook_s_consumers(
 
 @pytest.mark.system
 def test_the_panel_s_stop_button_stops_the_trial(shell: Any) -> None:
-    """A trial of this notebook is stopped as a whole; `tsnb.dashboard` is the function whatever is imported."""
-    importlib.import_module("tsnb.dashboard")  # makes the attribute `dashboard` a module, unless we see to it
+    """A trial of this notebook is stopped as a whole, not only its loop."""
     run(shell, "%%trial busy\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
     panel = run(shell, "tsnb.dashboard('nobody-serves-this')")
     deadline = time.monotonic() + 20

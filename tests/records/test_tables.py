@@ -21,7 +21,7 @@ from tsnb.records.choosing import NoSuchRecord
 from tsnb.records.plotting import PALETTE, thinned
 from tsnb.records.run import Run, RunStart
 
-FRONTEND = Path(__file__).parents[2] / "tsnb" / "dashboard" / "frontend" / "src" / "words.js"
+FRONTEND = Path(__file__).parents[2] / "tsnb" / "panel" / "frontend" / "src" / "words.js"
 
 
 def without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:

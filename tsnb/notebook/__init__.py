@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tsnb.dashboard import Panel
+    from tsnb.panel import Panel
 
 __all__ = ["dashboard"]
 
@@ -30,9 +30,9 @@ def dashboard(name: str | None = None) -> Panel:
     Args:
         name: The stream; may be left out while one is running. One that nobody serves yet is no error.
     """
-    from tsnb.dashboard import dashboard as panel_of
     from tsnb.notebook.panel_logs import TrialLogs
     from tsnb.notebook.runs import stop_consumer
+    from tsnb.panel import dashboard as panel_of
 
     panel = panel_of(name)
     panel.stop_consumer = stop_consumer(panel)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tsnb.dashboard.logs import LogPart
 from tsnb.experiments.board import trials
+from tsnb.panel.logs import LogPart
 
 __all__ = ["TrialLogs"]
 

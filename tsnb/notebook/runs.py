@@ -16,7 +16,7 @@ from tsnb.sweeps.started import find, live
 from tsnb.sweeps.sweep import Sweep
 
 if TYPE_CHECKING:
-    from tsnb.dashboard import Panel
+    from tsnb.panel import Panel
 
 __all__ = ["logs", "rerun", "run", "stop", "stop_consumer", "wait"]
 

@@ -147,8 +147,8 @@ def status(name: str | None) -> str:
         ProducerNotFound: There is no such producer.
         ProducerGone: It ended meanwhile.
     """
-    from tsnb.dashboard.summary import summary
-    from tsnb.dashboard.tape import Tape
+    from tsnb.panel.summary import summary
+    from tsnb.panel.tape import Tape
 
     follower, tape = observer.Observer(name), Tape(name or "")
     deadline = time.monotonic() + LOOK_S

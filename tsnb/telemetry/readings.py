@@ -16,10 +16,15 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["CONSUMER_STATES", "PRODUCER_STATES", "ConsumerReading", "StreamReading"]
+from tsnb.telemetry.host_readings import HostReading
+
+__all__ = ["ABSENT", "CONSUMER_STATES", "PRODUCER_STATES", "ConsumerReading", "StreamReading"]
 
 PRODUCER_STATES = ("starting", "serving", "idle", "blocked", "failed", "stopping", "gone")
 """serving: a batch was published lately; idle: no consumer wants one; blocked: the window is full."""
+
+ABSENT = "absent"
+"""The stream's state while nobody serves it: the one that no reading carries."""
 
 CONSUMER_STATES = (
     "joining",
@@ -119,6 +124,8 @@ class StreamReading:
     """The loader's last error, one line; empty while it is well."""
     refused: int = 0
     """Connections that were dropped because they did not keep to the protocol, or flooded."""
+    host: HostReading | None = None
+    """The machine; added by who follows the stream (`tsnb.telemetry.host`), now and then: None in between."""
 
     def to_json(self) -> str:
         """Return the reading as one line of JSON."""
@@ -134,7 +141,8 @@ class StreamReading:
         fields: dict[str, Any] = json.loads(text)
         try:
             consumers = tuple(_pick(ConsumerReading, c) for c in fields.pop("consumers", ()))
-            made: StreamReading = _pick(cls, {**fields, "consumers": consumers})
+            host = HostReading.of(fields["host"]) if fields.get("host") else None
+            made: StreamReading = _pick(cls, {**fields, "consumers": consumers, "host": host})
         except (TypeError, AttributeError) as error:
             raise ValueError(f"not a stream reading: {error}") from None
         return made

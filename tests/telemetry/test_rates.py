@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.dashboard.streams import Stream, Trial, three_models
-from tsnb.dashboard.rates import PATIENCE_S, SPAN_S, RateWindow
+from tests.panel.streams import Stream, Trial, three_models
+from tsnb.telemetry.rates import PATIENCE_S, SPAN_S, RateWindow
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.dashboard.streams import three_models
-from tsnb.dashboard.follow import Follower
+from tests.panel.streams import three_models
 from tsnb.errors import ProducerGone, ProducerNotFound, RemoteProtocolError
+from tsnb.telemetry.following import Follower
 from tsnb.telemetry.readings import StreamReading
 
 

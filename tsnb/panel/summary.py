@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from tsnb.dashboard.rates import Pace
-from tsnb.dashboard.tape import Tape
+from tsnb.panel.tape import Tape
+from tsnb.telemetry.rates import Pace
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["summary"]

@@ -20,10 +20,9 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from tsnb.dashboard.tape import ABSENT
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.readings import ABSENT, StreamReading
 
 __all__ = ["Connection", "Follower", "Note"]
 

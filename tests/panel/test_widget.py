@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from tests.dashboard.streams import three_models
-from tsnb.dashboard import panel as module
-from tsnb.dashboard.panel import Panel
+from tests.panel.streams import three_models
+from tsnb.panel import widget as module
+from tsnb.panel.widget import Panel
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ Readings come from `tsnb.telemetry`; what a stop button does and where logs come
 
 | module | what it does |
 |---|---|
-| `rates` | readings a few seconds apart → how fast, and where the time goes |
 | `frames` | one tick as a row of float32 numbers |
 | `tape` | what the panel remembers, and the messages to the front end |
-| `follow` | the thread that reads a live stream |
 | `logs` | logs in parts, for the pages that watch them |
-| `panel` | the widget |
+| `widget` | the widget |
 | `summary` | the same in plain text |
 | `frontend/` | what the browser runs; bundled into `static/` by `hatch_build.py` |
 """
@@ -21,8 +19,8 @@ import threading
 from collections.abc import Callable
 
 from tsnb import registry
-from tsnb.dashboard.panel import Panel
 from tsnb.errors import ProducerNotFound
+from tsnb.panel.widget import Panel
 
 __all__ = ["Panel", "dashboard"]
 

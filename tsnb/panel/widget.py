@@ -20,11 +20,11 @@ from typing import Any
 import anywidget
 import traitlets
 
-from tsnb.dashboard.follow import Connection, Follower
-from tsnb.dashboard.logs import LogFeed
-from tsnb.dashboard.summary import summary
-from tsnb.dashboard.tape import Message, Tape
 from tsnb.errors import TsnbError
+from tsnb.panel.logs import LogFeed
+from tsnb.panel.summary import summary
+from tsnb.panel.tape import Message, Tape
+from tsnb.telemetry.following import Connection, Follower
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import StreamReading
 

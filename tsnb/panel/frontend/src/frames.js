@@ -1,4 +1,4 @@
-// Frames: rows of float32 numbers, laid out as tsnb/dashboard/frames.py says. Pure.
+// Frames: rows of float32 numbers, laid out as tsnb/panel/frames.py says. Pure.
 
 const HEADER = 10;
 const ROW = 11;

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.dashboard.summary import summary
-from tsnb.dashboard.tape import Tape
+from tsnb.panel.summary import summary
+from tsnb.panel.tape import Tape
 from tsnb.telemetry.readings import StreamReading
 
 LOG = Path(__file__).with_name("quickstart.jsonl")

@@ -1,7 +1,7 @@
 """Frames: one tick of a stream as a row of float32 numbers.
 
 What changes every tick travels as numbers, what seldom changes (names, states, sentences) as JSON beside it
-(`tsnb.dashboard.tape`). A frame says its own length, so a history is frames laid end to end, and a trial that
+(`tsnb.panel.tape`). A frame says its own length, so a history is frames laid end to end, and a trial that
 joins or leaves changes nothing that was written before.
 
 ```
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tsnb.dashboard.rates import Pace
+from tsnb.telemetry.rates import Pace
 from tsnb.telemetry.readings import CONSUMER_STATES, ConsumerReading, StreamReading
 
 __all__ = ["HEADER", "ROW", "Lane", "frame"]

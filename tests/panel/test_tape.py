@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.dashboard.streams import Stream, Trial, three_models
-from tsnb.dashboard.frames import HEADER, ROW
-from tsnb.dashboard.tape import ABSENT, HISTORY_TICKS, METRICS, Tape
-from tsnb.telemetry.readings import CONSUMER_STATES
+from tests.panel.streams import Stream, Trial, three_models
+from tsnb.panel.frames import HEADER, ROW
+from tsnb.panel.tape import HISTORY_TICKS, METRICS, Tape
+from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES
 
 
 def numbers(frame: bytes) -> list[float]:

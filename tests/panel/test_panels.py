@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tsnb.dashboard import Panel, dashboard
+from tsnb.panel import Panel, dashboard
 
-package = sys.modules["tsnb.dashboard"]  # `tsnb.dashboard` is the public function of that name
+package = sys.modules["tsnb.panel"]
 
 
 @pytest.fixture(autouse=True)

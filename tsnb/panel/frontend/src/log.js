@@ -1,4 +1,4 @@
-// What the front end knows of the log that its pane shows. The messages are described in tsnb/dashboard/logs.py.
+// What the front end knows of the log that its pane shows. The messages are described in tsnb/panel/logs.py.
 // Knows no DOM.
 
 const MOST = 200000; // characters; the full log is on disk

@@ -1,6 +1,6 @@
 """The tape: what a panel remembers of a stream, and what it tells its front end.
 
-Readings go in; out come a message a tick (a small JSON object and a frame, see `tsnb.dashboard.frames`) and,
+Readings go in; out come a message a tick (a small JSON object and a frame, see `tsnb.panel.frames`) and,
 on demand, everything so far: the *scene* (names, states, sentences) and the *history* (all frames in a row).
 Neither a widget nor a thread is here, so a recorded log draws the same panel as a live stream.
 
@@ -22,21 +22,18 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tsnb.dashboard.frames import Lane, frame
-from tsnb.dashboard.rates import Pace, RateWindow
+from tsnb.panel.frames import Lane, frame
 from tsnb.telemetry.diagnosis import diagnose
-from tsnb.telemetry.readings import CONSUMER_STATES, ConsumerReading, StreamReading
+from tsnb.telemetry.rates import Pace, RateWindow
+from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, ConsumerReading, StreamReading
 
-__all__ = ["ABSENT", "HISTORY_TICKS", "METRICS", "Message", "Tape"]
+__all__ = ["HISTORY_TICKS", "METRICS", "Message", "Tape"]
 
 HISTORY_TICKS = 2400
 """Ten minutes at four ticks a second; about 0.4 MB for three trials."""
 
 METRICS = 6
 """Logged numbers kept a lane; more would not fit the panel, and `tsnb.results()` has them all."""
-
-ABSENT = "absent"
-"""The stream's state while nobody serves it: the one state here that no reading carries."""
 
 _SENTENCE_S = 2.5
 """The sentence is rewritten this often at most, so that its numbers can be read..."""

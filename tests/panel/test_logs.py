@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tsnb.dashboard import logs
-from tsnb.dashboard.logs import LogFeed, LogPart
+from tsnb.panel import logs
+from tsnb.panel.logs import LogFeed, LogPart
 
 
 class Source:

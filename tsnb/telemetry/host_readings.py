@@ -1,0 +1,86 @@
+"""Host readings: what the machine does, seen from outside the processes; part of a recorded stream.
+
+Plain numbers, as in `readings`. CPU is counted in cores busy (1.5: one and a half), children included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["GpuReading", "HostReading", "ProcessReading"]
+
+
+@dataclass(frozen=True)
+class ProcessReading:
+    """One process with its children: a trial, or the producer with its loader's workers."""
+
+    cpu: float
+    """Cores busy since the last host reading."""
+    memory_bytes: int
+    """Memory of its own (what is shared with other processes counts nowhere here)."""
+    cores: int
+    """Cores it may use."""
+    gpu_bytes: int = 0
+    """GPU memory, all devices."""
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """One GPU."""
+
+    index: int
+    """Its number, as NVML and `nvidia-smi` count."""
+    name: str
+    """What it is called."""
+    busy: float
+    """Share of the last second in which a kernel ran, 0 to 1."""
+    used_bytes: int
+    """Memory in use, by anybody."""
+    total_bytes: int
+    """Memory in all."""
+
+
+@dataclass(frozen=True)
+class HostReading:
+    """The machine at one moment."""
+
+    cores: int
+    """Cores that the notebook's user may use."""
+    cpu: float
+    """Cores busy, with all that runs on the machine."""
+    memory_used_bytes: int
+    """Memory in use, of this container where there is a limit."""
+    memory_total_bytes: int
+    """Memory in all, or the container's limit."""
+    producer: ProcessReading | None = None
+    """The producer's process and its loader's workers; None: not to be seen from here."""
+    consumers: dict[str, ProcessReading] = field(default_factory=dict)
+    """By the consumer's name; who cannot be seen (another machine or container) is not there."""
+    gpus: tuple[GpuReading, ...] = ()
+    """Empty where there is none."""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> HostReading:
+        """Make one of what JSON gave. Unknown fields are ignored.
+
+        Raises:
+            TypeError: A number is missing.
+        """
+        producer = fields.get("producer")
+        seen = {name: _pick(ProcessReading, use) for name, use in fields.get("consumers", {}).items()}
+        made: HostReading = _pick(
+            cls,
+            {
+                **fields,
+                "producer": _pick(ProcessReading, producer) if producer else None,
+                "consumers": seen,
+                "gpus": tuple(_pick(GpuReading, gpu) for gpu in fields.get("gpus", ())),
+            },
+        )
+        return made
+
+
+def _pick(cls: type[Any], fields: Mapping[str, Any]) -> Any:
+    return cls(**{name: value for name, value in fields.items() if name in cls.__dataclass_fields__})
