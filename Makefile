@@ -26,7 +26,7 @@ demo: $(VENV)/demo.stamp
 
 test: $(VENV)/test.stamp
 	@./.ci/chromium $(BIN)
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(TESTS)
 
 lab: $(VENV)/lab.stamp
 	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
