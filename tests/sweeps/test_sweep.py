@@ -134,6 +134,23 @@ def test_without_a_stream_nobody_is_started_any_more(page: Any, numbers: Any) ->
         sweep["s-rate4"]
 
 
+def test_one_trial_run_again_with_another_parameter_is_another_trial(page: Any) -> None:
+    """Its name is made again of what stands in it; without a change it is the next run of the same name."""
+    import __main__
+
+    exec("def gated(lr, gate=0.5, sweep='own', epochs=1): return lr, gate, sweep", vars(__main__))
+    sweep = tsnb.sweep(vars(__main__)["gated"], grid={"lr": [0.1, 0.2], "seed": [1]}, epochs=3).wait(60)
+    assert [trial.result() for trial in sweep.values()] == [(0.1, 0.5, "own"), (0.2, 0.5, "own")]
+    best = sweep["gated-lr0.1-seed1"]
+    other = best.rerun(lr=0.5)
+    assert (other.name, other.number) == ("gated-lr0.5-seed1", 1)
+    assert other.result(30)[0] == 0.5
+    assert best.rerun(epochs=5).name == best.name, "what does not stand in the name does not change it"
+    assert other.rerun(seed=2).name == "gated-lr0.5-seed2"
+    named = tsnb.sweep(vars(__main__)["gated"], grid={"lr": [0.1, 0.2]}, name="net{lr:.2f}").wait(60)
+    assert named["net0.10"].rerun(lr=0.3).name == "net0.30"
+
+
 def test_an_interrupt_ends_the_waiting_and_stop_ends_the_sweep(page: Any) -> None:
     """The stop button of the notebook leaves the trials alone; `stop` leaves no process, and starts nobody."""
     from tsnb.sweeps.starting import sweep_cell

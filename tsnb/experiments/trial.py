@@ -168,7 +168,7 @@ class Trial(Hosting):
             raise TsnbError(
                 f"trial {self.name!r} was started elsewhere, where what it was started from lies: run its cell again"
             )
-        again = replanned(self._plan, {"gate": None, **changes}, self._hub.new_path)
+        again = replanned(self._plan, changes, self._hub.new_path)
         ours = isinstance(self._outlet, (CellOutlet, TerminalOutlet))
         started: Trial = self._launch(again, outlet_here(again.name) if ours else self._outlet)
         return started
