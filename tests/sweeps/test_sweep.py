@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -149,6 +150,29 @@ def test_one_trial_run_again_with_another_parameter_is_another_trial(page: Any) 
     assert other.rerun(seed=2).name == "gated-lr0.5-seed2"
     named = tsnb.sweep(vars(__main__)["gated"], grid={"lr": [0.1, 0.2]}, name="net{lr:.2f}").wait(60)
     assert named["net0.10"].rerun(lr=0.3).name == "net0.30"
+
+
+@pytest.mark.parametrize(
+    ("metric", "every", "said"),
+    [("lost", 1, "'lost' .* not at all; they logged loss"), ("loss", 9, "at step 9, and was at step 2 the last")],
+)
+def test_a_comparison_that_never_came_is_told(
+    metric: str, every: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt metric or too large a step would else look like a sweep in which all were equally good."""
+    import __main__
+
+    exec("def logs(lr):\n    for _ in range(3): __import__('tsnb').log(loss=lr)", vars(__main__))
+    rule = tsnb.halving(metric, every=every)
+    tsnb.sweep(vars(__main__)["logs"], grid={"lr": [1, 2]}, prune=rule).wait(60)
+    shown = ""
+
+    def told() -> bool:
+        nonlocal shown
+        shown += capsys.readouterr().out
+        return re.search(f"no trial could be stopped early: .*{said}", shown) is not None
+
+    until(told, 10)
 
 
 def test_an_interrupt_ends_the_waiting_and_stop_ends_the_sweep(page: Any) -> None:
