@@ -140,6 +140,14 @@ def test_all_are_stopped_at_once(page: Any, until: Until) -> None:
     assert [trial.state for trial in deaf] == ["stopped"] * 3
 
 
+def test_an_interrupt_before_the_code_begins_ends_the_trial(page: Any) -> None:
+    """Whoever interrupts it means that it is not to run; it would else run to its end, whatever it takes."""
+    trial = start("early", "import time\ntime.sleep(60)", page)
+    assert trial.state in {"queued", "starting"}
+    trial.interrupt()
+    assert trial.wait(20).state == "stopped"
+
+
 def test_interrupt_keeps_the_variables(page: Any, until: Until) -> None:
     """As the stop button of an ordinary cell does."""
     trial = start("paused", "import time\nsteps = 3\nprint('begun', flush=True)\ntime.sleep(60)", page)
