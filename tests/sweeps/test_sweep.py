@@ -154,7 +154,10 @@ def test_one_trial_run_again_with_another_parameter_is_another_trial(page: Any) 
 
 @pytest.mark.parametrize(
     ("metric", "every", "said"),
-    [("lost", 1, "'lost' .* not at all; they logged loss"), ("loss", 9, "at step 9, and was at step 2 the last")],
+    [
+        ("lost", 1, "'lost' .* not at all; they logged loss"),
+        ("loss", 9, "at step 9, and was at step 2 the last"),
+    ],
 )
 def test_a_comparison_that_never_came_is_told(
     metric: str, every: int, said: str, capsys: pytest.CaptureFixture[str]
