@@ -14,6 +14,8 @@ import tsnb
 from tsnb.errors import TrialFailed
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED
+from tsnb.kernels.outlets import CellOutlet
+from tsnb.sweeps.starting import sweep_cell
 
 pytestmark = pytest.mark.system
 
@@ -25,6 +27,16 @@ def until(condition: Any, timeout_s: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.02)
+
+
+class OldCell(CellOutlet):
+    """A cell that has run."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def publish(self, kind: str, content: dict[str, Any]) -> None:
+        self.text += content.get("text", "")
 
 
 def make_train() -> Any:
@@ -176,6 +188,15 @@ def test_a_comparison_that_never_came_is_told(
         return re.search(f"no trial could be stopped early: .*{said}", shown) is not None
 
     until(told, 10)
+
+
+def test_what_is_run_again_shows_where_it_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not under the cell of the sweep, with the mark of the trial that it was made of."""
+    before = OldCell()
+    sweep = sweep_cell("net", "print('lr is', lr)", {}, [{"lr": 1}, {"lr": 2}], outlet=before).wait(60)
+    sweep["net-lr1"].rerun(lr=3).wait(60)
+    until(lambda: "[net-lr3] lr is 3" in capsys.readouterr().out, 10)
+    assert "[net-lr1] lr is 1" in before.text and "lr is 3" not in before.text
 
 
 def test_an_interrupt_ends_the_waiting_and_stop_ends_the_sweep(page: Any) -> None:

@@ -174,7 +174,8 @@ class Trial(Hosting):
                 f"trial {self.name!r} was started elsewhere, where what it was started from lies: run its cell again"
             )
         again = replanned(self._plan, changes, self._hub.new_path)
-        ours = isinstance(self._outlet, (CellOutlet, TerminalOutlet))
+        beneath = getattr(self._outlet, "beneath", self._outlet)  # a sweep marks its trials' lines
+        ours = isinstance(beneath, (CellOutlet, TerminalOutlet))
         started: Trial = self._launch(again, outlet_here(again.name) if ours else self._outlet)
         return started
 
