@@ -65,6 +65,18 @@ def test_a_failed_cell_shows_its_own_lines_and_fails_its_wait(page: Any) -> None
         trials.wait(20)
 
 
+@pytest.mark.parametrize(
+    ("call", "state"),
+    [("exit()", "done"), ("exit(0)", "done"), ("exit(3)", "failed"), ("exit('no')", "failed")],
+)
+def test_leaving_by_exit_is_an_end_like_any_other(page: Any, call: str, state: str, until: Until) -> None:
+    """As a shell takes it: nothing or 0 is success, anything else is a failure. The variables stay."""
+    trial = start("leaves", f"import sys\nx = 1\nsys.{call}", page)
+    until(lambda: trial.state in ENDED, 20)
+    assert trial.state == state
+    assert trial["x"] == 1
+
+
 def test_output_of_all_kinds_arrives_while_the_cell_runs(page: Any, until: Until) -> None:
     """Text, errors, and rich displays come live and in order, with this process's main thread busy."""
     cell = (
