@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import tsnb
 from tsnb.errors import ExtraMissing, NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.board import launch
 from tsnb.experiments.functions import TrialFunction, plan_function, run, trial
+from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.capture import UndefinedNames
 from tsnb.records.reading import read_runs
@@ -77,6 +79,37 @@ def test_run_again_with_changes(train: Any, page: Any, notebook: Any) -> None:
     assert start(page, box["needs"], seed=1).rerun().result(30) == (1, "needs"), "what was passed is kept"
     with pytest.raises(TsnbError, match="started from is there no more"):
         named.rerun()
+
+
+def test_options_may_be_written_as_one_has_them() -> None:
+    """A trial or a producer for its name, torch's devices, numpy's numbers, one word for a list of them."""
+    import numpy as np
+    import torch
+
+    one = TrialOptions(
+        producer=SimpleNamespace(name="p"),  # type: ignore[arg-type]
+        batch_size=np.int64(4),  # type: ignore[arg-type]
+        device=torch.device("cpu"),  # type: ignore[arg-type]
+        seed=np.int32(3),  # type: ignore[arg-type]
+        env={"A": 1},  # type: ignore[dict-item]
+        after=SimpleNamespace(name="first"),  # type: ignore[arg-type]
+        log_to="tensorboard, mlflow",  # type: ignore[arg-type]
+    )
+    plain = TrialOptions("p", 4, "cpu", 3, 1, {"A": "1"}, "first", log_to=("tensorboard", "mlflow"))
+    assert repr(one) == repr(plain)
+    for wrong in ({"threads": "2"}, {"batch_size": 1.5}, {"seed": "x"}):
+        with pytest.raises(ValueError, match="of trial 'x' must be"):
+            TrialOptions(**wrong).check("x")
+
+
+def test_words_of_ours_are_parameters_like_any_other(page: Any, notebook: Any) -> None:
+    """`gate` and `sweep` are what tsnb tells a trial of a sweep; a function's own are left as they were given."""
+    gated = notebook.run("def gated(gate, sweep='mine'): return gate, sweep")["gated"]
+    first = start(page, gated, gate=0.5)
+    assert first.result(30) == (0.5, "mine")
+    again = first.rerun()
+    assert again.result(30) == (0.5, "mine")
+    assert again.rerun(gate=2).result(30) == (2, "mine")
 
 
 def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, monkeypatch: Any) -> None:

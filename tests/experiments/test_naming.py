@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+import torch
 
 from tsnb.config import check_name
 from tsnb.experiments.naming import LONGEST, trial_name
@@ -19,6 +21,8 @@ from tsnb.experiments.naming import LONGEST, trial_name
         ({"shift": -1}, "train-shift--1"),
         ({"data": object(), "lr": 3}, "train-lr3"),
         ({"seed": None}, "train-seed-None"),
+        ({"width": np.int64(32), "lr": np.float32(0.5), "wd": torch.tensor(2)}, "train-width32-lr0.5-wd2"),
+        ({"lr": np.float64(0.001), "shape": np.zeros(1)}, "train-lr0.001"),
     ],
 )
 def test_a_name_tells_the_parameters(params: dict[str, object], name: str) -> None:

@@ -65,6 +65,18 @@ def test_a_failed_cell_shows_its_own_lines_and_fails_its_wait(page: Any) -> None
         trials.wait(20)
 
 
+@pytest.mark.parametrize(
+    ("call", "state"),
+    [("exit()", "done"), ("exit(0)", "done"), ("exit(3)", "failed"), ("exit('no')", "failed")],
+)
+def test_leaving_by_exit_is_an_end_like_any_other(page: Any, call: str, state: str, until: Until) -> None:
+    """As a shell takes it: nothing or 0 is success, anything else is a failure. The variables stay."""
+    trial = start("leaves", f"import sys\nx = 1\nsys.{call}", page)
+    until(lambda: trial.state in ENDED, 20)
+    assert trial.state == state
+    assert trial["x"] == 1
+
+
 def test_output_of_all_kinds_arrives_while_the_cell_runs(page: Any, until: Until) -> None:
     """Text, errors, and rich displays come live and in order, with this process's main thread busy."""
     cell = (
@@ -138,6 +150,14 @@ def test_all_are_stopped_at_once(page: Any, until: Until) -> None:
     trials.stop()
     assert time.monotonic() - began < 4.0
     assert [trial.state for trial in deaf] == ["stopped"] * 3
+
+
+def test_an_interrupt_before_the_code_begins_ends_the_trial(page: Any) -> None:
+    """Whoever interrupts it means that it is not to run; it would else run to its end, whatever it takes."""
+    trial = start("early", "import time\ntime.sleep(60)", page)
+    assert trial.state in {"queued", "starting"}
+    trial.interrupt()
+    assert trial.wait(20).state == "stopped"
 
 
 def test_interrupt_keeps_the_variables(page: Any, until: Until) -> None:
@@ -235,6 +255,17 @@ def test_bad_input_starts_nothing(page: Any, notebook: Any) -> None:
         start("x", "1 +", page)
     assert "x" not in trials
     assert len(psutil.Process().children(recursive=True)) == before
+
+
+def test_a_module_that_the_notebook_put_before_an_installed_one_is_the_one(
+    page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sys.path.insert(0, "../src")` means the same in a trial, where Python has a path of its own already."""
+    (tmp_path / "colorsys.py").write_text("OURS = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    trial = start("shadow", "import colorsys, sys\nfound, path = colorsys.__file__, sys.path", page).wait(60)
+    assert trial["found"] == str(tmp_path / "colorsys.py")
+    assert [p for p in trial["path"] if p in sys.path] == list(dict.fromkeys(sys.path))
 
 
 def test_the_notebook_s_own_modules_are_found(

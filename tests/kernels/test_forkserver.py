@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -87,6 +88,24 @@ def test_a_forked_kernel_is_a_process_of_its_own(start: Start, monkeypatch: pyte
     assert value(child, "__name__") == "__main__"
     assert value(child, "__import__('gc').isenabled()")
     assert value(child, "'main' in globals() or 'tsnb' in globals()") is False
+
+
+def test_limits_and_umask_are_the_notebook_s_of_now(start: Start) -> None:
+    """`resource.setrlimit(RLIMIT_NOFILE, ...)` for more open files counts for trials that start after it."""
+    start()
+    former, umask = resource.getrlimit(resource.RLIMIT_NOFILE), os.umask(0o027)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (former[0] - 1, former[1]))
+        child = start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, former)
+        os.umask(umask)
+    assert is_forked(child)
+    assert (
+        value(child, "__import__('resource').getrlimit(__import__('resource').RLIMIT_NOFILE)")[0]
+        == former[0] - 1
+    )
+    assert value(child, "__import__('os').umask(0)") == 0o027
 
 
 def test_its_imports_are_there_already(start: Start) -> None:

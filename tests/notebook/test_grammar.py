@@ -59,6 +59,24 @@ def test_a_trial_s_options_are_read() -> None:
     assert given.log_to == ("tensorboard", "mlflow")
 
 
+@pytest.mark.parametrize(
+    ("written", "values"),
+    [
+        ("bits='8',16", ["8", 16]),
+        ("""net='a,b',"c d" """, ["a,b", "c d"]),
+        ("k={'a':1},{'a':2}", [{"a": 1}, {"a": 2}]),
+        (""" "net='a, b',c" """, ["a, b", "c"]),
+    ],
+)
+def test_quotes_in_values_are_pythons(written: str, values: list[object]) -> None:
+    """Quoted text is text, though it looks like a number; what is around it is split as ever."""
+    line = f'"cnn {{lr}}" --grid {written} --env "A=x y" --grid=lr=1,2  # a comment'
+    given = TRIAL.read(words_of(line, "%%trial"))
+    assert given.name == "cnn {lr}"
+    assert [found for _, found in given.grid] == [values, [1, 2]]
+    assert given.env == [("A", "x y")]
+
+
 def test_changes_of_a_rerun_are_python_values_or_text() -> None:
     """Numbers, truth values and lists are those; a word is text."""
     line = "rerun cnn lr=0.01 steps=5 augment=True sizes=[1,2] optimizer=adam name=other"

@@ -115,7 +115,8 @@ def test_a_stopped_writer_holds_up_nobody_for_good(
     with caplog.at_level(logging.WARNING, "tsnb"):
         run.add_rows([row(1, loss=1.0)])
         run.add_rows([row(2, loss=2.0)])
-    assert [record.message for record in caplog.records if "locked" in record.message] != []
+    warned = [record.message for record in caplog.records if "locked" in record.message]
+    assert warned != [] and "Find the program that holds" in warned[0]
     assert len(caplog.records) == 1
     assert run.rows()[0] == [row(0, loss=0.0)], "readers read meanwhile"
     killed(pid)
@@ -203,7 +204,9 @@ def test_a_damaged_file_is_told_and_stops_no_trial(project: Path, caplog: pytest
     run = begun("cnn")
     run.end("done")
     assert run.id == 0
-    assert len(caplog.records) == 1
+    (warning,) = caplog.records
+    assert "move it away" in warning.message
+    assert "space" not in warning.message, "there is enough"
 
 
 @pytest.mark.parametrize("remote", [False, True])

@@ -142,6 +142,13 @@ def test_compare_ranks_the_values_of_a_parameter(project: Path) -> None:
     assert list(tsnb.compare("loss", by="batch_size")["trials"]) == [5], "options compare as well"
 
 
+def test_equal_numbers_are_one_value_of_a_parameter(project: Path) -> None:
+    """`lr=1` in one sweep and `lr=1.0` in the next; True is no number here."""
+    for name, lr in (("a", 1), ("b", 1.0), ("c", True), ("d", 0.5)):
+        trained(name, [1.0], params={"lr": lr})
+    assert list(tsnb.compare("loss", by="lr")["trials"]) == [2, 1, 1]
+
+
 def test_plot_draws_a_line_a_trial_on_the_chosen_axis(project: Path) -> None:
     """Step, epoch (its last value), samples, and seconds since the trial ran."""
     run = begun("a")

@@ -75,6 +75,7 @@ def test_a_grid_and_a_space_together_give_the_grid_for_every_draw() -> None:
         ({"grid": {"lr": [1]}, "n": 3}, "n=3 goes with space"),
         ({"grid": {"lr": [1]}, "space": {"lr": [1, 2]}, "n": 1}, "lr: in the grid and in the space"),
         ({"space": {"lr": 0.1}, "n": 1}, "can not be drawn from"),
+        ({"grid": {"name": ["resnet18", "resnet50"]}}, "'name' cannot be swept over"),
     ],
 )
 def test_what_makes_no_sweep_is_said_in_the_users_words(given: dict[str, Any], said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 import time
@@ -13,6 +14,8 @@ import tsnb
 from tsnb.errors import TrialFailed
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED
+from tsnb.kernels.outlets import CellOutlet
+from tsnb.sweeps.starting import sweep_cell
 
 pytestmark = pytest.mark.system
 
@@ -24,6 +27,16 @@ def until(condition: Any, timeout_s: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.02)
+
+
+class OldCell(CellOutlet):
+    """A cell that has run."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def publish(self, kind: str, content: dict[str, Any]) -> None:
+        self.text += content.get("text", "")
 
 
 def make_train() -> Any:
@@ -132,6 +145,58 @@ def test_without_a_stream_nobody_is_started_any_more(page: Any, numbers: Any) ->
     assert len(sweep) == 2 and "2 failed, 3 not started" in repr(sweep) and "Given up" in repr(sweep)
     with pytest.raises(NoSuchTrial, match="was not started"):
         sweep["s-rate4"]
+
+
+def test_one_trial_run_again_with_another_parameter_is_another_trial(page: Any) -> None:
+    """Its name is made again of what stands in it; without a change it is the next run of the same name."""
+    import __main__
+
+    exec("def gated(lr, gate=0.5, sweep='own', epochs=1): return lr, gate, sweep", vars(__main__))
+    sweep = tsnb.sweep(vars(__main__)["gated"], grid={"lr": [0.1, 0.2], "seed": [1]}, epochs=3).wait(60)
+    assert [trial.result() for trial in sweep.values()] == [(0.1, 0.5, "own"), (0.2, 0.5, "own")]
+    best = sweep["gated-lr0.1-seed1"]
+    other = best.rerun(lr=0.5)
+    assert (other.name, other.number) == ("gated-lr0.5-seed1", 1)
+    assert other.result(30)[0] == 0.5
+    assert best.rerun(epochs=5).name == best.name, "what does not stand in the name does not change it"
+    assert other.rerun(seed=2).name == "gated-lr0.5-seed2"
+    named = tsnb.sweep(vars(__main__)["gated"], grid={"lr": [0.1, 0.2]}, name="net{lr:.2f}").wait(60)
+    assert named["net0.10"].rerun(lr=0.3).name == "net0.30"
+
+
+@pytest.mark.parametrize(
+    ("metric", "every", "said"),
+    [
+        ("lost", 1, "'lost' .* not at all; they logged loss"),
+        ("loss", 9, "at step 9, and was at step 2 the last"),
+    ],
+)
+def test_a_comparison_that_never_came_is_told(
+    metric: str, every: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A misspelt metric or too large a step would else look like a sweep in which all were equally good."""
+    import __main__
+
+    exec("def logs(lr):\n    for _ in range(3): __import__('tsnb').log(loss=lr)", vars(__main__))
+    rule = tsnb.halving(metric, every=every)
+    tsnb.sweep(vars(__main__)["logs"], grid={"lr": [1, 2]}, prune=rule).wait(60)
+    shown = ""
+
+    def told() -> bool:
+        nonlocal shown
+        shown += capsys.readouterr().out
+        return re.search(f"no trial could be stopped early: .*{said}", shown) is not None
+
+    until(told, 10)
+
+
+def test_what_is_run_again_shows_where_it_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not under the cell of the sweep, with the mark of the trial that it was made of."""
+    before = OldCell()
+    sweep = sweep_cell("net", "print('lr is', lr)", {}, [{"lr": 1}, {"lr": 2}], outlet=before).wait(60)
+    sweep["net-lr1"].rerun(lr=3).wait(60)
+    until(lambda: "[net-lr3] lr is 3" in capsys.readouterr().out, 10)
+    assert "[net-lr1] lr is 1" in before.text and "lr is 3" not in before.text
 
 
 def test_an_interrupt_ends_the_waiting_and_stop_ends_the_sweep(page: Any) -> None:

@@ -47,7 +47,7 @@ def run(
     after: str | Trial | None = None,
     restart: bool = False,
     detach: bool = False,
-    log_to: Iterable[str] | None = None,
+    log_to: str | Iterable[str] | None = None,
     wait: bool = False,
     **params: Any,
 ) -> Trial:
@@ -85,8 +85,8 @@ def run(
     """
     given = {
         "producer": producer, "batch_size": batch_size, "device": device, "seed": seed, "threads": threads,
-        "env": dict(env or {}), "after": getattr(after, "name", after), "restart": restart, "detach": detach,
-        "log_to": tuple(log_to or ()),
+        "env": dict(env or {}), "after": after, "restart": restart, "detach": detach,
+        "log_to": log_to if isinstance(log_to, str) else tuple(log_to or ()),
     }  # fmt: skip
     plain = TrialOptions()
     chosen = {option: value for option, value in given.items() if value != getattr(plain, option)}
@@ -118,7 +118,8 @@ def plan_function(
     own = getattr(fn, "__name__", type(fn).__name__)
     signature = inspect.signature(fn)
     chosen = name or trial_name(own, params)
-    passed = {option: value for option, value in options.items() if option in signature.parameters}
+    both = OPTION_NAMES & signature.parameters.keys()
+    passed = {option: value for option, value in options.items() if option in both}
     if "name" in signature.parameters:
         passed["name"] = chosen
     arguments = {**params, **passed}
@@ -135,7 +136,7 @@ def plan_function(
         dict(params),
         settled,
         text=_text_of(fn),
-        stem=own if name is None else None,
+        naming=None if name else lambda given, _: trial_name(own, given),
         signature=signature,
         arguments=arguments,
     )
@@ -245,7 +246,7 @@ def trial(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     unknown = [name for name in options if name not in OPTION_NAMES | {"name"}]
     if unknown:
         raise TypeError(
-            f"@tsnb.trial has no option {unknown[0]!r}. Options: {', '.join(sorted(OPTION_NAMES - {'gate', 'sweep'}))}"
+            f"@tsnb.trial has no option {unknown[0]!r}. Options: {', '.join(sorted(OPTION_NAMES))}"
         )
     if fn is None:
         return lambda function: TrialFunction(function, options)

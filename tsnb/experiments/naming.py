@@ -43,7 +43,10 @@ def shown_value(value: Any) -> str:
     if isinstance(value, (int, str)):
         return str(value)
     if isinstance(value, float):
+        value = float(value)  # numpy's own float64 has another repr
         return min(repr(value), f"{value:.4g}", key=len) if len(repr(value)) > 8 else repr(value)
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        return shown_value(value.item())  # a number of numpy or torch: `grid={"width": np.array([32, 64])}`
     return ""
 
 

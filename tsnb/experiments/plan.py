@@ -7,7 +7,8 @@ starts anything or touches a file.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,21 @@ class TrialOptions:
     sweep: str = ""
     """The sweep that it belongs to."""
 
+    def __post_init__(self) -> None:
+        """Bring what one may as well write into the words above: all of it goes to another process as plain text."""
+        plain = {
+            "producer": _name_of(self.producer),
+            "batch_size": _whole(self.batch_size),
+            "device": None if self.device is None else str(self.device),
+            "seed": _whole(self.seed),
+            "threads": _whole(self.threads),
+            "env": {name: str(value) for name, value in self.env.items()},
+            "after": _name_of(self.after),
+            "log_to": _listed(self.log_to),
+        }
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
+
     def check(self, name: str) -> None:
         """Refuse what cannot be meant.
 
@@ -64,8 +80,10 @@ class TrialOptions:
         """
         check_name(name, "trial")
         for what, number in (("batch size", self.batch_size), ("number of threads", self.threads)):
-            if number is not None and number < 1:
-                raise ValueError(f"the {what} of trial {name!r} must be 1 or more, not {number}")
+            if number is not None and (not isinstance(number, int) or number < 1):
+                raise ValueError(f"the {what} of trial {name!r} must be 1 or more, not {number!r}")
+        if self.seed is not None and not isinstance(self.seed, int):
+            raise ValueError(f"the seed of trial {name!r} must be a whole number, not {self.seed!r}")
         if self.after == name:
             raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
         check_bridges(self.log_to)
@@ -92,8 +110,28 @@ class TrialOptions:
         }
 
 
-_UNSEEN = frozenset({"env", "gate", "sweep"})
-OPTION_NAMES = frozenset(f.name for f in fields(TrialOptions))
+def _whole(number: Any) -> Any:
+    """Return a whole number as Python's own, numpy's too (`grid={"seed": np.arange(3)}`); what is none as it is."""
+    try:
+        return operator.index(number)
+    except TypeError:
+        return number
+
+
+def _name_of(named: Any) -> Any:
+    """Return the name of a trial or producer that was given itself."""
+    return getattr(named, "name", named)
+
+
+def _listed(words: str | Iterable[str]) -> tuple[str, ...]:
+    """Return words as a tuple: `log_to="tensorboard,mlflow"` is what stands on a magic's line."""
+    given = words.split(",") if isinstance(words, str) else words
+    return tuple(word.strip() for word in given if word.strip())
+
+
+_OURS_ALONE = frozenset({"gate", "sweep"})  # words that a user's function may have as parameters of its own
+_UNSEEN = frozenset({"env"}) | _OURS_ALONE
+OPTION_NAMES = frozenset(f.name for f in fields(TrialOptions)) - _OURS_ALONE
 """What counts as an option of ours among keywords."""
 
 
@@ -114,8 +152,8 @@ class TrialPlan:
     """How it is run."""
     text: str = ""
     """The user's code as it is kept in the project's records."""
-    stem: str | None = None
-    """What its name begins with, where the rest of the name was made from the parameters."""
+    naming: Callable[[Mapping[str, Any], TrialOptions], str] | None = None
+    """Makes its name, where that was made from parameters and options; None: it was given."""
     signature: inspect.Signature | None = None
     """The function's, where it is one that is run: new parameters have to fit it."""
     arguments: Mapping[str, Any] = field(default_factory=dict)

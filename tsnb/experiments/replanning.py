@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.naming import trial_name
-from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
+from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
 from tsnb.kernels.shipping import ship
 
 __all__ = ["check_fit", "replanned"]
@@ -24,13 +23,16 @@ NewPath = Callable[[str, str], Path]
 """Gives a path that nobody else was given, from a stem and a suffix (`Hub.new_path`)."""
 
 
-def replanned(plan: TrialPlan, changes: Mapping[str, Any], new_path: NewPath) -> TrialPlan:
+def replanned(
+    plan: TrialPlan, changes: Mapping[str, Any], new_path: NewPath, gate: Path | None = None
+) -> TrialPlan:
     """Return a plan like another, with a shipment of its own.
 
     Args:
         plan: The other one.
         changes: Parameters and options that are to be other than there, and perhaps `name`.
         new_path: Where files may be put.
+        gate: What it is to wait at before its first batch.
 
     Raises:
         TypeError: A change is neither a parameter nor an option.
@@ -38,13 +40,12 @@ def replanned(plan: TrialPlan, changes: Mapping[str, Any], new_path: NewPath) ->
         NotShippable: A new parameter cannot travel.
         TsnbError: What was shipped for the other plan is there no more.
     """
-    options = replace(plan.options, **{k: v for k, v in changes.items() if k in OPTION_NAMES})
+    options = replace(plan.options, gate=gate, **{k: v for k, v in changes.items() if k in OPTION_NAMES})
     known = set() if plan.signature is None else set(plan.signature.parameters)
     params = {k: v for k, v in changes.items() if k not in OPTION_NAMES | {"name"}}
     _check_known(plan, params)
     merged = {**plan.params, **params}
-    stem = None if changes.get("name") else plan.stem
-    name = changes.get("name") or (plan.name if stem is None else trial_name(stem, merged))
+    name = changes.get("name") or _named(plan, merged, options)
     options.check(name)
     new = {**params, **{k: v for k, v in {**changes, "name": name}.items() if k in known - params.keys()}}
     arguments = {**plan.arguments, **new}
@@ -55,13 +56,24 @@ def replanned(plan: TrialPlan, changes: Mapping[str, Any], new_path: NewPath) ->
     return replace(
         plan,
         name=name,
-        stem=stem,
+        naming=None if changes.get("name") else plan.naming,
         arrival=arrival,
         params=merged,
         options=options,
         arguments=arguments,
         changes=changed,
     )
+
+
+def _named(plan: TrialPlan, params: Mapping[str, Any], options: TrialOptions) -> str:
+    """Return the name that goes with new parameters: the old one, where they make no difference to it.
+
+    That one may have a number behind it, which tells it from another trial of the same sweep.
+    """
+    if plan.naming is None:
+        return plan.name
+    made = plan.naming(params, options)
+    return plan.name if made == plan.naming(plan.params, plan.options) else made
 
 
 def _check_known(plan: TrialPlan, params: Mapping[str, Any]) -> None:
@@ -71,7 +83,7 @@ def _check_known(plan: TrialPlan, params: Mapping[str, Any]) -> None:
         there = f"its parameters are {', '.join(plan.params)}" if plan.params else "it has no parameters"
         raise TypeError(
             f"trial {plan.name!r} has no parameter {unknown[0]!r}: {there}. "
-            f"Options: {', '.join(sorted(OPTION_NAMES - {'gate', 'sweep'}))}"
+            f"Options: {', '.join(sorted(OPTION_NAMES))}"
         )
 
 

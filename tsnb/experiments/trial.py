@@ -104,9 +104,14 @@ class Trial(Hosting):
         self._call(self.end(STOP_GRACE_S))
 
     def interrupt(self) -> None:
-        """Interrupt the cell, as the stop button does for an ordinary one; its variables stay."""
+        """Interrupt the cell, as the stop button does for an ordinary one; its variables stay.
+
+        One whose code has not begun is ended: there is nothing to interrupt, and it is not wanted any more.
+        """
         if self._state == "running":
             self._hub.loop.call_soon_threadsafe(self._course.interrupt)
+        elif self._state not in ENDED:
+            self._hub.post(self.end())
 
     def logs(self) -> str:
         """Return what it printed, tracebacks included (the last million characters)."""
@@ -168,8 +173,9 @@ class Trial(Hosting):
             raise TsnbError(
                 f"trial {self.name!r} was started elsewhere, where what it was started from lies: run its cell again"
             )
-        again = replanned(self._plan, {"gate": None, **changes}, self._hub.new_path)
-        ours = isinstance(self._outlet, (CellOutlet, TerminalOutlet))
+        again = replanned(self._plan, changes, self._hub.new_path)
+        beneath = getattr(self._outlet, "beneath", self._outlet)  # a sweep marks its trials' lines
+        ours = isinstance(beneath, (CellOutlet, TerminalOutlet))
         started: Trial = self._launch(again, outlet_here(again.name) if ours else self._outlet)
         return started
 

@@ -27,7 +27,7 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import outlet_here
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.queueing import Places, places_here
-from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform
+from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
 from tsnb.sweeps.started import enter
 from tsnb.sweeps.starting import Settled, name_of
 from tsnb.sweeps.sweep import Sweep
@@ -106,6 +106,7 @@ def optimize(
     for word, number in (("n_trials", n_trials), ("at_once", at_once), ("prune_every", prune_every)):
         if number is not None and number < 1:
             raise ValueError(f"{word}={number}: give a number from 1 up")
+    require_no_name(space)
     title = name or name_of(fn)
     drawn = {word: _distribution(word, what) for word, what in space.items()}
     ours = {key: value for key, value in options.items() if key in OPTION_NAMES}

@@ -21,11 +21,14 @@ import errno
 import json
 import logging
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 from tsnb.kernels.death import cause_of_death, when_gone
 from tsnb.kernels.forkserver import LONGEST_PACKET
@@ -37,6 +40,10 @@ __all__ = ["ForkServer", "Unable", "start", "the_server", "warm_up"]
 
 WARM_S = 15.0
 """How long a kernel waits for a server that is still importing. Later ones do not wait for one that took longer."""
+
+LIMITS = tuple(getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
+"""What `ulimit` sets. A process that is started inherits them, and a notebook may change its own at any time: more
+open files, for a loader's workers."""
 
 ANSWER_S = 5.0
 """How long a fork may take; it is milliseconds, unless the server stands still."""
@@ -222,8 +229,20 @@ def _request(number: int, launch: Launch) -> bytes:
         "environment": dict(launch.environment),
         "directory": os.getcwd(),  # noqa: PTH109 (plain text for the packet)
         "log": str(launch.log),
+        "umask": _umask(),
+        "limits": [(number, *resource.getrlimit(number)) for number in LIMITS],
     }
     return json.dumps(packet).encode()
+
+
+def _umask() -> int | None:
+    """Return which permissions new files of this process lack; None where the system does not say.
+
+    Asking for it in the ordinary way would set it, for all threads.
+    """
+    status = Path("/proc/self/status").read_text(encoding="utf-8", errors="replace")
+    found = re.search(r"^Umask:\s*([0-7]+)", status, re.MULTILINE)
+    return int(found[1], 8) if found else None
 
 
 _current: ForkServer | None = None

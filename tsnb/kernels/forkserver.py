@@ -9,7 +9,7 @@ than import, and looks again before each fork. It runs none of the user's code.
 | packet | from | what it says |
 |---|---|---|
 | `{"ready": true}` | server | everything is imported |
-| `{"id", "arguments", "environment", "directory", "log"}` | hub | fork a kernel |
+| `{"id", "arguments", "environment", "directory", "log", "umask", "limits"}` | hub | fork a kernel |
 | `{"id", "pid"}` | the new kernel itself | it leads its own process group and is tied to the server |
 | `{"id", "refused"}` | server, or the new kernel | there is none; why |
 | `{"id", "ended"}` | server | its wait status; its process group has been killed |
@@ -184,7 +184,10 @@ def _has_a_device_open() -> bool:
 
 def _wrong(request: Any) -> str:
     """Return what is wrong with a request; empty if nothing is."""
-    wanted = {"id": int, "arguments": list, "environment": dict, "directory": str, "log": str}
+    wanted: dict[str, Any] = {
+        "id": int, "arguments": list, "environment": dict, "directory": str, "log": str, "umask": (int, type(None)),
+        "limits": list,
+    }  # fmt: skip
     if not isinstance(request, dict):
         return "a request is a JSON object"
     wrong = [name for name, kind in wanted.items() if not isinstance(request.get(name), kind)]

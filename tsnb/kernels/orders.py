@@ -45,7 +45,8 @@ def to_arrive(path: Path, captured: Captured, *, keep: bool = False) -> dict[str
         "changed": "",
         "modules": dict(captured.modules),
         "imports": list(captured.imports),
-        "sys_path": [os.path.abspath(p) for p in sys.path if p],  # noqa: PTH100 (strings, links kept)
+        # strings, links kept; "" is the directory that one is in, there as here
+        "sys_path": [os.path.abspath(p) if p else "" for p in sys.path],  # noqa: PTH100
     }
 
 

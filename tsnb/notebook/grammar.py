@@ -6,6 +6,7 @@ import argparse
 import ast
 import contextlib
 import difflib
+import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
@@ -208,14 +209,18 @@ TRIAL = _trial()
 """What stands behind `%%trial`."""
 
 
+_VALUES = re.compile(r"""(--(?:grid|sample)(?:\s+|=))([^\s'"](?:'[^']*'|"[^"]*"|[^\s'"])*)""")
+"""An option and its values, unless all of them are in quotes: `--grid bits='8',16`, `--grid k={'a':1},{'a':2}`."""
+
+
 def words_of(line: str, magic: str) -> list[str]:
-    """Split a magic's line as a shell would.
+    """Split a magic's line as a shell would, but for quotes in values to sweep over: those are Python's.
 
     Raises:
         UsageError: A quote is not closed.
     """
     try:
-        return shlex.split(line, comments=True)
+        return shlex.split(_VALUES.sub(lambda found: found[1] + shlex.quote(found[2]), line), comments=True)
     except ValueError as error:
         raise UsageError(f"{magic}: {error}: {line!r}") from None
 

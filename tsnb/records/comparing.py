@@ -62,11 +62,17 @@ def grouped(runs: Sequence[RunRecord], by: str) -> list[tuple[Any, list[RunRecor
     for run in runs:
         value = value_of(run, by)
         if value is not None:
-            groups.setdefault(json.dumps(value, sort_keys=True), (value, []))[1].append(run)
+            groups.setdefault(_key(value), (value, []))[1].append(run)
     if not groups:
         there = ", ".join(dict.fromkeys(name for run in runs for name in (*run.params, *run.options)))
         raise NoSuchRecord(f"no trial has a parameter {by!r}. Those there are: {there or 'none'}")
     return list(groups.values())
+
+
+def _key(value: Any) -> str:
+    """Return text that equal values share: 1 and 1.0 are the same learning rate."""
+    number = isinstance(value, float) and value.is_integer()
+    return json.dumps(int(value) if number else value, sort_keys=True)
 
 
 def _summary(runs: Sequence[RunRecord], metric: str, best: str) -> list[Any]:

@@ -30,7 +30,7 @@ from typing import Any, Concatenate, ParamSpec
 from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.records.copying import copy_whole, place_in
-from tsnb.records.database import RecordsGone, writing
+from tsnb.records.database import FILE, RecordsGone, writing
 from tsnb.records.keeping import RunStart, as_json, enter_start, insert_rows
 from tsnb.records.living import owner
 from tsnb.records.project import project_directory
@@ -308,12 +308,22 @@ class Run:
             return
         self._warned = True
         _log.warning(
-            "trial %r goes on, but not all of it can be kept in %s: %s. "
-            "Free some space there, or set TSNB_PROJECT_DIR to another directory before you start trials.",
+            "trial %r goes on, but not all of it can be kept in %s: %s. %s",
             self.name,
             self.directory,
             error,
+            _way_out(error),
         )
+
+
+def _way_out(error: Exception) -> str:
+    """Return what to do next."""
+    elsewhere = "set TSNB_PROJECT_DIR to another directory before you start trials."
+    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        return f"If {FILE} is damaged, move it away: the next trial makes a new one."
+    if "locked" in str(error):
+        return f"Find the program that holds {FILE} (fuser says which), or {elsewhere}"
+    return f"Free some space there, or {elsewhere}"
 
 
 _unrecorded: Counter[str] = Counter()

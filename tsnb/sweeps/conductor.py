@@ -130,7 +130,21 @@ class Conductor:
     def _close(self) -> None:
         for gate in self._gates.values():
             gate.open()
+        self._tell_of_rungs_out_of_reach()
         self._course.over()
+
+    def _tell_of_rungs_out_of_reach(self) -> None:
+        """Say why nobody could be stopped early: a misspelt metric, or steps that are epochs, would not show."""
+        done = [trial for trial in self.trials.values() if trial.state == "done"]
+        if self._rungs is None or self._rungs.reached or not done:
+            return
+        metric, first = self._rungs.metric, self._rungs.step_of(0)
+        steps = [step for trial in done for step in trial.metrics.by_step(metric)]
+        logged = ", ".join(dict.fromkeys(name for trial in done for name in trial.metrics)) or "nothing"
+        why = f"at step {max(steps)} the last time" if steps else f"not at all; they logged {logged}"
+        self._course.say(
+            f"no trial could be stopped early: {metric!r} was to be logged at step {first}, and was {why}"
+        )
 
     def _step(self) -> None:
         """Take one piece of news, or open a gate whose time has come."""

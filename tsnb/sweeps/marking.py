@@ -15,13 +15,16 @@ class Marked:
     A line goes out when it is complete, since another trial's text may come next; of a progress bar, which writes one
     line over and over, that is its last state. Rich output and tracebacks are shown below a line with the mark.
 
+    Attributes:
+        beneath: Where it goes.
+
     Args:
-        outlet: Where it goes.
+        outlet: The same.
         label: The trial's name.
     """
 
     def __init__(self, outlet: Outlet, label: str) -> None:
-        self._outlet = outlet
+        self.beneath = outlet
         self._mark = f"[{label}] "
         self._open = {"stdout": "", "stderr": ""}
 
@@ -33,7 +36,7 @@ class Marked:
             if kind != "update_display_data":
                 self._write("stdout", "\n" if self._open["stdout"] else "")
                 self._show("stdout", f"{self._mark}\n")
-            self._outlet.publish(kind, content)
+            self.beneath.publish(kind, content)
 
     def _write(self, name: str, text: str) -> None:
         *lines, rest = (self._open[name] + text).replace("\r\n", "\n").split("\n")
@@ -43,7 +46,7 @@ class Marked:
 
     def _show(self, name: str, text: str) -> None:
         if text:
-            self._outlet.publish("stream", {"name": name, "text": text})
+            self.beneath.publish("stream", {"name": name, "text": text})
 
 
 def marked(here: Outlet, label: str) -> Outlet:

@@ -83,6 +83,11 @@ class Rungs(ABC):
             Those of them that are to be stopped.
         """
 
+    @property
+    def reached(self) -> bool:
+        """Whether any trial has ever come to a rung."""
+        return any(runner.reached for runner in self._runners.values())
+
     def values_at(self, rung: int) -> dict[str, float]:
         """Return the values that count at a rung, of all cohorts, in the order of their start."""
         return {name: r.values[rung] for name, r in self._runners.items() if len(r.values) > rung}

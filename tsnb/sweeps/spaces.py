@@ -19,7 +19,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Distribution", "choice", "combinations", "draw", "loguniform", "randint", "settings", "uniform"]
+__all__ = [
+    "Distribution",
+    "choice",
+    "combinations",
+    "draw",
+    "loguniform",
+    "randint",
+    "require_no_name",
+    "settings",
+    "uniform",
+]
 
 TRIES = 100
 """How often a combination that was drawn already is drawn again before the space counts as exhausted."""
@@ -189,6 +199,18 @@ def draw(space: Mapping[str, Any], n: int, seed: int | None) -> list[dict[str, A
     raise ValueError(f"the space holds no {n} different combinations: {len(drawn)} were found. Lower n.")
 
 
+def require_no_name(params: Iterable[str]) -> None:
+    """Refuse a parameter called "name": every trial would find its own name in its place.
+
+    Raises:
+        ValueError: There is one.
+    """
+    if "name" in params:
+        raise ValueError(
+            "'name' cannot be swept over: it is what a trial is called. Give the parameter another name, model say."
+        )
+
+
 def _distribution(name: str, what: Any) -> Distribution:
     if hasattr(what, "draw"):
         found: Distribution = what
@@ -216,7 +238,7 @@ def settings(
         seed: Of the draw.
 
     Raises:
-        ValueError: Neither is given, one parameter is in both, or `n` does not fit.
+        ValueError: Neither is given, one parameter is in both or called "name", or `n` does not fit.
     """
     if not grid and not space:
         raise ValueError("a sweep needs parameters: grid={'lr': [0.1, 0.01]}, or space=... and n=...")
@@ -224,6 +246,7 @@ def settings(
         raise ValueError(f"n={n!r}: say how many trials are to be drawn from the space, n=12.")
     if n is not None and not space:
         raise ValueError(f"n={n} goes with space=...: a grid has as many trials as it has combinations.")
+    require_no_name({**(grid or {}), **(space or {})})
     twice = sorted(set(grid or ()) & set(space or ()))
     if twice:
         raise ValueError(f"{', '.join(twice)}: in the grid and in the space. Leave it in one of them.")

@@ -84,6 +84,7 @@ def sweep(
     own = {key: value for key, value in given.items() if key not in OPTION_NAMES}
     title = title_of(template)
     plan = plan_function(fn, own, name=names[0], **{**ours, "sweep": title})
+    plan = replace(plan, naming=_naming(template, params[0]))
     return start(title, plan, dict(zip(names, params, strict=True)), at_once, prune)
 
 
@@ -120,7 +121,7 @@ def sweep_cell(
     settled = TrialOptions(**{**options, "sweep": title})
     plan = plan_cell(names[0], source, namespace, settled, transform=transform, params=params[0])
     own = {key: value for key, value in params[0].items() if key not in OPTION_NAMES}
-    plan = replace(plan, params=own, signature=_signature(params[0]))
+    plan = replace(plan, params=own, signature=_signature(params[0]), naming=_naming(template, params[0]))
     return start(title, plan, dict(zip(names, params, strict=True)), at_once, prune, outlet)
 
 
@@ -150,12 +151,24 @@ def trial_names(template: str, params: Sequence[Mapping[str, Any]]) -> list[str]
     Raises:
         ValueError: They cannot be names of trials.
     """
-    if "{" in template:
-        names = [filled(template, given) for given in params]
-    else:
+    if "{" not in template:
         check_name(template, "sweep")
-        names = [trial_name(template, given) for given in params]
+    names = [_name(template, given) for given in params]
     return [check_name(name, "trial") for name in unlike(names)]
+
+
+def _name(template: str, given: Mapping[str, Any]) -> str:
+    return filled(template, given) if "{" in template else trial_name(template, given)
+
+
+def _naming(template: str, words: Iterable[str]) -> Callable[[Mapping[str, Any], TrialOptions], str]:
+    """Return what names a trial of a sweep that is run again with other parameters: the same ones stand in it."""
+    shown = tuple(words)
+
+    def naming(params: Mapping[str, Any], options: TrialOptions) -> str:
+        return _name(template, {word: params.get(word, getattr(options, word, None)) for word in shown})
+
+    return naming
 
 
 class Settled(Course):
@@ -178,9 +191,8 @@ class Settled(Course):
 
     def launch(self, name: str, gate: Path | None) -> Trial:
         """Start a trial, with parameters of its own."""
-        changes = {**self.params[name], "name": name, "gate": gate}
-        plan = replanned(self._plan, changes, the_hub().new_path)
-        return launch(plan, marked(self._here, name))
+        plan = replanned(self._plan, {**self.params[name], "name": name}, the_hub().new_path, gate)
+        return launch(replace(plan, naming=self._plan.naming), marked(self._here, name))
 
     def ended(self, trial: Trial) -> None:
         """Do nothing: its state says it all."""

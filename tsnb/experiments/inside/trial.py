@@ -175,6 +175,8 @@ def _outcome(result: Any) -> tuple[str, str]:
     shown = getattr(get_ipython(), "_last_traceback", None) or []
     if error is None and result is not None and not shown:
         return "done", ""
+    if isinstance(error, SystemExit) and (error.code is None or error.code == 0):
+        return "done", ""  # sys.exit() and sys.exit(0): it is what a script ends well with
     kind = "KeyboardInterrupt" if result is None else type(error).__name__
     if kind in {"KeyboardInterrupt", "CancelledError", "StopRequested"}:
         return "stopped", ""

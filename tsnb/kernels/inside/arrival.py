@@ -34,7 +34,8 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
         Exception: Whatever arriving objects raise, a module that is missing here, say.
     """
     text_bars()
-    sys.path += [entry for entry in settings["sys_path"] if entry not in sys.path]
+    # in the notebook's order: what it has put before an installed package comes before that here, too
+    sys.path[:] = dict.fromkeys([*settings["sys_path"], *sys.path])
     variables = vars(sys.modules["__main__"])
     for name in settings["imports"]:
         importlib.import_module(name)

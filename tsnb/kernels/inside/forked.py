@@ -11,10 +11,11 @@ import multiprocessing
 import os
 import random
 import re
+import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def settle(request: Mapping[str, Any], server: int) -> None:
     """Take on the environment, directory, log and process group of a kernel, and random numbers of its own.
 
     Args:
-        request: `environment`, `directory` and `log`, as `forkserver` describes them.
+        request: `environment`, `directory`, `log`, `umask` and `limits`, as `forkserver` describes them.
         server: The pid of the server that forked this process.
 
     Raises:
@@ -47,6 +48,9 @@ def settle(request: Mapping[str, Any], server: int) -> None:
     os.environ.update(request["environment"])
     time.tzset()
     _log_to(request["log"])
+    if request["umask"] is not None:
+        os.umask(request["umask"])
+    _limit(request["limits"])
     os.chdir(request["directory"])
     _draw_anew()
     _use_threads()
@@ -58,6 +62,14 @@ def _default_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _limit(limits: Sequence[tuple[int, int, int]]) -> None:
+    """Set the limits on open files, memory and the like: each its number, soft and hard."""
+    for number, soft, hard in limits:
+        if resource.getrlimit(number) != (soft, hard):
+            with contextlib.suppress(ValueError, OSError):  # only root may raise a hard one
+                resource.setrlimit(number, (soft, hard))
 
 
 def _log_to(path: str) -> None:
