@@ -185,6 +185,17 @@ def test_after_waits_until_the_other_is_done(page: Any, until: Until) -> None:
     assert replaced.number == 2
 
 
+def test_two_that_would_wait_for_each_other_are_refused(page: Any) -> None:
+    """Whoever asks for the second half of the circle is told; the first half waits on."""
+    first = start("first", SLEEPS, page)
+    second = start("second", "pass", page, after="first")
+    third = start("third", "pass", page, after="second")
+    with pytest.raises(TsnbError, match="'first' cannot start after 'third', which is queued behind 'first'"):
+        first.rerun(after="third")
+    assert second.state == third.state == "queued"
+    assert trials["first"] is first
+
+
 def test_after_one_that_fails_nothing_is_run(page: Any) -> None:
     """It fails as well, says why, and so does the one after it."""
     start("bad", "1 / 0", page)

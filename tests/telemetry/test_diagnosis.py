@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import os
+import warnings
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -124,3 +129,46 @@ def test_logged_numbers_reach_listeners_and_the_last_ones_are_kept() -> None:
     assert metrics.latest()["loss"] == 9
     with pytest.raises(TypeError, match=r"shape \(2,\).*mean"):
         metrics.log(loss=torch.zeros(2))
+
+
+def test_numbers_in_a_dict_and_steps_as_they_come() -> None:
+    """As other loggers take them; what cannot be meant is told with the way to write it."""
+    heard: list[tuple[int | None, dict[str, float]]] = []
+    unsubscribe = metrics.subscribe(lambda step, numbers: heard.append((step, numbers)))
+    metrics.log({"loss": 1, "step": 5}, step=np.int64(3), accuracy=2)
+    metrics.log(huge=10**400, low=-(10**400), step=4)
+    assert heard == [
+        (3, {"loss": 1.0, "step": 5.0, "accuracy": 2.0}),
+        (4, {"huge": math.inf, "low": -math.inf}),
+    ]
+    wrong: Any
+    for wrong, words in (
+        (((0.3,), {}), r"tsnb.log\(0.3\): give numbers a name"),
+        (((), {"loss": 1, "step": 0.5}), "whole number"),
+        (((), {"loss": 1, "step": "last"}), "takes a number"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            metrics.log(*wrong[0], **wrong[1])
+    unsubscribe()
+    assert len(heard) == 2
+
+
+def test_what_a_forked_child_logs_is_told_to_go_nowhere() -> None:
+    """The threads that send it on are in the parent; a child that is heard itself (by a stream) is left alone."""
+    unsubscribe = metrics.subscribe(lambda step, numbers: None)
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if not child:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            metrics.log(loss=1)
+            metrics.log(loss=2)
+        os.write(sending, "|".join(str(warning.message) for warning in told).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    unsubscribe()
+    assert os.read(receiving, 1000).decode() == (
+        "tsnb.log in a child process of the trial (a DataLoader worker, say) is not heard: log in the trial itself."
+    )
+    os.close(receiving)
+    os.close(sending)

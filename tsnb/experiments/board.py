@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tsnb.errors import NameInUse
+from tsnb.errors import NameInUse, TsnbError
 from tsnb.experiments.course import OwnCourse, discard
 from tsnb.experiments.detached import FoundTrial
 from tsnb.experiments.entries import entries_of, entry_of
+from tsnb.experiments.naming import shown_value
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.recording import begin_run
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
@@ -172,8 +173,9 @@ def _cells(trial: Trial) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    """Return a parameter as a table shows it: what is no number or text by its type."""
-    return str(value)[:40] if isinstance(value, (bool, int, float, str)) else type(value).__name__
+    """Return a parameter as a table shows it: lists in short, objects by their type."""
+    text = shown_value(value) or (repr(value) if isinstance(value, (list, tuple)) else type(value).__name__)
+    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 trials = Board()
@@ -190,12 +192,14 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
     Raises:
         NoSuchTrial: There is no trial of the name that it is to come after.
         NameInUse: A detached trial of its name, which another notebook has started, runs.
+        TsnbError: It would wait for one that waits for it.
     """
     hub = the_hub()
     try:
         after = None if plan.options.after is None else trials[plan.options.after]
         _require_free(plan.name)
-    except (NoSuchTrial, NameInUse):
+        _require_turn(plan.name, after)
+    except TsnbError:
         discard(plan)
         raise
     run = begin_run(plan)
@@ -203,6 +207,20 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
     trial = Trial(plan, hub, outlet or outlet_here(plan.name), run, course, launch)
     trial.begin(trials.put(trial))
     return trial
+
+
+def _require_turn(name: str, after: Trial | None) -> None:
+    """Refuse to queue behind a trial that is queued behind the one of that name: both would wait for ever."""
+    queue = []
+    while after is not None and after.state == "queued":
+        queue.append(after.name)
+        behind = after.options.get("after")
+        if name in (after.name, behind):
+            raise TsnbError(
+                f"trial {name!r} cannot start after {queue[0]!r}, which is queued behind {name!r} itself. Stop "
+                f"{queue[0]!r} first, or leave after= out."
+            )
+        after = trials.get(behind) if behind else None
 
 
 def _require_free(name: str) -> None:

@@ -241,7 +241,8 @@ class Conductor:
             if any(f": {word}" in said for word in STREAMLESS):
                 self.gave_up = self.gave_up or said
                 if left := self._places.clear():
-                    self._course.say(f"{len(left)} trials are not started, there being no stream: {said}")
+                    what = "1 trial is" if len(left) == 1 else f"{len(left)} trials are"
+                    self._course.say(f"{what} not started, there being no stream: {said}")
 
     def _end(self, some: Iterable[Trial]) -> None:
         """Have trials ended, all at once, on the hub's thread."""

@@ -83,7 +83,7 @@ class Reporter:
         """Take one row. Called on the thread that logs, which knows best where training is."""
         place = position()
         with self._changing:
-            given = self._count if step is None else int(step)
+            given = self._count if step is None else step
             self._rows.append(LoggedRow(given, *place, time.time(), numbers))
             self._count += 1
         self._wanted.set()
