@@ -11,8 +11,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
+import tsnb
 from tests.system.conftest import Run
+from tsnb.consumer.line import Line
 from tsnb.kernels.child import Child
 from tsnb.kernels.hub import the_hub
 from tsnb.telemetry.observer import status
@@ -71,6 +75,29 @@ def test_interrupts_at_any_moment_cost_no_slot_and_no_batch(run: Run, seed: str)
     assert int(script.expect("interrupted", 60).split()[0]) > 200
     assert script.expect("pinned") == "0 held 0 copied 0"
     assert script.end() == 0
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_an_interrupt_while_an_epoch_ends_does_not_make_the_next_one_empty(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All batches were taken, and the word that it is over was being acted on."""
+    leave = Line.leave
+
+    def interrupted(line: Line) -> None:
+        monkeypatch.setattr(Line, "leave", leave)
+        if moment == "after":
+            leave(line)
+        raise KeyboardInterrupt
+
+    loader = DataLoader(TensorDataset(torch.arange(8)), batch_size=2)
+    with tsnb.serve(loader, name="s"), tsnb.attach("c") as consumer:
+        assert len(list(consumer)) == 4
+        monkeypatch.setattr(Line, "leave", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            list(consumer)
+        assert torch.cat([rows for (rows,) in consumer]).tolist() == list(range(8))
+        assert consumer.epoch == 2
 
 
 def test_a_loop_that_goes_on_after_an_interrupt_inside_next_is_complete_or_says_so(run: Run) -> None:

@@ -48,6 +48,7 @@ class Consumer:
         self._line = Line(entry, name, options)
         self._current: Progress | None = None
         self._last: Progress | None = None  # over or not: where it is is where this consumer is
+        self._resume: Place | None = None  # what `load_state_dict` named, for the next loop
         self._closed = False
         self._lock = threading.Lock()  # closing only
         self._epochs = 0
@@ -111,11 +112,13 @@ class Consumer:
         self._require_open()
         self.thread = threading.get_ident()
         self._leave_clock()
-        place = self._line.place if self._current is None else self._line.place.next_epoch()
+        # an interrupt may have cut short the end of the epoch before: then the line still stands in it
+        place = self._resume or self._line.place.next_epoch()
         progress = self._last = self._current = Progress(place)
         loop = EpochIterator(self, progress)
         self._entered_s = time.monotonic()
         self._line.ask(place)
+        self._resume = None
         return loop
 
     def state_dict(self) -> dict[str, Any]:
@@ -124,7 +127,7 @@ class Consumer:
         To go on from there, in this process or another, `load_state_dict` it before iterating. Within an epoch
         that needs a stream whose order can be given again: a `DataLoader` served with a seed.
         """
-        place = self._line.place if self._last is None else self._last.place
+        place = self._resume or (self._line.place if self._last is None else self._last.place)
         return place.to_state(self.producer, self._line.connection.welcome.order)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -146,7 +149,7 @@ class Consumer:
         if self._current is not None:
             self.leave(self._current)
         self._last = None
-        self._line.place = place
+        self._resume = place
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the stream counts its epochs itself. Trainers call this on every loader."""
