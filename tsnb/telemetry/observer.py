@@ -38,6 +38,11 @@ class Observer:
         except ConnectionError:
             raise self._gone() from None
 
+    @property
+    def peer_pid(self) -> int:
+        """The producer's process as this machine's kernel says; 0 where it cannot be seen from this container."""
+        return self._channel.peer.pid
+
     def read(self, timeout_s: float | None = None) -> StreamReading | None:
         """Wait for the next reading (four come in a second).
 
