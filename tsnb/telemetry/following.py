@@ -84,6 +84,8 @@ class Follower:
         self._on_note = on_note
         self._connect = connect
         self._sampler = sampler
+        self.ended_for_good = False
+        """Whether the stream was stopped last time, and no other producer was said to take it over."""
         self._closing = threading.Event()
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name=f"tsnb-panel-{name or 'any'}", daemon=True)
@@ -151,6 +153,7 @@ class Follower:
                     reading = replace(reading, host=sampler.sample(reading))
                 self._on_reading(reading)
         except (ProducerGone, OSError):
+            self.ended_for_good = getattr(connection, "successor_s", None) == 0.0
             ended = f"The stream {connection.name} has ended; its history stays here."
             self._on_note("gone", ended, connection.name)
         except (TsnbError, ValueError) as error:  # another version of tsnb serves it
