@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.panel.streams import Stream, Trial, three_models
+from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.rates import PATIENCE_S, SPAN_S, RateWindow
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
@@ -118,3 +120,35 @@ def test_the_imagined_stream_behaves() -> None:
     assert paces["fast"].samples_per_s == pytest.approx(paces["slow"].samples_per_s, rel=0.15)
     assert paces["slow"].computing > 0.85
     assert paces["fast"].held > 0.6
+
+
+def test_the_time_left_counts_down_with_the_epoch() -> None:
+    """Ten batches a second, 40 of 63 published: 2.3 seconds; and never below zero at the epoch's end."""
+    window = RateWindow()
+    for k in range(21):
+        window.add(replace(reading(k * 0.25, round(2.5 * k)), state="serving", published=40))
+    assert window.left_s() == pytest.approx(2.3)
+    window.add(replace(reading(5.25, 53), state="serving", published=63))
+    assert window.left_s() == 0
+
+
+@pytest.mark.parametrize("change", [{"epoch_batches": None}, {"state": "idle"}, {"batches": 0}])
+def test_the_time_left_is_unknown_where_nothing_tells(change: dict[str, Any]) -> None:
+    """A loader without a length, a stream at rest, no batch published lately."""
+    window = RateWindow()
+    window.add(replace(reading(0.0, 0), state="serving"))
+    assert math.isnan(window.left_s()), "one reading"
+    window.add(replace(reading(2.0, 20), **{"state": "serving", **change}))
+    assert math.isnan(window.left_s())
+
+
+def test_the_last_look_at_the_machine_is_kept_for_a_while() -> None:
+    """Every eighth reading or so has one; those in between mean the same machine."""
+    window, host = RateWindow(), HostReading(2, 1.0, 1, 2)
+    window.add(reading(0.0, 0))
+    assert window.host is None
+    window.add(replace(reading(0.25, 1), host=host))
+    window.add(reading(0.5, 2))
+    assert window.host == host
+    window.add(reading(20.0, 3))
+    assert window.host is None

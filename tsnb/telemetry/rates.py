@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["PATIENCE_S", "SPAN_S", "UNKNOWN", "Pace", "RateWindow"]
@@ -77,6 +78,25 @@ class RateWindow:
         if earlier is later:
             return math.nan
         return (later.batches - earlier.batches) / (later.time_s - earlier.time_s)
+
+    def left_s(self) -> float:
+        """Return how many seconds are left until the loader has published the epoch's last batch.
+
+        At the pace of the last `PATIENCE_S`: steadier than the shown one, or the clock would jump.
+
+        Returns:
+            Seconds; NaN while nothing is being published, after a single reading, or where the loader has no length.
+        """
+        first, last = self._readings[0], self._readings[-1]
+        whole, published = last.epoch_batches, last.batches - first.batches
+        if whole is None or published <= 0 or last.state in ("idle", "failed", "stopping", "gone"):
+            return math.nan
+        return max(0, whole - last.published) * (last.time_s - first.time_s) / published
+
+    @property
+    def host(self) -> HostReading | None:
+        """The last reading of the machine, which not every reading carries; None: none in the last seconds."""
+        return next((r.host for r in reversed(self._readings) if r.host), None)
 
     def pace(self, consumer: ConsumerReading) -> Pace:
         """Return the pace of a consumer of the last reading."""

@@ -1,0 +1,116 @@
+"""Marks: what changed between two readings, in a few words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.panel.streams import Stream, Trial, three_models
+from tests.telemetry.test_diagnosis import consumer, stream
+from tsnb.telemetry.host_readings import HostReading, ProcessReading
+from tsnb.telemetry.marks import MARK_KINDS, Mark, Marker, marks
+from tsnb.telemetry.readings import StreamReading
+
+
+def said(earlier: StreamReading, later: StreamReading, host: HostReading | None = None) -> list[str]:
+    return [mark.text for mark in marks(earlier, later, host)]
+
+
+def cores(**by_name: int) -> HostReading:
+    use = {name: ProcessReading(cpu=0.5, memory_bytes=1, cores=number) for name, number in by_name.items()}
+    return HostReading(cores=4, cpu=1.0, memory_used_bytes=1, memory_total_bytes=2, consumers=use)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        ((), (consumer("a"),), ["a joined"]),
+        ((consumer("a"),), (), ["a left"]),
+        ((consumer("a"),), (consumer("a", state="gone"),), ["a left"]),
+        ((consumer("a"),), (consumer("a", pid=2),), ["a joined"]),
+        ((consumer("a"),), (consumer("a", batches=1),), ["a joined anew"]),
+        ((consumer("a"),), (consumer("a", state="parked"),), ["a parked"]),
+        ((consumer("a", state="parked"),), (consumer("a"),), ["a back"]),
+        ((consumer("a", state="parked"),), (consumer("a", state="parked"),), []),
+        ((consumer("a"),), (consumer("a", skipped=7),), ["a skipped 7"]),
+        ((consumer("a"), consumer("b")), (consumer("b", state="waiting"), consumer("a")), []),
+    ],
+)
+def test_what_happens_to_a_consumer_is_marked(before: Any, after: Any, text: list[str]) -> None:
+    """Each change once; passing states (waiting, streaming) are no change."""
+    assert said(stream(*before), stream(*after)) == text
+
+
+def test_a_mark_says_when_what_and_to_whom() -> None:
+    """The time is that of the reading that first shows it."""
+    later = stream(consumer("a"), time_s=102.0)
+    assert marks(stream(), later) == [Mark(102.0, "joined", "a", "a joined")]
+
+
+def test_a_producer_started_again_is_one_mark() -> None:
+    """Its consumers, whose counters begin anew, have neither left nor joined, even those who come back later."""
+    both = stream(consumer("a"), consumer("b"))
+    marker = Marker()
+    assert marker.feed(both) == []
+    first = marker.feed(stream(consumer("a", batches=0), pid=2))
+    assert [mark.text for mark in first] == ["producer restarted"]
+    assert marker.feed(stream(consumer("a"), consumer("b", batches=1), pid=2)) == []
+    left = marker.feed(stream(consumer("a"), pid=2))
+    assert [mark.text for mark in left] == ["b left"]
+    again = marker.feed(stream(consumer("a"), consumer("b"), pid=2))
+    assert [mark.text for mark in again] == ["b joined"], "only its first return is the restart's"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (cores(a=1, b=3), cores(a=2, b=2), ["1 core to a"]),
+        (cores(a=4, b=1), cores(a=2, b=1), ["2 cores from a"]),
+        (cores(a=1), cores(a=1, b=2), []),
+        (cores(a=1, b=2), cores(a=1, b=2), []),
+    ],
+)
+def test_cores_that_move_are_marked(before: HostReading, after: HostReading, text: list[str]) -> None:
+    """Who gained; who lost where nobody gained; a newcomer's cores did not move."""
+    two = (consumer("a"), consumer("b"))
+    assert said(stream(*two, host=before), stream(*two, host=after)) == text
+    assert said(stream(*two), stream(*two, host=after), before) == text
+
+
+def test_cores_are_compared_over_readings_without_a_host() -> None:
+    """The machine is looked at less often than the stream is read."""
+    marker = Marker()
+    one = stream(consumer("a"))
+    for host in (cores(a=1), None, None):
+        assert marker.feed(replace(one, host=host)) == []
+    assert [mark.kind for mark in marker.feed(replace(one, host=cores(a=2)))] == ["cores"]
+
+
+def test_who_skips_all_the_time_is_marked_once() -> None:
+    """A run of skips is one mark; skips after a pause are another."""
+    marker = Marker()
+    times = [100.0, 100.25, 100.5, 109.0, 130.0]
+    found = [marker.feed(stream(consumer("a", skipped=k), time_s=time_s)) for k, time_s in enumerate(times)]
+    assert [len(new) for new in found] == [0, 1, 0, 0, 1]
+
+
+def test_a_whole_stream_is_marked_where_its_story_turns() -> None:
+    """Joins, a trial that is parked, one that leaves: all of them, nothing else, and only known kinds."""
+    imagined = three_models()
+    imagined.trials.append(Trial("passing", 0.05, joins_s=30.0, leaves_s=50.0))
+    marker = Marker()
+    found = [mark for reading in imagined.run(90) for mark in marker.feed(reading)]
+    assert [mark.text for mark in found] == [
+        "resnet10 joined",
+        "resnet18-wide joined",
+        "resnet18-wide-sgd joined",
+        "passing joined",
+        "passing left",
+        "resnet18-wide-sgd parked",
+    ]
+    assert {mark.kind for mark in found} <= set(MARK_KINDS)
+    quiet = Stream([Trial("a", 0.02), Trial("b", 0.05)])
+    marker = Marker()
+    assert not [mark for reading in quiet.run(30) for mark in marker.feed(reading)]

@@ -1,0 +1,137 @@
+"""Marks: the moments at which something changed, for the time axes of charts, reports and recordings.
+
+`marks` compares two readings; `Marker` goes along a stream and hands it the right two.
+
+| kind | when | text, for example |
+|---|---|---|
+| joined | a trial attached, or attached anew | `resnet10 joined` |
+| left | it detached, ended or was killed | `resnet10 left` |
+| parked | it stood still past the stream's patience | `resnet10 parked` |
+| back | it was parked and takes part again | `resnet10 back` |
+| skipped | it gave up batches (`on_lag="skip"`) | `resnet10 skipped 7` |
+| cores | it may use another number of cores than before | `1 core to resnet10` |
+| restarted | another process serves the stream | `producer restarted` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tsnb.telemetry.host_readings import HostReading
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
+
+__all__ = ["MARK_KINDS", "Mark", "Marker", "marks"]
+
+MARK_KINDS = ("joined", "left", "parked", "back", "skipped", "cores", "restarted")
+"""What a mark can say; the table above explains."""
+
+_SKIPPING_S = 10.0
+"""A consumer that skips does so several times a second: one mark for all that follow each other this closely."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that changed."""
+
+    time_s: float
+    """When it was first seen: wall clock, seconds since 1970."""
+    kind: str
+    """One of `MARK_KINDS`."""
+    consumer: str
+    """The consumer it happened to; empty where it happened to the whole stream."""
+    text: str
+    """A few words, short enough for a chart."""
+
+
+def marks(earlier: StreamReading, later: StreamReading, host: HostReading | None = None) -> list[Mark]:
+    """Return what changed between two consecutive readings of a stream, the stream's own marks first.
+
+    Args:
+        earlier: A reading.
+        later: The next one.
+        host: The last host reading before `later`, which not every reading carries; left out: that of `earlier`.
+    """
+    now_s = later.time_s
+    again = earlier.pid != later.pid
+    found = [Mark(now_s, "restarted", "", "producer restarted")] if again else []
+    before, after = _here(earlier), _here(later)
+    for name, consumer in after.items():
+        found += [Mark(now_s, kind, name, text) for kind, text in _changes(before.get(name), consumer, again)]
+    # while a producer is started again its consumers come back one by one: they have not left
+    found += [Mark(now_s, "left", name, f"{name} left") for name in before if name not in after and not again]
+    known = host or earlier.host
+    if known and later.host:
+        found += [Mark(now_s, "cores", name, text) for name, text in _moved(known, later.host)]
+    return found
+
+
+class Marker:
+    """Goes along a stream, reading by reading."""
+
+    def __init__(self) -> None:
+        self._last: StreamReading | None = None
+        self._host: HostReading | None = None
+        self._skipped_s: dict[str, float] = {}
+        self._awaited: set[str] = set()
+
+    def feed(self, reading: StreamReading) -> list[Mark]:
+        """Take in the next reading; return what changed since the one before. The first one has no marks."""
+        last, host = self._last, self._host
+        self._last, self._host = reading, reading.host or host
+        if last is None:
+            return []
+        if last.pid != reading.pid:
+            self._awaited = set(_here(last)) - set(_here(reading))
+        return [mark for mark in marks(last, reading, host) if self._new(mark)]
+
+    def _new(self, mark: Mark) -> bool:
+        """Whether it says something that the marks before it do not."""
+        if mark.kind == "joined" and mark.consumer in self._awaited:
+            self._awaited.discard(mark.consumer)  # it has only found its producer again
+            return False
+        if mark.kind != "skipped":
+            return True
+        since_s = mark.time_s - self._skipped_s.get(mark.consumer, float("-inf"))
+        self._skipped_s[mark.consumer] = mark.time_s
+        return since_s > _SKIPPING_S
+
+
+def _here(reading: StreamReading) -> dict[str, ConsumerReading]:
+    return {consumer.name: consumer for consumer in reading.consumers if consumer.state != "gone"}
+
+
+def _changes(
+    before: ConsumerReading | None, after: ConsumerReading, again: bool
+) -> Iterator[tuple[str, str]]:
+    """Give kind and text of what happened to one consumer; `again`: its producer was started again."""
+    name = after.name
+    if before is None or before.pid != after.pid:
+        yield "joined", f"{name} joined"
+        return
+    if after.batches < before.batches and not again:  # a producer that was started again counts from 0
+        yield "joined", f"{name} joined anew"
+        return
+    if after.state == "parked" and before.state != "parked":
+        yield "parked", f"{name} parked"
+    if before.state == "parked" and after.state != "parked":
+        yield "back", f"{name} back"
+    if after.skipped > before.skipped:
+        yield "skipped", f"{name} skipped {after.skipped - before.skipped}"
+
+
+def _moved(before: HostReading, after: HostReading) -> Iterator[tuple[str, str]]:
+    """Give consumer and text for cores that changed hands: who gained; who lost where nobody gained."""
+    both = [name for name in after.consumers if name in before.consumers]
+    change = {name: after.consumers[name].cores - before.consumers[name].cores for name in both}
+    gained = {name: more for name, more in change.items() if more > 0}
+    for name, more in gained.items():
+        yield name, f"{_cores(more)} to {name}"
+    if not gained:
+        for name, more in change.items():
+            if more < 0:
+                yield name, f"{_cores(-more)} from {name}"
+
+
+def _cores(number: int) -> str:
+    return f"{number} core" if number == 1 else f"{number} cores"
