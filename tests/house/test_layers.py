@@ -20,7 +20,7 @@ LAYERS = [
     {"__main__"},
     {"cli", "notebook"},
     {"integrations"},
-    {"panel", "sweeps"},
+    {"panel", "reports", "sweeps"},
     {"experiments", "streams"},
     {"kernels"},
     {"producer", "consumer"},
