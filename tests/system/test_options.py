@@ -121,4 +121,4 @@ def test_readings_account_for_the_time_of_each_consumer(run: Run) -> None:
             observer.close()
         """
     )
-    assert script.expect("found").startswith("window-bound slow slow sets the pace: fast spends 9")
+    assert script.expect("found").startswith("window-bound slow slow sets the pace. fast is held back 9")

@@ -9,6 +9,7 @@ import torch
 
 from tsnb.telemetry import metrics
 from tsnb.telemetry.diagnosis import diagnose
+from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 
@@ -55,7 +56,8 @@ def test_the_slowest_model_is_named_when_others_are_held_back() -> None:
     )
     found = diagnose(earlier, later)
     assert (found.kind, found.pace) == ("window-bound", "big")
-    assert found.text == "big sets the pace: small spends 75% of its time held back."
+    assert found.lead == "big sets the pace."
+    assert found.text == "big sets the pace. small is held back 75 % of its time."
 
 
 def test_the_loader_is_named_when_consumers_wait_for_data() -> None:
@@ -70,8 +72,8 @@ def test_the_loader_is_named_when_consumers_wait_for_data() -> None:
     found = diagnose(earlier, later)
     assert found.kind == "loader-bound"
     assert found.text == (
-        "The loader is the limit at 10.0 batches/s (2 workers): a spends 60% and b spends 50% of their time "
-        "waiting for data; more workers would help if cores are free."
+        "The loader is the limit at 10.0 batches/s. a and b wait for data 60 % and 50 % of their time; "
+        "more workers would help if cores are free."
     )
 
 
@@ -80,7 +82,103 @@ def test_busy_models_are_said_to_be_busy() -> None:
     found = diagnose(stream(consumer("a")), stream(consumer("a", computing=1.9, waiting=0.1)))
     assert (found.kind, found.text) == (
         "model-bound",
-        "a is busy computing at least 95% of the time; nobody waits.",
+        "Nobody waits. a computes 95 % of its time.",
+    )
+
+
+def machine(cores: int, cpu: float, loader_cpu: float = 2.0) -> HostReading:
+    loader = ProcessReading(cpu=loader_cpu, memory_bytes=1, cores=cores)
+    return HostReading(cores, cpu, memory_used_bytes=1, memory_total_bytes=2, producer=loader)
+
+
+@pytest.mark.parametrize(
+    ("host", "workers", "advice"),
+    [
+        (machine(cores=8, cpu=3.0), 2, "2 more workers would help."),
+        (machine(cores=4, cpu=3.0), 2, "1 more worker would help."),
+        (
+            machine(cores=4, cpu=3.9),
+            2,
+            "all 4 cores are busy, so cheaper transforms would help and more workers",
+        ),
+        (machine(cores=2, cpu=1.0, loader_cpu=0.0), 0, "num_workers=1 would help."),
+        (machine(cores=8, cpu=7.2, loader_cpu=0.3), 2, "2 more workers would help."),
+        (None, 0, "num_workers=2 or more would help if cores are free."),
+    ],
+    ids=["room", "room for one", "no room", "no worker yet", "workers that wait for a disk", "unknown"],
+)
+def test_workers_are_advised_only_where_they_have_cores(
+    host: HostReading | None, workers: int, advice: str
+) -> None:
+    """As many as would feed the consumer that waits least, and no more than there is room for."""
+    earlier = stream(consumer("a"), consumer("b"))
+    later = stream(
+        consumer("a", computing=0.4, waiting=1.6),
+        consumer("b", computing=1.0, waiting=1.0),
+        time_s=102.0,
+        workers=workers,
+    )
+    assert f"; {advice}" in diagnose(earlier, later, host).text
+    assert diagnose(earlier, replace(later, host=host)) == diagnose(earlier, later, host)
+
+
+@pytest.mark.parametrize(
+    ("blocked_s", "workers", "host", "said"),
+    [
+        (1.0, 0, None, "; the loader could feed 2.0x faster."),
+        (1.0, 2, None, "; the loader could feed up to 2.0x faster."),
+        (1.0, 2, machine(cores=2, cpu=1.9, loader_cpu=1.25), "; the loader could feed 1.6x faster."),
+        (1.99, 0, None, "; the loader could feed more than 10x faster."),
+        (1.99, 2, None, "of its time."),
+        (0.1, 0, None, "of its time."),
+        (1.9, 2, machine(cores=2, cpu=1.9, loader_cpu=1.9), "of its time."),
+    ],
+)
+def test_what_the_loader_has_to_spare_is_said_where_it_is_known(
+    blocked_s: float, workers: int, host: HostReading | None, said: str
+) -> None:
+    """From the time it stood still, bounded by what its workers' cores have left; else silence."""
+    earlier = stream(consumer("big"), consumer("small"), workers=workers)
+    later = stream(
+        consumer("big", computing=2, lag=8, state="sets the pace"),
+        consumer("small", computing=0.5, held=1.5),
+        time_s=102.0,
+        blocked_s=blocked_s,
+        workers=workers,
+    )
+    assert diagnose(earlier, later, host).text.endswith(said)
+
+
+def test_many_trials_are_counted_not_named() -> None:
+    """The sentence stays one line with eight trials."""
+    small = [consumer(f"t{k}") for k in range(7)]
+    earlier = stream(consumer("big"), *small)
+    later = stream(
+        consumer("big", computing=2.0, state="sets the pace"),
+        *(replace(c, computing_s=2 - 0.2 * (k + 1), held_s=0.2 * (k + 1)) for k, c in enumerate(small)),
+        time_s=102.0,
+    )
+    assert (
+        diagnose(earlier, later).text == "big sets the pace. 7 trials are held back 10 to 70 % of their time."
+    )
+
+
+def test_a_newcomer_that_sets_the_pace_is_named_at_once() -> None:
+    """Its counters began with its attachment, so they say where its time went although it was not there before."""
+    later = stream(
+        consumer("small", computing=0.5, held=1.5), consumer("big", computing=1, lag=8), time_s=102.0
+    )
+    assert diagnose(stream(consumer("small")), later).pace == "big"
+
+
+def test_trials_that_hold_each_other_are_told_what_evens_it_out() -> None:
+    """Nobody is the slowest for good."""
+    later = stream(
+        consumer("a", computing=1.6, held=0.4), consumer("b", computing=1.7, held=0.3), time_s=102.0
+    )
+    assert diagnose(stream(consumer("a"), consumer("b")), later).text == (
+        "The trials set the pace by turns. a and b are held back 20 % and 15 % of their time; "
+        "a window larger than 8 would even that out."
     )
 
 
@@ -90,6 +188,8 @@ def test_busy_models_are_said_to_be_busy() -> None:
         (stream(), "idle"),
         (stream(consumer("a", state="joining")), "starting"),
         (stream(consumer("a", state="between epochs")), "idle"),
+        (stream(consumer("a", state="parked")), "idle"),
+        (stream(state="starting"), "starting"),
         (stream(state="failed", failure="boom"), "failed"),
         (stream(state="gone"), "gone"),
     ],
@@ -99,6 +199,16 @@ def test_a_stream_that_does_not_stream_is_described_too(later: StreamReading, ki
     found = diagnose(stream(consumer("a", state="joining")), later)
     assert found.kind == kind
     assert found.text.endswith((".", "boom"))
+    assert found.lead.endswith((".", ":"))
+    assert found.text.startswith(found.lead)
+
+
+def test_a_single_reading_of_a_running_stream_claims_nothing() -> None:
+    """A panel that is opened late does not say that nothing has been read."""
+    one = stream(consumer("a", computing=30.0))
+    assert diagnose(one, one).text.startswith("a is reading.")
+    fresh = stream(consumer("a", state="joining", batches=0))
+    assert diagnose(fresh, fresh).text == "a is attached. Nothing has been read yet."
 
 
 def test_a_reading_survives_as_text_and_a_newer_one_can_be_read() -> None:

@@ -3,18 +3,29 @@
 Between the two readings each consumer spent its time computing, waiting for the loader, or held back by the
 window. If most time goes into waiting, the loader is the limit; if into being held, the consumer with the
 largest fill is; otherwise the models are busy and nothing is wasted.
+
+The sentence begins with its *lead*, which says it all (a panel shows it bold); numbers and what to change follow.
+Advice that costs cores is given only where the machine was looked at (`HostReading`) and has them to spare.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
+from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["Diagnosis", "Shares", "diagnose", "shares"]
 
 SMALL = 0.10
 """Below a tenth of its time, waiting is not worth a sentence."""
+
+_SPEED_UP = (1.2, 10.0)
+"""How much faster a loader could be: below, not worth saying; above, no longer a measurement."""
+
+_NAMED = 3
+"""More trials than this are counted, not named: the sentence has one line."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +44,11 @@ class Diagnosis:
     kind: str
     """starting, idle, loader-bound, window-bound, model-bound, failed, or gone."""
     text: str
-    """One plain sentence with numbers."""
+    """All that is to be said, the lead included."""
     pace: str | None = None
     """The consumer that sets the pace, where one does."""
+    lead: str = ""
+    """What matters: the words that `text` begins with, up to and with their full stop or colon."""
 
 
 def shares(earlier: ConsumerReading, later: ConsumerReading) -> Shares | None:
@@ -49,86 +62,151 @@ def shares(earlier: ConsumerReading, later: ConsumerReading) -> Shares | None:
     return Shares(computing / total, waiting / total, held / total)
 
 
-def diagnose(earlier: StreamReading, later: StreamReading) -> Diagnosis:
+def diagnose(earlier: StreamReading, later: StreamReading, host: HostReading | None = None) -> Diagnosis:
     """Say in one sentence what limits the stream.
 
     Args:
         earlier: A reading of about two seconds before.
         later: The newest reading.
+        host: The last reading of the machine; left out: that of `later`, which not every reading carries.
     """
     if later.state == "failed":
-        return Diagnosis("failed", f"The loader failed: {later.failure}")
+        return _say("failed", "The loader failed:", later.failure)
     if later.state in ("stopping", "gone"):
-        return Diagnosis("gone", "The stream has ended.")
-    before = {c.name: c for c in earlier.consumers}
-    parts = {
-        c.name: s
-        for c in later.consumers
-        if c.name in before and (s := shares(before[c.name], c)) is not None
-    }
-    if not later.consumers:
-        return Diagnosis("idle", "No consumer is attached; the first batches are ready.")
+        return _say("gone", "The stream has ended.")
+    parts = _parts(earlier, later)
     if not parts:
         return _resting(later)
+    host = host or later.host
     held = {name: s.held for name, s in parts.items() if s.held >= SMALL}
     waiting = {name: s.waiting for name, s in parts.items() if s.waiting >= SMALL}
     if held and max(held.values()) >= max(waiting.values(), default=0.0):
-        return _window_bound(later, parts, held)
+        return _window_bound(earlier, later, parts, host)
     if waiting:
-        return _loader_bound(earlier, later, waiting)
-    return _model_bound(parts)
+        return _loader_bound(earlier, later, parts, host)
+    busy = _spend({name: s.computing for name, s in parts.items()}, "computes", "compute")
+    return _say("model-bound", "Nobody waits.", busy + _headroom(earlier, later, host) + ".")
+
+
+def _parts(earlier: StreamReading, later: StreamReading) -> dict[str, Shares]:
+    """Return where the time of each consumer that took part went; a newcomer's counts from its attachment."""
+    before = {c.name: c for c in earlier.consumers}
+    parts = {}
+    for now in later.consumers:
+        was = before.get(now.name)
+        if was is None or was.pid != now.pid or was.batches > now.batches:
+            was = replace(now, computing_s=0.0, waiting_s=0.0, held_s=0.0)
+        found = shares(was, now)
+        if found is not None:
+            parts[now.name] = found
+    return parts
+
+
+def _say(kind: str, lead: str, rest: str = "", pace: str | None = None) -> Diagnosis:
+    return Diagnosis(kind, f"{lead} {rest}".rstrip(), pace, lead)
 
 
 def _resting(later: StreamReading) -> Diagnosis:
-    names = [c.name for c in later.consumers if c.state != "gone"]
-    between = all(c.state == "between epochs" for c in later.consumers)
-    if between:
-        return Diagnosis("idle", f"{_list(names)} {_be(names)} between epochs; nothing is being read.")
-    return Diagnosis("starting", f"{_list(names)} attached; nothing has been read yet.")
+    here = [c for c in later.consumers if c.state != "gone"]
+    if not here:
+        ready = later.state != "starting"
+        return _say(
+            "idle" if ready else "starting",
+            "No trial is attached.",
+            "The first batches are ready." if ready else "The loader is preparing its first batches.",
+        )
+    who = _list([c.name for c in here]) if len(here) <= _NAMED else f"All {len(here)} trials"
+    are = "are" if len(here) > 1 else "is"
+    if all(c.state == "parked" for c in here):
+        return _say("idle", f"{who} {are} parked.", "The stream goes on without waiting for them.")
+    if all(c.state in ("between epochs", "parked") for c in here):
+        return _say("idle", f"{who} {are} between epochs.", "Nothing is being read.")
+    if any(c.batches for c in here):  # a single reading: nothing to compare with
+        return _say("starting", f"{who} {are} reading.", "Where their time goes shows in a moment.")
+    return _say("starting", f"{who} {are} attached.", "Nothing has been read yet.")
 
 
-def _window_bound(later: StreamReading, parts: dict[str, Shares], held: dict[str, float]) -> Diagnosis:
+def _window_bound(
+    earlier: StreamReading, later: StreamReading, parts: dict[str, Shares], host: HostReading | None
+) -> Diagnosis:
+    held = {name: s.held for name, s in parts.items() if s.held >= SMALL}
+    others = _spend(held, "is held back", "are held back")
     free = [c for c in later.consumers if c.name in parts and c.name not in held]
     slowest = max(free, key=lambda c: (c.state == "sets the pace", c.lag), default=None)
-    others = _with_percent(held)
     if slowest is None:
-        return Diagnosis("window-bound", f"The window is full: {others} of {_their(held)} time held back.")
-    text = f"{slowest.name} sets the pace: {others} of {_their(held)} time held back."
-    return Diagnosis("window-bound", text, slowest.name)
+        wider = f"{others}; a window larger than {later.window} would even that out."
+        return _say("window-bound", "The trials set the pace by turns.", wider)
+    rest = f"{others}{_headroom(earlier, later, host)}."
+    return _say("window-bound", f"{slowest.name} sets the pace.", rest, slowest.name)
 
 
-def _loader_bound(earlier: StreamReading, later: StreamReading, waiting: dict[str, float]) -> Diagnosis:
+def _loader_bound(
+    earlier: StreamReading, later: StreamReading, parts: dict[str, Shares], host: HostReading | None
+) -> Diagnosis:
+    waiting = {name: s.waiting for name, s in parts.items() if s.waiting >= SMALL}
     seconds = later.time_s - earlier.time_s
     pace = f" at {(later.batches - earlier.batches) / seconds:.1f} batches/s" if seconds > 0 else ""
-    workers = "its own process" if later.workers == 0 else f"{later.workers} workers"
-    # a stream does not know the machine's load: advice that holds only with cores to spare must say so
-    advice = "num_workers=2 or more" if later.workers == 0 else "more workers"
-    text = (
-        f"The loader is the limit{pace} ({workers}): {_with_percent(waiting)} of {_their(waiting)} time "
-        f"waiting for data; {advice} would help if cores are free."
-    )
-    return Diagnosis("loader-bound", text)
+    who = _spend(waiting, "waits for data", "wait for data")
+    # when the one that waits least waits no more, the loader keeps up with the slowest, and cannot be of more use
+    least = min(s.waiting for s in parts.values())
+    return _say("loader-bound", f"The loader is the limit{pace}.", f"{who}; {_advice(later, least, host)}.")
 
 
-def _model_bound(parts: dict[str, Shares]) -> Diagnosis:
-    names = list(parts)
-    least = min(s.computing for s in parts.values())
-    return Diagnosis(
-        "model-bound",
-        f"{_list(names)} {_be(names)} busy computing at least {least:.0%} of the time; nobody waits.",
-    )
+def _advice(later: StreamReading, waiting: float, host: HostReading | None) -> str:
+    """Say what would make the loader faster.
+
+    Args:
+        later: The stream now.
+        waiting: Share of its time that the consumer that waits least waits for data.
+        host: The machine, as far as it is known.
+    """
+    if host is None:
+        more = "more workers" if later.workers else "num_workers=2 or more"
+        return f"{more} would help if cores are free"
+    wanted = max(1, math.ceil(max(1, later.workers) * waiting / max(SMALL, 1 - waiting) - SMALL))
+    spare = host.cores - host.cpu
+    each = min(1.0, host.producer.cpu / max(1, later.workers)) if host.producer else 1.0
+    # a worker that mostly waits for a disk costs little; half a core left is enough for one to be of use
+    room = int((spare + 0.5) / max(each, 0.25)) if spare > 0 else 0
+    more_workers = min(wanted, room)
+    if more_workers < 1:
+        return f"all {host.cores} cores are busy, so cheaper transforms would help and more workers would not"
+    if later.workers == 0:
+        return f"num_workers={more_workers} would help"
+    return f"{more_workers} more worker{'s' if more_workers > 1 else ''} would help"
 
 
-def _with_percent(parts: dict[str, float]) -> str:
-    return _list([f"{name} spends {share:.0%}" for name, share in parts.items()])
+def _headroom(earlier: StreamReading, later: StreamReading, host: HostReading | None) -> str:
+    """Say how much faster the loader could feed; nothing where that is little or unknown.
+
+    The producer stands still while the window is full. Without a worker nothing is prepared meanwhile, so it could
+    be faster by what it stood still. Workers go on until all that they may prefetch is ready: then that is only the
+    most it could be, and what their cores have left (from the host reading) bounds it too.
+    """
+    seconds = later.time_s - earlier.time_s
+    idle = (later.blocked_s - earlier.blocked_s) / seconds if seconds > 0 else 0.0
+    faster = 1 / (1 - idle) if idle < 1 else math.inf
+    sure = later.workers == 0
+    if not sure and host and host.producer and host.producer.cpu > 0:
+        faster = min(faster, min(later.workers, host.cores) / host.producer.cpu)
+        sure = True
+    least, most = _SPEED_UP
+    if faster < least or (faster > most and not sure):
+        return ""
+    if faster > most:
+        return f"; the loader could feed more than {most:.0f}x faster"
+    return f"; the loader could feed {'' if sure else 'up to '}{faster:.1f}x faster"
 
 
-def _their(parts: dict[str, float]) -> str:
-    return "their" if len(parts) > 1 else "its"
-
-
-def _be(names: list[str]) -> str:
-    return "are" if len(names) > 1 else "is"
+def _spend(parts: dict[str, float], one: str, many: str) -> str:
+    """Say who spends how much: "a and b are held back 74 % and 54 % of their time"."""
+    percents = [f"{share * 100:.0f} %" for share in parts.values()]
+    if len(parts) == 1:
+        return f"{next(iter(parts))} {one} {percents[0]} of its time"
+    if len(parts) <= _NAMED:
+        return f"{_list(list(parts))} {many} {_list(percents)} of their time"
+    low, high = (f"{share * 100:.0f}" for share in (min(parts.values()), max(parts.values())))
+    return f"{len(parts)} trials {many} {low if low == high else f'{low} to {high}'} % of their time"
 
 
 def _list(words: list[str]) -> str:
