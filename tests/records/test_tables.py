@@ -18,7 +18,7 @@ import tsnb
 from tests.records.recorded import START_S, begun, row, trained
 from tsnb.errors import ExtraMissing
 from tsnb.records.choosing import NoSuchRecord
-from tsnb.records.plotting import PALETTE, thinned
+from tsnb.reports.colours import PALETTE
 from tsnb.records.run import Run, RunStart
 
 FRONTEND = Path(__file__).parents[2] / "tsnb" / "panel" / "frontend" / "src" / "words.js"

@@ -16,3 +16,10 @@ Never imports a producer, a consumer, an arena or torch: a recorded log gives th
 | `plotting` | `tsnb.plot` |
 | `colours` | the panel's colours |
 """
+
+from __future__ import annotations
+
+from tsnb.reports.document import Report, report
+from tsnb.reports.plotting import plot
+
+__all__ = ["Report", "plot", "report"]

@@ -12,7 +12,7 @@ what each did over time: a strip a trial, marks above, min:s since the start bel
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tsnb.reports.colours import COMPUTING, colours_of
 from tsnb.reports.plain import plain
 from tsnb.reports.spent import PARTS, Spent
 from tsnb.reports.story import Story
-from tsnb.reports.strips import Numbers, Strips
+from tsnb.reports.strips import COUNTED, Numbers, Strips
 from tsnb.reports.svg import Picture
 from tsnb.reports.wording import PART_NAMES, clock, count, metric, percent, short, subtitle, ticks_s, when
 from tsnb.telemetry.marks import Mark
@@ -32,7 +32,14 @@ LEFT, RIGHT = 18, WIDTH - 18
 BAR = (166, 440)
 """Where bars begin and end, pixels."""
 
-COLUMNS = (("time", 490), ("computing", 560), ("waiting", 617), ("held back", 686), ("samples/s", 758), ("epochs", 811))
+COLUMNS = (
+    ("time", 490),
+    ("computing", 560),
+    ("waiting", 617),
+    ("held back", 686),
+    ("samples/s", 758),
+    ("epochs", 811),
+)
 """Columns of numbers: heading and right edge."""
 
 ROW = 26
@@ -69,7 +76,9 @@ def draw(story: Story, strips: Strips | None) -> str:
 
 
 def _header(picture: Picture, story: Story, colours: dict[str, str]) -> float:
-    dot = "#1a7f37" if story.state in {"serving", "blocked", "idle"} else "#cf222e" if story.failure else "soft"
+    dot = (
+        "#1a7f37" if story.state in {"serving", "blocked", "idle"} else "#cf222e" if story.failure else "soft"
+    )
     picture.rect(LEFT, 17, 9, 9, dot, rx=4.5, title="ended" if story.state == "gone" else story.state)
     name = short(story.name, 40)
     picture.spans(LEFT + 16, 27, [(name, True)], size=15)
@@ -175,14 +184,16 @@ def _strips(picture: Picture, story: Story, strips: Strips, colours: dict[str, s
 def _strip(picture: Picture, strips: Strips, name: str, colour: str, top: float) -> None:
     """Draw one trial's time as a stack of computing, waiting and held in each step, and a ground where it was there."""
     height = STRIP - 4.0
-    xs = BAR[0] + (strips.edges_s - strips.edges_s[0]) / (strips.edges_s[-1] - strips.edges_s[0]) * (RIGHT - BAR[0])
+    xs = BAR[0] + (strips.edges_s - strips.edges_s[0]) / (strips.edges_s[-1] - strips.edges_s[0]) * (
+        RIGHT - BAR[0]
+    )
     here = strips.here_s[name] / strips.step_s
     low = np.zeros(len(here))
     parts = strips.parts[name]
-    # interpolation at a step's edge may bring a little more than the step has
-    whole = np.maximum(1.0, sum(parts[part] for part in ("computing", "waiting", "held")) / strips.step_s)
+    # a parked trial may be in the middle of a step of its own code, which counts as computing too
+    whole = np.maximum(1.0, sum(parts[part] for part in COUNTED) / strips.step_s)
     _fill_between(picture, xs, low, here, top, height, "between")
-    for part in ("computing", "waiting", "held"):
+    for part in COUNTED:
         high = low + parts[part] / strips.step_s / whole
         _fill_between(picture, xs, low, high, top, height, colour if part == "computing" else part)
         low = high
@@ -192,20 +203,18 @@ def _fill_between(
     picture: Picture, xs: Numbers, low: Numbers, high: Numbers, top: float, height: float, paint: str
 ) -> None:
     """Fill the area between two stairs, 0 to 1 from the bottom up."""
-    for begin, end in _runs(high - low > 0.004):
-        up = [f"M{xs[begin]:.1f} {_y(low[begin], top, height)}"]
-        for k in range(begin, end):
-            up.append(f"V{_y(high[k], top, height)}H{xs[k + 1]:.1f}")
-        for k in range(end - 1, begin - 1, -1):
-            up.append(f"V{_y(low[k], top, height)}H{xs[k]:.1f}")
-        picture.path("".join(up) + "Z", paint)
+    for begin, end in _runs((high - low > 0.004).tolist()):
+        there = [f"V{_y(high[k], top, height)}H{xs[k + 1]:.1f}" for k in range(begin, end)]
+        back = [f"V{_y(low[k], top, height)}H{xs[k]:.1f}" for k in range(end - 1, begin - 1, -1)]
+        start = f"M{xs[begin]:.1f} {_y(low[begin], top, height)}"
+        picture.path("".join([start, *there, *back, "Z"]), paint)
 
 
 def _y(share: float, top: float, height: float) -> str:
     return f"{top + height * (1 - share):.1f}"
 
 
-def _runs(true: Sequence[bool] | Numbers) -> Iterator[tuple[int, int]]:
+def _runs(true: Iterable[bool]) -> Iterator[tuple[int, int]]:
     """Give begin and end of each run of steps that are true."""
     begin = None
     for k, value in enumerate([*true, False]):

@@ -17,7 +17,12 @@ _COLUMNS = (
 def plain(story: Story) -> str:
     """Return a report as lines of text: the sentence, a row a trial, what changed."""
     ended = ", ended" if story.state == "gone" else f", {story.state}"
-    lines = [f"stream {story.name}{ended}: {subtitle(story)}", when(story), "", f"{story.lead} {story.rest}".strip()]
+    lines = [
+        f"stream {story.name}{ended}: {subtitle(story)}",
+        when(story),
+        "",
+        f"{story.lead} {story.rest}".strip(),
+    ]
     if story.trials:
         lines += ["", _COLUMNS, *(_row(trial) for trial in story.trials)]
         lines += ["Shares are of the time inside epochs."]

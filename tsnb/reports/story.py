@@ -183,5 +183,7 @@ def _mean_host(readings: Sequence[StreamReading]) -> HostReading | None:
         return None
     last = found[-1]
     loads = [host.producer.cpu for host in found if host.producer is not None]
-    producer = replace(last.producer, cpu=statistics.fmean(loads)) if last.producer and loads else last.producer
+    producer = (
+        replace(last.producer, cpu=statistics.fmean(loads)) if last.producer and loads else last.producer
+    )
     return replace(last, cpu=statistics.fmean(host.cpu for host in found), producer=producer)

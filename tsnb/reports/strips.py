@@ -15,11 +15,12 @@ import numpy.typing as npt
 from tsnb.reports.spent import Life, lives
 from tsnb.telemetry.readings import StreamReading
 
-__all__ = ["Strips", "strips"]
+__all__ = ["COUNTED", "Numbers", "Strips", "strips"]
 
 Numbers = npt.NDArray[np.float64]
 
-COUNTED = ("computing", "waiting", "held")
+COUNTED = ("computing", "waiting", "held", "parked")
+"""What is counted in each step."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Strips:
     edges_s: Numbers
     """[steps + 1] Where steps begin and end: wall clock, seconds since 1970."""
     parts: dict[str, dict[str, Numbers]]
-    """By trial, then computing, waiting, held: seconds [steps] of each step."""
+    """By trial, then computing, waiting, held, parked: seconds [steps] of each step."""
     here_s: dict[str, Numbers]
     """By trial: seconds [steps] in which it was attached."""
     samples: dict[str, Numbers]
@@ -72,12 +73,17 @@ def strips(readings: Sequence[StreamReading], most: int = 240, least_s: float = 
 
 
 def _seen(readings: Sequence[StreamReading]) -> dict[str, Numbers]:
-    """Return by trial a row [time_s, computing_s, waiting_s, held_s, samples] for each of its readings."""
+    """Return by trial a row [time_s, computing_s, waiting_s, held_s, parked_s, samples] for each of its readings."""
     rows: dict[str, list[tuple[float, ...]]] = {}
+    parked_s: dict[str, float] = {}
+    before: dict[str, float] = {}  # when each parked trial was seen last
     for reading in readings:
+        now_s = reading.time_s
         for c in reading.consumers:
-            row = (reading.time_s, c.computing_s, c.waiting_s, c.held_s, c.samples)
+            parked_s[c.name] = parked_s.get(c.name, 0.0) + now_s - before.get(c.name, now_s)
+            row = (now_s, c.computing_s, c.waiting_s, c.held_s, parked_s[c.name], c.samples)
             rows.setdefault(c.name, []).append(row)
+        before = {c.name: now_s for c in reading.consumers if c.state == "parked"}
     return {name: np.asarray(its, dtype=np.float64) for name, its in rows.items()}
 
 
@@ -91,4 +97,4 @@ def _add(made: Strips, life: Life, rows: Numbers) -> None:
     here += np.diff(np.clip(made.edges_s, life.first_s, life.last_s))
     for column, part in enumerate(COUNTED, start=1):
         parts[part] += np.diff(np.interp(made.edges_s, own[:, 0], own[:, column]))
-    samples += np.diff(np.interp(made.edges_s, own[:, 0], own[:, 4]))
+    samples += np.diff(np.interp(made.edges_s, own[:, 0], own[:, 5]))

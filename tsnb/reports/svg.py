@@ -133,7 +133,9 @@ class Picture:
             f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}"{anchor}{_fill(paint)}>{hint}{inside}</text>'
         )
 
-    def line(self, x: float, y: float, x2: float, y2: float, *, paint: str = "line", dotted: bool = False) -> None:
+    def line(
+        self, x: float, y: float, x2: float, y2: float, *, paint: str = "line", dotted: bool = False
+    ) -> None:
         """Draw a thin line."""
         dots = ' stroke-dasharray="2 2"' if dotted else ""
         stroke = f' class="tsnb-r-{paint}" stroke="{LIGHT[paint]}"'

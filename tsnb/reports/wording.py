@@ -81,5 +81,7 @@ def subtitle(story: Story) -> str:
 
 def ticks_s(seconds: float, most: int) -> Iterator[int]:
     """Give round seconds from 0 to `seconds` for an axis, so many at most."""
-    step = next((tick for tick in _TICKS_S if seconds / tick <= most), 86400 * math.ceil(seconds / 86400 / most))
+    step = next(
+        (tick for tick in _TICKS_S if seconds / tick <= most), 86400 * math.ceil(seconds / 86400 / most)
+    )
     yield from range(0, math.floor(seconds) + 1, step)
