@@ -176,8 +176,15 @@ def _loader(readings: Readings) -> go.Figure:
         line={"width": 1.2},
         hovertemplate="%{y} batches",
     )
-    right = {"title": "window fill, batches", "overlaying": "y", "side": "right", "showgrid": False}
+    right = {
+        "title": "window fill, batches",
+        "overlaying": "y",
+        "side": "right",
+        "showgrid": False,
+        "tickmode": "auto",
+    }
     chart.figure.update_layout(yaxis2={**right, "range": [0, readings[-1].window * 1.02]}, margin={"r": 60})
+    chart.figure.update_layout(legend={"orientation": "h", "y": -0.22})
     return chart.figure
 
 

@@ -84,4 +84,7 @@ def _unknown(what: str, logged: list[str], where: str) -> str:
     near = difflib.get_close_matches(what, [*WORDS, *logged], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     listed = ", ".join(logged[:20]) + (", ..." if len(logged) > 20 else "")
-    return f"nothing is called {what!r}.{hint} Of a stream: {', '.join(WORDS)}. Logged {where}: {listed or 'nothing yet'}."
+    return (
+        f"nothing is called {what!r}.{hint} Of a stream: {', '.join(WORDS)}. "
+        f"Logged {where}: {listed or 'nothing yet'}."
+    )
