@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from IPython.testing.globalipapp import start_ipython
 
+from tests.telemetry.watches import forget_watches
 from tsnb.experiments import trials
 from tsnb.streams import producer_kernels
 
@@ -28,4 +29,5 @@ def shell(ipython: Any) -> Iterator[Any]:
     for kernel in producer_kernels.values():
         kernel.stop()
     producer_kernels.clear()
+    forget_watches()
     ipython.run_line_magic("unload_ext", "tsnb")

@@ -11,6 +11,7 @@ import pytest
 
 from tests.panel.streams import three_models
 from tests.telemetry.test_following import FakeStream
+from tests.telemetry.watches import forget_watches
 from tsnb.errors import ProducerGone
 from tsnb.telemetry.watching import Watch, watch, watched
 
@@ -21,9 +22,7 @@ module = sys.modules["tsnb.telemetry.watching"]
 def closed() -> Iterator[None]:
     """Close every watch that a test started."""
     yield
-    for there in watched().values():
-        there.close()
-    module._watches.clear()
+    forget_watches()
 
 
 def eventually(true: Callable[[], bool], timeout_s: float = 10.0) -> bool:

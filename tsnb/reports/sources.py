@@ -68,7 +68,7 @@ def streamed(name: str | None = None) -> Source:
         raise TsnbError(
             f"the stream {there.name!r} gives no readings; its producer may be stopped in a debugger."
         )
-    return Source(readings, ended=there.state in {"gone", "stopping"})
+    return Source(readings, ended=there.over or there.state in {"gone", "stopping"})
 
 
 def _watch_of(name: str | None) -> Watch:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
+from tsnb.reports.colours import PART_COLOURS
+
 __all__ = ["LIGHT", "Picture"]
 
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
@@ -22,10 +24,7 @@ LIGHT = {
     "card": "#f6f8fa",
     "line": "#d8dee4",
     "soft-line": "#8c959f",
-    "waiting": "#d65a63",
-    "held": "#c3cad2",
-    "between": "#eef1f4",
-    "parked": "#e8c77a",
+    **PART_COLOURS,
 }
 """What each role is painted with on light pages."""
 
