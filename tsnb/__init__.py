@@ -20,6 +20,7 @@ _PUBLIC = {
     "serve": "tsnb.producer",
     "Producer": "tsnb.producer",
     "log": "tsnb.telemetry.metrics",
+    "record": "tsnb.telemetry.recording",
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
     "dashboard": "tsnb.notebook",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from tsnb.sweeps.sweep import Sweep
     from tsnb.telemetry.metrics import log
     from tsnb.telemetry.observer import status, stop
+    from tsnb.telemetry.recording import record
 
 __all__ = [
     "Consumer",
@@ -76,6 +78,7 @@ __all__ = [
     "log_artifact",
     "plot",
     "producers",
+    "record",
     "replay",
     "report",
     "results",

@@ -120,8 +120,7 @@ def replay(file: str | os.PathLike[str]) -> Panel:
         file: What `tsnb.record` or `%tensorsocket record` wrote.
 
     Raises:
-        TsnbError: There is no reading in it.
-        OSError: It cannot be read.
+        TsnbError: It cannot be read, or there is no reading in it.
         ValueError: It is no recording.
     """
     from tsnb.panel import Panel

@@ -6,13 +6,13 @@ import html
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tsnb
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.reports.drawing import draw
 from tsnb.reports.figures import draw_word
@@ -82,7 +82,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers and words as JSON has them; what is no number (nan) is None."""
-        found = _json({"tsnb": tsnb.__version__, "report": 1, **self.story.to_dict()})
+        found = _json({"tsnb": _version(), "report": 1, **self.story.to_dict()})
         assert isinstance(found, dict)
         return found
 
@@ -158,8 +158,7 @@ def report(name: str | os.PathLike[str] | None = None) -> Report:
 
     Raises:
         ProducerNotFound: No such stream is served or was watched; says which are.
-        TsnbError: Nothing was read of it.
-        OSError: The recording cannot be read.
+        TsnbError: Nothing was read of it, or the recording cannot be read.
         ValueError: The file is no recording.
     """
     source = recorded(name) if name is not None and is_recording(name) else streamed(name)  # type: ignore[arg-type]
@@ -168,6 +167,11 @@ def report(name: str | os.PathLike[str] | None = None) -> Report:
 
 def _write(file: Path, text: str) -> None:
     file.write_text(text, encoding="utf-8")
+
+
+def _version() -> str:
+    # not `import tsnb`: its lazy names reach up to the notebook layer
+    return str(sys.modules["tsnb"].__version__)
 
 
 def _json(value: Any) -> Any:

@@ -52,8 +52,7 @@ def plot(
         ValueError: `x` is none of these, or an option does not go with the word, or the file is no recording.
         NoSuchRecord: It is no word for a stream, and no trial logged it; lists what there is.
         ProducerNotFound: There is no such stream; says which are.
-        TsnbError: Too little is known of the stream, or the project's records cannot be read.
-        OSError: The recording cannot be read.
+        TsnbError: Too little is known of the stream, or the recording or the project's records cannot be read.
     """
     if stream is not None and recording is not None:
         raise ValueError("give stream= or recording=, not both")

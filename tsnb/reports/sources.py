@@ -38,8 +38,7 @@ def recorded(path: str | os.PathLike[str]) -> Source:
     """Return the readings of a recording.
 
     Raises:
-        TsnbError: There is no reading in it.
-        OSError: It cannot be read.
+        TsnbError: It cannot be read, or there is no reading in it.
         ValueError: It is no recording.
     """
     from tsnb.telemetry.recording import read_recording

@@ -1,8 +1,9 @@
 """Watch: one follower a stream and process, so that a report knows the stream's life from its start.
 
 ```
-watch(name) ── a thread follows the stream ── the producer goes ── it comes back within AWAIT_S: the same history
-                                                              └── it does not: the thread ends, the history stays
+watch(name) ── a thread follows the stream ─┬─ it is stopped: the thread ends, the history stays
+                                            └─ the producer goes ─┬─ and is back within AWAIT_S: the same history
+                                                                  └─ is not: as if it had been stopped
 ```
 
 A watch costs a reading four times a second and keeps no more than a `History` holds. It ends with the stream, or
@@ -93,6 +94,8 @@ class Watch:
         self._state = state
         if state != ABSENT:
             self._absent_s = time.monotonic()
+            if self._follower.ended_for_good:
+                self.close()
 
     def _connect(self, name: str | None) -> Connection:
         """Connect for the follower, on its thread; end it when the stream has been gone for too long."""
