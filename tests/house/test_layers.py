@@ -46,6 +46,7 @@ PURITY = {
     "tsnb.producer.admission": OUTSIDE,
     "tsnb.producer.gap": OUTSIDE,
     "tsnb.panel": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
+    "tsnb.reports": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
     "tsnb.producer": NOTEBOOK_STACK,
     "tsnb.consumer": NOTEBOOK_STACK,
 }
