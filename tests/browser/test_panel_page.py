@@ -9,7 +9,7 @@ from playwright.sync_api import Browser
 
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
-from tests.panel.streams import Stream, three_models
+from tests.panel.streams import Stream, rebalance, rebalanced, three_models
 
 pytestmark = [pytest.mark.browser]
 

@@ -17,7 +17,8 @@ _COLUMNS = (
 
 def summary(tape: Tape) -> str:
     """Return the stream's last reading as a few lines of text."""
-    lines = [f"tsnb panel of {f'the stream {tape.name}' if tape.name else 'no stream yet'}: {tape.state}"]
+    what = f"the stream {tape.name}" if tape.name else "no stream yet"
+    lines = [f"tsnb panel of {what}: {'a recording' if tape.recorded else tape.state}"]
     if tape.latest:
         lines[0] += _progress(tape.latest)
     if tape.sentence:
