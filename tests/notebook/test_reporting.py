@@ -18,6 +18,7 @@ from jupyter_client.manager import KernelManager
 
 import tsnb
 from tests.notebook.test_magics import LOADER, run
+from tests.panel.streams import three_models
 from tsnb.experiments import trials
 from tsnb.notebook.reporting import recorders
 from tsnb.notebook.runs import interrupt_consumer
@@ -79,6 +80,52 @@ def test_a_stream_that_somebody_else_serves_has_its_report_when_it_is_stopped_he
         shown = run(shell, "%tensorsocket stop theirs")
     assert shown.story.trials[0].name == "mine"
     assert shown.story.trials[0].batches >= 10
+
+
+def test_replay_is_a_panel_of_a_recording(tmp_path: Path) -> None:
+    """All of it, without a connection; a file that holds nothing says so."""
+    header = '{"tsnb":"0.1.0","recording":1,"stream":"mnist"}\n'
+    file = tmp_path / "three.jsonl"
+    file.write_text(header + "".join(r.to_json() + "\n" for r in three_models().run(30)), encoding="utf-8")
+    panel = tsnb.replay(file)
+    assert panel.stream == "mnist"
+    assert "resnet18-wide" in repr_of(panel)
+    assert panel.make_report is None and panel.interrupt_consumer is None
+    panel.close()
+    (tmp_path / "empty.jsonl").write_text(header, encoding="utf-8")
+    with pytest.raises(tsnb.errors.TsnbError, match="holds no reading"):
+        tsnb.replay(tmp_path / "empty.jsonl")
+
+
+def repr_of(panel: Any) -> str:
+    bundle = panel._repr_mimebundle_()
+    return str((bundle[0] if isinstance(bundle, tuple) else bundle)["text/plain"])
+
+
+@pytest.mark.system
+def test_several_streams_in_one_notebook_have_a_panel_and_a_report_each(shell: Any) -> None:
+    """Each shows its own trials; without a name the message lists them."""
+    run(shell, LOADER)
+    for name in ("left", "right"):
+        run(shell, f"%tensorsocket start train --name {name}")
+    panels = {name: tsnb.dashboard(name) for name in ("left", "right")}
+    run(
+        shell,
+        "%%trial one --producer left --wait\nimport time\nfor batch in tsnb.attach(): time.sleep(0.1)\ntime.sleep(0.6)",
+    )
+    assert [t.name for t in tsnb.report("left").story.trials] == ["one"]
+    assert tsnb.report("right").story.trials == ()
+    until(
+        lambda: panels["left"].state in {"idle", "serving"} and panels["right"].state in {"idle", "serving"}
+    )
+    assert [lane.name for lane in panels["left"]._tape.lanes] == ["one"]
+    assert panels["right"]._tape.lanes == []
+    with pytest.raises(UsageError, match="several streams are served: left, right"):
+        run(shell, "%tensorsocket report")
+    for name, panel in panels.items():
+        run(shell, f"%tensorsocket stop {name}")
+        panel.close()
+    assert [t.name for t in tsnb.report("left").story.trials] == ["one"]
 
 
 @pytest.mark.parametrize(
@@ -222,3 +269,21 @@ def test_a_saved_notebook_keeps_its_reports(
     assert "ended" in last
     saved = json.dumps([m["data"] for m in stopped if "data" in m])
     assert len(saved) < 60_000
+
+
+@pytest.mark.system
+def test_another_notebook_shows_the_same_stream(notebook: Callable[..., list[dict[str, Any]]]) -> None:
+    """A kernel of its own serves and trains; this process opens panel and report by the stream's name alone."""
+    notebook("%load_ext tsnb")
+    notebook(LOADER)
+    notebook("%tensorsocket start train --name shared")
+    panel = tsnb.dashboard("shared")
+    notebook(TRIAL.format(name="cnn"))
+    until(lambda: "cnn" in [lane.name for lane in panel._tape.lanes])
+    (picture,) = pictures(notebook("%tensorsocket report"))
+    assert "cnn" in picture
+    here = tsnb.report("shared")
+    assert here.story.batches >= 4
+    notebook("%tensorsocket stop shared")
+    until(lambda: panel.state == "gone")
+    panel.close()
