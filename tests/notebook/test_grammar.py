@@ -126,7 +126,7 @@ def test_what_a_report_a_recording_and_a_side_panel_take() -> None:
     """Names where they are needed, `--side` and `--stop` as switches."""
 
     def given(line: str) -> dict[str, Any]:
-        return vars(parse(line, "%tensorsocket", TENSORSOCKET)[1])
+        return dict(vars(parse(line, "%tensorsocket", TENSORSOCKET)[1]))
 
     assert given("dashboard --side") == {"name": None, "side": True}
     assert given("dashboard mnist") == {"name": "mnist", "side": False}

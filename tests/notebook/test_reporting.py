@@ -151,7 +151,7 @@ def test_what_cannot_be_done_is_said_in_a_line(
 def test_a_side_panel_needs_sidecar_and_says_so(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What to install, and what works without."""
     monkeypatch.setattr("tsnb.notebook.siding.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"pip install sidecar.*Create New View for Cell Output"):
+    with pytest.raises(UsageError, match=r"pip install 'tsnb\[side\]'.*Create New View for Cell Output"):
         run(shell, "%tensorsocket dashboard nobody-serves-this --side")
     tsnb.dashboard("nobody-serves-this").close()
 
@@ -162,8 +162,12 @@ def test_a_side_panel_shows_the_same_panel(
     """Asked twice the first side panel is closed: one for each stream. The cell itself shows nothing."""
     made: list[FakeSidecar] = []
     monkeypatch.setattr("tsnb.notebook.siding.find_spec", lambda name: object())
-    fake = types.SimpleNamespace(Sidecar=lambda **options: made.append(FakeSidecar(options)) or made[-1])
-    monkeypatch.setitem(sys.modules, "sidecar", fake)
+
+    def make(**options: Any) -> FakeSidecar:
+        made.append(FakeSidecar(options))
+        return made[-1]
+
+    monkeypatch.setitem(sys.modules, "sidecar", types.SimpleNamespace(Sidecar=make))
     for _ in range(2):
         assert run(shell, "%tensorsocket dashboard nobody-serves-this --side") is None
     assert [side.options for side in made] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -36,6 +37,9 @@ def test_a_cell_gets_a_picture_and_text(made: Report) -> None:
     bundle = made._repr_mimebundle_(include=None, exclude=None)
     assert set(bundle) == {"image/svg+xml", "text/plain"}
     assert bundle["text/plain"] == repr(made)
+    # JupyterLab cuts off what is wider than a cell; a file has a size of its own
+    assert ET.fromstring(bundle["image/svg+xml"]).get("width") == "100%"
+    assert ET.fromstring(made.svg).get("width") == "900"
 
 
 def test_the_picture_is_well_formed_and_needs_nothing_else(made: Report) -> None:
@@ -143,7 +147,7 @@ def test_the_page_holds_the_picture_and_figures_and_loads_nothing(made: Report, 
 def test_png_needs_kaleido_and_says_so(made: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names what to install, and what works without."""
     monkeypatch.setattr("tsnb.reports.document.find_spec", lambda name: None)
-    with pytest.raises(ExtraMissing, match=r"pip install kaleido.*report\.svg"):
+    with pytest.raises(ExtraMissing, match=r"pip install 'tsnb\[png\]'.*report\.svg"):
         made.save(tmp_path / "r.png")
 
 
@@ -151,4 +155,15 @@ def test_the_figure_has_every_second(made: Report) -> None:
     """The plotly bars are the story's seconds."""
     bars = {bar.name: list(bar.x) for bar in made.figure().data if bar.x is not None and bar.x[0] is not None}
     assert bars["held back by the slowest"] == pytest.approx([t.held_s for t in made.story.trials], abs=1e-3)
+    # plotly takes the axis's kind from the first bars: with none in them it would be one of numbers
+    assert made.figure().layout.yaxis.type == "category"
     assert bars["parked"][3] == pytest.approx(made.story.trials[3].parked_s, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_png_is_a_picture(made: Report, tmp_path: Path) -> None:
+    """Through kaleido and the Chrome that is here; without a Chrome the message says how to get one."""
+    pytest.importorskip("kaleido")
+    if not any(map(shutil.which, ("chromium", "google-chrome", "chrome"))):
+        pytest.skip("no Chrome")
+    assert made.save(tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")

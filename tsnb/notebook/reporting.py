@@ -76,8 +76,7 @@ def report_here(panel: Panel) -> Callable[[], None]:
     outlet = outlet_here(panel.stream or "panel")
 
     def leave() -> None:
-        shown = report(panel.stream or None)
-        data = {"image/svg+xml": shown.svg, "text/plain": shown.text}
+        data = report(panel.stream or None)._repr_mimebundle_()
         outlet.publish("display_data", {"data": data, "metadata": {}, "transient": {}})
 
     return leave

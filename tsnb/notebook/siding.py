@@ -24,7 +24,7 @@ def show_beside(panel: Panel) -> None:
     """
     if find_spec("sidecar") is None:
         raise ExtraMissing(
-            "a side panel needs the package sidecar, which is not installed: pip install sidecar, then reload the "
+            "a side panel needs the package sidecar, which is not installed: pip install 'tsnb[side]', then reload the "
             "page. Without it: %tensorsocket dashboard in a cell, and JupyterLab's 'Create New View for Cell Output'"
         )
     from IPython.display import display

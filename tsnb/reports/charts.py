@@ -18,6 +18,9 @@ _HOUR_S = 3600.0
 
 _MIDNIGHT = dt.datetime(2000, 1, 1)  # noqa: DTZ001 (a time since the start belongs to no zone)
 
+_PLACES = 60
+"""Marks that are nearer to each other than this share of the axis are written as one."""
+
 _DRAWN = 20
 """Marks drawn at most: more would cover what they explain."""
 
@@ -89,18 +92,27 @@ class Chart:
         """Draw where something changed: a dotted line and a few words above, turned so that neighbours fit."""
         marker = Marker()
         marks = [mark for reading in readings for mark in marker.feed(reading)]
-        for mark in marks[:_DRAWN]:
-            self._mark_one(mark)
-        if marks:
-            longest = max(len(mark.text) for mark in marks[:_DRAWN])
-            room = min(110, 30 + 3 * longest)
+        near_s = (readings[-1].time_s - self.begin_s) / _PLACES
+        groups: list[list[Mark]] = []
+        for mark in marks:
+            if groups and mark.time_s - groups[-1][0].time_s < near_s:
+                groups[-1].append(mark)
+            else:
+                groups.append([mark])
+        texts = [self._mark_one(group) for group in groups[:_DRAWN]]
+        if texts:
+            room = min(120, 30 + 3 * max(map(len, texts)))
             self.figure.update_layout(margin={"t": 20 + room}, height=380 + room)
 
-    def _mark_one(self, mark: Mark) -> None:
-        (x,) = since_start([mark.time_s], self.begin_s)
+    def _mark_one(self, group: Sequence[Mark]) -> str:
+        """Draw marks of about the same time as one; return what it says."""
+        (x,) = since_start([group[0].time_s], self.begin_s)
         dotted = {"color": "#59636e", "width": 1, "dash": "dot"}
         self.figure.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, yref="paper", line=dotted)
-        words = {"text": mark.text, "font": {"size": 10, "color": "#59636e"}, "textangle": -30}
+        said = [mark.text for mark in group]
+        text = ", ".join(said[:2]) + (f", {len(said) - 2} more" if len(said) > 2 else "")
+        hover = "<br>".join(said)
+        words = {"text": text, "hovertext": hover, "font": {"size": 10, "color": "#59636e"}, "textangle": -30}
         place = {
             "x": x,
             "y": 1.0,
@@ -110,3 +122,4 @@ class Chart:
             "showarrow": False,
         }
         self.figure.add_annotation(**words, **place)
+        return text

@@ -19,7 +19,7 @@ from tsnb.reports.figures import draw_word
 from tsnb.reports.plain import plain
 from tsnb.reports.sources import is_recording, recorded, streamed
 from tsnb.reports.story import Story, story
-from tsnb.reports.strips import strips
+from tsnb.reports.strips import Strips, strips
 from tsnb.telemetry.readings import StreamReading
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ __all__ = ["Report", "report"]
 
 STEPS = 140
 """Steps of time in the picture: each is some five pixels wide."""
+
+STEP_S = 0.25
+"""A step is no shorter than what lies between two readings."""
 
 PAGE_FIGURES = ("spent", "share", "throughput", "lag", "fill", "waiting", "held")
 """The figures on a report's page."""
@@ -69,7 +72,11 @@ class Report:
     @cached_property
     def svg(self) -> str:
         """The picture."""
-        return draw(self.story, strips(self._readings, STEPS))
+        return draw(self.story, self._strips)
+
+    @cached_property
+    def _strips(self) -> Strips | None:
+        return strips(self._readings, STEPS, STEP_S)
 
     @property
     def text(self) -> str:
@@ -128,19 +135,20 @@ class Report:
     def _write_png(self, target: Path) -> None:
         if find_spec("kaleido") is None:
             raise ExtraMissing(
-                "PNG is drawn by kaleido, which is not installed: pip install kaleido. "
+                "PNG is drawn by kaleido, which is not installed: pip install 'tsnb[png]'. "
                 "Without it: .save('report.svg') or .save('report.html')"
             )
         try:
             self.figure().write_image(target, scale=2, width=900)
         except (RuntimeError, ValueError) as error:  # no Chrome, or one that does not start
-            raise TsnbError(f"kaleido cannot draw here: {error}. Try .save('report.svg')") from error
+            why = " ".join(str(error).split()).rstrip(".")
+            raise TsnbError(f"kaleido cannot draw here: {why}. Or .save('report.svg')") from error
 
     def __repr__(self) -> str:
         return self.text
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"image/svg+xml": self.svg, "text/plain": self.text}
+        return {"image/svg+xml": draw(self.story, self._strips, fluid=True), "text/plain": self.text}
 
 
 def report(name: str | os.PathLike[str] | None = None) -> Report:

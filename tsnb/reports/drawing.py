@@ -53,12 +53,13 @@ MARK_ORDER = ("restarted", "cores", "parked", "back", "skipped", "joined", "left
 """Which marks get a place first where there is not room for all: strips show by themselves who came and went."""
 
 
-def draw(story: Story, strips: Strips | None) -> str:
+def draw(story: Story, strips: Strips | None, *, fluid: bool = False) -> str:
     """Return the picture as SVG text.
 
     Args:
         story: What to tell.
         strips: What each trial did over time; None: too little was read for that.
+        fluid: As wide as its place, as cells want it.
     """
     picture = Picture(WIDTH)
     colours = colours_of(trial.name for trial in story.trials)
@@ -72,7 +73,7 @@ def draw(story: Story, strips: Strips | None) -> str:
         y += 18
         note = "Not watched from its start: time between epochs before that is not known."
         picture.text(LEFT, y, note, "soft", size=11)
-    return picture.finished(y + 16, plain(story))
+    return picture.finished(y + 16, plain(story), fluid=fluid)
 
 
 def _header(picture: Picture, story: Story, colours: dict[str, str]) -> float:

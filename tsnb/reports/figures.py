@@ -195,7 +195,13 @@ def _spent(readings: Readings) -> go.Figure:
     trials = spent(readings)
     colours = colours_of(trial.name for trial in trials)
     # each trial computes in its own colour, so the legend's entry for it has none of them
-    figure.add_bar(x=[None], y=[None], orientation="h", marker_color=COMPUTING, name=PART_NAMES["computing"])
+    figure.add_bar(
+        x=[None],
+        y=[trial.name for trial in trials[:1]] or [""],
+        orientation="h",
+        marker_color=COMPUTING,
+        name=PART_NAMES["computing"],
+    )
     for part in PARTS:
         if part == "parked" and not any(trial.parked_s for trial in trials):
             continue
@@ -217,7 +223,7 @@ def _spent(readings: Readings) -> go.Figure:
         barmode="stack",
         title={"text": f"{readings[-1].name}: where each second went", "x": 0.01, "font": {"size": 14}},
         xaxis={"title": "time of each trial, s"},
-        yaxis={"autorange": "reversed"},
+        yaxis={"type": "category", "autorange": "reversed"},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         margin={"l": 20, "r": 20, "t": 80, "b": 50},
         height=170 + 34 * max(2, len(trials)),

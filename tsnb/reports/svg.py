@@ -66,22 +66,28 @@ class Picture:
         self.width = width
         self._shapes: list[str] = []
 
-    def finished(self, height: float, label: str) -> str:
+    def finished(self, height: float, label: str, *, fluid: bool = False) -> str:
         """Return the picture.
 
         Args:
             height: Pixels.
             label: What a screen reader says instead.
+            fluid: As wide as its place, for cells: JupyterLab cuts off what is wider. Left out: its own width, where
+                there is room for that.
         """
         tall = round(height)
+        size = (
+            'width="100%"'
+            if fluid
+            else f'width="{self.width}" height="{tall}" style="max-width:100%;height:auto"'
+        )
         ground = (
             f'<rect class="tsnb-r-ground" x="0.5" y="0.5" width="{self.width - 1}" height="{tall - 1}" rx="8" '
             f'fill="{LIGHT["ground"]}" stroke="{LIGHT["edge"]}"/>'
         )
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="tsnb-r" viewBox="0 0 {self.width} {tall}" '
-            f'width="{self.width}" height="{tall}" role="img" aria-label="{html.escape(label)}" '
-            f'style="max-width:100%;height:auto" font-family="{FONT}" font-size="12">'
+            f'{size} role="img" aria-label="{html.escape(label)}" font-family="{FONT}" font-size="12">'
             f"{_style()}{ground}{''.join(self._shapes)}</svg>"
         )
 
