@@ -18,7 +18,7 @@ _HOUR_S = 3600.0
 
 _MIDNIGHT = dt.datetime(2000, 1, 1)  # noqa: DTZ001 (a time since the start belongs to no zone)
 
-_PLACES = 60
+_PLACES = 30
 """Marks that are nearer to each other than this share of the axis are written as one."""
 
 _DRAWN = 20

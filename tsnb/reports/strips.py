@@ -53,7 +53,7 @@ class Strips:
         return {name: parts["computing"] / whole for name, parts in self.parts.items()}
 
 
-def strips(readings: Sequence[StreamReading], most: int = 240, least_s: float = 1.0) -> Strips | None:
+def strips(readings: Sequence[StreamReading], most: int = 240, least_s: float = 0.5) -> Strips | None:
     """Cut a stream's life in even steps; None where there are no two readings.
 
     Args:
