@@ -20,7 +20,7 @@ LAYERS = [
     {"__main__"},
     {"cli", "notebook"},
     {"integrations"},
-    {"panel", "reports", "sweeps"},
+    {"panel", "reports", "sweeps", "top"},
     {"experiments", "streams"},
     {"kernels"},
     {"producer", "consumer"},
@@ -47,6 +47,7 @@ PURITY = {
     "tsnb.producer.gap": OUTSIDE,
     "tsnb.panel": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
     "tsnb.reports": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
+    "tsnb.top": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
     "tsnb.producer": NOTEBOOK_STACK,
     "tsnb.consumer": NOTEBOOK_STACK,
 }
