@@ -20,6 +20,7 @@ _PUBLIC = {
     "serve": "tsnb.producer",
     "Producer": "tsnb.producer",
     "log": "tsnb.telemetry.metrics",
+    "record": "tsnb.telemetry.recording",
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
     "dashboard": "tsnb.notebook",
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from tsnb.sweeps.sweep import Sweep
     from tsnb.telemetry.metrics import log
     from tsnb.telemetry.observer import status, stop
+    from tsnb.telemetry.recording import record
 
 __all__ = [
     "Consumer",
@@ -72,6 +74,7 @@ __all__ = [
     "log_artifact",
     "plot",
     "producers",
+    "record",
     "results",
     "run",
     "serve",

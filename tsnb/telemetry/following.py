@@ -18,9 +18,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
+from tsnb.telemetry.host import HostSampler
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, StreamReading
 
@@ -66,6 +68,7 @@ class Follower:
         on_reading: Called with each reading, about four times a second.
         on_note: Called when there is something to say that no reading says.
         connect: Opens a connection by name; raises ProducerNotFound.
+        sampler: Makes who looks at the machine, so that readings carry their host now and then.
     """
 
     def __init__(
@@ -74,11 +77,15 @@ class Follower:
         on_reading: Callable[[StreamReading], None],
         on_note: Note,
         connect: Callable[[str | None], Connection] = Observer,
+        sampler: Callable[[], HostSampler] = HostSampler,
     ) -> None:
         self._name = name
         self._on_reading = on_reading
         self._on_note = on_note
         self._connect = connect
+        self._sampler = sampler
+        self.ended_for_good = False
+        """Whether the stream was stopped last time, and no other producer was said to take it over."""
         self._closing = threading.Event()
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name=f"tsnb-panel-{name or 'any'}", daemon=True)
@@ -133,12 +140,20 @@ class Follower:
 
     def _follow(self, connection: Connection) -> None:
         self._connection = connection
+        sampler: HostSampler | None = None
         try:
             while not self._closing.is_set():
                 reading = connection.read(_READ_S)
-                if reading is not None:
-                    self._on_reading(reading)
+                if reading is None:
+                    continue
+                # a producer in another container or on another machine counts its processes differently: what has
+                # the same numbers here is somebody else
+                if getattr(connection, "peer_pid", None) == reading.pid:
+                    sampler = sampler or self._sampler()
+                    reading = replace(reading, host=sampler.sample(reading))
+                self._on_reading(reading)
         except (ProducerGone, OSError):
+            self.ended_for_good = getattr(connection, "successor_s", None) == 0.0
             ended = f"The stream {connection.name} has ended; its history stays here."
             self._on_note("gone", ended, connection.name)
         except (TsnbError, ValueError) as error:  # another version of tsnb serves it

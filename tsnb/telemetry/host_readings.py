@@ -14,16 +14,19 @@ __all__ = ["GpuReading", "HostReading", "ProcessReading"]
 
 @dataclass(frozen=True)
 class ProcessReading:
-    """One process with its children: a trial, or the producer with its loader's workers."""
+    """One process with its children: a trial, or the producer with its loader's workers.
+
+    Consumers of one process share its numbers, so sums go over `ConsumerReading.pid`.
+    """
 
     cpu: float
     """Cores busy since the last host reading."""
     memory_bytes: int
-    """Memory of its own (what is shared with other processes counts nowhere here)."""
+    """Memory of its own, and its part of what forks share; the arena (`touched_bytes`) and files count nowhere here."""
     cores: int
     """Cores it may use."""
     gpu_bytes: int = 0
-    """GPU memory, all devices."""
+    """GPU memory, all devices; 0 where it is not told, as inside most containers."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,11 @@ class GpuReading:
     """One GPU."""
 
     index: int
-    """Its number, as NVML and `nvidia-smi` count."""
+    """Its number, as NVML and `nvidia-smi` count; MIG instances carry that of their GPU."""
     name: str
     """What it is called."""
-    busy: float
-    """Share of the last second in which a kernel ran, 0 to 1."""
+    busy: float | None
+    """Share of the last second in which a kernel ran, 0 to 1; None: not told, as of a MIG instance."""
     used_bytes: int
     """Memory in use, by anybody."""
     total_bytes: int
@@ -49,7 +52,7 @@ class HostReading:
     cores: int
     """Cores that the notebook's user may use."""
     cpu: float
-    """Cores busy, with all that runs on the machine."""
+    """How many of them are busy, with all that runs on the machine, or in this container where it has a quota."""
     memory_used_bytes: int
     """Memory in use, of this container where there is a limit."""
     memory_total_bytes: int

@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Free", "OomKills", "free_memory", "oom_kills"]
+__all__ = [
+    "Bounds",
+    "Free",
+    "OomKills",
+    "control_groups",
+    "free_memory",
+    "memory_bounds",
+    "oom_kills",
+    "read_text",
+]
 
 _LEFT = {
     2: ("memory.max", "memory.current", "inactive_file "),
@@ -29,6 +38,15 @@ class Free(NamedTuple):
     """Bytes."""
     where: str
     """Who sets that limit, for messages."""
+
+
+class Bounds(NamedTuple):
+    """Memory as a gauge shows it."""
+
+    used_bytes: int
+    """In use; files that were read lately and would be given up at once are not counted."""
+    total_bytes: int
+    """In all: the machine's memory, or a limit."""
 
 
 class OomKills(NamedTuple):
@@ -59,6 +77,34 @@ def free_memory(root: Path = Path("/")) -> Free | None:
     return min(found, default=None)
 
 
+def memory_bounds(root: Path = Path("/")) -> Bounds | None:
+    """Return use and size of what bounds this process: the machine, or the control group that has the least left.
+
+    Args:
+        root: Where /proc and /sys are.
+
+    Returns:
+        None where the system does not tell.
+    """
+    available, total = _available(root), _meminfo(root, "MemTotal:")
+    machine = [(available, total)] if available is not None and total is not None else []
+    limits = [
+        (left, most)
+        for directory, version in control_groups(root)
+        if (left := _left(directory, *_LEFT[version])) is not None
+        and (most := _limit(directory, version)) is not None
+    ]
+    if not machine and not limits:
+        return None
+    left, whole = min(machine + limits)
+    return Bounds(whole - left, whole)
+
+
+def _limit(directory: Path, version: int) -> int | None:
+    text = read_text(directory / _LEFT[version][0]).strip()
+    return int(text) if text.isdigit() else None
+
+
 def oom_kills(root: Path = Path("/"), pid: int | str = "self") -> OomKills | None:
     """Return the count of the control group that a process is in, else of the machine; None where nobody counts.
 
@@ -66,7 +112,7 @@ def oom_kills(root: Path = Path("/"), pid: int | str = "self") -> OomKills | Non
         root: Where /proc and /sys are.
         pid: The process, alive.
     """
-    for directory, version in _control_groups(root, pid):
+    for directory, version in control_groups(root, pid):
         found = _kills(directory / _KILLS[version], f"the control group {directory}")
         if found is not None:
             return found
@@ -74,27 +120,39 @@ def oom_kills(root: Path = Path("/"), pid: int | str = "self") -> OomKills | Non
 
 
 def _kills(file: Path, where: str) -> OomKills | None:
-    for line in _read(file).splitlines():
+    for line in read_text(file).splitlines():
         if line.startswith("oom_kill "):
             return OomKills(int(line.split()[1]), file, where)
     return None
 
 
 def _available(root: Path) -> int | None:
-    for line in _read(root / "proc/meminfo").splitlines():
-        if line.startswith("MemAvailable:"):
+    return _meminfo(root, "MemAvailable:")
+
+
+def _meminfo(root: Path, name: str) -> int | None:
+    for line in read_text(root / "proc/meminfo").splitlines():
+        if line.startswith(name):
             return int(line.split()[1]) * 1024
     return None
 
 
-def _control_groups(root: Path, pid: int | str = "self") -> Iterator[tuple[Path, int]]:
-    """Give every control group that limits a process's memory, with its version; the innermost first."""
-    for line in _read(root / f"proc/{pid}/cgroup").splitlines():
+def control_groups(
+    root: Path, pid: int | str = "self", controller: str = "memory"
+) -> Iterator[tuple[Path, int]]:
+    """Give every control group that a process is in, with its version; the innermost first.
+
+    Args:
+        root: Where /proc and /sys are.
+        pid: The process.
+        controller: What the groups of version 1 must limit; those of version 2 limit everything.
+    """
+    for line in read_text(root / f"proc/{pid}/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
             base, version = root / "sys/fs/cgroup", 2
-        elif "memory" in controllers.split(","):
-            base, version = root / "sys/fs/cgroup/memory", 1
+        elif controller in controllers.split(","):
+            base, version = root / "sys/fs/cgroup" / controller, 1
         else:
             continue
         # the limits of the groups around it hold too. In a container the path may be the host's and lead nowhere;
@@ -106,7 +164,7 @@ def _control_groups(root: Path, pid: int | str = "self") -> Iterator[tuple[Path,
 
 def _limited(root: Path) -> Iterator[Free]:
     """Give what is left to every control group with a limit that this process is in."""
-    for directory, version in _control_groups(root):
+    for directory, version in control_groups(root):
         left = _left(directory, *_LEFT[version])
         if left is not None:
             yield Free(left, f"of the memory limit of this container or control group, {directory}")
@@ -114,16 +172,17 @@ def _limited(root: Path) -> Iterator[Free]:
 
 def _left(directory: Path, limit: str, usage: str, cache: str) -> int | None:
     """Return what is left to one control group; None where it has no limit."""
-    most, used = _read(directory / limit).strip(), _read(directory / usage).strip()
+    most, used = read_text(directory / limit).strip(), read_text(directory / usage).strip()
     if not (most.isdigit() and used.isdigit()):
         return None
-    lines = _read(directory / "memory.stat").splitlines()
+    lines = read_text(directory / "memory.stat").splitlines()
     # files that were read lately count as used, and are given up as soon as memory is wanted
     given_up = next((int(line.split()[1]) for line in lines if line.startswith(cache)), 0)
     return max(0, int(most) - max(0, int(used) - given_up))
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """Return what a file of the system says; nothing where it is not there or not for us."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError):

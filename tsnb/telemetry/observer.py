@@ -32,11 +32,19 @@ class Observer:
     def __init__(self, name: str | None = None) -> None:
         self.entry = registry.find(name)
         self.name = self.entry.name
+        self.successor_s: float | None = None
+        """Once the stream has ended: how long to wait for a producer that takes over, 0 where there will be none;
+        None where the producer ended without a word."""
         try:
             self._channel = connect(self.entry.address)
             self._channel.send(encode(ms.Hello("observer", "observer", registry.describe_origin())))
         except ConnectionError:
             raise self._gone() from None
+
+    @property
+    def peer_pid(self) -> int:
+        """The producer's process as this machine's kernel says; 0 where it cannot be seen from this container."""
+        return self._channel.peer.pid
 
     def read(self, timeout_s: float | None = None) -> StreamReading | None:
         """Wait for the next reading (four come in a second).
@@ -62,6 +70,7 @@ class Observer:
                 if isinstance(message, ms.Reading):
                     return StreamReading.from_json(message.text)
                 if isinstance(message, ms.Stopping):
+                    self.successor_s = message.reconnect_s
                     raise self._gone()
                 if isinstance(message, ms.Refused):
                     raise JoinRefused(f"{message.reason}.")

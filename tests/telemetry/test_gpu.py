@@ -1,0 +1,159 @@
+"""GPUs through NVML, with an NVML that answers what the real one does: calls, units and errors are its own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+
+from tsnb.telemetry.gpu import Gpus
+from tsnb.telemetry.host_readings import GpuReading
+
+GIB = 1 << 30
+
+
+class FakeNvml:
+    """Devices are dicts; what one lacks raises as NVML does."""
+
+    NVMLError = pynvml.NVMLError
+    NVML_DEVICE_MIG_ENABLE = pynvml.NVML_DEVICE_MIG_ENABLE
+
+    def __init__(self, *devices: dict[str, Any], starts: bool = True) -> None:
+        self.devices, self.starts, self.started = devices, starts, 0
+
+    def nvmlInit(self) -> None:
+        self.started += 1
+        if not self.starts:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.devices)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> dict[str, Any]:
+        return _of(self.devices, index, pynvml.NVML_ERROR_GPU_IS_LOST)
+
+    def nvmlDeviceGetMigMode(self, device: dict[str, Any]) -> list[int]:
+        return [1, 1] if "instances" in device else _get(device, "mig")
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, device: dict[str, Any]) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: dict[str, Any], number: int) -> dict[str, Any]:
+        return _of(device["instances"], number, pynvml.NVML_ERROR_NOT_FOUND)
+
+    def nvmlDeviceGetMemoryInfo(self, device: dict[str, Any]) -> Any:
+        used, total = _get(device, "memory")
+        return SimpleNamespace(used=used, total=total)
+
+    def nvmlDeviceGetUtilizationRates(self, device: dict[str, Any]) -> Any:
+        return SimpleNamespace(gpu=_get(device, "percent"), memory=1)
+
+    def nvmlDeviceGetName(self, device: dict[str, Any]) -> Any:
+        return _get(device, "name")
+
+    def nvmlDeviceGetComputeRunningProcesses(self, device: dict[str, Any]) -> list[Any]:
+        return [SimpleNamespace(pid=p, usedGpuMemory=b) for p, b in _get(device, "processes")]
+
+
+def _get(device: dict[str, Any], name: str) -> Any:
+    if name not in device:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return device[name]
+
+
+def _of(devices: Any, number: int, error: int) -> dict[str, Any]:
+    if number >= len(devices) or devices[number] is None:
+        raise pynvml.NVMLError(error)
+    found: dict[str, Any] = devices[number]
+    return found
+
+
+H200 = {
+    "name": "NVIDIA H200",
+    "memory": (20 * GIB, 140 * GIB),
+    "percent": 87,
+    "mig": [0, 0],
+    "processes": [(10, 3 * GIB), (11, 2 * GIB)],
+}
+
+
+def test_a_gpu_is_read() -> None:
+    """Percent become a share; memory is in bytes; NVML is started once."""
+    nvml = FakeNvml(H200)
+    gpus = Gpus(nvml, host_pids=True)
+    assert gpus.look() == (GpuReading(0, "NVIDIA H200", 0.87, 20 * GIB, 140 * GIB),)
+    assert gpus.look()
+    assert gpus.by_process() == {10: 3 * GIB, 11: 2 * GIB}
+    assert nvml.started == 1
+
+
+def test_a_process_on_two_gpus_has_the_memory_of_both() -> None:
+    """And one of which the driver tells nothing has 0."""
+    second = {**H200, "processes": [(10, GIB), (12, None)]}
+    assert Gpus(FakeNvml(H200, second), host_pids=True).by_process() == {10: 4 * GIB, 11: 2 * GIB, 12: 0}
+
+
+def test_mig_instances_stand_in_place_of_their_gpu() -> None:
+    """Each with its own memory and processes; how busy one is, NVML does not tell."""
+    slices = [
+        {"name": "NVIDIA H200 MIG 1g.18gb", "memory": (GIB, 16 * GIB), "processes": [(10, GIB)]},
+        None,
+        {"name": "NVIDIA H200 MIG 2g.35gb", "memory": (2 * GIB, 32 * GIB), "processes": [(11, 2 * GIB)]},
+    ]
+    gpus = Gpus(FakeNvml(H200, {**H200, "instances": slices}), host_pids=True)
+    found = gpus.look()
+    assert [(gpu.index, gpu.busy) for gpu in found] == [(0, 0.87), (1, None), (1, None)]
+    assert found[2].total_bytes == 32 * GIB
+    assert gpus.by_process() == {10: 4 * GIB, 11: 4 * GIB}
+
+
+@pytest.mark.parametrize(
+    ("device", "found"),
+    [
+        ({**H200, "memory": None}, "left out"),
+        ({key: H200[key] for key in ("name", "memory")}, "not told"),
+        (None, "left out"),
+        ({**H200, "name": b"Tesla K80"}, "Tesla K80"),
+    ],
+    ids=["broken", "virtual", "lost", "old bindings"],
+)
+def test_a_gpu_that_does_not_answer_takes_nothing_down(device: dict[str, Any] | None, found: str) -> None:
+    """The other one is read all the same."""
+    if device and device.get("memory", 0) is None:
+        device = {key: value for key, value in device.items() if key != "memory"}
+    gpus = Gpus(FakeNvml(device, H200), host_pids=True)  # type: ignore[arg-type]
+    seen = gpus.look()
+    assert seen[-1] == GpuReading(1, "NVIDIA H200", 0.87, 20 * GIB, 140 * GIB)
+    if found == "left out":
+        assert len(seen) == 1
+    elif found == "not told":
+        assert seen[0].busy is None
+    else:
+        assert seen[0].name == found
+    assert gpus.by_process()[10] >= 3 * GIB
+
+
+def test_without_a_driver_there_is_nothing_and_it_is_not_tried_again() -> None:
+    """A machine without a GPU is no error."""
+    nvml = FakeNvml(H200, starts=False)
+    gpus = Gpus(nvml, host_pids=True)
+    assert gpus.look() == ()
+    assert gpus.look() == ()
+    assert gpus.by_process() == {}
+    assert nvml.started == 1
+
+
+def test_inside_a_container_no_process_is_given_anothers_memory() -> None:
+    """NVML counts processes as the host does: the same number is somebody else's there."""
+    gpus = Gpus(FakeNvml(H200), host_pids=False)
+    assert gpus.by_process() == {}
+    assert gpus.look()
+
+
+def test_the_nvml_of_this_machine_answers_or_there_is_nothing() -> None:
+    """Whatever is installed here: no error, and sensible numbers."""
+    for gpu in Gpus().look():
+        assert 0 <= gpu.used_bytes <= gpu.total_bytes
+        assert gpu.busy is None or 0 <= gpu.busy <= 1
