@@ -49,7 +49,7 @@ def running(stream: Stream, host: Host, seconds: float = 60) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [600, 1400])
+@pytest.mark.parametrize("width", [360, 600, 1400])
 def test_it_shows_a_stream_in_any_theme_and_width(browser: Browser, theme: str, width: int) -> None:
     """History and live ticks are drawn without an error, and nothing sticks out."""
     host = Host(browser, width, theme)

@@ -61,7 +61,7 @@ test("an axis ends at a round number and stays there", () => {
 
 test("an axis that need not begin at zero does so only where that hides much", () => {
   assert.deepEqual(words.roundRange(0.1, 0.9), [0, 1]);
-  assert.deepEqual(words.roundRange(0.86, 0.97).map((v) => v.toFixed(2)), ["0.85", "1.00"]);
+  assert.deepEqual(words.roundRange(0.86, 0.97).map((v) => v.toFixed(2)), ["0.80", "1.00"]);
   assert.deepEqual(words.roundRange(Infinity, 0), [0, 1]);
   for (const [low, high] of [[5, 5], [-3, -1], [0.979, 0.9801], [900, 1000]]) {
     const [a, b] = words.roundRange(low, high);
