@@ -50,7 +50,8 @@ class RateWindow:
 
     def __init__(self) -> None:
         self._readings: deque[StreamReading] = deque()
-        self._by_name: deque[dict[str, ConsumerReading]] = deque()  # of each reading: looked up many times a tick
+        # the consumers of each reading: looked up many times a tick
+        self._by_name: deque[dict[str, ConsumerReading]] = deque()
 
     def add(self, reading: StreamReading) -> None:
         """Take in the next reading; one of another producer, or from the past, starts anew."""

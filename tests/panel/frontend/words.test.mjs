@@ -89,7 +89,7 @@ test("memory of a whole, and cores", () => {
 test("who uses the machine: the loader, trials that are seen, all, GPUs", () => {
   const process = { cpu: 0.5, memoryMiB: 100, cores: 1, gpuMiB: 1024 };
   const machine = { cores: 4, cpu: 1.5, usedMiB: 2048, totalMiB: 4096, producer: process, trials: [undefined, process], gpus: [{ index: 0, busy: 0.5, usedMiB: 1024, totalMiB: 2048 }] };
-  const rows = rowsOf({ machine, lanes: [{ name: "a" }, { name: "b" }], gpus: { 0: "A100" } });
+  const rows = rowsOf({ machine, lanes: [{ name: "a" }, { name: "b" }], gpus: ["A100"] });
   assert.deepEqual(rows.map((row) => row.name), ["loader and its workers", "b", "all that runs here", "GPU 0 A100"]);
   assert.equal(rows[1].colour, colour(1));
   assert.deepEqual([rows[1].gpu, rows[2].memory, rows[3].busy], ["1.0 GiB", "2.0 of 4.0 GiB", "50 %"]);
