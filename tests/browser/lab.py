@@ -156,11 +156,15 @@ class Lab:
         return {k: v for k, v in os.environ.items() if k != "JPY_PARENT_PID"} | own
 
     def _quiet(self, home: Path) -> None:
-        """No question about news over the notebook."""
-        folder = home / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
-        folder.mkdir(parents=True)
-        settings = {"fetchNews": "false", "checkForUpdates": False}
-        (folder / "notification.jupyterlab-settings").write_text(json.dumps(settings))
+        """No question about news over the notebook; notebooks are saved with their widgets."""
+        settings = {
+            "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+            "@jupyter-widgets/jupyterlab-manager/plugin": {"saveState": True},
+        }
+        for name, values in settings.items():
+            path = home / "config" / "lab" / "user-settings" / f"{name}.jupyterlab-settings"
+            path.parent.mkdir(parents=True)
+            path.write_text(json.dumps(values))
 
 
 class Notebook:

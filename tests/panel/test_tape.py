@@ -63,6 +63,21 @@ def test_the_machine_stands_at_the_end_of_its_frame() -> None:
     assert devices[0]["total_mib"] == 80 * 1024
 
 
+def test_consumers_of_one_process_share_its_numbers() -> None:
+    """Each of them has all of its process in the host reading: the panel's sums must not count it twice."""
+    stream, tape = rebalanced(), Tape()
+    reading = next(r for r in stream.run(12) if r.host and len(r.consumers) == 4)
+    assert reading.host
+    one = reading.host.consumers["cnn-small"]
+    same = tuple(replace(consumer, pid=4242) for consumer in reading.consumers)
+    host = replace(reading.host, consumers=dict.fromkeys(reading.host.consumers, one))
+    frame = numbers(tape.feed(replace(reading, consumers=same, host=host)).frame)
+    rows = len(HEADER) + sum(len(ROW) + len(consumer.metrics) for consumer in same)
+    processes = np.reshape(frame[rows + len(MACHINE) :], (5, len(PROCESS)))
+    assert processes[:4, 1].sum() == pytest.approx(one.cpu)
+    assert processes[:4, 2].sum() == pytest.approx(one.memory_bytes / 2**20)
+
+
 def test_a_tick_of_three_trials_is_small() -> None:
     """Numbers and words of three trials and of their machine stay within 0.25 kB a tick on average."""
     trials = [Trial("cnn-small", 0.02), Trial("resnet10", 0.045), Trial("resnet18-wide", 0.1)]
@@ -101,8 +116,8 @@ def test_names_of_gpus_travel_once() -> None:
     """They are words: said with the first host reading only."""
     stream, tape = rebalanced(gpus=1), Tape()
     told = [tape.feed(reading).content.get("gpus") for reading in stream.run(20)]
-    assert [gpus for gpus in told if gpus] == [{"0": "NVIDIA A100-SXM4-80GB"}]
-    assert tape.scene()["gpus"] == {"0": "NVIDIA A100-SXM4-80GB"}
+    assert [gpus for gpus in told if gpus] == [["NVIDIA A100-SXM4-80GB"]]
+    assert tape.scene()["gpus"] == ["NVIDIA A100-SXM4-80GB"]
 
 
 def test_buttons_are_allowed_by_who_can_do_what_they_say() -> None:

@@ -20,6 +20,7 @@ changes hands, so a colour stays with its trial. Unknown numbers are NaN.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,7 +81,7 @@ PROCESS = (
 
 GPU = (
     "index",
-    "busy",  # share of the last second, 0 to 1
+    "busy",  # share of the last second, 0 to 1; NaN where it is not told
     "used_mib",
     "total_mib",
 )
@@ -128,7 +129,7 @@ def frame(
     for consumer, (number, lane, pace) in zip(reading.consumers, rows, strict=True):
         body += _row(consumer, number, lane, pace)
     if reading.host:
-        body += _machine(reading.host, lanes)
+        body += _machine(reading.host, reading.consumers, lanes)
     header = [
         reading.time_s - origin_s,
         len(HEADER) + len(body),
@@ -161,18 +162,29 @@ def _row(consumer: ConsumerReading, number: int, lane: Lane, pace: Pace) -> list
     ]
 
 
-def _machine(host: HostReading, lanes: Mapping[str, int]) -> list[float]:
-    seen = [(lanes[name], process) for name, process in host.consumers.items() if name in lanes]
+def _machine(
+    host: HostReading, consumers: Sequence[ConsumerReading], lanes: Mapping[str, int]
+) -> list[float]:
+    # consumers of one process have all its numbers each: in equal parts, so that sums are right
+    pids = {consumer.name: consumer.pid for consumer in consumers}
+    shared = Counter(pids[name] for name in host.consumers if name in pids)
+    seen = [
+        (lanes[name], process, shared[pids[name]])
+        for name, process in host.consumers.items()
+        if name in pids and name in lanes
+    ]
     if host.producer:
-        seen.append((_PRODUCER, host.producer))
+        seen.append((_PRODUCER, host.producer, 1))
     used, total = host.memory_used_bytes / _MIB, host.memory_total_bytes / _MIB
     numbers = [-1.0, host.cores, host.cpu, used, total, len(seen)]
-    for number, process in seen:
-        numbers += _process(number, process)
+    for number, process, parts in seen:
+        numbers += _process(number, process, parts)
     for gpu in host.gpus:
-        numbers += [gpu.index, gpu.busy, gpu.used_bytes / _MIB, gpu.total_bytes / _MIB]
+        busy = math.nan if gpu.busy is None else gpu.busy
+        numbers += [gpu.index, busy, gpu.used_bytes / _MIB, gpu.total_bytes / _MIB]
     return numbers
 
 
-def _process(number: int, process: ProcessReading) -> list[float]:
-    return [number, process.cpu, process.memory_bytes / _MIB, process.cores, process.gpu_bytes / _MIB]
+def _process(number: int, process: ProcessReading, parts: int) -> list[float]:
+    mib = _MIB * parts
+    return [number, process.cpu / parts, process.memory_bytes / mib, process.cores, process.gpu_bytes / mib]

@@ -12,7 +12,7 @@ tick   {"op": "tick", "n": 812}                                   and, only when
                                                                   characters say it all
        "lanes": {"2": {"name", "here", "since_s", "metrics"}}     only the lanes that changed
        "marks": [[12.5, "joined", "resnet10", "resnet10 joined"]] only those that are new: time, kind, trial, text
-       "gpus": {"0": "NVIDIA H200"}                               names by index
+       "gpus": ["NVIDIA H200"]                                    their names, in the frames' order
        "can": {"interrupt", "report"}                             which buttons there are
        "origin_s"                                                 once: what times count from, seconds since 1970
 scene  {"n", "origin_s", "states", "recorded", "state", "stream", "say", "lanes": [...], "marks", "gpus", "can"}
@@ -76,7 +76,7 @@ class Tape:
         self._reel = Reel()
         self._marker = Marker()
         self._marks: deque[list[Any]] = deque(maxlen=MARKS)
-        self._gpus: dict[str, str] = {}
+        self._gpus: list[str] = []
         self._can = {"interrupt": False, "report": False}
         self._ticks = 0
         self._origin_s: float | None = None
@@ -186,7 +186,7 @@ class Tape:
         if marks := [self._mark(mark) for mark in self._marker.feed(reading)]:
             self._marks.extend(marks)
             changes["marks"] = marks
-        gpus = {str(gpu.index): gpu.name for gpu in reading.host.gpus} if reading.host else self._gpus
+        gpus = [gpu.name for gpu in reading.host.gpus] if reading.host else self._gpus
         if gpus != self._gpus:
             changes["gpus"] = self._gpus = gpus
         return changes

@@ -96,8 +96,9 @@ class Panel(anywidget.AnyWidget):
             readings: In the order of time.
         """
         panel = cls(recorded=True)
-        for reading in readings:
-            panel.feed(reading)
+        with panel._lock:  # not tick by tick: whoever opens it asks once, and gets all of it
+            for reading in readings:
+                panel._tape.feed(reading)
         return panel
 
     @property

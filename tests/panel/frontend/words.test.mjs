@@ -61,7 +61,7 @@ test("an axis ends at a round number and stays there", () => {
 
 test("an axis that need not begin at zero does so only where that hides much", () => {
   assert.deepEqual(words.roundRange(0.1, 0.9), [0, 1]);
-  assert.deepEqual(words.roundRange(0.86, 0.97).map((v) => v.toFixed(2)), ["0.85", "1.00"]);
+  assert.deepEqual(words.roundRange(0.86, 0.97).map((v) => v.toFixed(2)), ["0.80", "1.00"]);
   assert.deepEqual(words.roundRange(Infinity, 0), [0, 1]);
   for (const [low, high] of [[5, 5], [-3, -1], [0.979, 0.9801], [900, 1000]]) {
     const [a, b] = words.roundRange(low, high);
@@ -89,7 +89,7 @@ test("memory of a whole, and cores", () => {
 test("who uses the machine: the loader, trials that are seen, all, GPUs", () => {
   const process = { cpu: 0.5, memoryMiB: 100, cores: 1, gpuMiB: 1024 };
   const machine = { cores: 4, cpu: 1.5, usedMiB: 2048, totalMiB: 4096, producer: process, trials: [undefined, process], gpus: [{ index: 0, busy: 0.5, usedMiB: 1024, totalMiB: 2048 }] };
-  const rows = rowsOf({ machine, lanes: [{ name: "a" }, { name: "b" }], gpus: { 0: "A100" } });
+  const rows = rowsOf({ machine, lanes: [{ name: "a" }, { name: "b" }], gpus: ["A100"] });
   assert.deepEqual(rows.map((row) => row.name), ["loader and its workers", "b", "all that runs here", "GPU 0 A100"]);
   assert.equal(rows[1].colour, colour(1));
   assert.deepEqual([rows[1].gpu, rows[2].memory, rows[3].busy], ["1.0 GiB", "2.0 of 4.0 GiB", "50 %"]);

@@ -3,6 +3,7 @@
 
 import uPlot from "uplot";
 import { Chart } from "./chart.js";
+import { gpuName } from "./details.js";
 import { make } from "./dom.js";
 import { metricsOf } from "./lanes.js";
 import { cpuSeries, gpuSeries, series } from "./series.js";
@@ -91,7 +92,7 @@ export class Charts {
     this.more.put(CPU, { ...base, x, own, lists: stack, tracks }, () => [0, Math.max(machine.cores, Math.ceil(highest(stack)))]);
     if (!machine.gpus.length) return;
     const busy = gpuSeries(reel, base.spanS);
-    const devices = busy.own.map((_, k) => ({ name: `GPU ${k} ${gpus[k] || ""}`.trim(), colour: COLOURS[(k + 4) % COLOURS.length] }));
+    const devices = busy.own.map((_, k) => ({ name: machine.gpus[k] ? gpuName(machine.gpus[k], gpus[k]) : `GPU ${k}`, colour: COLOURS[(k + 4) % COLOURS.length] }));
     this.more.put(GPUS, { ...base, x: busy.x, own: busy.own, lists: busy.own, tracks: devices }, () => [0, 1]);
   }
 

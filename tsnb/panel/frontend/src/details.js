@@ -57,6 +57,8 @@ function emptyRow() {
   return make("tr", "", name, bar, ...Array.from({ length: 4 }, () => make("td", "tsnb-n")));
 }
 
+export const gpuName = ({ index }, name) => `GPU ${index} ${name || ""}`.trim();
+
 /** The rows: the loader, each trial, the whole machine, each GPU. */
 export function rowsOf({ machine, lanes, gpus }) {
   const { producer, trials, cores: all, cpu, usedMiB, totalMiB } = machine;
@@ -65,9 +67,8 @@ export function rowsOf({ machine, lanes, gpus }) {
   const rows = producer ? [row("loader and its workers", "#59636e", producer)] : [];
   trials.forEach((process, lane) => process && lanes[lane] && rows.push(row(lanes[lane].name, colour(lane), process)));
   rows.push({ name: "all that runs here", cpu, cores: count(all), memory: usedOf(usedMiB, totalMiB), gpu: "–" });
-  for (const device of machine.gpus) {
-    const name = `GPU ${device.index} ${gpus[device.index] || ""}`.trim();
-    rows.push({ name, share: device.busy, busy: percent(device.busy), cores: "–", memory: "–", gpu: usedOf(device.usedMiB, device.totalMiB) });
-  }
+  machine.gpus.forEach((device, k) => {
+    rows.push({ name: gpuName(device, gpus[k]), share: device.busy, busy: percent(device.busy), cores: "–", memory: "–", gpu: usedOf(device.usedMiB, device.totalMiB) });
+  });
   return rows;
 }

@@ -40,9 +40,11 @@ export class Row {
     this.log.title = `Log of ${name}`;
     attribute(this.log, "aria-label", this.log.title);
     action.append(this.interrupt, this.stop, this.log);
-    this.detail = make("td", "tsnb-detail tsnb-soft");
-    this.detail.colSpan = COLUMNS.length - 3; // it shows in narrow columns only, where three are hidden
-    this.element = make("tbody", "", make("tr", "", ...this.cells), make("tr", "tsnb-second", this.detail));
+    this.detail = make("span");
+    this.detailState = make("span", "tsnb-detail-state"); // where even its column has no room
+    const detail = make("td", "tsnb-detail tsnb-soft", this.detailState, this.detail);
+    detail.colSpan = COLUMNS.length - 3; // it shows in narrow columns only, where three are hidden
+    this.element = make("tbody", "", make("tr", "", ...this.cells), make("tr", "tsnb-second", detail));
     style(this.element, "--tsnb-lane", colour(lane));
   }
 
@@ -86,7 +88,8 @@ export class Row {
     const words = consumerState(now.state, now.forS, !over || state === "recording");
     this.element.classList.toggle("tsnb-off", over ? state !== "recording" : !here);
     put(this.cells[1], words.label);
-    this.cells[1].dataset.tone = words.tone;
+    put(this.detailState, `${words.label}   `);
+    this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
     const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
     const shown = here && row && (!over || state === "recording") ? row : nothing;
     const spent = over ? this.inAll(store) || nothing : shown;

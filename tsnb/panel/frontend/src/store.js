@@ -27,7 +27,7 @@ export class Store {
     this.say = scene.say || { kind: "starting", text: "", lead: 0, pace: null };
     this.lanes = scene.lanes ? scene.lanes.slice() : [];
     this.marks = (scene.marks || []).map(mark);
-    this.gpus = scene.gpus || {};
+    this.gpus = scene.gpus || []; // names
     this.can = scene.can || {};
     this.reel = new Reel(decode(history));
     this.machine = this.reel.frames.reduce((found, frame) => frame.machine || found, null);

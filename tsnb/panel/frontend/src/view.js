@@ -72,15 +72,24 @@ export class View {
   open() {
     this.theme = readTheme(this.root);
     this.stopTheme = onThemeChange(() => this.retheme());
+    // the page puts the root in its place after it was handed over, and takes it out while it is scrolled far away
+    this.place = new ResizeObserver(() => this.placed());
+    this.place.observe(this.root);
     this.stopKeys = keepPlainKeys(this.root);
     this.beat = setInterval(() => this.news(), 1000); // "no news for", "parked 0:41"
     this.draw();
-    // the page attaches the root after it was handed over; look again when it is really there
-    requestAnimationFrame(() => this.retheme());
+  }
+
+  /** Colours can be read only where the root is on the page. */
+  placed() {
+    const seen = this.root.clientWidth > 0;
+    if (seen && !this.seen) this.retheme();
+    this.seen = seen;
   }
 
   close() {
     clearInterval(this.beat);
+    this.place.disconnect();
     this.stopTheme();
     this.stopKeys();
     this.charts.destroy();
@@ -106,7 +115,7 @@ export class View {
     attribute(this.logs, "aria-expanded", store.log.shown);
     this.logs.hidden = !store.log.can && !store.log.name;
     const how = { over: OVER.has(state), details: this.details.shown };
-    if (this.root.isConnected) this.charts.draw(store, spanFor(store.reel.ageS, this.spanS), how);
+    this.charts.draw(store, spanFor(store.reel.ageS, this.spanS), how);
     this.mark(state, performance.now() - began);
   }
 
