@@ -76,6 +76,14 @@ def test_advice_on_workers_takes_the_machine_as_it_was_on_average() -> None:
     assert story(busy).cpu == pytest.approx(3.95)
 
 
+def test_a_stream_that_rests_afterwards_is_no_slower_for_it() -> None:
+    """The loader's pace is of the time in which somebody read."""
+    trained = [reading(k, consumer("a", k * 0.2, k * 0.8)) for k in range(11)]
+    rested = [reading(k, state="idle", batches=100) for k in range(11, 200)]
+    assert story(trained).lead == "The loader is the limit at 10.0 batches/s."
+    assert abs(float(story(trained + rested).lead.split()[-2]) - 10.0) < 1.0
+
+
 @pytest.mark.parametrize(
     ("readings", "lead"),
     [

@@ -103,9 +103,9 @@ def record(given: Namespace) -> str:
         raise UsageError("%tensorsocket record: to which file? %tensorsocket record NAME FILE.jsonl")
     from tsnb.telemetry.recording import record as begin_recording
 
+    recorders[given.name] = begin_recording(given.name, Path(given.file))
     if running is not None:
         running.stop()
-    recorders[given.name] = begin_recording(given.name, Path(given.file))
     return (
         f"recording {given.name!r} to {given.file} until the stream ends, or %tensorsocket record {given.name} --stop\n"
         f"look at it by tsnb.replay({given.file!r}), tsnb.report({given.file!r}), tsnb.plot('lag', recording=...)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -140,8 +141,9 @@ def _diagnosis(
     if last.state == "failed":
         return diagnose(first, last)
     nothing = replace(first, consumers=(), batches=0, blocked_s=0.0, host=None)
-    # a stream that was found under way had counted before its first reading: its counters are of longer than the span
-    seconds = max([last.time_s - first.time_s, *(trial.inside_s for trial in trials)])
+    # of the time in which somebody read: before the first trial and after the last the loader rests for no fault of
+    # its own. A stream that was found under way had counted before its first reading, for longer than the span
+    seconds = max([_busy_s(readings), *(trial.inside_s for trial in trials)])
     consumers = tuple(_as_reading(trial, trial.name == setter) for trial in trials)
     whole = replace(
         last,
@@ -157,6 +159,12 @@ def _diagnosis(
         text = "Nothing was read." if trials else "No trial has attached."
         return Diagnosis("idle", text, None, text)
     return said
+
+
+def _busy_s(readings: Sequence[StreamReading]) -> float:
+    """Return the seconds in which the stream served somebody."""
+    pairs = itertools.pairwise(readings)
+    return sum(after.time_s - r.time_s for r, after in pairs if r.state in {"serving", "blocked"})
 
 
 def _as_reading(trial: Spent, sets_the_pace: bool) -> ConsumerReading:
