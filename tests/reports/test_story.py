@@ -13,7 +13,7 @@ from tests.reports.made import consumer, reading
 from tsnb.errors import TsnbError
 from tsnb.reports.plain import plain
 from tsnb.reports.story import story
-from tsnb.reports.wording import clock, count, metric, ticks_s
+from tsnb.reports.wording import clock, count, metric, short_names, ticks_s
 from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.readings import StreamReading
 
@@ -46,6 +46,7 @@ def test_the_text_has_each_trial_and_what_changed() -> None:
         "batches prepared once",
     ):
         assert words in text
+    assert "parked 0:29" in text or "parked 0:30" in text
     assert max(map(len, text.splitlines())) < 170
 
 
@@ -125,3 +126,18 @@ def test_an_axis_has_few_round_times(seconds: float) -> None:
     assert ticks[0] == 0
     assert ticks[-1] <= seconds
     assert len(ticks) <= 10
+
+
+@pytest.mark.parametrize(
+    ("names", "written"),
+    [
+        (["cnn", "resnet"], ["cnn", "resnet"]),
+        (["a-very-long-name"], ["a-very-lo…"]),
+        (["net50-lr0.1-cosine", "net50-lr0.2-cosine"], ["…lr0.1…", "…lr0.2…"]),
+        (["net50-lr1", "net50-lr1-longer"], ["net50-lr1", "…lr1-long…"]),
+        (["one-is-too-long", "two"], ["one-is-to…", "two"]),
+    ],
+)
+def test_names_of_a_sweep_can_be_told_apart_when_they_are_cut(names: list[str], written: list[str]) -> None:
+    """In ten characters; what all share gives way first."""
+    assert list(short_names(names, 10).values()) == written

@@ -22,7 +22,18 @@ from tsnb.reports.spent import PARTS, Spent
 from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
 from tsnb.reports.svg import Picture
-from tsnb.reports.wording import PART_NAMES, clock, count, metric, percent, short, subtitle, ticks_s, when
+from tsnb.reports.wording import (
+    PART_NAMES,
+    clock,
+    count,
+    metric,
+    percent,
+    short,
+    short_names,
+    subtitle,
+    ticks_s,
+    when,
+)
 from tsnb.telemetry.marks import Mark
 
 __all__ = ["draw"]
@@ -120,8 +131,10 @@ def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) ->
         picture.text(RIGHT, y, short(logged, 10), "soft", size=11, at="end", title=logged)
     y += 8
     scale = (BAR[1] - BAR[0]) / max(1e-9, *(trial.total_s for trial in story.trials))
+    names = short_names([trial.name for trial in story.trials], 19)
     for trial in story.trials:
         picture.line(LEFT, y, RIGHT, y)
+        picture.text(LEFT + 17, y + 17, names[trial.name], title=trial.name)
         _row(picture, trial, colours[trial.name], y, scale, logged)
         y += ROW
     return y
@@ -130,7 +143,6 @@ def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) ->
 def _row(picture: Picture, trial: Spent, colour: str, y: float, scale: float, logged: str) -> None:
     base = y + 17
     picture.rect(LEFT, y + 8, 10, 10, colour, rx=3)
-    picture.text(LEFT + 17, base, short(trial.name, 19), title=trial.name)
     x = float(BAR[0])
     for part in PARTS:
         width = trial.seconds(part) * scale
@@ -169,8 +181,9 @@ def _strips(picture: Picture, story: Story, strips: Strips, colours: dict[str, s
     placed, rows = _placed(story, BAR[0], RIGHT)
     y += 8 + 14 * rows
     top = y
+    names = short_names([trial.name for trial in story.trials], 21)
     for trial in story.trials:
-        picture.text(LEFT, y + 17, short(trial.name, 21), title=trial.name)
+        picture.text(LEFT, y + 17, names[trial.name], title=trial.name)
         picture.rect(BAR[0], y + 3, RIGHT - BAR[0], STRIP - 4, "card")
         if trial.name in strips.parts:
             _strip(picture, strips, trial.name, colours[trial.name], y + 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
-from tsnb.reports.wording import clock, count, metric, percent, short, subtitle, when
+from tsnb.reports.wording import clock, count, metric, percent, short_names, subtitle, when
 
 __all__ = ["plain"]
 
@@ -24,7 +24,8 @@ def plain(story: Story) -> str:
         f"{story.lead} {story.rest}".strip(),
     ]
     if story.trials:
-        lines += ["", _COLUMNS, *(_row(trial) for trial in story.trials)]
+        names = short_names([trial.name for trial in story.trials], 20)
+        lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
         lines += ["Shares are of the time inside epochs."]
     if story.watched_late:
         lines += ["It was not watched from its start: time between epochs before that is not known."]
@@ -33,14 +34,16 @@ def plain(story: Story) -> str:
     return "\n".join(lines)
 
 
-def _row(trial: Spent) -> str:
+def _row(trial: Spent, name: str) -> str:
     shares = " ".join(
         f"{percent(trial.share(part)):>{width}}"
         for part, width in (("computing", 10), ("waiting", 8), ("held", 10))
     )
     logged = "  ".join(f"{name} {metric(name, value)}" for name, value in trial.metrics.items())
+    if trial.parked_s:
+        logged = f"parked {clock(trial.parked_s)}  {logged}"
     row = (
-        f"{short(trial.name, 20):<20} {clock(trial.total_s):>8} {shares} {clock(trial.between_s):>8} "
+        f"{name:<20} {clock(trial.total_s):>8} {shares} {clock(trial.between_s):>8} "
         f"{count(trial.samples_per_s):>10} {trial.epochs:>7.2f}  {logged}"
     )
     return row.rstrip()

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tsnb.reports.story import Story
 
-__all__ = ["PART_NAMES", "clock", "count", "metric", "percent", "short", "subtitle", "ticks_s", "when"]
+__all__ = [
+    "PART_NAMES",
+    "clock",
+    "count",
+    "metric",
+    "percent",
+    "short",
+    "short_names",
+    "subtitle",
+    "ticks_s",
+    "when",
+]
 
 PART_NAMES = {
     "computing": "computing",
@@ -57,6 +69,31 @@ def metric(name: str, value: float) -> str:
 def short(text: str, most: int) -> str:
     """Return a text, its end left out where it has more than so many characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def short_names(names: Sequence[str], most: int) -> dict[str, str]:
+    """Return by name what to write in so many characters, so that names of one sweep can still be told apart.
+
+    Where one is too long, what all begin with and end with gives way first: "resnet50-lr0.01-cosine" and
+    "resnet50-lr0.02-cosine" become "…lr0.01…" and "…lr0.02…".
+    """
+    if len(names) < 2 or max(map(len, names)) <= most:
+        return {name: short(name, most) for name in names}
+    head = _shared(names)
+    tail = _shared([name[head:][::-1] for name in names])
+    written = {}
+    for name in names:
+        text = f"…{name[head:]}" if head and len(name) > most else name
+        if tail and len(text) > most:
+            text = text[:-tail] + "…"
+        written[name] = short(text, most)
+    return written
+
+
+def _shared(names: Sequence[str]) -> int:
+    """Return how many characters all begin with, whole words only."""
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    return len(re.sub(r"[^-_ ]*$", "", "".join(letters[0] for letters in same)))
 
 
 def when(story: Story) -> str:
