@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.system.scripts import ROOT
+from tsnb.telemetry.recording import read_recording
 
 pytestmark = pytest.mark.system
 
@@ -44,8 +46,27 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
         assert "serving 'toy'" in serving.stdout.readline()
         assert "toy (served by tsnb serve mydata:make, pid" in tsnb("list", cwd=tmp_path).stdout
         assert "toy: idle, epoch 0, batch 1 of 5" in tsnb("status", cwd=tmp_path).stdout
+        screen = tsnb("top", cwd=tmp_path).stdout
+        assert "● toy  idle" in screen
+        assert "No trial is attached. The first batches are ready." in screen
+        assert "CPU" in screen, "the machine was looked at"
+        recording = subprocess.Popen(
+            [sys.executable, "-m", "tsnb", "record", "toy", "run.jsonl"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert recording.stdout is not None
+        assert "recording 'toy' to run.jsonl; Ctrl-C ends it" in recording.stdout.readline()
+        while len((tmp_path / "run.jsonl").read_text().splitlines()) < 3:
+            time.sleep(0.05)
         assert tsnb("stop", cwd=tmp_path).stdout == "stopped 'toy'\n"
         assert serving.wait(10) == 0
+        said, _ = recording.communicate(timeout=20)
+        assert (
+            said == f"recorded {len(read_recording(tmp_path / 'run.jsonl'))} readings of 'toy' to run.jsonl\n"
+        )
     finally:
         serving.kill()
         serving.wait()
@@ -61,6 +82,9 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
         (("serve", "math:pi", "--name", "x"), "a float cannot be served"),
         (("status",), "no producer is running"),
         (("stop", "x"), "no producer named 'x'"),
+        (("top",), "no producer is running"),
+        (("top", "x", "--once"), "no producer named 'x'"),
+        (("record", "x", "run.jsonl"), "no producer named 'x'"),
     ],
 )
 def test_mistakes_get_one_line_that_says_what_to_do(

@@ -1,4 +1,4 @@
-"""The command line: `tsnb serve | list | status | stop`. No logic of its own."""
+"""The command line: `tsnb serve | list | status | top | record | stop`. No logic of its own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tsnb.streams.served import RECONNECT_S, RESTARTS, seed_of
 from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.observer import status, stop
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.recording import record
 
 __all__ = ["main"]
 
@@ -77,11 +78,19 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("list", help="list what is served").set_defaults(run=_list)
     for name, run, text in (
         ("status", _status, "show a stream and its consumers"),
+        ("top", _top, "watch a stream live: who waits for whom, and what the machine does"),
         ("stop", _stop, "stop a stream"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
         command.set_defaults(run=run)
+    commands.choices["top"].add_argument("--once", action="store_true", help="print it once and end")
+    recording = commands.add_parser(
+        "record", help="write a stream's readings to a file until it ends or Ctrl-C"
+    )
+    recording.add_argument("name", metavar="NAME", help="the stream's name")
+    recording.add_argument("file", metavar="FILE", help="a new file, such as run.jsonl")
+    recording.set_defaults(run=_record)
     return parser
 
 
@@ -185,6 +194,25 @@ def _lines(reading: StreamReading) -> list[str]:
             f"{c.samples} samples, {spent}"
         )
     return lines
+
+
+def _top(options: argparse.Namespace) -> None:
+    from tsnb.top import top
+
+    top(options.name, once=options.once)
+
+
+def _record(options: argparse.Namespace) -> None:
+    recorder = record(options.name, options.file)
+    print(
+        f"recording {recorder.name!r} to {recorder.path}; Ctrl-C ends it, and so does the stream's end",
+        flush=True,
+    )
+    try:
+        recorder.wait()
+    except KeyboardInterrupt:
+        recorder.stop()
+    print(f"recorded {recorder.readings} readings of {recorder.name!r} to {recorder.path}")
 
 
 def _stop(options: argparse.Namespace) -> None:

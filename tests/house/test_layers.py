@@ -20,7 +20,7 @@ LAYERS = [
     {"__main__"},
     {"cli", "notebook"},
     {"integrations"},
-    {"panel", "sweeps"},
+    {"panel", "sweeps", "top"},
     {"experiments", "streams"},
     {"kernels"},
     {"producer", "consumer"},
@@ -46,6 +46,7 @@ PURITY = {
     "tsnb.producer.admission": OUTSIDE,
     "tsnb.producer.gap": OUTSIDE,
     "tsnb.panel": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
+    "tsnb.top": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},
     "tsnb.producer": NOTEBOOK_STACK,
     "tsnb.consumer": NOTEBOOK_STACK,
 }

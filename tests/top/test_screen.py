@@ -1,0 +1,166 @@
+"""One screen: what it says, at every width, in every state."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from rich.console import Console
+
+from tests.panel.streams import Stream, Trial, three_models
+from tests.telemetry.test_diagnosis import consumer, stream
+from tsnb.telemetry.host_readings import GpuReading, HostReading, ProcessReading
+from tsnb.telemetry.readings import StreamReading
+from tsnb.top.story import Story
+from tsnb.top.view import screen
+
+GIB = 1 << 30
+HOST = HostReading(
+    cores=8,
+    cpu=5.5,
+    memory_used_bytes=30 * GIB,
+    memory_total_bytes=64 * GIB,
+    producer=ProcessReading(0.61, GIB, 8),
+    consumers={
+        "cnn-small": ProcessReading(0.2, 3 * GIB, 8),
+        "resnet10": ProcessReading(0.4, GIB, 8, 5 * GIB),
+    },
+    gpus=(
+        GpuReading(0, "H200", 0.87, 20 * GIB, 140 * GIB),
+        GpuReading(1, "H200 MIG", None, 2 * GIB, 16 * GIB),
+    ),
+)
+
+
+def told(imagined: Stream, seconds: float, host: HostReading | None = None) -> Story:
+    story = Story()
+    for k, reading in enumerate(imagined.run(seconds)):
+        story.feed(replace(reading, host=host if k % 8 == 0 else None))
+    return story
+
+
+def drawn(story: Story, width: int = 150, hint: str = "") -> str:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(screen(story, width, hint))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def row(text: str, name: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(f"■ {name} "))
+
+
+def test_it_says_what_the_panel_says() -> None:
+    """Header, sentence, rows with shares, what changed, the machine."""
+    text = drawn(told(three_models(), 100, HOST))
+    assert text.startswith("● mnist   epoch 1")
+    assert "2 workers   window 8 of 8" in text
+    assert "s left" not in text.splitlines()[0], "the time left is a clock"
+    assert " left" in text.splitlines()[0]
+    assert "sets the pace   ■■■■■■■■     8" in row(text, "resnet18-wide")
+    assert "█" in row(text, "cnn-small") and "░" in row(text, "cnn-small")
+    assert "parked 0:30" in row(text, "resnet18-wide-sgd")
+    assert "0.40   1.0 GiB   5.0 GiB" in row(text, "resnet10")
+    assert "0:30 ago resnet18-wide-sgd parked" in text
+    assert "CPU 5.50 of 8 cores (loader 0.61, trials 0.60)" in text
+    assert "memory 30.0 GiB of 64.0 GiB   arena 212 MiB, 12 of 16 slots" in text
+    assert "GPU 0 87 %, 20.0 GiB of 140.0 GiB" in text
+    assert "GPU 1 2.0 GiB of 16.0 GiB" in text, "how busy a MIG instance is, nobody knows"
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    """And the name and state of each trial are always there; no number is parted from its unit."""
+    text = drawn(told(three_models(), 40, HOST), width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert not [line for line in text.splitlines() if width >= 40 and line.startswith("▌ %")]
+    if width >= 60:
+        assert "held back" in row(text, "cnn-small") or "waiting" in row(text, "cnn-small")
+        assert "█" in row(text, "cnn-small"), "where its time goes outlives the other columns"
+
+
+def test_columns_do_not_move_while_numbers_change() -> None:
+    """The table's head is the same from tick to tick, once every trial and number is known."""
+    story, heads = Story(), set()
+    for k, reading in enumerate(three_models().run(60)):
+        story.feed(replace(reading, host=HOST))
+        if k > 100:
+            heads.add(next(line for line in drawn(story).splitlines() if line.startswith("trial")))
+    assert len(heads) == 1
+
+
+def test_a_stream_without_trials_says_what_to_do() -> None:
+    """No empty table."""
+    story = Story()
+    story.feed(stream(state="idle"))
+    text = drawn(story)
+    assert "● mnist  idle" in text
+    assert "No trial is attached" in text
+    assert "tsnb.attach(" in text
+
+
+def test_a_loader_without_length_shows_batches() -> None:
+    """No share of an unknown whole."""
+    story = Story()
+    story.feed(stream(consumer("a"), epoch_batches=None, published=1234))
+    text = drawn(story)
+    assert "epoch 1  1,234 batches" in text
+    assert "%" not in text.splitlines()[0]
+
+
+def test_a_stream_that_ended_keeps_its_rows_without_numbers() -> None:
+    """What was last known stays; what is no longer true goes."""
+    story = told(three_models(), 40, HOST)
+    story.note("gone", "The stream mnist has ended; its history stays here.")
+    text = drawn(story)
+    assert "● mnist  ended" in text
+    assert "has ended" in text
+    assert "ended" in row(text, "cnn-small") and "\u2013" in row(text, "cnn-small")
+    assert "CPU" not in text
+
+
+def test_a_failed_loader_is_shown_with_its_error() -> None:
+    """Not as a wait."""
+    story = Story()
+    story.feed(stream(consumer("a"), state="failed", failure="ValueError: boom [red]x[/red]"))
+    text = drawn(story)
+    assert "● mnist  failed" in text
+    assert "The loader failed: ValueError: boom [red]x[/red]" in text, "nothing in it is markup"
+
+
+def test_trials_that_left_stay_below_the_rest_up_to_a_bound() -> None:
+    """A sweep of fifty trials does not fill the terminal; those who are here are all there."""
+    many = Stream([Trial(f"t{k}", 0.05, joins_s=k * 1.0, leaves_s=k * 1.0 + 1.5) for k in range(30)])
+    many.trials.append(Trial("stays", 0.05))
+    text = drawn(told(many, 32))
+    assert len([line for line in text.splitlines() if line.startswith("■")]) == 12
+    assert "left" not in row(text, "stays")
+    assert "left" in row(text, "t28")
+
+
+def test_the_sentence_can_be_read_before_it_changes() -> None:
+    """New numbers wait; an end does not; `settle` says the last word."""
+    story, said = Story(), []
+    for reading in three_models().run(60):
+        story.feed(reading)
+        said.append(story.say.text)
+    changes = [k for k in range(1, len(said)) if said[k] != said[k - 1] and k > 20]
+    assert min(b - a for a, b in pairwise(changes)) >= 6, "1.5 s are six ticks"
+    story.feed(replace(_last(story), state="failed", failure="boom", time_s=_last(story).time_s + 0.25))
+    assert story.say.text == "The loader failed: boom"
+
+
+def _last(story: Story) -> StreamReading:
+    assert story.latest is not None
+    return story.latest
+
+
+def test_a_name_that_is_long_or_looks_like_markup_does_no_harm() -> None:
+    """Names are the user's."""
+    story = Story()
+    story.feed(stream(consumer("resnet18-wide-with-a-very-long-name-indeed"), consumer("[bold]x")))
+    text = drawn(story, 100)
+    assert "…" in text
+    assert "[bold]x" in text

@@ -1,0 +1,109 @@
+"""A terminal writes numbers and states as the panel does: the same values through both."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.panel.test_frontend import node
+from tests.telemetry.test_diagnosis import consumer
+from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES
+from tsnb.top import words
+
+SOURCE = Path(words.__file__).parents[1] / "panel/frontend/src"
+NUMBERS = [
+    0,
+    0.4,
+    1,
+    9.63,
+    9.94,
+    9.95,
+    9.96,
+    10,
+    12.5,
+    63.7,
+    99.94,
+    99.96,
+    100.2,
+    612.3,
+    999.4,
+    1234567.8,
+    0.0001,
+    3599.6,
+]
+SIZES = [0.04, 9.9, 9.96, 212.4, 999.6, 1000, 3200, 150000]
+LOGGED = [
+    ["loss", 0.142], ["loss", 12.34], ["loss", 123.4], ["lr", 3e-4], ["lr", 2.5e-12], ["steps", 1.5e5], ["acc", 0.958],
+    ["accuracy", 0], ["accuracy", 2.5], ["val_Acc", 1], ["loss", -0.02], ["loss", 0], ["loss", 9.9996],
+]  # fmt: skip
+STATES = [
+    [state, seconds, live] for state in CONSUMER_STATES for seconds in (0, 72.4) for live in (True, False)
+]
+
+SCRIPT = f"""
+import * as w from {json.dumps((SOURCE / "words.js").as_uri())};
+const numbers = {json.dumps(NUMBERS)}, sizes = {json.dumps(SIZES)}, logged = {json.dumps(LOGGED)};
+const states = {json.dumps(STATES)}, streams = {json.dumps([*PRODUCER_STATES, "absent"])};
+console.log(JSON.stringify({{
+  count: numbers.map(w.count), pace: numbers.map(w.pace), clock: numbers.map(w.clock),
+  percent: numbers.map(w.percent), sizes: sizes.map(w.mebibytes), nan: [w.count(NaN), w.percent(NaN), w.mebibytes(NaN)],
+  logged: logged.map(([name, value]) => w.metric(name, value)),
+  states: states.map(([state, s, live]) => w.consumerState(state, s, live)),
+  streams: streams.map((state) => [w.streamWord(state), w.tone(state), w.LIVE.has(state)]),
+  progress: [[-1, 0], [2, 42], [0, 70]].map(([epoch, position]) =>
+    [w.progress({{ epoch, position }}, 63), w.progress({{ epoch, position }}, null)]),
+}}));
+"""
+
+
+def plain(text: str) -> str:
+    """A panel keeps a number and its unit together by a space that does not break; a terminal has none."""
+    return text.replace("\u00a0", " ")
+
+
+def in_the_panel() -> dict[str, Any]:
+    done = subprocess.run(
+        [node(), "--input-type=module", "-e", SCRIPT], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(plain(done.stdout))
+    return found
+
+
+def test_the_terminal_and_the_panel_speak_alike() -> None:
+    """Numbers, sizes, times, logged numbers, states and their tones."""
+    panel = in_the_panel()
+    ours: dict[str, Any] = {
+        "count": [words.count(n) for n in NUMBERS],
+        "pace": [words.pace(n) for n in NUMBERS],
+        "clock": [words.clock(n) for n in NUMBERS],
+        "percent": [words.percent(n) for n in NUMBERS],
+        "sizes": [words.mebibytes(n) for n in SIZES],
+        "nan": [words.count(math.nan), words.percent(math.nan), words.mebibytes(math.nan)],
+        "logged": [words.metric(str(name), float(str(value))) for name, value in LOGGED],
+        "states": [words.consumer_state(*state) for state in STATES],  # type: ignore[arg-type]
+        "streams": [
+            [words.stream_word(s), words.tone(s), s in words.LIVE] for s in (*PRODUCER_STATES, "absent")
+        ],
+        "progress": [
+            [words.progress(consumer("a", epoch=epoch, position=position), whole) for whole in (63, None)]
+            for epoch, position in ((-1, 0), (2, 42), (0, 70))
+        ],
+    }
+    panel["states"] = [(state["label"], state["tone"]) for state in panel["states"]]
+    for kind, said in ours.items():
+        assert said == panel[kind], kind
+
+
+def test_a_trial_has_the_panels_colour() -> None:
+    """One palette; wherever the panel's sources keep it, in this order."""
+    sources = " ".join(path.read_text(encoding="utf-8") for path in SOURCE.glob("*.js"))
+    palettes = [
+        tuple(re.findall(r"#[0-9a-fA-F]{6}", found))
+        for found in re.findall(r"COLOURS = \[(.*?)\]", sources, re.DOTALL)
+    ]
+    assert words.COLOURS in palettes

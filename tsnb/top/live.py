@@ -1,0 +1,158 @@
+"""The terminal: draws a screen a few times a second, listens for q, and leaves the terminal as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from tsnb import registry
+from tsnb.errors import TsnbError
+from tsnb.telemetry.following import Follower
+from tsnb.telemetry.host import HostSampler
+from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.rates import SPAN_S
+from tsnb.telemetry.readings import StreamReading
+from tsnb.top.story import Story
+from tsnb.top.view import screen
+from tsnb.top.words import LIVE, clock
+
+__all__ = ["top"]
+
+_REDRAW_S = 0.25
+_STALE_S = 5.0
+"""Readings come four times a second; after this long without one the screen says so."""
+
+_QUIT = (b"q", b"Q", b"")
+"""The key that ends it, and the end of a terminal that was closed."""
+
+_HINT = "q ends"
+
+_ONCE_WIDTH = 120
+"""Columns where the output is no terminal."""
+
+
+def top(name: str | None = None, once: bool = False) -> None:
+    """Show a stream in this terminal until q or Ctrl-C; where there is no terminal, print it once.
+
+    Args:
+        name: The stream's name; None: the one that is running.
+        once: Print it once in any case.
+
+    Raises:
+        ProducerNotFound: Nobody serves that stream.
+        ProducerGone: It ended before it could be read.
+    """
+    served = registry.find(name).name
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="replace"
+        )  # a terminal or a pipe that knows no squares gets question marks
+    if once or not sys.stdout.isatty():
+        _print_once(served)
+    else:
+        _show(served)
+
+
+def _print_once(name: str) -> None:
+    """Print one screen; rates need readings of about two seconds."""
+    story, sampler = Story(), HostSampler()
+    with contextlib.closing(Observer(name)) as observer:
+        end_s: float | None = None
+        while end_s is None or time.monotonic() < end_s:
+            reading = observer.read(_STALE_S)
+            if reading is None:
+                raise TsnbError(f"the stream {name!r} does not answer; it may be stopped in a debugger.")
+            end_s = end_s or time.monotonic() + SPAN_S + 2 * _REDRAW_S
+            if observer.peer_pid == reading.pid:
+                reading = replace(reading, host=sampler.sample(reading))
+            story.feed(reading)
+    story.settle()
+    _print(story)
+
+
+def _print(story: Story) -> None:
+    """Print the screen as it shall stay."""
+    console = Console() if sys.stdout.isatty() else Console(width=_ONCE_WIDTH)
+    console.print(screen(story, console.width), soft_wrap=not console.is_terminal)
+
+
+class _Heard:
+    """The story as the follower's thread tells it and the terminal's thread draws it."""
+
+    def __init__(self) -> None:
+        self.story = Story()
+        self._lock = threading.Lock()
+        self._heard_s = time.monotonic()
+
+    def take(self, reading: StreamReading) -> None:
+        """Take in a reading; called by the follower."""
+        with self._lock:
+            self._heard_s = time.monotonic()
+            self.story.feed(reading)
+
+    def note(self, state: str, text: str, _name: str) -> None:
+        """Take in what no reading says; called by the follower."""
+        with self._lock:
+            self.story.note(state, text)
+
+    def draw(self, width: int, hint: str = "") -> RenderableType:
+        """Return the screen."""
+        with self._lock:
+            silent_s = time.monotonic() - self._heard_s
+            if silent_s > _STALE_S and self.story.state in LIVE:
+                self.story.note(
+                    "stale", f"No news for {clock(silent_s)}: the producer is busy or stands still."
+                )
+            return screen(self.story, width, hint)
+
+
+def _show(name: str) -> None:
+    heard, console = _Heard(), Console()
+    follower = Follower(name, heard.take, heard.note)
+    follower.start()
+    try:
+        with _quit_key() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+            while not pressed(_REDRAW_S):
+                live.update(heard.draw(console.width, _HINT), refresh=True)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        follower.close()
+    console.print(heard.draw(console.width))
+
+
+def _never(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
+
+
+@contextlib.contextmanager
+def _quit_key() -> Iterator[Callable[[float], bool]]:
+    """Read single keys while it lasts; gives a function that waits some seconds and says whether q was pressed."""
+    if not sys.stdin.isatty():  # its input is a file or nothing: Ctrl-C ends it
+        yield _never
+        return
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+
+    def pressed(seconds: float) -> bool:
+        ready, _, _ = select.select([terminal], [], [], seconds)
+        return bool(ready) and os.read(terminal, 64) in _QUIT
+
+    tty.setcbreak(terminal)
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

@@ -1,0 +1,126 @@
+"""What has been heard of a stream so far, as far as one screen needs it. Knows no terminal."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from tsnb.telemetry.diagnosis import Diagnosis, diagnose
+from tsnb.telemetry.host_readings import HostReading
+from tsnb.telemetry.marks import Mark, Marker
+from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow
+from tsnb.telemetry.readings import ABSENT, ConsumerReading, StreamReading
+
+__all__ = ["Row", "Story"]
+
+_PASSING = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipping"})
+"""States that change with every batch..."""
+
+_STEADY = 8
+"""... so that the one shown is the most frequent of this many ticks: it agrees with the rates beside it."""
+
+_ROWS = 12
+"""Rows on the screen: those who are here, and of those who left the latest."""
+
+_SENTENCE_S = 2.5
+"""The sentence is rewritten this often at most, so that its numbers can be read..."""
+
+_TURN_S = 1.5
+"""... or this often, where it says something else than before; an end or a failure shows at once."""
+
+_URGENT = frozenset({"failed", "gone", "starting", ABSENT})
+
+
+@dataclass
+class Row:
+    """One trial on the screen."""
+
+    number: int
+    """In the order of first appearance: its colour."""
+    reading: ConsumerReading
+    """The last that was heard of it."""
+    here: bool = True
+    """Whether it is attached."""
+    pace: Pace = UNKNOWN
+    """Of the last seconds."""
+    state: str = "joining"
+    """What to show: one of `CONSUMER_STATES`."""
+    since_s: float = 0.0
+    """Since when it is in that state; wall clock."""
+    states: deque[str] = field(default_factory=lambda: deque(maxlen=_STEADY))
+    """Its states of the last ticks."""
+
+
+class Story:
+    """What one screen knows of a stream."""
+
+    def __init__(self) -> None:
+        self.latest: StreamReading | None = None
+        self.host: HostReading | None = None
+        self.state = ABSENT
+        self.say = Diagnosis("starting", "", None, "")
+        self.rates = RateWindow()
+        self.marks: deque[Mark] = deque(maxlen=50)
+        self._rows: dict[str, Row] = {}
+        self._marker = Marker()
+        self._said_s = 0.0
+
+    def feed(self, reading: StreamReading) -> None:
+        """Take in a reading."""
+        self.latest, self.state = reading, reading.state
+        self.rates.add(reading)
+        self.host = reading.host or self.host
+        self.marks += self._marker.feed(reading)
+        self._speak(diagnose(*self.rates.span, self.host), reading.time_s)
+        for row in self._rows.values():
+            row.here = False
+        for consumer in reading.consumers:
+            if consumer.state != "gone":
+                self._update(consumer, reading.time_s)
+        for row in self._rows.values():
+            if not row.here:
+                row.state = "gone"
+
+    def note(self, state: str, text: str) -> None:
+        """Take in what no reading says: nobody serves the stream, it has ended."""
+        self.state = state
+        self.say = Diagnosis(state, text, None, text)
+
+    def settle(self) -> None:
+        """Say what the last reading means, however short ago something else was said."""
+        if self.latest:
+            self._said_s = 0.0
+            self._speak(diagnose(*self.rates.span, self.host), self.latest.time_s)
+
+    def rows(self) -> list[Row]:
+        """Return the trials to show, in the order of first appearance."""
+        here = [row for row in self._rows.values() if row.here]
+        left = [row for row in self._rows.values() if not row.here]
+        room = max(0, _ROWS - len(here))
+        return sorted(here + (left[-room:] if room else []), key=lambda row: row.number)
+
+    def metrics(self) -> list[str]:
+        """Return the two logged numbers to show: a loss before an accuracy before others."""
+        names = list(dict.fromkeys(name for row in self.rows() for name in row.reading.metrics))
+        lowered = {name: name.lower() for name in names}
+        order = {name: 0 if "loss" in low else 1 if "acc" in low else 2 for name, low in lowered.items()}
+        return sorted(names, key=lambda name: order[name])[:2]
+
+    def _update(self, consumer: ConsumerReading, now_s: float) -> None:
+        row = self._rows.setdefault(consumer.name, Row(len(self._rows), consumer))
+        row.here, row.reading, row.pace = True, consumer, self.rates.pace(consumer)
+        state = consumer.state
+        if state not in _PASSING:
+            row.states.clear()
+        else:
+            row.states.append(state)
+            most = Counter(row.states)
+            state = max(reversed(row.states), key=lambda s: most[s])
+        if state != row.state:
+            row.state, row.since_s = state, now_s
+
+    def _speak(self, found: Diagnosis, now_s: float) -> None:
+        urgent = {found.kind, self.say.kind} & _URGENT
+        another = (found.kind, found.pace) != (self.say.kind, self.say.pace)
+        if urgent or not 0.0 <= now_s - self._said_s < (_TURN_S if another else _SENTENCE_S):
+            self.say, self._said_s = found, now_s

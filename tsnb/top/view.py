@@ -1,0 +1,289 @@
+"""One screen of a stream: header, sentence, a row a trial, what changed lately, the machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tsnb.telemetry.host_readings import HostReading, ProcessReading
+from tsnb.telemetry.incidents import incidents
+from tsnb.telemetry.readings import StreamReading
+from tsnb.top import words
+from tsnb.top.story import Row, Story
+
+__all__ = ["screen"]
+
+_TONES = {"ok": "green", "warn": "yellow", "bad": "red", "soft": "bright_black"}
+_SOFT = "bright_black"
+_PARTS = (("computing", "█"), ("waiting for data", "▓"), ("held back by the slowest", "░"))
+"""Where time goes, and what it is drawn with: told apart without colours too."""
+
+_DASH = "\u2013"
+_MIB = 1024 * 1024
+_MARKS, _RECENT_S = 3, 600.0
+"""What changed lately: so many marks, none older than ten minutes."""
+
+_WIDEST_NAME = 24
+_NARROWEST_NAME = 10
+_SQUARES = 16
+"""Larger windows are written as numbers."""
+
+_BAR = (10, 24)
+"""Least and most columns of the bar that shows where time goes."""
+
+_KEPT = "\ue000"
+"""Stands for a space that no line may end at; rich knows none."""
+
+
+class _Column:
+    """A column of the table, which gives way where the terminal is narrow."""
+
+    def __init__(self, title: str, width: int, cell: Callable[[Row], Text], right: bool = False) -> None:
+        self.title, self.width, self.cell, self.right = title, width, cell, right
+
+
+def screen(story: Story, width: int, hint: str = "") -> RenderableType:
+    """Return the screen as rich draws it.
+
+    Args:
+        story: What is known of the stream.
+        width: Columns of the terminal.
+        hint: What is to be known about the keys.
+    """
+    parts: list[RenderableType] = [_packed(_header(story), width), Text(), _sentence(story, width), Text()]
+    rows = story.rows()
+    if rows:
+        parts += [_table(story, rows, width), Text(), _key(width)]
+    else:
+        parts.append(
+            Text('No trial is attached. In a training script: for batch in tsnb.attach("NAME"): …', _SOFT)
+        )
+    lines = [Text(line, "yellow") for line in (incidents(story.latest) if story.latest else [])]
+    lines += [_packed(recent, width)] if (recent := _recent(story)) else []
+    if lines:
+        parts += [Text(), *lines]
+    footer = [*_footer(story), Text(hint, _SOFT)] if hint else _footer(story)
+    return Group(*parts, Text(), _packed(footer, width))
+
+
+def _header(story: Story) -> list[Text]:
+    reading, live = story.latest, story.state in words.LIVE
+    title = Text.assemble(("● ", _TONES[words.tone(story.state)]), (reading.name if reading else "", "bold"))
+    word = words.stream_word(story.state)
+    if word:
+        title.append(f"  {word}", _TONES[words.tone(story.state)])
+    if reading is None:
+        return [title]
+    rate = words.pace(story.rates.batches_per_s())
+    return [
+        title,
+        _epoch(story, reading, live),
+        _pair("loader", f"{rate} batches/s, {words.workers(reading)}" if live else _DASH),
+        _pair("window", f"{reading.window_fill} of {reading.window}" if live else _DASH),
+    ]
+
+
+def _epoch(story: Story, reading: StreamReading, live: bool) -> Text:
+    text = _pair("epoch", str(reading.epoch + 1) if reading.epoch >= 0 else _DASH)
+    if not reading.epoch_batches:
+        return text.append(f"  {words.count(reading.published)} batches")
+    share = min(1.0, reading.published / reading.epoch_batches)
+    done = round(share * 16)
+    text.append("  ").append("━" * done, "bold").append("─" * (16 - done), _SOFT)
+    left_s = story.rates.left_s() if live else math.nan
+    left = f", {words.clock(left_s)} left" if share < 1 and left_s < 360_000 else ""
+    return text.append(f" {words.percent(share)}{left}")
+
+
+def _sentence(story: Story, width: int) -> Text:
+    say = story.say
+    pace = next((row.number for row in story.rows() if row.reading.name == say.pace), None)
+    kinds = {"failed": "red", "loader-bound": "red"}
+    edge = _colour(pace) if pace is not None else kinds.get(say.kind, _SOFT)
+    text = Text((say.text or "The stream is starting.").replace(" %", f"{_KEPT}%"))
+    text.stylize("bold", 0, len(say.lead))
+    lines = text.wrap(Console(width=width), max(20, width - 2))
+    for line in lines:
+        line.plain = line.plain.replace(_KEPT, " ").rstrip()
+    return Text("\n").join(Text.assemble(("▌ ", edge), line) for line in lines)
+
+
+def _table(story: Story, rows: Sequence[Row], width: int) -> Table:
+    name = min(_WIDEST_NAME, max(_NARROWEST_NAME, *(len(row.reading.name) for row in rows)) + 2)
+    columns = _fitting(story, width - name)
+    table = Table(box=None, pad_edge=False, header_style=_SOFT, show_edge=False)
+    table.add_column("trial", width=name, no_wrap=True, overflow="ellipsis")
+    for column in columns:
+        side = "right" if column.right else "left"
+        table.add_column(column.title, width=column.width, no_wrap=True, overflow="ellipsis", justify=side)  # type: ignore[arg-type]
+    for row in rows:
+        first = Text.assemble(("■ ", _colour(row.number)), row.reading.name)
+        cells = [first, *(column.cell(row) for column in columns)]
+        table.add_row(*cells, style=None if row.here and story.state in words.LIVE else "dim")
+    return table
+
+
+def _fitting(story: Story, room: int) -> list[_Column]:
+    """Return the columns that there is room for; the least telling ones give way first."""
+    window = story.latest.window if story.latest else 0
+    live = story.state in words.LIVE
+    state = _Column("state", 14, lambda row: _state(story, row))
+    buffer = _Column(
+        "buffer", window if 0 < window <= _SQUARES else 7, lambda row: _buffer(row, window, live)
+    )
+    lag = _number(story, "lag", 4, lambda row: words.count(row.reading.lag))
+    rate = _number(story, "samples/s", 9, lambda row: words.count(row.pace.samples_per_s))
+    batches = story.latest.epoch_batches if story.latest else None
+    epoch = _Column("epoch", 6, lambda row: Text(words.progress(row.reading, batches)), right=True)
+    logs = [_logged(name) for name in story.metrics()]
+    shown = [state, buffer, lag, rate, epoch, *logs, *_uses(story)]
+    gives_way = [*reversed(shown[5:]), buffer, epoch, lag]
+    while (left := room - sum(column.width + 2 for column in shown) - 2) < _BAR[0] and gives_way:
+        shown.remove(gives_way.pop(0))
+    if left >= _BAR[0]:
+        width = min(left, _BAR[1])
+        title = "where its time goes" if width >= 19 else "its time"
+        shown.insert(shown.index(rate) + 1, _Column(title, width, lambda row: _spent(row, width, live)))
+    return shown
+
+
+def _state(story: Story, row: Row) -> Text:
+    for_s = story.latest.time_s - row.since_s if story.latest else 0.0
+    label, tone = words.consumer_state(row.state, for_s, story.state in words.LIVE)
+    return Text(label, _TONES[tone] if tone != "soft" else "")
+
+
+def _number(story: Story, title: str, width: int, show: Callable[[Row], str]) -> _Column:
+    """Return a column of numbers that only those have who take part now."""
+
+    def cell(row: Row) -> Text:
+        known = story.state in words.LIVE and row.here and row.state != "parked"
+        return Text(show(row) if known else _DASH)
+
+    return _Column(title, width, cell, right=True)
+
+
+def _logged(name: str) -> _Column:
+    return _Column(
+        name,
+        max(8, min(12, len(name))),
+        lambda row: Text(words.metric(name, row.reading.metrics.get(name, math.nan))),
+        right=True,
+    )
+
+
+def _uses(story: Story) -> list[_Column]:
+    """Return columns for what each trial takes of the machine."""
+    if not story.host or story.state not in words.LIVE:
+        return []
+    processes = story.host.consumers
+
+    def used(row: Row, show: Callable[[ProcessReading], str]) -> str:
+        return show(processes[row.reading.name]) if row.reading.name in processes else _DASH
+
+    columns = [
+        _number(story, "CPU", 4, lambda row: used(row, lambda process: f"{process.cpu:.2f}")),
+        _number(story, "memory", 8, lambda row: used(row, lambda p: words.mebibytes(p.memory_bytes / _MIB))),
+    ]
+    if any(process.gpu_bytes for process in processes.values()):
+        of_gpu = _number(
+            story, "GPU", 8, lambda row: used(row, lambda p: words.mebibytes(p.gpu_bytes / _MIB))
+        )
+        columns.append(of_gpu)
+    return columns
+
+
+def _buffer(row: Row, window: int, live: bool) -> Text:
+    fill = row.reading.fill if live and row.here else 0
+    if not 0 < window <= _SQUARES:
+        return Text(f"{fill} of {window}")
+    full = min(fill, window)
+    return Text.assemble(("■" * full, _colour(row.number)), ("·" * (window - full), _SOFT))
+
+
+def _spent(row: Row, width: int, live: bool) -> Text:
+    """Draw where a trial's time went; what is missing to the full width was spent between epochs."""
+    if not live or not row.here or row.state == "parked" or math.isnan(row.pace.computing):
+        return Text(_DASH, _SOFT)
+    shares = (row.pace.computing, row.pace.waiting, row.pace.held)
+    ends = [round(sum(shares[: k + 1]) * width) for k in range(3)]
+    styles = (_colour(row.number), "red", _SOFT)
+    text = Text()
+    for (_, sign), style, start, end in zip(_PARTS, styles, (0, *ends), ends, strict=False):
+        text.append(sign * (end - start), style)
+    return text
+
+
+def _key(width: int) -> Text:
+    styles = ("", "red", _SOFT)
+    pairs = zip(_PARTS, styles, strict=True)
+    return _packed([Text.assemble((sign, style), f" {word}") for (word, sign), style in pairs], width, _SOFT)
+
+
+def _recent(story: Story) -> list[Text]:
+    now_s = story.latest.time_s if story.latest else 0.0
+    marks = [mark for mark in reversed(story.marks) if now_s - mark.time_s < _RECENT_S][:_MARKS]
+    return [Text.assemble((f"{words.clock(now_s - mark.time_s)} ago ", _SOFT), mark.text) for mark in marks]
+
+
+def _footer(story: Story) -> list[Text]:
+    reading, found = story.latest, []
+    if story.host and story.state in words.LIVE and reading:
+        found += _machine(story.host, reading)
+    if reading:
+        arena = (
+            f"{words.mebibytes(reading.touched_bytes / _MIB)}, {reading.slots_used} of {reading.slots} slots"
+        )
+        found.append(_pair("arena", arena if story.state in words.LIVE else _DASH))
+    if story.host and story.state in words.LIVE:
+        found += _gpus(story.host)
+    return found
+
+
+def _machine(host: HostReading, reading: StreamReading) -> list[Text]:
+    # consumers of one process share its numbers, and a producer that trains too is no trial's
+    pids = {c.pid: host.consumers[c.name] for c in reading.consumers if c.name in host.consumers}
+    pids.pop(reading.pid, None)
+    who = [f"loader {host.producer.cpu:.2f}"] if host.producer else []
+    who += [f"trials {sum(process.cpu for process in pids.values()):.2f}"] if pids else []
+    cpu = _pair("CPU", f"{host.cpu:.2f} of {host.cores} cores")
+    if who:
+        cpu.append(f" ({', '.join(who)})")
+    used, total = host.memory_used_bytes / _MIB, host.memory_total_bytes / _MIB
+    return [cpu, _pair("memory", f"{words.mebibytes(used)} of {words.mebibytes(total)}")]
+
+
+def _gpus(host: HostReading) -> list[Text]:
+    if not host.gpus:
+        return [_pair("GPU", "none")]
+    found = []
+    for gpu in host.gpus:
+        busy = f"{words.percent(gpu.busy)}, " if gpu.busy is not None else ""
+        used, total = gpu.used_bytes / _MIB, gpu.total_bytes / _MIB
+        found.append(_pair(f"GPU {gpu.index}", f"{busy}{words.mebibytes(used)} of {words.mebibytes(total)}"))
+    return found
+
+
+def _pair(label: str, value: str) -> Text:
+    return Text.assemble((f"{label} ", _SOFT), (value, "bold"))
+
+
+def _packed(pieces: Sequence[Text], width: int, style: str = "") -> Text:
+    """Lay pieces side by side, and the next one on a new line where it does not fit."""
+    lines: list[Text] = []
+    for piece in pieces:
+        if lines and lines[-1].cell_len + 3 + piece.cell_len <= width:
+            lines[-1] = Text.assemble(lines[-1], "   ", piece)
+        else:
+            lines.append(piece.copy())
+    text = Text("\n").join(lines)
+    text.style = style
+    return text
+
+
+def _colour(number: int) -> str:
+    return words.COLOURS[number % len(words.COLOURS)]

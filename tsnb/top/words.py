@@ -1,0 +1,132 @@
+"""Words and numbers as the panel writes them (`panel/frontend/src/words.js`); a test runs both and compares. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
+
+__all__ = [
+    "COLOURS",
+    "LIVE",
+    "clock",
+    "consumer_state",
+    "count",
+    "mebibytes",
+    "metric",
+    "pace",
+    "percent",
+    "progress",
+    "stream_word",
+    "tone",
+    "workers",
+]
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8B7FD3", "#8C8C8C")
+"""The panel's: a trial has the same colour everywhere."""
+
+LIVE = frozenset({"starting", "serving", "idle", "blocked", "failed", "stopping"})
+"""States in which readings arrive."""
+
+_DASH = "\u2013"
+_TONES = {
+    "serving": "ok",
+    "blocked": "ok",
+    "idle": "soft",
+    "starting": "warn",
+    "failed": "bad",
+    "stopping": "warn",
+}
+_CONSUMER_TONES = {"sets the pace": "ok", "waiting": "bad", "skipping": "warn"}
+_STREAM_WORDS = {"absent": "not served", "gone": "ended", "serving": "", "blocked": ""}
+
+
+def tone(state: str) -> str:
+    """Return ok, warn, bad or soft: how the dot before the stream's name is painted."""
+    return _TONES.get(state, "soft")
+
+
+def stream_word(state: str) -> str:
+    """Return the word beside the stream's name; none while all is well."""
+    return _STREAM_WORDS.get(state, state)
+
+
+def consumer_state(state: str, for_s: float, live: bool) -> tuple[str, str]:
+    """Return a consumer's state as shown, and its tone.
+
+    Args:
+        state: One of `CONSUMER_STATES`.
+        for_s: Seconds in that state.
+        live: Whether the stream is served.
+    """
+    if not live and state != "gone":
+        return "ended", "soft"
+    if state == "parked":
+        return f"parked {clock(for_s)}", "warn"
+    return "left" if state == "gone" else state, _CONSUMER_TONES.get(state, "soft")
+
+
+def clock(seconds: float) -> str:
+    """Write a duration: 72 as 1:12, 3700 as 1:01:40."""
+    whole = max(0, math.floor(seconds + 0.5))
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def count(value: float) -> str:
+    """Write a number: 612.3 as 612, 9.63 as 9.6, 12345 as 12,345."""
+    if not math.isfinite(value):
+        return _DASH
+    return f"{value:,.1f}" if abs(value) < 9.95 and value != int(value) else f"{_half_up(value):,}"
+
+
+def pace(value: float) -> str:
+    """Write a rate with one decimal up to 100, so that its width stays the same."""
+    return f"{value:.1f}" if math.isfinite(value) and value < 99.95 else count(value)
+
+
+def percent(share: float) -> str:
+    """Write a share of 0 to 1: 0.38 as 38 %."""
+    return f"{_half_up(share * 100)} %" if math.isfinite(share) else _DASH
+
+
+def mebibytes(value: float) -> str:
+    """Write a size in MiB: 212.4 as 212 MiB, 3200 as 3.1 GiB."""
+    if not math.isfinite(value):
+        return _DASH
+    if value >= 1000:
+        return f"{value / 1024:.1f} GiB"
+    return f"{value:.1f} MiB" if value < 9.95 else f"{_half_up(value)} MiB"
+
+
+def metric(name: str, value: float) -> str:
+    """Write a logged number: accuracies of 0 to 1 as per cent, others with four figures at most."""
+    if not math.isfinite(value):
+        return _DASH
+    if re.search("acc", name, re.IGNORECASE) and 0 <= value <= 1:
+        return f"{value * 100:.1f} %"
+    size = abs(value)
+    if value != 0 and (size >= 1e5 or size < 1e-3):
+        digits, _, power = f"{value:.1e}".partition("e")
+        return f"{digits}e{int(power):+d}"
+    return f"{value:.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.3f}"
+
+
+def progress(consumer: ConsumerReading, epoch_batches: int | None) -> str:
+    """Write how far a consumer has come: 2 epochs and 0.66 of the third as 2.66."""
+    if consumer.epoch < 0:
+        return _DASH
+    if not epoch_batches:
+        return str(consumer.epoch + 1)
+    return f"{consumer.epoch + min(1.0, consumer.position / epoch_batches):.2f}"
+
+
+def workers(reading: StreamReading) -> str:
+    """Write how many workers the loader has."""
+    return {0: "no workers", 1: "1 worker"}.get(reading.workers, f"{reading.workers} workers")
+
+
+def _half_up(value: float) -> int:
+    """Round as JavaScript does."""
+    return math.floor(value + 0.5)
