@@ -141,6 +141,7 @@ class Follower:
     def _follow(self, connection: Connection) -> None:
         self._connection = connection
         sampler: HostSampler | None = None
+        looks = True
         try:
             while not self._closing.is_set():
                 reading = connection.read(_READ_S)
@@ -148,9 +149,13 @@ class Follower:
                     continue
                 # a producer in another container or on another machine counts its processes differently: what has
                 # the same numbers here is somebody else
-                if getattr(connection, "peer_pid", None) == reading.pid:
-                    sampler = sampler or self._sampler()
-                    reading = replace(reading, host=sampler.sample(reading))
+                if looks and getattr(connection, "peer_pid", None) == reading.pid:
+                    try:
+                        sampler = sampler or self._sampler()
+                        reading = replace(reading, host=sampler.sample(reading))
+                    except Exception:  # noqa: BLE001  # the machine is an extra: no oddity of it may end the stream
+                        _log.warning("the machine cannot be looked at", exc_info=True)
+                        looks = False
                 self._on_reading(reading)
         except (ProducerGone, OSError):
             self.ended_for_good = getattr(connection, "successor_s", None) == 0.0

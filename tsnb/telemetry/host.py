@@ -168,7 +168,7 @@ class HostSampler:
         self._busy_s, self._looked_s = busy_s, now_s
         return HostReading(
             cores=cores,
-            cpu=round(min(max(cpu, 0.0), cores), 3),
+            cpu=round(min(max(cpu, 0.0), float(cores)), 3),
             memory_used_bytes=self._memory.used_bytes,
             memory_total_bytes=self._memory.total_bytes,
             producer=seen.get(reading.pid),

@@ -87,16 +87,17 @@ def memory_bounds(root: Path = Path("/")) -> Bounds | None:
         None where the system does not tell.
     """
     available, total = _available(root), _meminfo(root, "MemTotal:")
-    machine = [(available, total)] if available is not None and total is not None else []
-    limits = [
-        (left, most)
-        for directory, version in control_groups(root)
-        if (left := _left(directory, *_LEFT[version])) is not None
-        and (most := _limit(directory, version)) is not None
-    ]
-    if not machine and not limits:
+    found = [(available, total)] if available is not None and total is not None else []
+    for directory, version in control_groups(root):
+        most = _limit(directory, version)
+        if most is None or (total is not None and most >= total):
+            continue  # none, or one as good as none: its other files need not be read
+        left = _left(directory, *_LEFT[version])
+        if left is not None:
+            found.append((left, most))
+    if not found:
         return None
-    left, whole = min(machine + limits)
+    left, whole = min(found)
     return Bounds(whole - left, whole)
 
 

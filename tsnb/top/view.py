@@ -35,6 +35,8 @@ _SQUARES = 16
 _BAR = (10, 24)
 """Least and most columns of the bar that shows where time goes."""
 
+_WHERE = "where its time goes"
+
 _KEPT = "\ue000"
 """Stands for a space that no line may end at; rich knows none."""
 
@@ -140,13 +142,20 @@ def _fitting(story: Story, room: int) -> list[_Column]:
     batches = story.latest.epoch_batches if story.latest else None
     epoch = _Column("epoch", 6, lambda row: Text(words.progress(row.reading, batches)), right=True)
     logs = [_logged(name) for name in story.metrics()]
-    shown = [state, buffer, lag, rate, epoch, *logs, *_uses(story)]
-    gives_way = [*reversed(shown[5:]), buffer, epoch, lag]
-    while (left := room - sum(column.width + 2 for column in shown) - 2) < _BAR[0] and gives_way:
+    uses = _uses(story)
+    shown = [state, buffer, lag, rate, epoch, *logs, *uses]
+
+    def left() -> int:
+        return room - sum(column.width + 2 for column in shown) - 2
+
+    while uses and left() < len(_WHERE):
+        shown.remove(uses.pop())
+    gives_way = [*reversed(logs), buffer, epoch, lag]
+    while gives_way and left() < _BAR[0]:
         shown.remove(gives_way.pop(0))
-    if left >= _BAR[0]:
-        width = min(left, _BAR[1])
-        title = "where its time goes" if width >= 19 else "its time"
+    width = min(left(), _BAR[1])
+    if width >= _BAR[0]:
+        title = _WHERE if width >= len(_WHERE) else "its time"
         shown.insert(shown.index(rate) + 1, _Column(title, width, lambda row: _spent(row, width, live)))
     return shown
 
