@@ -8,7 +8,7 @@ import { mix } from "./theme.js";
 import { ago } from "./words.js";
 
 const HEIGHT = 104;
-const LEFT = 36, RIGHT = 14; // px beside what is drawn
+const LEFT = 40, RIGHT = 14; // px beside what is drawn
 const NEAR = 7; // px from a mark within which the pointer is at it
 const FAINT = 0.22; // of a line or area while another stands out
 const USUAL = new Set(["joined", "left"]); // marks that are fainter than others

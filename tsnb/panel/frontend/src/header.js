@@ -1,7 +1,7 @@
 // The line at the top: stream, epoch, loader, window, and the buttons that concern them all.
 
 import { button, make, pair, put, style } from "./dom.js";
-import { LIVE, clock, count, pace, percent, streamWord, tone } from "./words.js";
+import { LIVE, OVER, clock, count, pace, percent, streamWord, tone } from "./words.js";
 
 const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or held in C for long
 const REPORTS_MS = 5000; // a report is made in a moment; its button comes back after this
@@ -73,7 +73,7 @@ export class Header {
     this.dot.title = state;
     put(this.word, streamWord(state, store.endS));
     this.word.dataset.tone = tone(state);
-    put(this.loader.value, loader(stream, live || state === "recording" ? last : null));
+    put(this.loader.value, OVER.has(state) ? inAll(store.reel) : loader(stream, live && last));
     put(this.window.value, live && last ? `${last.windowFill} of ${stream.window}` : "–");
     this.drawEpoch(stream, last, live);
     this.report.hidden = !can.report;
@@ -96,6 +96,14 @@ function loader(stream, last) {
   if (!last) return "–";
   const workers = stream.workers === 1 ? "1 worker" : stream.workers ? `${stream.workers} workers` : "no workers";
   return `${pace(last.batchesPerS)} batches/s, ${workers}`;
+}
+
+/** What the loader did in all, once the stream is over. */
+function inAll({ frames, last, ageS }) {
+  if (!last || !ageS) return "–";
+  const more = (frame, k) => (k ? Math.max(0, frame.batches - frames[k - 1].batches) : 0); // a new producer counts from 0
+  const made = frames.reduce((sum, frame, k) => sum + more(frame, k), 0);
+  return `${pace(made / ageS)} batches/s on average, ${count(frames[0].batches + made)} in all`;
 }
 
 /** The state to show: what the stream says, unless it is recorded, or nothing was heard for long. */

@@ -31,6 +31,7 @@ export function series(reel, lanes, spanS) {
   }
   const near = Math.max(1, Math.round(CALM_S / binS(spanS)));
   out.lag = out.lag.map((list) => calm(list, near));
+  out.rate = out.rate.map((list) => calm(list, near)); // and rates by whole batches a window of rates
   out.fill = out.fill.map((list) => calm(list, near));
   out.metric = (name) =>
     lanes.map((lane, number) => {
