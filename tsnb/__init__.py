@@ -34,7 +34,10 @@ _PUBLIC = {
     "results": "tsnb.records.tables",
     "history": "tsnb.records.tables",
     "compare": "tsnb.records.comparing",
-    "plot": "tsnb.records.plotting",
+    "plot": "tsnb.reports",
+    "report": "tsnb.reports",
+    "Report": "tsnb.reports",
+    "replay": "tsnb.notebook",
     "export": "tsnb.records.exporting",
     "log_artifact": "tsnb.records.current",
 }
@@ -44,13 +47,13 @@ if TYPE_CHECKING:
     from tsnb.consumer import Consumer, attach
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
-    from tsnb.notebook import dashboard
+    from tsnb.notebook import dashboard, replay
     from tsnb.producer import Producer, serve
     from tsnb.records.comparing import compare
     from tsnb.records.current import log_artifact
     from tsnb.records.exporting import export
-    from tsnb.records.plotting import plot
     from tsnb.records.tables import history, results
+    from tsnb.reports import Report, plot, report
     from tsnb.sweeps.halving import halving
     from tsnb.sweeps.starting import sweep
     from tsnb.sweeps.sweep import Sweep
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Consumer",
     "Producer",
+    "Report",
     "Sweep",
     "Trial",
     "attach",
@@ -75,6 +79,8 @@ __all__ = [
     "plot",
     "producers",
     "record",
+    "replay",
+    "report",
     "results",
     "run",
     "serve",

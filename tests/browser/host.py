@@ -38,14 +38,19 @@ class Host:
         """Show the panel with what these readings leave behind, and with what the log pane is told of logs."""
         for reading in readings:
             self.tape.feed(reading)
-        arguments = [
-            (_STATIC / "panel.js").read_text(encoding="utf-8"),
-            (_STATIC / "panel.css").read_text(encoding="utf-8"),
-            {**self.tape.scene(), **({"log": log} if log else {})},
-            base64.b64encode(self.tape.history()).decode(),
-        ]
-        self.page.evaluate("a => window.host.open(...a)", arguments)
+        scene = {**self.tape.scene(), **({"log": log} if log else {})}
+        self.show(scene, base64.b64encode(self.tape.history()).decode())
+
+    def show(self, scene: dict[str, Any], history: str) -> None:
+        """Show the panel of a model that holds this, the history in base 64."""
+        script, css = ((_STATIC / f"panel.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
+        self.page.evaluate("a => window.host.open(...a)", [script, css, scene, history])
         self.settle()
+
+    def saved(self) -> tuple[dict[str, Any], str]:
+        """Return what the model holds, as a notebook that is saved with its widgets keeps it."""
+        scene, history = self.page.evaluate("() => window.host.saved()")
+        return scene, history
 
     def feed(self, reading: StreamReading) -> None:
         """Send one live tick."""

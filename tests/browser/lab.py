@@ -156,11 +156,15 @@ class Lab:
         return {k: v for k, v in os.environ.items() if k != "JPY_PARENT_PID"} | own
 
     def _quiet(self, home: Path) -> None:
-        """No question about news over the notebook."""
-        folder = home / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
-        folder.mkdir(parents=True)
-        settings = {"fetchNews": "false", "checkForUpdates": False}
-        (folder / "notification.jupyterlab-settings").write_text(json.dumps(settings))
+        """No question about news over the notebook; notebooks are saved with their widgets."""
+        settings = {
+            "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+            "@jupyter-widgets/jupyterlab-manager/plugin": {"saveState": True},
+        }
+        for name, values in settings.items():
+            path = home / "config" / "lab" / "user-settings" / f"{name}.jupyterlab-settings"
+            path.parent.mkdir(parents=True)
+            path.write_text(json.dumps(values))
 
 
 class Notebook:
@@ -177,8 +181,8 @@ class Notebook:
 
     def open(self, timeout_s: float = 60.0) -> None:
         """Load the page (again) and wait for an idle kernel."""
-        # networkidle never comes: the page polls
-        self.page.goto(f"{self.lab.url}/lab/tree/{self.name}", wait_until="domcontentloaded")
+        # networkidle never comes: the page polls; reset: no other test's notebook is open beside it
+        self.page.goto(f"{self.lab.url}/lab/tree/{self.name}?reset", wait_until="domcontentloaded")
         self.page.wait_for_function("() => Boolean(window.jupyterapp)", timeout=timeout_s * 1000)
         self.page.evaluate("async () => { await window.jupyterapp.restored }")
         self._until(lambda: bool(self.page.evaluate(_READY, self.name)), timeout_s, "the kernel")

@@ -73,7 +73,10 @@ def lab(server: tuple[Lab, Path]) -> Iterator[Lab]:
 
 
 def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -> None:
-    """Three trials get batches; a reload keeps the history; while the kernel is busy a button stops one."""
+    """Three trials get batches; a reload keeps the history; while the kernel is busy a button stops one.
+
+    Narrow and dark too; and the saved notebook, opened when its kernel has gone, shows a recording.
+    """
     page = browser.new_page(viewport={"width": 1400, "height": 1100})
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
@@ -105,8 +108,17 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart-dark.png")
     change_theme(page, "JupyterLab Light")
 
+    page.set_viewport_size({"width": 820, "height": 1100})
+    page.wait_for_timeout(600)
+    sticks_out = (
+        f"() => {{ const e = document.querySelector('{PANEL}'); return e.scrollWidth - e.clientWidth }}"
+    )
+    assert page.evaluate(sticks_out) == 0
+    page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart-narrow.png")
+    page.set_viewport_size({"width": 1400, "height": 1100})
+
     history = number(page, "history")
-    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
+    save(page)
     notebook.open()
     page.wait_for_selector(PANEL, timeout=20_000)
     show(page)
@@ -122,7 +134,31 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     page.click('button[aria-label="Stop small-cnn"]')
     wait_for(page, "consumers", lambda v: v == 2, timeout_s=15)
     assert notebook.cells()[waiting]["state"] == "running"
+
+    # keys are the panel's while the focus is there: Enter presses the button and does not edit the cell
+    page.get_by_role("button", name="details").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".tsnb-more figcaption", timeout=5_000)
+    page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart-details.png")
+
+    page.wait_for_timeout(10_500)  # what a saved notebook keeps is that old at most
+    ticks, history = number(page, "ticks"), number(page, "history")
+    save(page)
+    lab.end_kernels()
+    notebook.open()
+    page.wait_for_selector(f"{PANEL}[data-state=recording]", timeout=20_000)
+    show(page)
+    assert number(page, "history") > history - 60
+    assert number(page, "ticks") <= ticks + 8
+    assert "recording of" in page.inner_text(f"{PANEL} .tsnb-title")
+    assert page.locator(f"{PANEL} .tsnb-act:enabled:visible").count() == 0
+    assert page.locator(f"{PANEL} tbody").count() >= 3
+    page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart-recording.png")
     assert not errors
+
+
+def save(page: Page) -> None:
+    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
 
 
 def opened_talker(browser: Browser, lab: Lab, name: str) -> Notebook:
@@ -151,7 +187,7 @@ def test_a_log_goes_on_after_a_reload_with_what_was_printed_before(browser: Brow
     assert page.evaluate(f"() => document.querySelector('{PANEL}').dataset.log") == "talker"
     before = pane(page)
     assert before[0].startswith("trial 'talker' running")
-    page.evaluate("async () => { await window.jupyterapp.commands.execute('docmanager:save') }")
+    save(page)
     notebook.open()
     page.wait_for_selector(PANEL, timeout=20_000)
     show(page)

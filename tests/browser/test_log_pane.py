@@ -118,7 +118,10 @@ def test_the_pane_needs_no_mouse(browser: Browser) -> None:
     pane.focus()
     host.page.keyboard.press("Home")
     host.page.wait_for_function("() => document.querySelector('.tsnb-lines').scrollTop === 0")
-    assert host.page.locator(".tsnb-log").get_attribute("data-lm-suppress-shortcuts") == "true"
+    suppressed = host.page.locator(".tsnb-panel[data-lm-suppress-shortcuts]")
+    assert suppressed.count() == 1
+    host.page.keyboard.press("Control+s")
+    assert suppressed.count() == 0, "with Ctrl they are JupyterLab's"
     host.page.keyboard.press("Escape")
     host.settle()
     assert host.page.locator(".tsnb-log").is_hidden()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,13 +10,34 @@ from playwright.sync_api import Browser
 
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
-from tests.panel.streams import Stream, three_models
+from tests.panel.streams import START_S, Stream, rebalance, rebalanced, three_models
+from tsnb.panel.tape import Message
 
 pytestmark = [pytest.mark.browser]
 
 OVERFLOW = """() => {
   const panel = document.querySelector('.tsnb-panel');
   return [document.documentElement.scrollWidth - innerWidth, panel.scrollWidth - panel.clientWidth];
+}"""
+
+CONTRAST = """() => {
+  const numbers = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = (rgb) => {
+    const [r, g, b] = rgb.map(v => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const c = numbers(getComputedStyle(node).backgroundColor);
+      if (c.length === 3 || c[3] > 0.5) return c.slice(0, 3);
+    }
+  };
+  const texts = [...document.querySelectorAll('.tsnb-panel *')].filter(e => e.getClientRects().length && !e.disabled
+    && !e.closest('.tsnb-canvas, .tsnb-unseen') && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()));
+  return texts.map(e => {
+    const [a, b] = [light(numbers(getComputedStyle(e).color).slice(0, 3)), light(ground(e))].sort((x, y) => y - x);
+    return [e.className + ' ' + e.textContent, (a + 0.05) / (b + 0.05)];
+  }).filter(([, ratio]) => !(ratio >= 4.5));
 }"""
 
 
@@ -27,7 +49,7 @@ def running(stream: Stream, host: Host, seconds: float = 60) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [600, 1400])
+@pytest.mark.parametrize("width", [360, 600, 1400])
 def test_it_shows_a_stream_in_any_theme_and_width(browser: Browser, theme: str, width: int) -> None:
     """History and live ticks are drawn without an error, and nothing sticks out."""
     host = Host(browser, width, theme)
@@ -43,17 +65,18 @@ def test_it_shows_a_stream_in_any_theme_and_width(browser: Browser, theme: str, 
 
 
 def test_nothing_moves_when_trials_join_and_numbers_grow(browser: Browser) -> None:
-    """From the empty panel to three trials at work the charts stay where they are."""
-    host = Host(browser, 1000)
-    host.open()
-    stream, places = three_models(), set()
-    for k, reading in enumerate(stream.run(16)):
-        host.feed(reading)
-        if k % 8 == 0:
-            host.page.evaluate("() => new Promise(requestAnimationFrame)")
-            places.add(host.page.evaluate("() => document.querySelector('.tsnb-charts').offsetTop"))
-    assert host.facts()["consumers"] == "3"
-    assert len(places) == 1
+    """From the empty panel to four trials at work the charts stay where they are, wide and narrow."""
+    for width in (600, 1000):
+        host = Host(browser, width)
+        host.open()
+        stream, places = rebalanced(), set()
+        for k, reading in enumerate(stream.run(8)):
+            host.feed(reading)
+            if k % 4 == 0:
+                host.page.evaluate("() => new Promise(requestAnimationFrame)")
+                places.add(host.page.evaluate("() => document.querySelector('.tsnb-charts').offsetTop"))
+        assert host.facts()["consumers"] == "4"
+        assert len(places) == 1
 
 
 def test_the_states_between_are_designed(browser: Browser) -> None:
@@ -102,18 +125,170 @@ def test_updates_that_stop_turn_the_buttons_off(browser: Browser) -> None:
     assert "No news for" in host.page.inner_text(".tsnb-say")
 
 
+def test_a_recording_is_all_shown_and_promises_nothing(browser: Browser) -> None:
+    """Its day stands beside the name, all of it is drawn, times end at "end", and no button is on."""
+    host = Host(browser, 1000)
+    host.tape.recorded = True
+    host.open(rebalanced().run(30))
+    facts = host.facts()
+    assert (facts["state"], facts["history"]) == ("recording", "120")
+    assert re.search(r"recording of 21 Sep\w* 2026", host.page.inner_text(".tsnb-title"))
+    assert host.page.locator("button:enabled:visible").all_inner_texts() == [
+        "2 min",
+        "10 min",
+        "all",
+        "details",
+    ]
+    assert "where its time went" in host.page.inner_text("thead >> nth=0")
+    assert host.page.inner_text(".tsnb-times >> nth=0").split("\n")[-1] == "end"
+    host.page.evaluate("() => new Promise(done => setTimeout(done, 1200))")
+    assert host.facts()["state"] == "recording", "it does not go stale"
+    assert not host.errors
+
+
+def test_what_was_saved_opens_as_a_recording(browser: Browser) -> None:
+    """The model of a page that watched a live stream, saved and opened again without a kernel."""
+    host = Host(browser, 1000)
+    running(rebalanced(), host, 20)
+    message = host.tape.note("gone", "The stream mnist has ended.", "mnist")
+    assert message
+    host.hear(message)
+    scene, history = host.saved()
+    assert scene["saved"]
+    again = Host(browser, 1000)
+    again.show(scene, history)
+    facts = again.facts()
+    assert (facts["state"], facts["stream"], facts["history"]) == ("recording", "mnist", "88")
+    assert again.page.locator(".tsnb-act:enabled:visible").count() == 0
+    assert again.page.locator("tbody >> nth=0").inner_text().startswith("cnn-small")
+    assert "The stream mnist has ended." in again.page.inner_text(".tsnb-say")
+
+
+def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) -> None:
+    """Closed at first; opened: buffer, metrics, CPU and GPU over time, and who uses the machine, with units."""
+    host = Host(browser, 1000)
+    host.open(rebalance(rebalanced(gpus=1)))
+    where = "() => ['.tsnb-charts', '.tsnb-footer'].map(s => document.querySelector(s).offsetTop)"
+    before = host.page.evaluate(where)
+    assert host.page.locator(".tsnb-details").is_hidden()
+    toggle = host.page.get_by_role("button", name="details")
+    toggle.focus()
+    host.page.keyboard.press("Enter")
+    host.settle()
+    assert host.page.evaluate(where) == before
+    assert toggle.get_attribute("aria-expanded") == "true"
+    titles = host.page.locator(".tsnb-more figcaption").all_inner_texts()
+    assert titles == [
+        "Buffer batches ready",
+        "loss as logged",
+        "accuracy as logged",
+        "CPU cores busy, by process",
+        "GPU share of time busy",
+    ]
+    rows = host.page.locator(".tsnb-machine tbody tr").all_inner_texts()
+    assert [row.split("\t")[0].strip() for row in rows[:2]] == ["loader and its workers", "cnn-small"]
+    assert len(rows) == 7
+    assert "GPU 0 NVIDIA A100" in rows[-1]
+    assert "of 80 GiB" in rows[-1]
+    footer = host.page.inner_text(".tsnb-footer")
+    assert re.search(r"CPU\s*[\d.]+ of 4 cores \(loader 0\.\d\d, trials \d\.\d\d\)", footer)
+    assert "3.1 of 16 GiB" in footer
+    assert host.page.evaluate(OVERFLOW) == [0, 0]
+    assert not host.errors
+
+
+def test_what_changed_is_told_where_one_points(browser: Browser) -> None:
+    """Pointing at a mark shows its words, in full, below the values."""
+    host = Host(browser, 1000)
+    host.open(rebalance(rebalanced()))
+    plot = host.page.locator(".tsnb-chart .u-over").nth(2)
+    box = plot.bounding_box()
+    assert box
+    ago_s = host.tape.latest.time_s - START_S - 124.0 if host.tape.latest else 0.0  # the core moved then
+    plot.hover(position={"x": box["width"] * (1 - ago_s / 120), "y": 40})
+    assert "1 core to resnet18-wide" in host.page.inner_text(".tsnb-hover:visible")
+
+
+def test_a_row_makes_its_lines_stand_out(browser: Browser) -> None:
+    """Pointing at a trial fades the others in the charts; pointing elsewhere brings them back."""
+    host = Host(browser, 1000)
+    running(three_models(), host, 20)
+    inked = """() => document.querySelectorAll('.tsnb-chart canvas')[1].toDataURL().length"""
+    before = host.page.locator(".tsnb-chart canvas").nth(2).screenshot()
+    assert host.page.evaluate(inked) > 0
+    host.page.locator("tbody >> nth=1").hover()
+    host.page.evaluate("() => new Promise(done => setTimeout(done, 100))")
+    faded = host.page.locator(".tsnb-chart canvas").nth(2).screenshot()
+    host.page.mouse.move(2, 2)
+    host.page.evaluate("() => new Promise(done => setTimeout(done, 100))")
+    assert faded != before
+    assert host.page.locator(".tsnb-chart canvas").nth(2).screenshot() == before
+
+
+def test_charts_are_read_with_keys_and_aloud(browser: Browser) -> None:
+    """Each has words for a screen reader; arrows walk along it and the words follow."""
+    host = Host(browser, 1000)
+    running(three_models(), host, 30)
+    chart = host.page.get_by_role("img", name="Throughput, samples/s")
+    assert "cnn-small" in str(chart.get_attribute("aria-label"))
+    chart.focus()
+    for _ in range(8):
+        host.page.keyboard.press("ArrowLeft")
+    assert re.search(r"; 0:0[12] ago: cnn-small \d", str(chart.get_attribute("aria-label")))
+    assert "0:0" in host.page.inner_text(".tsnb-hover:visible")
+    host.page.keyboard.press("Escape")
+    assert host.page.locator(".tsnb-hover:visible").count() == 0
+    assert not host.errors
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_texts_have_contrast_and_controls_have_names(browser: Browser, theme: str) -> None:
+    """4.5 to 1 for every text (WCAG AA), on the page and on cards; a name for every button, picture and table."""
+    host = Host(browser, 1000, theme)
+    host.tape.allow(interrupt=True, report=True)
+    running(rebalanced(gpus=1), host, 12)
+    host.page.get_by_role("button", name="details").click()
+    host.settle()
+    weak = host.page.evaluate(CONTRAST)
+    assert weak == []
+    nameless = """() => [...document.querySelectorAll('.tsnb-panel :is(button, [role=img], table)')]
+      .filter(e => !(e.getAttribute('aria-label') || e.textContent.trim())).length"""
+    assert host.page.evaluate(nameless) == 0
+
+
 def test_buttons_send_what_they_say(browser: Browser) -> None:
     """A row's button stops that trial; the stream's asks once more first."""
     host = Host(browser, 1000)
+    host.tape.allow(interrupt=True, report=True)
     running(three_models(), host, 20)
     host.page.get_by_label("Stop resnet10").click()
+    host.page.get_by_label("Interrupt cnn-small").click()
+    host.page.get_by_role("button", name="Report").click()
     host.page.get_by_role("button", name="Stop stream").click()
     sent = host.page.evaluate("() => window.sent")
     assert {"op": "stop", "name": "resnet10"} in sent
+    assert {"op": "interrupt", "name": "cnn-small"} in sent
+    assert {"op": "report"} in sent
     assert {"op": "stop stream"} not in sent
     host.page.get_by_role("button", name="Stop for all?").click()
     assert {"op": "stop stream"} in host.page.evaluate("() => window.sent")
     assert host.page.get_by_label("Stop resnet10").is_disabled()
+    assert host.page.get_by_label("Interrupt cnn-small").is_disabled()
+    host.hear(
+        Message({"op": "refused", "what": "interrupt", "name": "cnn-small", "why": "it is no trial here"})
+    )
+    host.settle()
+    again = host.page.get_by_label("Could not interrupt cnn-small: it is no trial here")
+    assert again.is_enabled()
+
+
+def test_buttons_that_nobody_answers_are_not_there(browser: Browser) -> None:
+    """Without callbacks there is neither a report nor an interrupt button."""
+    host = Host(browser, 1000)
+    running(three_models(), host, 5)
+    assert host.page.get_by_label("Interrupt cnn-small").is_hidden()
+    assert host.page.get_by_role("button", name="Report").count() == 0
+    assert host.page.get_by_label("Stop cnn-small").is_visible()
 
 
 def test_a_missed_tick_is_asked_for(browser: Browser) -> None:

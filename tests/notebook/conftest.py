@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from IPython.testing.globalipapp import start_ipython
 
+from tests.telemetry.watches import forget_watches
 from tsnb.experiments import trials
+from tsnb.notebook.reporting import recorders
 from tsnb.streams import producer_kernels
 
 
@@ -28,4 +30,8 @@ def shell(ipython: Any) -> Iterator[Any]:
     for kernel in producer_kernels.values():
         kernel.stop()
     producer_kernels.clear()
+    for recorder in recorders.values():
+        recorder.stop()
+    recorders.clear()
+    forget_watches()
     ipython.run_line_magic("unload_ext", "tsnb")

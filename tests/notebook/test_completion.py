@@ -31,6 +31,7 @@ def named(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     shell.push({"train": Loader(), "validate": Loader(), "count": 3, "names": ["a"], "_hidden": Loader()})
     entry = registry.Entry("mnist", 1, "x", 0.0, "a test")
     monkeypatch.setattr(registry, "entries", lambda: [entry])
+    monkeypatch.setattr("tsnb.notebook.completion.watched", lambda: {"ended": None})
     monkeypatch.setitem(trials._trials, "cnn", None)
     yield shell
     trials._trials.clear()
@@ -51,6 +52,10 @@ EXPECTED = [
     ("%tensorsocket restart ", ["mnist"]),
     ("%tensorsocket reload m", ["mnist"]),
     ("%tensorsocket dashboard m", ["mnist"]),
+    ("%tensorsocket dashboard mnist --", ["--side"]),
+    ("%tensorsocket report ", ["mnist", "ended"]),
+    ("%tensorsocket record ", ["mnist"]),
+    ("%tensorsocket record mnist f.jsonl --", ["--stop"]),
     ("%%trial ", ["cnn"]),
     ("%%trial cnn --b", ["--batch-size"]),
     ("%%trial cnn --producer ", ["mnist"]),

@@ -138,3 +138,20 @@ def test_every_option_stands_in_the_magic_s_help() -> None:
         assert all(option in (magic.__doc__ or "") for option in options_of(parser))
     assert all(command in (TsnbMagics.tensorsocket.__doc__ or "") for command in TENSORSOCKET)
     assert all(command in (TsnbMagics.trials.__doc__ or "") for command in TRIALS)
+
+
+def test_what_a_report_a_recording_and_a_side_panel_take() -> None:
+    """Names where they are needed, `--side` and `--stop` as switches."""
+
+    def given(line: str) -> dict[str, Any]:
+        return dict(vars(parse(line, "%tensorsocket", TENSORSOCKET)[1]))
+
+    assert given("dashboard --side") == {"name": None, "side": True}
+    assert given("dashboard mnist") == {"name": "mnist", "side": False}
+    assert given("report") == {"name": None}
+    assert given("record mnist one.jsonl") == {"name": "mnist", "file": "one.jsonl", "stop": False}
+    assert given("record mnist --stop") == {"name": "mnist", "file": None, "stop": True}
+    with pytest.raises(UsageError, match=r"Did you mean '--side'\?"):
+        given("dashboard --sid")
+    with pytest.raises(UsageError, match="required: NAME"):
+        given("record")

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tsnb.telemetry.host_readings import GpuReading, HostReading, ProcessReading
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 STEP_S = 0.01
@@ -28,6 +29,7 @@ class Trial:
     joins_s: float = 0.0
     leaves_s: float = math.inf
     parks_s: float = math.inf
+    cores: int = 1
     taken: int = 0
     busy_s: float = 0.0
     state: str = "joining"
@@ -53,6 +55,9 @@ class Stream:
     now_s: float = 0.0
     published: float = 0.0
     blocked_s: float = 0.0
+    gpus: int | None = None
+    """GPUs of the imagined machine; None: nobody looks at the machine."""
+    ticks: int = 0
 
     def run(self, seconds: float, every_s: float = 0.25) -> Iterator[StreamReading]:
         """Let time pass; yield a reading every `every_s`."""
@@ -97,7 +102,9 @@ class Stream:
         active = [t for t in here if not t.parked(self.now_s)]
         lags = [self.lag(t) for t in active]
         batches = int(self.published)
+        self.ticks += 1
         return StreamReading(
+            host=self.host() if self.gpus is not None and self.ticks % 8 == 1 else None,
             time_s=START_S + self.now_s,
             name=self.name,
             pid=100,
@@ -119,6 +126,27 @@ class Stream:
             copied=0,
             consumers=tuple(self.consumer(t) for t in here),
         )
+
+    def host(self) -> HostReading:
+        trials = {t.name: self.process(t, k) for k, t in enumerate(self.trials) if t.here(self.now_s)}
+        loader = ProcessReading(random.uniform(0.5, 0.7), 310 << 20, 2)
+        device = "NVIDIA A100-SXM4-80GB"
+        return HostReading(
+            cores=4,
+            cpu=min(4.0, loader.cpu + sum(p.cpu for p in trials.values()) + 0.05),
+            memory_used_bytes=3170 << 20,
+            memory_total_bytes=16 << 30,
+            producer=loader,
+            consumers=trials,
+            gpus=tuple(
+                GpuReading(k, device, random.uniform(0.5, 0.9), (9 + k) << 30, 80 << 30)
+                for k in range(self.gpus or 0)
+            ),
+        )
+
+    def process(self, trial: Trial, number: int) -> ProcessReading:
+        busy = 0.01 if trial.parked(self.now_s) else min(0.9, trial.step_s * 7) * random.uniform(0.9, 1.1)
+        return ProcessReading(busy, (180 + 90 * number) << 20, trial.cores, (1 << 30) * bool(self.gpus))
 
     def consumer(self, trial: Trial) -> ConsumerReading:
         parked = trial.parked(self.now_s)
@@ -151,3 +179,20 @@ def three_models(seed: int = 7) -> Stream:
         Trial("resnet18-wide-sgd", 0.09, joins_s=20.0, parks_s=70.0),
     ]
     return Stream(trials)
+
+
+def rebalanced(seed: int = 7, gpus: int = 0) -> Stream:
+    """Four models on a machine that is looked at; the last is parked, and another gets its core soon after."""
+    stream = three_models(seed)
+    stream.gpus, stream.batch_s = gpus, 0.02
+    for trial, joins_s in zip(stream.trials, (0.0, 1.0, 2.0, 3.0), strict=True):
+        trial.joins_s, trial.parks_s = joins_s, math.inf
+    stream.trials[3].parks_s = 120.0
+    return stream
+
+
+def rebalance(stream: Stream) -> Iterator[StreamReading]:
+    """Three minutes of `rebalanced`."""
+    yield from stream.run(124)
+    stream.trials[2].cores = 2
+    yield from stream.run(56)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.panel.streams import three_models
+from tests.panel.streams import rebalanced, three_models
 from tsnb.panel import widget as module
 from tsnb.panel.widget import Panel
 
@@ -78,20 +78,63 @@ def test_a_stop_click_calls_back_off_the_shell_thread(panel: Panel) -> None:
     assert called == [("resnet10", False)]
 
 
-def test_a_stop_that_fails_is_told_to_the_front_end(
-    panel: Panel, sent: list[tuple[dict[str, Any], list[bytes]]]
+@pytest.mark.parametrize("op", ["stop", "interrupt"])
+def test_what_fails_is_told_to_the_front_end(
+    panel: Panel, sent: list[tuple[dict[str, Any], list[bytes]]], op: str
 ) -> None:
     """The button comes back, with the reason."""
 
-    def stop(name: str) -> None:
+    def fail(name: str) -> None:
         raise LookupError(f"no trial {name}")
 
-    panel.stop_consumer = stop
-    panel._hear(panel, {"op": "stop", "name": "x"}, [])
+    panel.stop_consumer = panel.interrupt_consumer = fail
+    panel._hear(panel, {"op": op, "name": "x"}, [])
+    join(f"tsnb-{op}-x")
+    assert sent[-1][0] == {"op": "refused", "what": op, "name": "x", "why": "no trial x"}
+
+
+def join(name: str) -> None:
+    """Wait for a thread of that name."""
     for thread in threading.enumerate():
-        if thread.name == "tsnb-stop-x":
+        if thread.name == name:
             thread.join(5)
-    assert sent[-1][0] == {"op": "refused", "name": "x", "why": "no trial x"}
+
+
+def test_interrupt_and_report_are_offered_where_somebody_does_them(
+    panel: Panel, sent: list[tuple[dict[str, Any], list[bytes]]]
+) -> None:
+    """Handed in after the page was opened: it hears of it; taken away: likewise, and clicks do nothing."""
+    done: list[str] = []
+    panel._hear(panel, {"op": "interrupt", "name": "x"}, [])
+    panel._hear(panel, {"op": "report"}, [])
+    assert sent == []
+    panel.interrupt_consumer = done.append
+    panel.make_report = lambda: done.append("report")
+    assert [content["can"] for content, _ in sent] == [
+        {"interrupt": True, "report": False},
+        {"interrupt": True, "report": True},
+    ]
+    panel._hear(panel, {"op": "interrupt", "name": "x"}, [])
+    join("tsnb-interrupt-x")
+    panel._hear(panel, {"op": "report"}, [])
+    join("tsnb-report-")
+    assert done == ["x", "report"]
+    panel.make_report = None
+    assert panel.make_report is None
+    assert panel.get_state()["scene"]["can"] == {"interrupt": True, "report": False}
+
+
+def test_a_recording_is_all_there_and_promises_nothing() -> None:
+    """Every reading is in it; the text says what it is."""
+    panel = Panel.of_recording(rebalanced().run(20))
+    state = panel.get_state()
+    assert state["scene"]["recorded"]
+    assert state["scene"]["n"] == 80
+    assert state["scene"]["can"] == {"interrupt": False, "report": False}
+    bundle = panel._repr_mimebundle_()
+    formats = bundle[0] if isinstance(bundle, tuple) else bundle
+    assert formats["text/plain"].startswith("tsnb panel of the stream mnist: a recording, epoch ")
+    panel.close()
 
 
 def test_without_widgets_it_says_in_text_what_it_shows(panel: Panel) -> None:

@@ -6,7 +6,6 @@ import csv
 import datetime as dt
 import math
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,10 +17,7 @@ import tsnb
 from tests.records.recorded import START_S, begun, row, trained
 from tsnb.errors import ExtraMissing
 from tsnb.records.choosing import NoSuchRecord
-from tsnb.records.plotting import PALETTE, thinned
 from tsnb.records.run import Run, RunStart
-
-FRONTEND = Path(__file__).parents[2] / "tsnb" / "panel" / "frontend" / "src" / "words.js"
 
 
 def without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +96,6 @@ def test_a_typo_is_told_with_what_there_is(project: Path) -> None:
         tsnb.compare("loss", by="wd")
     with pytest.raises(ValueError, match="'max' where a high one is"):
         tsnb.compare("loss", by="lr", best="low")
-    with pytest.raises(ValueError, match="'samples', 'seconds'"):
-        tsnb.plot("loss", x="time")
 
 
 def test_history_has_every_number_in_long_form(project: Path) -> None:
@@ -147,63 +141,6 @@ def test_equal_numbers_are_one_value_of_a_parameter(project: Path) -> None:
     for name, lr in (("a", 1), ("b", 1.0), ("c", True), ("d", 0.5)):
         trained(name, [1.0], params={"lr": lr})
     assert list(tsnb.compare("loss", by="lr")["trials"]) == [2, 1, 1]
-
-
-def test_plot_draws_a_line_a_trial_on_the_chosen_axis(project: Path) -> None:
-    """Step, epoch (its last value), samples, and seconds since the trial ran."""
-    run = begun("a")
-    record = run.read()
-    assert record is not None
-    assert record.running_s is not None
-    run.add_rows([row(0, 0, loss=3.0), row(1, 0, loss=2.0), row(2, 1, loss=1.0)])
-    trained("b", [5.0])
-    points = {x: tsnb.plot("loss", x=x).data[0] for x in ("step", "epoch", "samples", "seconds")}
-    assert list(points["step"].x) == [0, 1, 2]
-    assert list(points["step"].y) == [3.0, 2.0, 1.0]
-    assert list(zip(points["epoch"].x, points["epoch"].y, strict=True)) == [(0, 2.0), (1, 1.0)]
-    assert list(points["samples"].x) == [0, 8, 16]
-    assert points["seconds"].x[1] == pytest.approx(START_S + 1 - record.running_s)
-    figure = tsnb.plot("loss")
-    assert [line.name for line in figure.data] == ["a", "b"]
-    assert [line.line.color for line in figure.data] == list(PALETTE[:2])
-    assert "loss" in figure.to_html(include_plotlyjs=False)
-
-
-def test_lines_of_one_value_share_a_colour_and_an_entry(project: Path) -> None:
-    """So that a sweep over seeds shows its parameter, not its trials."""
-    for number, lr in enumerate((0.1, 0.2, 0.1)):
-        trained(f"t{number}", [1.0], params={"lr": lr})
-    figure = tsnb.plot("loss", by="lr")
-    assert [line.name for line in figure.data] == ["lr=0.1", "lr=0.1", "lr=0.2"]
-    assert [line.showlegend for line in figure.data] == [True, False, True]
-    assert figure.data[0].line.color == figure.data[1].line.color != figure.data[2].line.color
-
-
-def test_several_runs_of_a_name_are_told_apart_in_a_figure(project: Path) -> None:
-    """By their number."""
-    trained("a", [1.0])
-    trained("a", [2.0])
-    assert [line.name for line in tsnb.plot("loss", all_runs=True).data] == ["a run 1", "a run 2"]
-    assert [line.name for line in tsnb.plot("loss").data] == ["a"]
-
-
-def test_a_long_line_keeps_its_peaks(project: Path) -> None:
-    """A figure of a million points would be 30 MB of notebook; a spike of one step still shows."""
-    points = [(float(x), math.sin(x / 1000)) for x in range(100_000)]
-    points[50_123] = (50_123.0, 40.0)
-    points[70_001] = (70_001.0, math.nan)
-    kept = thinned(points, 2000)
-    assert len(kept) <= 2000
-    assert (50_123.0, 40.0) in kept
-    assert kept == sorted(kept)
-    assert not any(math.isnan(value) for _, value in kept)
-    assert thinned(points[:100], 2000) == points[:100]
-
-
-def test_figures_have_the_panels_colours() -> None:
-    """One palette in both, in the same order."""
-    listed = FRONTEND.read_text().partition("COLOURS = [")[2].partition("]")[0]
-    assert tuple(re.findall(r'"(#\w{6})"', listed)) == PALETTE
 
 
 def test_export_writes_what_the_tables_show(project: Path, tmp_path: Path) -> None:

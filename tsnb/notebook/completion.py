@@ -24,6 +24,7 @@ from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of
 from tsnb.notebook.lookup import loader_names
 from tsnb.records.bridges import BRIDGES
 from tsnb.streams.served import RESTARTS
+from tsnb.telemetry.watching import watched
 
 __all__ = ["COMMANDS", "complete_words", "match_options"]
 
@@ -54,6 +55,8 @@ def _candidates(shell: Any, line: str, symbol: str) -> Iterable[str]:
         if words[-1] == "--restart":
             return RESTARTS
         return loader_names(shell.user_ns) if magic == "%tensorsocket" else ()
+    if words[0] == "report":
+        return [*_streams(), *watched()]  # one that has ended has its report still
     return list(trials) if magic == "%trials" else _streams()
 
 

@@ -121,6 +121,19 @@ def _named(prog: str, description: str, *, optional: bool) -> Parser:
     return parser
 
 
+def _dashboard() -> Parser:
+    parser = _named("%tensorsocket dashboard", "Show a stream's live panel.", optional=True)
+    parser.add_argument("--side", action="store_true")
+    return parser
+
+
+def _record() -> Parser:
+    parser = _named("%tensorsocket record", "Write a stream's readings to a file.", optional=False)
+    parser.add_argument("file", nargs="?", metavar="FILE")
+    parser.add_argument("--stop", action="store_true")
+    return parser
+
+
 def _trial() -> Parser:
     parser = Parser("%%trial", "Run this cell in a background kernel of its own.")
     parser.add_argument("name", metavar="NAME")
@@ -191,7 +204,9 @@ TENSORSOCKET = {
     "stop": _named("%tensorsocket stop", "Stop a stream and its kernel.", optional=True),
     "restart": _named("%tensorsocket restart", "Serve the same loader from a new kernel.", optional=True),
     "reload": _named("%tensorsocket reload", "Serve the loader as it is now.", optional=True),
-    "dashboard": _named("%tensorsocket dashboard", "Show a stream's live panel.", optional=True),
+    "dashboard": _dashboard(),
+    "report": _named("%tensorsocket report", "Show where each second of each trial went.", optional=True),
+    "record": _record(),
 }
 """The subcommands of `%tensorsocket`."""
 

@@ -11,7 +11,7 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, 
 
 from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.board import trials
-from tsnb.notebook import runs, streams
+from tsnb.notebook import reporting, runs, streams
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, parse, words_of
 
 __all__ = ["TsnbMagics"]
@@ -19,7 +19,6 @@ __all__ = ["TsnbMagics"]
 _BY_NAME = {
     "status": streams.status,
     "logs": streams.logs,
-    "stop": streams.stop,
     "restart": streams.restart,
 }
 
@@ -55,7 +54,9 @@ class TsnbMagics(Magics):
         %tensorsocket stop [NAME]
         %tensorsocket restart [NAME]              the same loader from a new kernel; trials wait and go on
         %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
-        %tensorsocket dashboard [NAME]
+        %tensorsocket dashboard [NAME] [--side]   the live panel; --side: beside the notebook (package sidecar)
+        %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well
+        %tensorsocket record NAME FILE            writes all readings; tsnb.replay(FILE) shows them. --stop ends it
 
         Options of start:
           --name NAME         what trials attach by
@@ -71,19 +72,26 @@ class TsnbMagics(Magics):
         command, given = parse(line, "%tensorsocket", TENSORSOCKET)
         if cell is not None and command != "start":
             raise UsageError(f"%%tensorsocket: only start takes a cell; write %tensorsocket {command}")
-        if command == "dashboard":
-            return streams.dashboard(given.name)
         with plain_errors(f"%tensorsocket {command}"):
+            if command == "dashboard":
+                return streams.dashboard(given.name, side=given.side)
+            if command == "report":
+                return reporting.report(given.name)
+            shown = None
             if command == "start":
                 text = streams.start(self.shell, given, cell)
             elif command == "list":
                 text = streams.listing()
             elif command == "reload":
                 text = streams.reload(self.shell, given.name)
+            elif command == "record":
+                text = reporting.record(given)
+            elif command == "stop":
+                text, shown = streams.stop(given.name)
             else:
                 text = _BY_NAME[command](given.name)
             print(text)  # noqa: T201 (a magic's answer is text)
-        return None
+        return shown
 
     @cell_magic
     def trial(self, line: str, cell: str) -> Any:

@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.experiments.cells import run_cell
 from tsnb.experiments.trial import ENDED
@@ -18,7 +19,7 @@ from tsnb.sweeps.sweep import Sweep
 if TYPE_CHECKING:
     from tsnb.panel import Panel
 
-__all__ = ["logs", "rerun", "run", "stop", "stop_consumer", "wait"]
+__all__ = ["interrupt_consumer", "logs", "rerun", "run", "stop", "stop_consumer", "wait"]
 
 
 def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
@@ -119,6 +120,24 @@ def wait(name: str | None) -> Any:
 def logs(name: str) -> str:
     """Return the end of what a trial printed."""
     return trials[name].logs()[-20_000:] or f"trial {name!r} has printed nothing"
+
+
+def interrupt_consumer(name: str) -> None:
+    """Do what a panel's interrupt button does: raise KeyboardInterrupt in the trial's cell, its kernel lives on.
+
+    Called with the consumer's name on a thread of the panel's own.
+
+    Raises:
+        TsnbError: This notebook has no such trial, or it is not running.
+    """
+    trial = trials.get(name)
+    if trial is None:
+        raise TsnbError(
+            f"{name} is no trial of this notebook, so it cannot be interrupted from here; stop ends its loop"
+        )
+    if trial.state in ENDED:
+        raise TsnbError(f"{name} is not running: it is {trial.state}")
+    trial.interrupt()
 
 
 def stop_consumer(panel: Panel) -> Callable[[str], None]:

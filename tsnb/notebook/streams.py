@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
@@ -13,6 +13,7 @@ from tsnb.config import check_name
 from tsnb.errors import ProducerNotFound
 from tsnb.kernels.child import log_path
 from tsnb.notebook.lookup import find_loader
+from tsnb.notebook.reporting import Ending, begin
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.serving import (
     ServeOptions,
@@ -27,6 +28,9 @@ from tsnb.streams.serving import (
 from tsnb.telemetry import observer
 from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.readings import StreamReading
+
+if TYPE_CHECKING:
+    from tsnb.reports import Report
 
 __all__ = ["dashboard", "listing", "logs", "reload", "restart", "start", "status", "stop"]
 
@@ -63,6 +67,7 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         transform = shell.transform_cell
         kernel = serve_from_cell(cell, shell.user_ns, given.name, options, transform=transform)
         what = "the `loader` of this cell"
+    begin(kernel.name)
     end = "goes on without this notebook" if given.detach else "ends with this notebook"
     return (
         f"serving {what} as {kernel.name!r} (pid {kernel.pid}; {end})\n"
@@ -192,8 +197,8 @@ def logs(name: str) -> str:
     return text[-SHOWN_CHARACTERS:] or f"{name!r} has printed nothing"
 
 
-def stop(name: str | None) -> str:
-    """Stop a stream, whoever serves it; without a name the only one. Returns what to tell.
+def stop(name: str | None) -> tuple[str, Report | None]:
+    """Stop a stream, whoever serves it; without a name the only one. Returns what to tell, and what to show.
 
     Raises:
         ProducerNotFound: There is no such producer.
@@ -202,20 +207,30 @@ def stop(name: str | None) -> str:
     name = name or registry.find().name
     kernel = producer_kernels.get(name)
     if kernel is not None and not kernel.ended:
+        ending = Ending(name)
         kernel.stop()
-        return f"stopped {name!r}"
+        return f"stopped {name!r}", ending.report()
     try:
         entry = registry.find(name)
     except ProducerNotFound:
         if kernel is None:
             raise
-        return f"{name!r} has stopped already"
+        return f"{name!r} has stopped already; %tensorsocket report {name} shows where its time went", None
+    ending = Ending(name)
     observer.stop(name)
-    return f"stopped {name!r} (served by {entry.origin})"
+    return f"stopped {name!r} (served by {entry.origin})", ending.report()
 
 
-def dashboard(name: str | None) -> Any:
-    """Return the live panel, for the cell to show."""
+def dashboard(name: str | None, *, side: bool = False) -> Any:
+    """Return the live panel, for the cell to show; None where it is shown beside the notebook.
+
+    Raises:
+        ExtraMissing: It cannot be shown beside the notebook.
+    """
     from tsnb.notebook import dashboard as panel
+    from tsnb.notebook.siding import show_beside
 
-    return panel(name)
+    if not side:
+        return panel(name)
+    show_beside(panel(name))
+    return None

@@ -6,6 +6,7 @@ Readings come from `tsnb.telemetry`; what a stop button does and where logs come
 | module | what it does |
 |---|---|
 | `frames` | one tick as a row of float32 numbers |
+| `reel` | a stream's frames: all of the last minutes, some of the time before |
 | `tape` | what the panel remembers, and the messages to the front end |
 | `logs` | logs in parts, for the pages that watch them |
 | `widget` | the widget |
@@ -28,7 +29,13 @@ _panels: list[Panel] = []
 _lock = threading.Lock()
 
 
-def dashboard(name: str | None = None, *, stop_consumer: Callable[[str], None] | None = None) -> Panel:
+def dashboard(
+    name: str | None = None,
+    *,
+    stop_consumer: Callable[[str], None] | None = None,
+    interrupt_consumer: Callable[[str], None] | None = None,
+    make_report: Callable[[], None] | None = None,
+) -> Panel:
     """Return the live panel of a stream.
 
     A stream that nobody serves yet is no error: the panel says so and fills in once it is there, and again
@@ -39,6 +46,8 @@ def dashboard(name: str | None = None, *, stop_consumer: Callable[[str], None] |
         name: The stream; None: the one that is served, once there is exactly one.
         stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
             None: the stream is asked to end that consumer's loop at its next step.
+        interrupt_consumer: Called likewise for its interrupt button; None: there is no such button.
+        make_report: Called when the report button is clicked, on a thread of its own; None: there is none.
     """
     with _lock:
         _panels[:] = [panel for panel in _panels if panel.comm is not None]
@@ -51,6 +60,10 @@ def dashboard(name: str | None = None, *, stop_consumer: Callable[[str], None] |
                 _panels.append(panel)
         if stop_consumer is not None:
             panel.stop_consumer = stop_consumer
+        if interrupt_consumer is not None:
+            panel.interrupt_consumer = interrupt_consumer
+        if make_report is not None:
+            panel.make_report = make_report
         return panel
 
 

@@ -5,9 +5,12 @@ What changes every tick travels as numbers, what seldom changes (names, states, 
 joins or leaves changes nothing that was written before.
 
 ```
-frame     = header, row, row, ...                      little-endian float32
-header    = `HEADER` below                             10 numbers
-row       = `ROW` below, then the lane's metrics       11 numbers + one for each metric that it had then
+frame     = header, row, row, ..., machine             little-endian float32
+header    = `HEADER` below                             11 numbers
+row       = `ROW` below, then the lane's metrics       9 numbers + one for each metric that it had then
+machine   = `MACHINE` below, then processes and GPUs   only in ticks with a host reading, every other second
+process   = `PROCESS` below                            5 numbers
+GPU       = `GPU` below                                4 numbers
 ```
 
 A *lane* is a place in the panel: the number of a consumer's name in the order of first appearance. It never
@@ -17,15 +20,17 @@ changes hands, so a colour stays with its trial. Unknown numbers are NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.rates import Pace
 from tsnb.telemetry.readings import CONSUMER_STATES, ConsumerReading, StreamReading
 
-__all__ = ["HEADER", "ROW", "Lane", "frame"]
+__all__ = ["GPU", "HEADER", "MACHINE", "PROCESS", "ROW", "Lane", "frame"]
 
 HEADER = (
     "time_s",  # seconds since the tape's origin
@@ -34,6 +39,7 @@ HEADER = (
     "window_fill",  # batches between the fastest and the slowest consumer
     "epoch",  # from 0
     "published",  # loader batches published in that epoch
+    "left_s",  # seconds until the loader has published the epoch's last batch
     "slots_used",
     "touched_mib",  # MiB of shared memory in use
     "batches",  # published so far, all epochs
@@ -42,8 +48,7 @@ HEADER = (
 """What each number of a frame's header means."""
 
 ROW = (
-    "lane",
-    "state",  # its place in `CONSUMER_STATES`
+    "place",  # 128 lane + 16 metrics + state: how many metrics follow, and its place in `CONSUMER_STATES`
     "fill",  # batches published and not taken
     "lag",  # batches behind the fastest
     "samples_per_s",
@@ -52,12 +57,40 @@ ROW = (
     "held",
     "epoch",  # from 0; -1 before the first
     "position",  # loader batches taken in that epoch
-    "metrics",  # how many numbers follow in this row
 )
 """What each number of a consumer's row means; the lane's metrics follow in the order of `Lane.metrics`."""
 
+MACHINE = (
+    "mark",  # -1: no row begins so
+    "cores",  # that the notebook's user may use
+    "cpu",  # cores busy
+    "used_mib",
+    "total_mib",
+    "processes",  # how many follow
+)
+"""What each number on the machine means; GPUs follow the processes, to the frame's end."""
+
+PROCESS = (
+    "lane",  # -1: the producer with its loader's workers
+    "cpu",  # cores busy
+    "memory_mib",  # of its own
+    "cores",  # that it may use
+    "gpu_mib",
+)
+"""What each number on a process with its children means."""
+
+GPU = (
+    "index",
+    "busy",  # share of the last second, 0 to 1; NaN where it is not told
+    "used_mib",
+    "total_mib",
+)
+"""What each number on a GPU means."""
+
 _MIB = 1024.0 * 1024.0
 _STATES = {state: number for number, state in enumerate(CONSUMER_STATES)}
+_METRICS_AT, _LANES_AT = 16, 128
+_PRODUCER = -1
 
 
 @dataclass
@@ -75,7 +108,12 @@ class Lane:
 
 
 def frame(
-    reading: StreamReading, origin_s: float, batches_per_s: float, rows: Sequence[tuple[int, Lane, Pace]]
+    reading: StreamReading,
+    origin_s: float,
+    batches_per_s: float,
+    left_s: float,
+    rows: Sequence[tuple[int, Lane, Pace]],
+    lanes: Mapping[str, int],
 ) -> bytes:
     """Return one tick as bytes.
 
@@ -83,11 +121,15 @@ def frame(
         reading: The stream now.
         origin_s: What `time_s` counts from (wall clock): float32 could not hold today's date.
         batches_per_s: The loader's pace.
+        left_s: Seconds left of the epoch.
         rows: Lane number, lane and pace of each consumer, in the order of `reading.consumers`.
+        lanes: Lane numbers by name, for the machine's processes.
     """
     body: list[float] = []
     for consumer, (number, lane, pace) in zip(reading.consumers, rows, strict=True):
         body += _row(consumer, number, lane, pace)
+    if reading.host:
+        body += _machine(reading.host, reading.consumers, lanes)
     header = [
         reading.time_s - origin_s,
         len(HEADER) + len(body),
@@ -95,6 +137,7 @@ def frame(
         reading.window_fill,
         reading.epoch,
         reading.published,
+        left_s,
         reading.slots_used,
         reading.touched_bytes / _MIB,
         reading.batches,
@@ -104,9 +147,9 @@ def frame(
 
 
 def _row(consumer: ConsumerReading, number: int, lane: Lane, pace: Pace) -> list[float]:
+    state = _STATES.get(consumer.state, _METRICS_AT - 1)
     return [
-        number,
-        _STATES.get(consumer.state, math.nan),
+        _LANES_AT * number + _METRICS_AT * len(lane.metrics) + state,
         consumer.fill,
         consumer.lag,
         pace.samples_per_s,
@@ -115,6 +158,33 @@ def _row(consumer: ConsumerReading, number: int, lane: Lane, pace: Pace) -> list
         pace.held,
         consumer.epoch,
         consumer.position,
-        len(lane.metrics),
         *(consumer.metrics.get(name, math.nan) for name in lane.metrics),
     ]
+
+
+def _machine(
+    host: HostReading, consumers: Sequence[ConsumerReading], lanes: Mapping[str, int]
+) -> list[float]:
+    # consumers of one process have all its numbers each: in equal parts, so that sums are right
+    pids = {consumer.name: consumer.pid for consumer in consumers}
+    shared = Counter(pids[name] for name in host.consumers if name in pids)
+    seen = [
+        (lanes[name], process, shared[pids[name]])
+        for name, process in host.consumers.items()
+        if name in pids and name in lanes
+    ]
+    if host.producer:
+        seen.append((_PRODUCER, host.producer, 1))
+    used, total = host.memory_used_bytes / _MIB, host.memory_total_bytes / _MIB
+    numbers = [-1.0, host.cores, host.cpu, used, total, len(seen)]
+    for number, process, parts in seen:
+        numbers += _process(number, process, parts)
+    for gpu in host.gpus:
+        busy = math.nan if gpu.busy is None else gpu.busy
+        numbers += [gpu.index, busy, gpu.used_bytes / _MIB, gpu.total_bytes / _MIB]
+    return numbers
+
+
+def _process(number: int, process: ProcessReading, parts: int) -> list[float]:
+    mib = _MIB * parts
+    return [number, process.cpu / parts, process.memory_bytes / mib, process.cores, process.gpu_bytes / mib]

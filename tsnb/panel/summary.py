@@ -17,9 +17,10 @@ _COLUMNS = (
 
 def summary(tape: Tape) -> str:
     """Return the stream's last reading as a few lines of text."""
-    lines = [f"tsnb panel of {f'the stream {tape.name}' if tape.name else 'no stream yet'}: {tape.state}"]
+    what = f"the stream {tape.name}" if tape.name else "no stream yet"
+    lines = [f"tsnb panel of {what}: {'a recording' if tape.recorded else tape.state}"]
     if tape.latest:
-        lines[0] += _progress(tape.latest)
+        lines[0] += _progress(tape.latest, tape.rates.left_s())
     if tape.sentence:
         lines.append(tape.sentence)
     rows = tape.paces()
@@ -28,10 +29,11 @@ def summary(tape: Tape) -> str:
     return "\n".join(lines)
 
 
-def _progress(reading: StreamReading) -> str:
+def _progress(reading: StreamReading, left_s: float) -> str:
     whole = reading.epoch_batches
     share = f", {reading.published / whole:.0%}" if whole else ""
-    return f", epoch {reading.epoch + 1}{share}, window {reading.window_fill} of {reading.window}"
+    left = "" if math.isnan(left_s) else f" ({_clock(left_s)} left)"
+    return f", epoch {reading.epoch + 1}{share}{left}, window {reading.window_fill} of {reading.window}"
 
 
 def _row(consumer: ConsumerReading, pace: Pace) -> str:
@@ -40,6 +42,11 @@ def _row(consumer: ConsumerReading, pace: Pace) -> str:
     metrics = "  ".join(f"{name} {value:.4g}" for name, value in consumer.metrics.items())
     row = f"{consumer.name:<20} {consumer.state:<14} {consumer.lag:>4} {speed:>10} {shares}  {metrics}"
     return row.rstrip()
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02}"
 
 
 def _percent(share: float) -> str:

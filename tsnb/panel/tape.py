@@ -8,9 +8,14 @@ Neither a widget nor a thread is here, so a recorded log draws the same panel as
 tick   {"op": "tick", "n": 812}                                   and, only when they have changed:
        "state": "blocked"                                         the stream's
        "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure"}
-       "say": {"kind", "text", "pace"}                            the one plain sentence
+       "say": {"kind", "text", "lead", "pace"}                    the one plain sentence; its first `lead`
+                                                                  characters say it all
        "lanes": {"2": {"name", "here", "since_s", "metrics"}}     only the lanes that changed
-scene  {"n", "origin_s", "states", "state", "stream", "say", "lanes": [...]}
+       "marks": [[12.5, "joined", "resnet10", "resnet10 joined"]] only those that are new: time, kind, trial, text
+       "gpus": ["NVIDIA H200"]                                    their names, in the frames' order
+       "can": {"interrupt", "report"}                             which buttons there are
+       "origin_s"                                                 once: what times count from, seconds since 1970
+scene  {"n", "origin_s", "states", "recorded", "state", "stream", "say", "lanes": [...], "marks", "gpus", "can"}
        `n` is the last tick that it holds, `states` the names behind the numbers in the frames
 ```
 """
@@ -23,17 +28,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tsnb.panel.frames import Lane, frame
+from tsnb.panel.reel import Reel
 from tsnb.telemetry.diagnosis import diagnose
+from tsnb.telemetry.marks import Mark, Marker
 from tsnb.telemetry.rates import Pace, RateWindow
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, ConsumerReading, StreamReading
 
-__all__ = ["HISTORY_TICKS", "METRICS", "Message", "Tape"]
+__all__ = ["MARKS", "METRICS", "Message", "Tape"]
 
-HISTORY_TICKS = 2400
-"""Ten minutes at four ticks a second; about 0.4 MB for three trials."""
+MARKS = 200
+"""Marks kept: more would not be read, and a sweep of a thousand trials makes two of each."""
 
 METRICS = 6
-"""Logged numbers kept a lane; more would not fit the panel, and `tsnb.results()` has them all."""
+"""Logged numbers kept a lane (frames have room for 7); more would not fit, and `tsnb.results()` has them all."""
 
 _SENTENCE_S = 2.5
 """The sentence is rewritten this often at most, so that its numbers can be read..."""
@@ -57,18 +64,25 @@ class Tape:
 
     Args:
         name: The stream's name as far as it is known; empty: whichever there will be.
+        recorded: Whether what is fed happened at another time: no button is promised then.
     """
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", *, recorded: bool = False) -> None:
+        self.recorded = recorded
         self.lanes: list[Lane] = []
         self.latest: StreamReading | None = None
         self.rates = RateWindow()
-        self._frames: deque[bytes] = deque(maxlen=HISTORY_TICKS)
+        self._numbers: dict[str, int] = {}
+        self._reel = Reel()
+        self._marker = Marker()
+        self._marks: deque[list[Any]] = deque(maxlen=MARKS)
+        self._gpus: list[str] = []
+        self._can = {"interrupt": False, "report": False}
         self._ticks = 0
         self._origin_s: float | None = None
         self._stream: dict[str, Any] = {"name": name}
         self._state = ABSENT
-        self._say: dict[str, Any] = {"kind": "starting", "text": "", "pace": None}
+        self._say: dict[str, Any] = {"kind": "starting", "text": "", "lead": 0, "pace": None}
         self._said_s = 0.0
 
     @property
@@ -88,16 +102,21 @@ class Tape:
 
     def feed(self, reading: StreamReading) -> Message:
         """Take in a reading; return what the front end must hear."""
-        if self._origin_s is None:
+        first = self._origin_s is None
+        if first:
             self._origin_s = reading.time_s
         self.latest = reading
         self.rates.add(reading)
         changes = self._tell(reading.state, _stream_words(reading), self._diagnosis(), reading.time_s)
+        if first:
+            changes["origin_s"] = reading.time_s
         rows, changed = self._rows(reading)
         if changed:
             changes["lanes"] = {str(number): asdict(self.lanes[number]) for number in sorted(changed)}
-        numbers = frame(reading, self._origin_s, self.rates.batches_per_s(), rows)
-        self._frames.append(numbers)
+        changes |= self._happened(reading)
+        pace, left_s = self.rates.batches_per_s(), self.rates.left_s()
+        numbers = frame(reading, self._origin_s or 0.0, pace, left_s, rows, self._numbers)
+        self._reel.add(reading.time_s, numbers, wanted=reading.host is not None)
         return self._message(changes, numbers)
 
     def note(self, state: str, text: str, name: str = "") -> Message | None:
@@ -112,8 +131,20 @@ class Tape:
             What the front end must hear; None if it knows.
         """
         stream = {**self._stream, "name": name or self.name}
-        changes = self._tell(state, stream, {"kind": state, "text": text, "pace": None}, -math.inf)
+        changes = self._tell(state, stream, _say(state, text), -math.inf)
         return self._message(changes, b"") if changes else None
+
+    def allow(self, **can: bool) -> Message | None:
+        """Say which buttons there are: `interrupt`, `report`.
+
+        Returns:
+            What the front end must hear; None if it knows.
+        """
+        allowed = {**self._can, **can}
+        if allowed == self._can:
+            return None
+        self._can = allowed
+        return self._message({"can": allowed}, b"")
 
     def scene(self) -> dict[str, Any]:
         """Return all words as of the last tick."""
@@ -121,15 +152,19 @@ class Tape:
             "n": self._ticks,
             "origin_s": self._origin_s or 0.0,
             "states": CONSUMER_STATES,
+            "recorded": self.recorded,
             "state": self._state,
             "stream": self._stream,
             "say": self._say,
             "lanes": [asdict(lane) for lane in self.lanes],
+            "marks": list(self._marks),
+            "gpus": self._gpus,
+            "can": self._can,
         }
 
     def history(self) -> bytes:
         """Return all frames, oldest first."""
-        return b"".join(self._frames)
+        return self._reel.history()
 
     def paces(self) -> list[tuple[ConsumerReading, Pace]]:
         """Return the consumers of the last reading with their pace."""
@@ -142,8 +177,23 @@ class Tape:
 
     def _diagnosis(self) -> dict[str, Any]:
         earlier, later = self.rates.span
-        found = diagnose(earlier, later)
-        return {"kind": found.kind, "text": found.text, "pace": found.pace}
+        found = diagnose(earlier, later, self.rates.host)
+        return _say(found.kind, found.text, len(found.lead), found.pace)
+
+    def _happened(self, reading: StreamReading) -> dict[str, Any]:
+        """Return what changed since the reading before, where anything did."""
+        changes: dict[str, Any] = {}
+        if marks := [self._mark(mark) for mark in self._marker.feed(reading)]:
+            self._marks.extend(marks)
+            changes["marks"] = marks
+        gpus = [gpu.name for gpu in reading.host.gpus] if reading.host else self._gpus
+        if gpus != self._gpus:
+            changes["gpus"] = self._gpus = gpus
+        return changes
+
+    def _mark(self, mark: Mark) -> list[Any]:
+        time_s = round(mark.time_s - (self._origin_s or 0.0), 2)
+        return [time_s, mark.kind, mark.consumer, mark.text]
 
     def _tell(self, state: str, stream: dict[str, Any], say: dict[str, Any], time_s: float) -> dict[str, Any]:
         """Return the words that differ from what was said before, and keep them."""
@@ -179,11 +229,10 @@ class Tape:
         return rows, changed
 
     def _lane(self, name: str, now_s: float) -> int:
-        for number, lane in enumerate(self.lanes):
-            if lane.name == name:
-                return number
-        self.lanes.append(Lane(name, False, now_s, []))
-        return len(self.lanes) - 1
+        number = self._numbers.setdefault(name, len(self.lanes))
+        if number == len(self.lanes):
+            self.lanes.append(Lane(name, False, now_s, []))
+        return number
 
     def _update(self, lane: Lane, here: bool, metrics: dict[str, float], now_s: float) -> bool:
         new = [name for name in metrics if name not in lane.metrics][: METRICS - len(lane.metrics)]
@@ -194,6 +243,10 @@ class Tape:
         # a new list: the scene on its way to the front end may still hold the old one
         lane.metrics = [*lane.metrics, *new]
         return True
+
+
+def _say(kind: str, text: str, lead: int = 0, pace: str | None = None) -> dict[str, Any]:
+    return {"kind": kind, "text": text, "lead": lead, "pace": pace}
 
 
 def _stream_words(reading: StreamReading) -> dict[str, Any]:

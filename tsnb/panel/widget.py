@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,13 @@ class Panel(anywidget.AnyWidget):
 
     Attributes:
         logs: What feeds the log pane; its `source` is handed in by who knows the trials.
+        stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
+            None: the stream is asked to end that consumer's loop.
 
     Args:
         name: The stream; None: whichever single one is served.
-        stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
-            None: the stream is asked to end that consumer's loop.
+        stop_consumer: As the attribute.
+        recorded: Whether it will be fed what happened at another time.
     """
 
     _esm = _bundle("panel.js")
@@ -68,16 +70,59 @@ class Panel(anywidget.AnyWidget):
     """All frames; filled in by `get_state` only."""
 
     def __init__(
-        self, name: str | None = None, *, stop_consumer: Callable[[str], None] | None = None, **traits: Any
+        self,
+        name: str | None = None,
+        *,
+        stop_consumer: Callable[[str], None] | None = None,
+        recorded: bool = False,
+        **traits: Any,
     ) -> None:
         self._lock = threading.Lock()
-        self._tape = Tape(name or "")
+        self._tape = Tape(name or "", recorded=recorded)
+        self._interrupt_consumer: Callable[[str], None] | None = None
+        self._make_report: Callable[[], None] | None = None
         self._follower: Follower | None = None
         self.logs = LogFeed(self._send_log)
         self.stop_consumer = stop_consumer
         super().__init__(**traits)
         self.on_msg(self._hear)
         self._answer_while_busy()
+
+    @classmethod
+    def of_recording(cls, readings: Iterable[StreamReading]) -> Panel:
+        """Return a panel of a stream's recorded readings: all of it, marked as a recording, its buttons off.
+
+        Args:
+            readings: In the order of time.
+        """
+        panel = cls(recorded=True)
+        with panel._lock:  # not tick by tick: whoever opens it asks once, and gets all of it
+            for reading in readings:
+                panel._tape.feed(reading)
+        return panel
+
+    @property
+    def interrupt_consumer(self) -> Callable[[str], None] | None:
+        """Called with a consumer's name when its interrupt button is clicked, on a thread of its own.
+
+        None: there is no such button.
+        """
+        return self._interrupt_consumer
+
+    @interrupt_consumer.setter
+    def interrupt_consumer(self, interrupt: Callable[[str], None] | None) -> None:
+        self._interrupt_consumer = interrupt
+        self._allow(interrupt=interrupt is not None)
+
+    @property
+    def make_report(self) -> Callable[[], None] | None:
+        """Called when the report button is clicked, on a thread of its own; None: there is no such button."""
+        return self._make_report
+
+    @make_report.setter
+    def make_report(self, report: Callable[[], None] | None) -> None:
+        self._make_report = report
+        self._allow(report=report is not None)
 
     @property
     def stream(self) -> str:
@@ -122,6 +167,12 @@ class Panel(anywidget.AnyWidget):
                 state.update(scene=self._scene(), history=self._tape.history())
         return state
 
+    def _allow(self, **can: bool) -> None:
+        with self._lock:
+            message = self._tape.allow(**can)
+            if message:
+                self._deliver(message)
+
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle: Any = super()._repr_mimebundle_(**options)  # a dict before anywidget 0.9.14
         with self._lock:
@@ -152,33 +203,36 @@ class Panel(anywidget.AnyWidget):
 
     def _hear(self, _: object, content: dict[str, Any], buffers: object) -> None:
         """Answer the front end. Called by ipywidgets on the kernel's (sub)shell thread."""
-        if content.get("op") == "hello":
+        op, name = content.get("op"), str(content.get("name", ""))
+        if op == "hello":
             with self._lock:
                 scene = self._scene()
                 if scene["n"] != content.get("n"):
                     self.send({"op": "all", "scene": scene}, [self._tape.history()])
-        elif content.get("op") == "log":
-            self.logs.watch(
-                str(content.get("name", "")), str(content.get("run", "")), int(content.get("at", 0))
-            )
-        elif content.get("op") == "log off":
+        elif op == "log":
+            self.logs.watch(name, str(content.get("run", "")), int(content.get("at", 0)))
+        elif op == "log off":
             self.logs.rest()
-        elif content.get("op") == "stop":
-            name = str(content.get("name", ""))
+        elif op == "stop":
             self._in_background(name, self.stop_consumer or self._end_consumer)
-        elif content.get("op") == "stop stream":
+        elif op == "interrupt" and self._interrupt_consumer:
+            self._in_background(name, self._interrupt_consumer, what=op)
+        elif op == "stop stream":
             self._in_background("", self._end_stream)
+        elif op == "report" and self._make_report:
+            report = self._make_report
+            self._in_background("", lambda _: report(), what="report")
 
-    def _in_background(self, name: str, stop: Callable[[str], None]) -> None:
-        """Run a stop away from the shell: it may wait for a child process, and a cell may be running."""
+    def _in_background(self, name: str, act: Callable[[str], None], what: str = "stop") -> None:
+        """Act away from the shell: it may wait for a child process, and a cell may be running."""
 
         def run() -> None:
             try:
-                stop(name)
-            except (TsnbError, OSError, LookupError, RuntimeError) as error:
-                self.send({"op": "refused", "name": name, "why": str(error)})
+                act(name)
+            except (TsnbError, OSError, LookupError, RuntimeError, ValueError) as error:
+                self.send({"op": "refused", "what": what, "name": name, "why": str(error)})
 
-        threading.Thread(target=run, name=f"tsnb-stop-{name}", daemon=True).start()
+        threading.Thread(target=run, name=f"tsnb-{what}-{name}", daemon=True).start()
 
     def _end_consumer(self, name: str) -> None:
         if self._follower:

@@ -11,7 +11,7 @@
 | `current` | the run that this process is (`enter_run`), `log_artifact` |
 | `reading` | runs as they stand in the file |
 | `choosing` | which runs a question is about |
-| `tables`, `comparing`, `plotting`, `exporting` | `results` and `history`, `compare`, `plot`, `export` |
+| `tables`, `comparing`, `exporting` | `results` and `history`, `compare`, `export` |
 | `bridges`, `trackers` | the same numbers in TensorBoard, MLflow, W&B |
 """
 

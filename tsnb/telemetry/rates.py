@@ -50,6 +50,8 @@ class RateWindow:
 
     def __init__(self) -> None:
         self._readings: deque[StreamReading] = deque()
+        # the consumers of each reading: looked up many times a tick
+        self._by_name: deque[dict[str, ConsumerReading]] = deque()
 
     def add(self, reading: StreamReading) -> None:
         """Take in the next reading; one of another producer, or from the past, starts anew."""
@@ -57,9 +59,12 @@ class RateWindow:
             last = self._readings[-1]
             if last.pid != reading.pid or last.batches > reading.batches or last.time_s >= reading.time_s:
                 self._readings.clear()
+                self._by_name.clear()
         self._readings.append(reading)
+        self._by_name.append({consumer.name: consumer for consumer in reading.consumers})
         while reading.time_s - self._readings[0].time_s > PATIENCE_S:
             self._readings.popleft()
+            self._by_name.popleft()
 
     @property
     def span(self) -> tuple[StreamReading, StreamReading]:
@@ -110,8 +115,10 @@ class RateWindow:
 
     def _lives(self, consumer: ConsumerReading, now_s: float) -> Iterator[tuple[float, ConsumerReading]]:
         """Yield age in seconds and reading of this same attachment, newest first, as far back as it goes."""
-        for reading in list(reversed(self._readings))[1:]:
-            before = next((c for c in reading.consumers if c.name == consumer.name), None)
+        pairs = zip(reversed(self._readings), reversed(self._by_name), strict=True)
+        next(pairs)  # the reading that the consumer is of
+        for reading, by_name in pairs:
+            before = by_name.get(consumer.name)
             # fewer batches than before, or another process: the name was attached anew
             if before is None or before.pid != consumer.pid or before.batches > consumer.batches:
                 return

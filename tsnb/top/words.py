@@ -92,11 +92,11 @@ def percent(share: float) -> str:
 
 
 def mebibytes(value: float) -> str:
-    """Write a size in MiB: 212.4 as 212 MiB, 3200 as 3.1 GiB."""
+    """Write a size in MiB: 212.4 as 212 MiB, 3200 as 3.1 GiB, 81920 as 80 GiB."""
     if not math.isfinite(value):
         return _DASH
     if value >= 1000:
-        return f"{value / 1024:.1f} GiB"
+        return f"{_half_up(value / 1024)} GiB" if value >= 10189 else f"{value / 1024:.1f} GiB"
     return f"{value:.1f} MiB" if value < 9.95 else f"{_half_up(value)} MiB"
 
 

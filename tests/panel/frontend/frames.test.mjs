@@ -4,29 +4,47 @@ import { SOURCES, bytes } from "./sources.mjs";
 
 const { decode, encode } = await import(`${SOURCES}/frames.js`);
 
+// a row begins with 128 lane + 16 metrics + state
+const bare = [0, 11, 1, 0, 0, 1, NaN, 1, 1, 1, 0];
+
 test("a frame written by hand is read back, metrics and all", () => {
-  const row = [2, 4, 7, 3, 608.5, 0.75, 0.25, 0, 1, 40, 2, 0.098, 0.97];
-  const [frame] = decode(bytes([12.5, 10 + row.length, 9.5, 3, 1, 43, 12, 212, 106, 1, ...row]));
+  const row = [128 * 2 + 16 * 2 + 4, 7, 3, 608.5, 0.75, 0.25, 0, 1, 40, 0.098, 0.97];
+  const [frame] = decode(bytes([12.5, 11 + row.length, 9.5, 3, 1, 43, 72, 12, 212, 106, 1, ...row]));
   assert.equal(frame.t, 12.5);
   assert.equal(frame.windowFill, 3);
+  assert.equal(frame.leftS, 72);
   assert.equal(frame.batches, 106);
   assert.equal(frame.rows.length, 3);
   assert.equal(frame.rows[0], undefined);
   assert.equal(frame.rows[2].state, 4);
   assert.equal(frame.rows[2].samplesPerS, 608.5);
+  assert.equal(frame.rows[2].position, 40);
   assert.deepEqual([...frame.rows[2].metrics], [0.098, 0.97].map(Math.fround));
+  assert.equal(frame.machine, null);
+});
+
+test("the machine's numbers follow the rows: processes by lane, the loader, GPUs", () => {
+  const row = [1, 0, 0, 64, 1, 0, 0, 0, 2];
+  const machine = [-1, 4, 1.5, 3072, 16384, 2, 0, 0.75, 200, 2, 1024, -1, 0.5, 300, 4, 0];
+  const gpus = [0, 0.5, 9216, 81920, 1, 0.25, 512, 81920];
+  const body = [...row, ...machine, ...gpus];
+  const [frame] = decode(bytes([1, 11 + body.length, 1, 0, 0, 2, 5, 1, 1, 2, 0, ...body]));
+  assert.equal(frame.rows[0].samplesPerS, 64);
+  assert.equal(frame.machine.cores, 4);
+  assert.deepEqual(frame.machine.trials[0], { cpu: 0.75, memoryMiB: 200, cores: 2, gpuMiB: 1024 });
+  assert.equal(frame.machine.producer.cpu, 0.5);
+  assert.deepEqual(frame.machine.gpus.map((gpu) => [gpu.index, gpu.busy]), [[0, 0.5], [1, 0.25]]);
 });
 
 test("frames of different length lie end to end", () => {
-  const bare = [0, 10, 1, 0, 0, 1, 1, 1, 1, 0];
-  const full = [1, 21, 1, 0, 0, 2, 1, 1, 2, 0, 0, 1, 1, 0, 64, 1, 0, 0, 0, 2, 0];
+  const full = [1, 20, 1, 0, 0, 2, NaN, 1, 1, 2, 0, 1, 1, 0, 64, 1, 0, 0, 0, 2];
   const frames = decode(bytes([...bare, ...full, ...bare]));
   assert.deepEqual(frames.map((f) => f.t), [0, 1, 0]);
   assert.deepEqual(frames.map((f) => f.rows.length), [0, 1, 0]);
 });
 
 test("a view that is not aligned, as messages have them, is read all the same", () => {
-  const aligned = new Uint8Array(bytes([5, 10, 1, 0, 0, 1, 1, 1, 1, 0]).buffer);
+  const aligned = new Uint8Array(bytes([5, ...bare.slice(1)]).buffer);
   const shifted = new Uint8Array(aligned.length + 3);
   shifted.set(aligned, 3);
   assert.equal(decode(new DataView(shifted.buffer, 3))[0].t, 5);
@@ -35,13 +53,12 @@ test("a view that is not aligned, as messages have them, is read all the same", 
 test("nothing, and a torn end, give what there is", () => {
   assert.deepEqual(decode(null), []);
   assert.deepEqual(decode(new DataView(new ArrayBuffer(0))), []);
-  const whole = [0, 10, 1, 0, 0, 1, 1, 1, 1, 0];
-  assert.equal(decode(bytes([...whole, 1, 20, 1])).length, 1);
-  assert.equal(decode(bytes([...whole, 1, NaN, 1, 0, 0, 0, 0, 0, 0, 0])).length, 1);
+  assert.equal(decode(bytes([...bare, 1, 20, 1])).length, 1);
+  assert.equal(decode(bytes([...bare, 1, NaN, 1, 0, 0, 0, 0, 0, 0, 0, 0])).length, 1);
 });
 
 test("what was decoded encodes to the same bytes", () => {
-  const numbers = [0, 10, 1, 0, 0, 1, 1, 1, 1, 0, 1, 10, 2, 0, 0, 1, 1, 1, 1, 0];
+  const numbers = [...bare, 1, 11, 2, 0, 0, 1, 4, 1, 1, 1, 0];
   const again = encode(decode(bytes(numbers)));
   assert.deepEqual([...new Float32Array(again.buffer)], numbers);
 });

@@ -1,24 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { SOURCES, bytes } from "./sources.mjs";
+import { SOURCES, bytes, filled as fill, frame, lane } from "./sources.mjs";
 
 const { Store } = await import(`${SOURCES}/store.js`);
-
-const lane = (name, metrics = []) => ({ name, here: true, since_s: 0, metrics });
-
-/** One frame; rows: {lane: {lag, rate, computing, metrics}}. */
-function frame(t, rows) {
-  const body = Object.entries(rows).flatMap(([number, { state = 1, lag = 0, rate = 0, computing = 0, metrics = [] }]) => [
-    Number(number), state, 0, lag, rate, computing, 0, 0, 0, 0, metrics.length, ...metrics,
-  ]);
-  return [t, 10 + body.length, 1, 0, 0, 0, 0, 0, 0, 0, ...body];
-}
-
-function filled(frames, lanes = [lane("a"), lane("b")]) {
-  const store = new Store(() => 0);
-  store.load({ n: frames.length, states: ["joining", "streaming", "parked"], lanes }, bytes(frames.flat()));
-  return store;
-}
+const filled = (...given) => fill(Store, ...given);
 
 test("a tick that follows is taken in; one that was missed is noticed", () => {
   const store = filled([frame(0, {})]);
@@ -32,44 +17,39 @@ test("a lane that joins gets its place, whatever came before", () => {
   const store = filled([frame(0, {})], []);
   store.tick({ op: "tick", n: 2, lanes: { 1: lane("late") } }, bytes(frame(1, { 1: { lag: 4 } })));
   assert.equal(store.lanes[1].name, "late");
-  assert.deepEqual(store.series(60).lag[1], [null, 4]);
+  assert.equal(store.last.rows[1].lag, 4);
 });
 
-test("shares of compute stack up to one, lane 0 at the bottom", () => {
-  const { share, own } = filled([frame(0, { 0: { computing: 0.2 }, 1: { computing: 0.6 } })]).series(60);
-  assert.ok(Math.abs(own[0][0] - 0.25) < 1e-6);
-  assert.ok(Math.abs(share[0][0] - 0.25) < 1e-6);
-  assert.ok(Math.abs(share[1][0] - 1) < 1e-6);
-});
-
-test("where nobody computes there is no share, not a division by zero", () => {
-  const { share } = filled([frame(0, { 0: {}, 1: {} })]).series(60);
-  assert.deepEqual(share, [[null], [null]]);
-});
-
-test("a silence is a gap, not a line across it", () => {
-  const { x, lag } = filled([frame(0, { 0: { lag: 1 } }), frame(50, { 0: { lag: 1 } })]).series(60);
-  assert.equal(x.length, 3);
-  assert.deepEqual(lag[0], [1, null, 1]);
-});
-
-test("only the span that is asked for is drawn, and time counts back from the last frame", () => {
-  const frames = Array.from({ length: 200 }, (_, k) => frame(k, { 0: {} }));
-  const { x } = filled(frames).series(30);
-  assert.equal(x[x.length - 1], 0);
-  assert.ok(x[0] >= -31 && x.length <= 32);
-});
-
-test("history is bounded, and survives the way into the model and back", () => {
+test("what is saved opens as a recording, with all that was known", () => {
   const store = filled([]);
-  for (let k = 0; k < 2500; k++) store.tick({ op: "tick", n: k + 1 }, bytes(frame(k, { 0: { lag: 2 } })));
-  assert.equal(store.frames.length, 2400);
+  store.tick({ op: "tick", n: 1, origin_s: 1000, marks: [[0.5, "joined", "a", "a joined"]], gpus: ["A100"] }, bytes(frame(0, {})));
+  for (let k = 1; k < 50; k++) store.tick({ op: "tick", n: k + 1 }, bytes(frame(k, { 0: { lag: 2 } })));
   const { scene, history } = store.snapshot();
   const again = new Store(() => 0);
-  again.load(scene, history);
-  assert.equal(again.frames.length, 2400);
+  again.load(JSON.parse(JSON.stringify(scene)), history);
+  assert.equal(again.recorded, true);
+  assert.equal(store.recorded, false);
+  assert.equal(again.frames.length, 50);
   assert.equal(again.lanes[0].name, "a");
-  assert.equal(again.last.t, 2499);
+  assert.equal(again.endS, 1049);
+  assert.deepEqual(again.marks, [{ t: 0.5, kind: "joined", name: "a", text: "a joined" }]);
+  assert.deepEqual(again.can, {});
+  assert.equal(again.gpus[0], "A100");
+});
+
+test("the machine is as it was last seen, which not every tick tells", () => {
+  const store = filled([frame(0, {}, { cores: 2, cpu: 1.5 })]);
+  store.tick({ op: "tick", n: 2 }, bytes(frame(1, {})));
+  assert.equal(store.machine.cpu, 1.5);
+  store.tick({ op: "tick", n: 3 }, bytes(frame(2, {}, { cores: 2, cpu: 0.5 })));
+  assert.equal(store.machine.cpu, 0.5);
+});
+
+test("only so many marks are kept, the last ones", () => {
+  const store = filled([]);
+  for (let k = 0; k < 250; k++) store.tick({ op: "tick", n: k + 1, marks: [[k, "left", "a", "a left"]] }, null);
+  assert.equal(store.marks.length, 200);
+  assert.equal(store.marks[199].t, 249);
 });
 
 test("a metric's curve holds each value once, thinned to what fits, the last one kept", () => {

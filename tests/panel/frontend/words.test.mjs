@@ -3,13 +3,17 @@ import { test } from "node:test";
 import { SOURCES } from "./sources.mjs";
 
 const words = await import(`${SOURCES}/words.js`);
-const { metricNames, spark, visible } = await import(`${SOURCES}/table.js`);
+const { metricsOf, visible } = await import(`${SOURCES}/lanes.js`);
+const { rowsOf } = await import(`${SOURCES}/details.js`);
+const { spark } = await import(`${SOURCES}/row.js`);
+const { COLOURS, again, colour } = await import(`${SOURCES}/theme.js`);
 
 test("times", () => {
   assert.equal(words.clock(72), "1:12");
   assert.equal(words.clock(3700), "1:01:40");
   assert.equal(words.clock(-3), "0:00");
   assert.deepEqual([words.ago(-120, true), words.ago(-60), words.ago(0)], ["2:00 ago", "1:00", "now"]);
+  assert.deepEqual([words.ago(-120, true, true), words.ago(0, false, true)], ["2:00 before", "end"]);
 });
 
 test("numbers, and what is not known", () => {
@@ -34,9 +38,17 @@ test("an epoch counts what is done", () => {
   assert.equal(words.progress({ epoch: -1, position: 0 }, 63), "–");
 });
 
-test("the sentence is cut where its numbers begin", () => {
-  assert.deepEqual(words.sentence("wide sets the pace: a spends 38% held."), ["wide sets the pace:", " a spends 38\u00a0% held."]);
-  assert.deepEqual(words.sentence("Done."), ["Done.", ""]);
+test("the sentence begins with its lead", () => {
+  const say = { text: "wide sets the pace. a is held back 38 % of its time.", lead: 19 };
+  assert.deepEqual(words.sentence(say), ["wide sets the pace.", " a is held back 38\u00a0% of its time."]);
+  assert.deepEqual(words.sentence({ text: "No stream yet: start one.", lead: 0 }), ["No stream yet:", " start one."]);
+  assert.deepEqual(words.sentence({ text: "Done.", lead: 0 }), ["", "Done."]);
+});
+
+test("a recording says when it was", () => {
+  assert.match(words.streamWord("recording", Date.UTC(2026, 10, 21, 12) / 1000), /^recording of 21 Nov 2026, \d\d:00$/);
+  assert.equal(words.streamWord("recording", 0), "recording");
+  assert.deepEqual(["serving", "gone", "failed"].map((state) => words.streamWord(state)), ["", "ended", "failed"]);
 });
 
 test("an axis ends at a round number and stays there", () => {
@@ -47,9 +59,46 @@ test("an axis ends at a round number and stays there", () => {
   assert.equal(words.steadyTop(0, 0), 1);
 });
 
+test("an axis that need not begin at zero does so only where that hides much", () => {
+  assert.deepEqual(words.roundRange(0.1, 0.9), [0, 1]);
+  assert.deepEqual(words.roundRange(0.86, 0.97).map((v) => v.toFixed(2)), ["0.80", "1.00"]);
+  assert.deepEqual(words.roundRange(Infinity, 0), [0, 1]);
+  for (const [low, high] of [[5, 5], [-3, -1], [0.979, 0.9801], [900, 1000]]) {
+    const [a, b] = words.roundRange(low, high);
+    assert.ok(a <= low && b >= high && a < b, `${low} ${high}: ${a} ${b}`);
+  }
+  assert.deepEqual(words.steadyRange([0, 1], 0.2, 0.7), [0, 1]);
+  assert.deepEqual(words.steadyRange([0, 1], 0.2, 1.7), [0, 2]);
+});
+
+test("labels beside an axis are short, and all different", () => {
+  for (const [name, low, high] of [["accuracy", 0.85, 1], ["accuracy", 0.978, 0.98], ["loss", 0, 0.2], ["loss", 0, 4], ["lr", 0, 2e-4], ["ppl", 0, 20000], ["reward", -15, -5]]) {
+    const said = [low, (low + high) / 2, high].map((v) => words.axisMetric(name, v, [low, high]));
+    assert.equal(new Set(said).size, 3, said.join());
+    assert.ok(said.every((text) => text.length <= 6), said.join());
+  }
+  assert.equal(words.axisMetric("accuracy", 0.9, [0.8, 1]), "90%");
+});
+
+test("memory of a whole, and cores", () => {
+  assert.equal(words.usedOf(3170, 16384), "3.1 of 16 GiB");
+  assert.equal(words.usedOf(512, 81920), "512 MiB of 80 GiB");
+  assert.deepEqual([0.61, 12.34, NaN].map(words.cores), ["0.61", "12.3", "–"]);
+});
+
+test("who uses the machine: the loader, trials that are seen, all, GPUs", () => {
+  const process = { cpu: 0.5, memoryMiB: 100, cores: 1, gpuMiB: 1024 };
+  const machine = { cores: 4, cpu: 1.5, usedMiB: 2048, totalMiB: 4096, producer: process, trials: [undefined, process], gpus: [{ index: 0, busy: 0.5, usedMiB: 1024, totalMiB: 2048 }] };
+  const rows = rowsOf({ machine, lanes: [{ name: "a" }, { name: "b" }], gpus: ["A100"] });
+  assert.deepEqual(rows.map((row) => row.name), ["loader and its workers", "b", "all that runs here", "GPU 0 A100"]);
+  assert.equal(rows[1].colour, colour(1));
+  assert.deepEqual([rows[1].gpu, rows[2].memory, rows[3].busy], ["1.0 GiB", "2.0 of 4.0 GiB", "50 %"]);
+});
+
 test("a young stream's charts show less time", () => {
   assert.deepEqual([0, 30, 31, 62, 100, 500].map((s) => words.spanFor(s, 120)), [30, 30, 60, 90, 120, 120]);
   assert.deepEqual([200, 500].map((s) => words.spanFor(s, 600)), [300, 600]);
+  assert.deepEqual([200, 5000].map((s) => words.spanFor(s, Infinity)), [300, 7200]);
 });
 
 test("states: parked with its time, ended with the stream", () => {
@@ -59,12 +108,13 @@ test("states: parked with its time, ended with the stream", () => {
 });
 
 test("a colour for each of eight trials, all different", () => {
-  assert.equal(new Set(Array.from({ length: 8 }, (_, k) => words.colour(k))).size, 8);
-  assert.equal(words.colour(8), words.colour(0));
+  assert.equal(new Set(Array.from({ length: 8 }, (_, k) => colour(k))).size, 8);
+  assert.equal(COLOURS.length, 8);
+  assert.deepEqual([colour(8), again(8), again(0)], [colour(0), true, false]);
 });
 
-test("loss and accuracy get the columns", () => {
-  assert.deepEqual(metricNames([{ metrics: ["lr", "accuracy"] }, undefined, { metrics: ["loss"] }]), ["loss", "accuracy"]);
+test("loss and accuracy come first: they get the columns", () => {
+  assert.deepEqual(metricsOf([{ metrics: ["lr", "accuracy"] }, undefined, { metrics: ["loss"] }]), ["loss", "accuracy", "lr"]);
 });
 
 test("with many trials, those that left first give way", () => {

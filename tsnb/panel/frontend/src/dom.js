@@ -1,4 +1,4 @@
-// Two ways to touch the page: make an element, and change a text only if it differs (no needless layout).
+// Ways to touch the page: make an element, and change a text only if it differs (no needless layout).
 
 /** make("td", "tsnb-n", "text" | child, ...) */
 export function make(tag, className, ...children) {
@@ -18,4 +18,19 @@ export function style(element, name, value) {
 
 export function attribute(element, name, value) {
   if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
+}
+
+/** A button; `clicked` is called without arguments. */
+export function button(label, className, clicked) {
+  const element = make("button", `tsnb-button ${className}`, label);
+  element.type = "button";
+  element.onclick = () => clicked();
+  return element;
+}
+
+/** label and value, as in "loader 9.6 batches/s" */
+export function pair(label, className) {
+  const value = make("b", "tsnb-value");
+  const box = make("div", `tsnb-pair ${className || ""}`, make("span", "tsnb-soft", label), value);
+  return { box, value };
 }

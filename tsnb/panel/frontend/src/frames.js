@@ -1,7 +1,12 @@
 // Frames: rows of float32 numbers, laid out as tsnb/panel/frames.py says. Pure.
 
-const HEADER = 10;
-const ROW = 11;
+const HEADER = 11;
+const ROW = 9;
+const MACHINE = 6;
+const PROCESS = 5;
+const GPU = 4;
+const METRICS_AT = 16;
+const LANES_AT = 128;
 
 /** The frames in a DataView (or nothing), oldest first; each keeps its raw numbers for saving. */
 export function decode(view) {
@@ -31,13 +36,34 @@ export function encode(frames) {
 }
 
 function frame(raw) {
-  const [t, , batchesPerS, windowFill, epoch, published, slotsUsed, touchedMiB, batches, copied] = raw;
+  const [t, , batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied] = raw;
   const rows = []; // sparse, by lane
-  for (let at = HEADER; at + ROW <= raw.length; ) {
-    const [lane, state, fill, lag, samplesPerS, computing, waiting, held, epoch, position, count] = raw.subarray(at, at + ROW);
-    const metrics = raw.subarray(at + ROW, at + ROW + count);
-    rows[lane] = { state, fill, lag, samplesPerS, computing, waiting, held, epoch, position, metrics };
-    at += ROW + count;
+  let at = HEADER, machine = null;
+  while (at + ROW <= raw.length && raw[at] >= 0) {
+    const [place, fill, lag, samplesPerS, computing, waiting, held, epoch, position] = raw.subarray(at, at + ROW);
+    const state = place % METRICS_AT, lane = Math.floor(place / LANES_AT);
+    const end = at + ROW + Math.floor((place % LANES_AT) / METRICS_AT);
+    rows[lane] = { state, fill, lag, samplesPerS, computing, waiting, held, epoch, position, metrics: raw.subarray(at + ROW, end) };
+    at = end;
   }
-  return { raw, t, batchesPerS, windowFill, epoch, published, slotsUsed, touchedMiB, batches, copied, rows };
+  if (at + MACHINE <= raw.length) machine = machineOf(raw, at);
+  return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, rows, machine };
+}
+
+/** {cores, cpu, usedMiB, totalMiB, producer, trials: sparse by lane, gpus: [...]}; what cannot be seen is undefined. */
+function machineOf(raw, at) {
+  const [, cores, cpu, usedMiB, totalMiB, count] = raw.subarray(at, at + MACHINE);
+  const machine = { cores, cpu, usedMiB, totalMiB, producer: undefined, trials: [], gpus: [] };
+  at += MACHINE;
+  for (let k = 0; k < count; k++, at += PROCESS) {
+    const [lane, cpu, memoryMiB, cores, gpuMiB] = raw.subarray(at, at + PROCESS);
+    const process = { cpu, memoryMiB, cores, gpuMiB };
+    if (lane < 0) machine.producer = process;
+    else machine.trials[lane] = process;
+  }
+  for (; at + GPU <= raw.length; at += GPU) {
+    const [index, busy, usedMiB, totalMiB] = raw.subarray(at, at + GPU);
+    machine.gpus.push({ index, busy, usedMiB, totalMiB });
+  }
+  return machine;
 }

@@ -1,40 +1,43 @@
-// The line at the top (stream, epoch, loader, window), the sentence below it, and the footer (arena).
+// The line at the top: stream, epoch, loader, window, and the buttons that concern them all.
 
-import { make, put, style } from "./dom.js";
-import { LIVE, clock, colour, count, mebibytes, pace, percent, sentence, streamWord, tone } from "./words.js";
+import { button, make, pair, put, style } from "./dom.js";
+import { LIVE, OVER, clock, count, pace, percent, streamWord, tone } from "./words.js";
 
 const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or held in C for long
-
-/** label and value, as in "loader 9.6 batches/s" */
-function pair(label, className) {
-  const value = make("b", "tsnb-value");
-  const box = make("div", `tsnb-pair ${className || ""}`, make("span", "tsnb-soft", label), value);
-  return { box, value };
-}
+const REPORTS_MS = 5000; // a report is made in a moment; its button comes back after this
 
 export class Header {
   constructor(send) {
+    this.send = send;
     this.name = make("h2", "tsnb-name");
     this.dot = make("span", "tsnb-dot");
+    this.word = make("span", "tsnb-word");
     this.epoch = pair("epoch", "tsnb-epoch");
     this.done = make("i");
     this.progress = make("span", "tsnb-progress", this.done);
     this.left = make("span", "tsnb-value");
     this.epoch.box.append(this.progress, this.left);
-    this.loader = pair("loader");
-    this.window = pair("window");
-    this.stop = make("button", "tsnb-button tsnb-stop-stream", "Stop stream");
-    this.stop.type = "button";
-    this.stop.onclick = () => this.clicked(send);
-    this.word = make("span", "tsnb-word");
+    this.loader = pair("loader", "tsnb-loader");
+    this.window = pair("window", "tsnb-window");
+    this.window.box.title = "Batches between the fastest and the slowest trial, of as many as may be";
+    this.report = button("Report", "", () => this.clickedReport());
+    this.report.title = "Where each second of each trial went";
+    this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
     const title = make("div", "tsnb-title", this.dot, this.name, this.word);
-    this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, this.stop);
+    const actions = make("div", "tsnb-actions", this.report, this.stop);
+    this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, actions);
+  }
+
+  clickedReport() {
+    this.send({ op: "report" });
+    this.reported = Date.now();
+    this.report.disabled = true;
   }
 
   /** The second click within four seconds stops: one click too many would end every trial. */
-  clicked(send) {
+  clicked() {
     if (this.asked) {
-      send({ op: "stop stream" });
+      this.send({ op: "stop stream" });
       clearTimeout(this.asked);
       this.asked = null;
       this.stopping = true;
@@ -51,16 +54,30 @@ export class Header {
     put(this.stop, "Stop stream");
   }
 
+  refused(what, why) {
+    if (what === "report") {
+      this.reported = 0;
+      this.report.title = `No report: ${why}`;
+      return;
+    }
+    this.calm();
+    put(this.stop, "Could not stop");
+    this.stop.title = why;
+  }
+
   draw(store, state) {
-    const { stream, last } = store, live = LIVE.has(state);
+    const { stream, last, can } = store, live = LIVE.has(state);
     put(this.name, stream.name || "no stream yet");
     this.dot.dataset.tone = tone(state);
+    this.dot.classList.toggle("tsnb-ring", !live);
     this.dot.title = state;
-    put(this.word, streamWord(state));
+    put(this.word, streamWord(state, store.endS));
     this.word.dataset.tone = tone(state);
-    put(this.loader.value, loader(stream, live && last));
+    put(this.loader.value, OVER.has(state) ? inAll(store.reel) : loader(stream, live && last));
     put(this.window.value, live && last ? `${last.windowFill} of ${stream.window}` : "–");
     this.drawEpoch(stream, last, live);
+    this.report.hidden = !can.report;
+    this.report.disabled = !can.report || !last || state === "stale" || Date.now() - (this.reported || 0) < REPORTS_MS;
     this.stop.disabled = !live || state === "stopping" || Boolean(this.stopping);
     if (!live && this.stopping) this.calm();
   }
@@ -70,8 +87,7 @@ export class Header {
     const share = known ? Math.min(1, last.published / whole) : 0;
     put(this.epoch.value, last && last.epoch >= 0 ? String(last.epoch + 1) : "–");
     style(this.done, "width", `${(share * 100).toFixed(1)}%`);
-    const remaining = known && live && last.batchesPerS > 0 ? (whole - last.published) / last.batchesPerS : NaN;
-    const time = share < 1 && remaining < 360000 ? `, ${clock(remaining)} left` : "";
+    const time = live && share < 1 && last && last.leftS < 360000 ? `, ${clock(last.leftS)} left` : "";
     put(this.left, known ? percent(share) + time : last ? `${count(last.published)} batches` : "");
   }
 }
@@ -82,58 +98,17 @@ function loader(stream, last) {
   return `${pace(last.batchesPerS)} batches/s, ${workers}`;
 }
 
-/**
- * The one plain sentence. A screen reader speaks it when it says something else, not whenever its numbers change:
- * so the live region is a hidden copy.
- */
-export class Sentence {
-  constructor() {
-    this.strong = make("b");
-    this.rest = make("span");
-    this.element = make("p", "tsnb-say", make("span", "", this.strong, this.rest)); // one child: it is a grid
-    this.spoken = make("span", "tsnb-unseen");
-    this.spoken.setAttribute("role", "status");
-    this.element.append(this.spoken);
-  }
-
-  draw(store, state) {
-    const { say, lanes } = store;
-    const stale = state === "stale";
-    const silent = clock((store.clock() - store.heardMs) / 1000);
-    const words = stale ? `No news for ${silent}: the notebook's kernel is busy, restarted or gone.` : say.text;
-    const [first, rest] = sentence(words || "The stream is starting.");
-    put(this.strong, first);
-    put(this.rest, rest);
-    const turn = [state === "stale", say.kind, say.pace].join();
-    if (turn !== this.turn) put(this.spoken, first + rest);
-    this.turn = turn;
-    const slowest = lanes.findIndex((lane) => lane && lane.name === say.pace);
-    const bad = state === "failed" || say.kind === "failed", limit = say.kind === "loader-bound";
-    const edge = stale ? "warn" : bad ? "bad" : limit ? "limit" : "soft";
-    this.element.dataset.tone = edge;
-    style(this.element, "--tsnb-edge", slowest >= 0 && !stale ? colour(slowest) : "");
-  }
+/** What the loader did in all, once the stream is over. */
+function inAll({ frames, last, ageS }) {
+  if (!last || !ageS) return "–";
+  const more = (frame, k) => (k ? Math.max(0, frame.batches - frames[k - 1].batches) : 0); // a new producer counts from 0
+  const made = frames.reduce((sum, frame, k) => sum + more(frame, k), 0);
+  return `${pace(made / ageS)} batches/s on average, ${count(frames[0].batches + made)} in all`;
 }
 
-export class Footer {
-  constructor() {
-    this.arena = pair("arena");
-    this.batches = pair("batches");
-    this.element = make("footer", "tsnb-footer", this.arena.box, this.batches.box);
-    this.arena.box.title = "Shared memory that holds the loader's batches, and how many of its slots are in use";
-    this.batches.box.title = "Batches prepared since the start; each is written once, however many trials read it";
-  }
-
-  draw(store, state) {
-    const { stream, last } = store;
-    put(this.arena.value, last && LIVE.has(state) ? `${mebibytes(last.touchedMiB)}, ${last.slotsUsed} of ${stream.slots} slots` : "–");
-    const copied = last && last.copied ? `, ${percent(last.copied / last.batches)} copied` : "";
-    put(this.batches.value, last ? `${count(last.batches)} prepared once${copied}` : "–");
-  }
-}
-
-/** The state to show: what the stream says, unless nothing was heard for long. */
+/** The state to show: what the stream says, unless it is recorded, or nothing was heard for long. */
 export function shownState(store) {
-  const { state } = store;
+  const { state, recorded } = store;
+  if (recorded) return "recording";
   return LIVE.has(state) && store.clock() - store.heardMs > STALE_S * 1000 ? "stale" : state;
 }

@@ -1,8 +1,8 @@
 // The log pane: what the chosen trial prints, below everything else, so that nothing moves when it opens.
 
 import { coloured } from "./ansi.js";
-import { attribute, make, put, style } from "./dom.js";
-import { colour } from "./words.js";
+import { attribute, button, make, put, style } from "./dom.js";
+import { colour } from "./theme.js";
 
 const NEAR = 24; // px from the end within which the pane goes on following
 const GOES_ON = new Set(["queued", "starting", "running"]);
@@ -19,8 +19,8 @@ export class LogPane {
     this.select.setAttribute("aria-label", "Trial whose log is shown");
     this.select.onchange = () => choose(this.select.value);
     this.state = make("span", "tsnb-log-state");
-    this.stop = button("Stop", () => this.clicked(send));
-    this.close = button("Close", () => choose(null));
+    this.stop = button("Stop", "tsnb-log-button", () => this.clicked(send));
+    this.close = button("Close", "tsnb-log-button", () => choose(null));
     this.note = make("span", "tsnb-soft tsnb-log-note");
     this.tail = make("span");
     this.lines = make("pre", "tsnb-lines", this.tail);
@@ -31,8 +31,6 @@ export class LogPane {
     this.element = make("section", "tsnb-log", title, this.lines);
     this.element.id = this.id;
     this.element.hidden = true;
-    // JupyterLab's shortcuts (d d deletes a cell) are not meant for whoever types in here
-    this.element.dataset.lmSuppressShortcuts = "true";
     this.element.onkeydown = (event) => {
       if (event.key === "Escape") choose(null);
     };
@@ -96,13 +94,6 @@ export class LogPane {
     if (open !== this.shownOpen) this.tail.replaceChildren(...parts((this.shownOpen = open)));
     this.tail.classList.toggle("tsnb-soft", log.missing || (!log.open && !log.at));
   }
-}
-
-function button(text, clicked) {
-  const element = make("button", "tsnb-button tsnb-log-button", text);
-  element.type = "button";
-  element.onclick = clicked;
-  return element;
 }
 
 const parts = (text) => coloured(text).map((part) => (part.colour || part.bold ? dressed(part) : part.text));

@@ -4,6 +4,7 @@ import "uplot/dist/uPlot.min.css";
 import "./panel.css";
 import { Store } from "./store.js";
 import { View } from "./view.js";
+import { LIVE } from "./words.js";
 
 const ASK_MS = 15000; // the kernel forgets a page that does not ask for its log anew within a minute
 const SAVE_MS = 10000; // how old the curves may be in a notebook saved with its widgets
@@ -26,14 +27,16 @@ export default () => {
           console.debug("tsnb: no kernel behind this panel", error);
         }
       };
-      const hello = () => model.send({ op: "hello", n: store.n });
+      const saved = (model.get("scene") || {}).saved; // a notebook opened anew: if a kernel is there, it knows better
+      const hello = () => model.send({ op: "hello", n: saved ? -1 : store.n });
       const hear = (content, buffers) => {
         if (content.op === "all") store.load(content.scene, buffers[0]);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
         else if (content.op === "log") log.take(content) || ask();
-        else if (content.op === "refused") views.forEach((view) => view.refused(content.name, content.why));
+        else if (content.op === "refused") views.forEach((view) => view.refused(content));
         views.forEach((view) => view.news());
-        if (store.clock() - savedMs > SAVE_MS) {
+        const ended = content.state && !LIVE.has(content.state);
+        if (ended || store.clock() - savedMs > SAVE_MS) {
           savedMs = store.clock();
           const { scene, history } = store.snapshot();
           model.set("scene", scene); // only here: never sent to the kernel, which knows it better

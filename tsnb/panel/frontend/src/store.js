@@ -3,12 +3,11 @@
 
 import { decode, encode } from "./frames.js";
 import { Log } from "./log.js";
+import { Reel } from "./reel.js";
 
-const MAX_FRAMES = 2400; // ten minutes; the kernel keeps as many
-const BREAK_S = 3; // a longer silence is drawn as a gap, not as a line across it
+const MARKS = 200; // the kernel keeps as many
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
 const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping"]);
-const CALM = 4; // ticks over which a lag is averaged in the chart: it moves by whole batches, several times a second
 
 export class Store {
   constructor(clock = () => performance.now()) {
@@ -23,10 +22,15 @@ export class Store {
     this.originS = scene.origin_s || 0;
     this.states = scene.states || [];
     this.state = scene.state || "absent";
+    this.recorded = Boolean(scene.recorded); // what happened at another time: no button is promised
     this.stream = scene.stream || { name: "" };
-    this.say = scene.say || { kind: "starting", text: "", pace: null };
+    this.say = scene.say || { kind: "starting", text: "", lead: 0, pace: null };
     this.lanes = scene.lanes ? scene.lanes.slice() : [];
-    this.frames = decode(history);
+    this.marks = (scene.marks || []).map(mark);
+    this.gpus = scene.gpus || []; // names
+    this.can = scene.can || {};
+    this.reel = new Reel(decode(history));
+    this.machine = this.reel.frames.reduce((found, frame) => frame.machine || found, null);
     if (scene.log) this.log.load(scene.log);
     this.heardMs = this.clock();
   }
@@ -36,62 +40,36 @@ export class Store {
     const follows = content.n === this.n + 1;
     this.n = content.n;
     this.heardMs = this.clock();
-    if (content.state) this.state = content.state;
-    if (content.stream) this.stream = content.stream;
-    if (content.say) this.say = content.say;
+    for (const word of ["state", "stream", "say", "gpus", "can"]) if (content[word]) this[word] = content[word];
+    if (content.origin_s) this.originS = content.origin_s;
     for (const [number, lane] of Object.entries(content.lanes || {})) this.lanes[number] = lane;
-    this.frames.push(...decode(view));
-    if (this.frames.length > MAX_FRAMES) this.frames.splice(0, this.frames.length - MAX_FRAMES);
+    if (content.marks) this.marks = [...this.marks, ...content.marks.map(mark)].slice(-MARKS);
+    for (const frame of decode(view)) {
+      this.reel.add(frame);
+      this.machine = frame.machine || this.machine;
+    }
     return follows;
   }
 
+  get frames() {
+    return this.reel.frames;
+  }
+
   get last() {
-    return this.frames[this.frames.length - 1];
+    return this.reel.last;
   }
 
-  /** Seconds from the first frame that is kept to the last. */
-  get ageS() {
-    return this.frames.length ? this.last.t - this.frames[0].t : 0;
+  /** When the last frame was, seconds since 1970. */
+  get endS() {
+    return this.last && this.originS ? this.originS + this.last.t : 0;
   }
 
-  /** The scene and the history as the model keeps them. */
+  /** The scene and the history as the model keeps them: a notebook that is saved with them opens as a recording. */
   snapshot() {
-    const { n, originS: origin_s, states, state, stream, say, lanes } = this;
-    return { scene: { n, origin_s, states, state, stream, say, lanes: lanes.slice(), log: this.log.snapshot() }, history: encode(this.frames) };
-  }
-
-  /**
-   * The last `spanS` seconds for the charts. x: seconds before the last frame (<= 0). lag, rate: one list a lane,
-   * null where unknown. share: cumulative share of compute, lane 0 at the bottom. own: each lane's own share.
-   */
-  series(spanS) {
-    const lanes = this.lanes.length, end = this.last ? this.last.t : 0;
-    const lists = () => Array.from({ length: lanes }, () => []);
-    const out = { x: [], lag: lists(), rate: lists(), share: lists(), own: lists() };
-    let before = null;
-    for (let k = firstSince(this.frames, end - spanS - 1); k < this.frames.length; k++) {
-      const frame = this.frames[k];
-      if (before !== null && frame.t - before > BREAK_S) this.put(out, before + 0.01 - end, { rows: [] }, lanes);
-      this.put(out, frame.t - end, frame, lanes);
-      before = frame.t;
-    }
-    out.lag = out.lag.map(calm);
-    return out;
-  }
-
-  put(out, x, { rows }, lanes) {
-    out.x.push(x);
-    let total = 0, sum = 0;
-    for (let i = 0; i < lanes; i++) total += (rows[i] && rows[i].computing) || 0;
-    for (let i = 0; i < lanes; i++) {
-      const row = rows[i];
-      out.lag[i].push(row ? row.lag : null);
-      out.rate[i].push(row && Number.isFinite(row.samplesPerS) ? row.samplesPerS : null);
-      const own = total > 0 ? ((row && row.computing) || 0) / total : null;
-      sum += own || 0;
-      out.own[i].push(own);
-      out.share[i].push(own === null ? null : sum);
-    }
+    const { n, originS: origin_s, states, state, stream, say, lanes, gpus } = this;
+    const marks = this.marks.map(({ t, kind, name, text }) => [t, kind, name, text]);
+    const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: lanes.slice(), marks, gpus, can: {} };
+    return { scene: { ...words, log: this.log.snapshot() }, history: encode(this.frames) };
   }
 
   /** The values that a lane's metric has taken, oldest first, at most `most` of them. */
@@ -134,21 +112,4 @@ export class Store {
   }
 }
 
-/** The mean over the last ticks; unknown stays unknown. */
-function calm(values) {
-  return values.map((value, k) => {
-    if (value === null) return null;
-    const near = values.slice(Math.max(0, k - CALM + 1), k + 1).filter((v) => v !== null);
-    return near.reduce((sum, v) => sum + v, 0) / near.length;
-  });
-}
-
-function firstSince(frames, t) {
-  let low = 0, high = frames.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (frames[middle].t < t) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
+const mark = ([t, kind, name, text]) => ({ t, kind, name, text });

@@ -1,21 +1,13 @@
 // One row a trial. Columns have fixed widths, so nothing moves when numbers change or a trial joins.
 
-import { attribute, make, put, style } from "./dom.js";
-import { LIVE, colour, consumerState, count, metric, percent, progress } from "./words.js";
-
-const METRIC_COLUMNS = 2;
-const MOST_ROWS = 12; // trials that left give way first
-const MOST_SLOTS = 16; // a wider window is drawn as one bar
-
-const COLUMNS = [
-  ["trial", "tsnb-c-name"], ["state", "tsnb-c-state"], ["buffer", "tsnb-c-buffer"], ["lag", "tsnb-c-lag tsnb-n"],
-  ["samples/s", "tsnb-c-rate tsnb-n"], ["where its time goes", "tsnb-c-time"], ["epoch", "tsnb-c-epoch tsnb-n"],
-  ["", "tsnb-c-metric tsnb-n"], ["", "tsnb-c-metric tsnb-n"], ["", "tsnb-c-action"],
-];
+import { make, put } from "./dom.js";
+import { metricsOf, visible } from "./lanes.js";
+import { COLUMNS, METRIC_COLUMNS, Row } from "./row.js";
+import { LIVE, OVER } from "./words.js";
 
 export class Table {
-  constructor(send, choose) {
-    Object.assign(this, { send, choose });
+  constructor(send, choose, light) {
+    Object.assign(this, { send, choose, light });
     this.rows = new Map();
     this.head = COLUMNS.map(([label, name]) => make("th", name, label));
     this.head.forEach((cell) => (cell.scope = "col"));
@@ -23,28 +15,37 @@ export class Table {
     this.table = make("table", "tsnb-table", make("thead", "", make("tr", "", ...this.head)));
     this.table.setAttribute("aria-label", "Trials on this stream");
     this.empty = make("p", "tsnb-empty");
-    this.element = make("div", "tsnb-rows", this.table, this.empty);
+    this.key = key();
+    this.element = make("div", "tsnb-rows", this.table, this.empty, this.key);
+    this.element.onpointerleave = () => light(null);
   }
 
   draw(store, state) {
-    const live = LIVE.has(state), metrics = metricNames(store.lanes);
+    const live = LIVE.has(state), metrics = metricsOf(store.lanes).slice(0, METRIC_COLUMNS);
     metrics.forEach((name, k) => put(this.head[7 + k], name));
+    put(this.head[5], OVER.has(state) ? "where its time went" : "where its time goes");
     const shown = new Set(visible(store.lanes));
     for (const [lane, row] of this.rows) if (!shown.has(lane)) this.drop(lane, row);
     for (const lane of shown) {
       if (!this.rows.has(lane)) this.add(lane, store.lanes[lane].name);
-      this.rows.get(lane).draw(store, live, metrics);
+      this.rows.get(lane).draw(store, state, metrics);
     }
     this.empty.hidden = shown.size > 0;
-    put(this.empty, live ? "No trial is attached yet. In a trial's cell: for batch in tsnb.attach(): …" : "No trial yet.");
+    this.key.hidden = shown.size === 0;
+    const code = make("code", "", "for batch in tsnb.attach(): …");
+    if (this.live !== live) this.empty.replaceChildren(...(live ? ["No trial is attached yet. In a trial's cell: ", code] : ["No trial yet."]));
+    this.live = live;
   }
 
-  refused(name, why) {
-    for (const row of this.rows.values()) if (row.name === name) row.refused(why);
+  refused(name, what, why) {
+    for (const row of this.rows.values()) if (row.name === name) row.refused(what, why);
   }
 
   add(lane, name) {
     const row = new Row(lane, name, this.send, this.choose);
+    row.element.onpointerenter = () => this.light(lane);
+    row.element.onfocusin = () => this.light(lane);
+    row.element.onfocusout = () => this.light(null);
     this.rows.set(lane, row);
     const after = [...this.rows.keys()].filter((other) => other > lane).sort((a, b) => a - b)[0];
     this.table.insertBefore(row.element, after === undefined ? null : this.rows.get(after).element);
@@ -56,148 +57,8 @@ export class Table {
   }
 }
 
-/** The lanes that get a row: all that are here, then those that left last. */
-export function visible(lanes) {
-  const numbers = lanes.map((_, lane) => lane).filter((lane) => lanes[lane]);
-  const here = numbers.filter((lane) => lanes[lane].here);
-  const left = numbers.filter((lane) => !lanes[lane].here).sort((a, b) => lanes[b].since_s - lanes[a].since_s);
-  return [...here, ...left.slice(0, Math.max(0, MOST_ROWS - here.length))].sort((a, b) => a - b);
-}
-
-/** The names of the logged numbers that get a column: losses, then accuracies, then the rest as they came. */
-export function metricNames(lanes) {
-  const names = [...new Set(lanes.flatMap((lane) => (lane ? lane.metrics : [])))];
-  const rank = (name) => (/loss/i.test(name) ? 0 : /acc/i.test(name) ? 1 : 2);
-  return names.sort((a, b) => rank(a) - rank(b)).slice(0, METRIC_COLUMNS);
-}
-
-class Row {
-  constructor(lane, name, send, choose) {
-    this.lane = lane;
-    this.name = name;
-    const swatch = make("span", "tsnb-swatch");
-    this.cells = COLUMNS.map(([, className], k) => make(k ? "td" : "th", className));
-    const [title, , buffer, , , time, , , , action] = this.cells;
-    title.scope = "row";
-    title.append(swatch, make("span", "tsnb-trial", name));
-    title.title = name;
-    this.slots = make("div", "tsnb-slots");
-    buffer.append(this.slots);
-    this.shares = ["computing", "waiting", "held"].map((part) => make("i", `tsnb-${part}`));
-    this.bar = make("div", "tsnb-bar", ...this.shares);
-    this.bar.setAttribute("role", "img");
-    time.append(this.bar);
-    this.metrics = [7, 8].map((k) => make("span", "", ""));
-    this.curve = curve();
-    this.cells[7].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
-    this.cells[8].append(this.metrics[1]);
-    this.stop = make("button", "tsnb-button tsnb-stop", make("span", "tsnb-square"));
-    this.stop.type = "button";
-    attribute(this.stop, "aria-label", `Stop ${name}`);
-    this.stop.title = `Stop ${name}`;
-    this.stop.onclick = () => this.clicked(send);
-    this.log = make("button", "tsnb-button tsnb-open-log", make("span", "tsnb-rules"));
-    this.log.type = "button";
-    this.log.title = `Log of ${name}`;
-    attribute(this.log, "aria-label", this.log.title);
-    this.log.onclick = () => choose(this.log.getAttribute("aria-pressed") === "true" ? null : name);
-    action.append(this.stop, this.log);
-    this.detail = make("td", "tsnb-detail tsnb-soft");
-    this.detail.colSpan = COLUMNS.length - 3; // it shows in narrow columns only, where three are hidden
-    this.element = make("tbody", "", make("tr", "", ...this.cells), make("tr", "tsnb-second", this.detail));
-    style(this.element, "--tsnb-lane", colour(lane));
-  }
-
-  clicked(send) {
-    send({ op: "stop", name: this.name });
-    this.stopping = Date.now();
-    this.stop.disabled = true;
-    this.stop.title = `Stopping ${this.name}`;
-  }
-
-  refused(why) {
-    this.stopping = 0;
-    this.stop.title = `Could not stop ${this.name}: ${why}`;
-    attribute(this.stop, "aria-label", this.stop.title);
-  }
-
-  draw(store, live, metrics) {
-    const { lanes, last, stream } = store, lane = lanes[this.lane];
-    const here = live && lane.here;
-    const row = (last && last.rows[this.lane]) || store.lastRow(this.lane);
-    const now = here && row ? row : { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
-    const { state, forS } = store.stateOf(this.lane);
-    const words = consumerState(state, forS, live);
-    this.element.classList.toggle("tsnb-off", !here);
-    put(this.cells[1], words.label);
-    this.cells[1].dataset.tone = words.tone;
-    this.drawSlots(now.fill, stream.window || 0);
-    put(this.cells[3], count(now.lag));
-    put(this.cells[4], count(now.samplesPerS));
-    this.drawShares(now);
-    const epoch = progress(row, stream.epoch_batches);
-    put(this.cells[6], epoch);
-    this.drawMetrics(store, lane, row, metrics, epoch);
-    const waits = this.stopping && Date.now() - this.stopping < 15000;
-    this.stop.disabled = !here || Boolean(waits);
-    this.log.hidden = !store.log.can;
-    attribute(this.log, "aria-pressed", store.log.shown && store.log.name === this.name);
-  }
-
-  drawSlots(fill, size) {
-    const boxes = size > MOST_SLOTS || !size ? 1 : size;
-    if (this.slots.children.length !== boxes) {
-      this.slots.replaceChildren(...Array.from({ length: boxes }, () => make("i")));
-      this.slots.classList.toggle("tsnb-one", boxes === 1);
-    }
-    const whole = Math.min(1, size ? fill / size : 0);
-    [...this.slots.children].forEach((box, k) => {
-      const level = boxes === 1 ? whole : k < fill ? 1 : 0;
-      style(box, "--tsnb-level", String(level));
-    });
-    this.slots.title = `${count(fill)} of ${size} batches ready for ${this.name}`;
-  }
-
-  drawShares(row) {
-    const parts = [row.computing, row.waiting, row.held].map((share) => share || 0);
-    this.shares.forEach((part, k) => style(part, "width", `${(parts[k] * 100).toFixed(1)}%`));
-    const words = `computing ${percent(parts[0])}, waiting for data ${percent(parts[1])}, held back ${percent(parts[2])}`;
-    attribute(this.bar, "aria-label", words);
-    this.bar.title = words;
-  }
-
-  drawMetrics(store, lane, row, metrics, epoch) {
-    const value = (name) => (row && lane.metrics.includes(name) ? row.metrics[lane.metrics.indexOf(name)] : NaN);
-    this.metrics.forEach((cell, k) => put(cell, metrics[k] ? metric(metrics[k], value(metrics[k])) : ""));
-    const first = lane.metrics.indexOf(metrics[0]);
-    if (first >= 0 && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, first)));
-    const all = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
-    put(this.detail, [`epoch ${epoch}`, ...all].join("   "));
-    this.cells[7].title = this.cells[8].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}`).join("\n");
-  }
-
-  /** A small curve need not be redrawn more than once a second. */
-  due() {
-    const now = Date.now();
-    if (now - (this.drawnMs || 0) < 1000) return false;
-    this.drawnMs = now;
-    return true;
-  }
-}
-
-function curve() {
-  const [line, path] = ["svg", "polyline"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
-  attribute(line, "class", "tsnb-spark");
-  attribute(line, "viewBox", "0 0 56 18");
-  attribute(line, "aria-hidden", "true");
-  line.append(path);
-  return { line, path };
-}
-
-/** The points of a curve in a box of 56 by 18. */
-export function spark(values) {
-  if (values.length < 2) return "";
-  const low = Math.min(...values), height = Math.max(...values) - low || 1;
-  const point = (v, k) => `${((k * 54) / (values.length - 1) + 1).toFixed(1)},${(16.5 - ((v - low) / height) * 15).toFixed(1)}`;
-  return values.map(point).join(" ");
+function key() {
+  const parts = [["computing", "computing"], ["waiting", "waiting for data"], ["held", "held back by the slowest"]];
+  const item = ([name, label]) => make("span", "", make("i", `tsnb-${name}`), label);
+  return make("div", "tsnb-key tsnb-soft", ...parts.map(item));
 }

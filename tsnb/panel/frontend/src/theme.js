@@ -1,4 +1,16 @@
-// Light or dark: whatever the page around the panel is, found by its colour, so that it works in any notebook.
+// Colours. The trials' are here and nowhere else; light or dark is whatever the page around the panel is, found by
+// its colour, so that it works in any notebook.
+
+export const COLOURS = [
+  // Okabe and Ito's palette, without its black and its yellow (too faint on white): colour-blind people tell these apart
+  "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8B7FD3", "#8C8C8C",
+];
+
+/** The colour of a trial, the same everywhere and for ever. */
+export const colour = (lane) => COLOURS[lane % COLOURS.length];
+
+/** Past the palette's end colours come again, as dashed lines and hollow squares. */
+export const again = (lane) => Math.floor(lane / COLOURS.length) % 2 === 1;
 
 /** The colour behind an element, as [r, g, b]. */
 function behind(element) {
@@ -18,7 +30,7 @@ export function readTheme(root) {
   root.dataset.theme = dark ? "dark" : "light";
   const of = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const family = getComputedStyle(root).fontFamily;
-  return { ground: hex(ground), soft: of("--tsnb-soft"), line: of("--tsnb-line"), font: `10.5px ${family}`, alpha: dark ? 0.82 : 0.88 };
+  return { ground: hex(ground), text: of("--tsnb-fg"), soft: of("--tsnb-soft"), line: of("--tsnb-line"), font: `10.5px ${family}`, alpha: dark ? 0.82 : 0.88 };
 }
 
 /** Call back when the page's theme changes; returns how to stop. */
@@ -33,4 +45,11 @@ export function onThemeChange(changed) {
     observer.disconnect();
     query.removeEventListener("change", changed);
   };
+}
+
+/** `part` of one colour over another: canvases know no color-mix everywhere yet. */
+export function mix(front, back, part) {
+  const numbers = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16));
+  const [a, b] = [numbers(front), numbers(back)];
+  return `rgb(${a.map((v, k) => Math.round(v * part + b[k] * (1 - part))).join(",")})`;
 }

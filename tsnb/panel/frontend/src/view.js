@@ -1,31 +1,37 @@
 // One view of a store: puts the parts together and draws them when there is news, at most once a frame.
 
 import { Charts } from "./charts.js";
-import { attribute, make, put } from "./dom.js";
-import { Footer, Header, Sentence, shownState } from "./header.js";
+import { Details } from "./details.js";
+import { attribute, button, make } from "./dom.js";
+import { Footer } from "./footer.js";
+import { Header, shownState } from "./header.js";
+import { keepPlainKeys } from "./keys.js";
 import { LogPane } from "./logpane.js";
+import { Sentence } from "./sentence.js";
 import { Table } from "./table.js";
 import { onThemeChange, readTheme } from "./theme.js";
-import { spanFor } from "./words.js";
+import { OVER, spanFor } from "./words.js";
 
-const SPANS = [[120, "2 min"], [600, "10 min"]];
+const SPANS = [[120, "2 min", "the last 2 minutes"], [600, "10 min", "the last 10 minutes"], [Infinity, "all", "all there is"]];
 
 export class View {
   constructor(store, send) {
     this.store = store;
-    this.spanS = SPANS[0][0];
+    this.spanS = store.recorded ? Infinity : SPANS[0][0];
     this.root = make("section", "tsnb-panel");
-    this.root.setAttribute("aria-label", "tsnb panel");
+    attribute(this.root, "aria-label", "tsnb panel");
+    const choose = (name) => this.choose(name, send);
     this.header = new Header(send);
     this.sentence = new Sentence();
-    const choose = (name) => this.choose(name, send);
-    this.table = new Table(send, choose);
+    this.table = new Table(send, choose, (lane) => this.charts.light(lane));
     this.log = new LogPane(store.log, choose, send);
     this.charts = new Charts(() => this.theme);
+    this.details = new Details(this.charts.more.element);
     this.footer = new Footer();
-    this.footer.element.append(this.spans(this.toggle(choose)));
-    const parts = [this.header, this.sentence, this.table].map((part) => part.element);
-    this.root.append(make("div", "tsnb-inner", ...parts, key(), this.charts.element, this.footer.element, this.log.element));
+    this.footer.element.append(this.toggles(choose));
+    this.table.element.append(this.spans());
+    const parts = [this.header.element, this.sentence.element, this.table.element, this.charts.main.element];
+    this.root.append(make("div", "tsnb-inner", ...parts, this.footer.element, this.details.element, this.log.element));
   }
 
   /** Show the log of that trial; null: close the pane; undefined: whichever it was, or the first there is. */
@@ -37,27 +43,55 @@ export class View {
     this.news();
   }
 
-  toggle(choose) {
-    this.logs = make("button", "tsnb-span tsnb-logs", "logs");
-    this.logs.type = "button";
-    this.logs.setAttribute("aria-controls", this.log.id);
-    this.logs.onclick = () => choose(this.store.log.shown ? null : undefined);
-    return this.logs;
+  toggles(choose) {
+    this.more = button("details", "tsnb-toggle", () => {
+      this.details.shown = !this.details.shown;
+      this.news();
+    });
+    this.logs = button("logs", "tsnb-toggle", () => choose(this.store.log.shown ? null : undefined));
+    attribute(this.more, "aria-controls", this.details.id);
+    attribute(this.logs, "aria-controls", this.log.id);
+    return make("div", "tsnb-toggles", this.more, this.logs);
+  }
+
+  spans() {
+    const buttons = SPANS.map(([seconds, label, words]) => {
+      const one = button(label, "tsnb-span", () => {
+        this.spanS = seconds;
+        buttons.forEach((other) => attribute(other, "aria-pressed", other === one));
+        this.news();
+      });
+      attribute(one, "aria-label", `Show ${words}`);
+      attribute(one, "aria-pressed", seconds === this.spanS);
+      return one;
+    });
+    return make("div", "tsnb-spans", make("span", "tsnb-soft", "last"), ...buttons);
   }
 
   /** Called once the root is on the page: only then are colours and widths known. */
   open() {
     this.theme = readTheme(this.root);
     this.stopTheme = onThemeChange(() => this.retheme());
+    // the page puts the root in its place after it was handed over, and takes it out while it is scrolled far away
+    this.place = new ResizeObserver(() => this.placed());
+    this.place.observe(this.root);
+    this.stopKeys = keepPlainKeys(this.root);
     this.beat = setInterval(() => this.news(), 1000); // "no news for", "parked 0:41"
     this.draw();
-    // the page attaches the root after it was handed over; look again when it is really there
-    requestAnimationFrame(() => this.retheme());
+  }
+
+  /** Colours can be read only where the root is on the page. */
+  placed() {
+    const seen = this.root.clientWidth > 0;
+    if (seen && !this.seen) this.retheme();
+    this.seen = seen;
   }
 
   close() {
     clearInterval(this.beat);
+    this.place.disconnect();
     this.stopTheme();
+    this.stopKeys();
     this.charts.destroy();
     cancelAnimationFrame(this.asked);
   }
@@ -76,13 +110,16 @@ export class View {
     this.asked = undefined;
     const began = performance.now(), { store } = this, state = shownState(store);
     for (const part of [this.header, this.sentence, this.table, this.footer, this.log]) part.draw(store, state);
+    this.details.draw(store);
+    attribute(this.more, "aria-expanded", this.details.shown);
     attribute(this.logs, "aria-expanded", store.log.shown);
     this.logs.hidden = !store.log.can && !store.log.name;
-    if (this.root.isConnected) this.charts.draw(store, spanFor(store.ageS, this.spanS));
+    const how = { over: OVER.has(state), details: this.details.shown };
+    this.charts.draw(store, spanFor(store.reel.ageS, this.spanS), how);
     this.mark(state, performance.now() - began);
   }
 
-  /** Facts for tests and for whoever inspects the page. */
+  /** Facts for styles, for tests and for whoever inspects the page. */
   mark(state, tookMs) {
     const { n, last, lanes, stream, frames, log } = this.store;
     Object.assign(this.root.dataset, {
@@ -99,35 +136,9 @@ export class View {
     });
   }
 
-  spans(toggle) {
-    const buttons = SPANS.map(([seconds, label]) => {
-      const button = make("button", "tsnb-span", label);
-      button.type = "button";
-      button.setAttribute("aria-label", `Show the last ${label}`);
-      button.setAttribute("aria-pressed", String(seconds === this.spanS));
-      button.onclick = () => {
-        this.spanS = seconds;
-        buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
-        this.news();
-      };
-      return button;
-    });
-    return make("div", "tsnb-spans", make("span", "tsnb-soft", "last"), ...buttons, toggle);
-  }
-
-  refused(name, why) {
-    this.table.refused(name, why);
+  refused({ name, what, why }) {
+    this.table.refused(name, what, why);
     this.log.refused(name, why);
-    if (!name) {
-      this.header.calm();
-      put(this.header.stop, "Could not stop");
-      this.header.stop.title = why;
-    }
+    if (!name) this.header.refused(what, why);
   }
-}
-
-function key() {
-  const parts = [["computing", "computing"], ["waiting", "waiting for data"], ["held", "held back by the slowest"]];
-  const item = ([name, label]) => make("span", "", make("i", `tsnb-${name}`), label);
-  return make("div", "tsnb-key tsnb-soft", ...parts.map(item));
 }

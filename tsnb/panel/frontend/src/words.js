@@ -1,16 +1,12 @@
 // Words and numbers as people read them. Pure.
 
-export const COLOURS = [
-  // Okabe and Ito's palette, without its black and its yellow (too faint on white): colour-blind people tell these apart
-  "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8B7FD3", "#8C8C8C",
-];
-
-export const colour = (lane) => COLOURS[lane % COLOURS.length];
-
 /** States in which readings arrive; in all others the buttons are off. */
 export const LIVE = new Set(["starting", "serving", "idle", "blocked", "failed", "stopping"]);
 
-const STREAM_TONES = { serving: "ok", blocked: "ok", idle: "soft", starting: "warn", failed: "bad", stopping: "warn" };
+/** States of a stream that is over: what is shown is what was. */
+export const OVER = new Set(["gone", "recording"]);
+
+const STREAM_TONES = { stale: "warn", serving: "ok", blocked: "ok", idle: "soft", starting: "warn", failed: "bad", stopping: "warn" };
 
 /** ok, warn, bad or soft: how the dot before the stream's name is painted. */
 export const tone = (state) => STREAM_TONES[state] || "soft";
@@ -33,8 +29,11 @@ export function clock(seconds) {
   return h ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
-/** Where on a time axis: 0 -> "now", -60 -> "1:00", the first with "ago". */
-export const ago = (seconds, first) => (seconds > -0.5 ? "now" : clock(-seconds) + (first ? " ago" : ""));
+/** Where on a time axis: 0 -> "now", -60 -> "1:00", the first with "ago". Of a stream that is over: before its end. */
+export function ago(seconds, first, over) {
+  if (seconds > -0.5) return over ? "end" : "now";
+  return clock(-seconds) + (first ? (over ? " before" : " ago") : "");
+}
 
 /** 612.3 -> "612", 9.63 -> "9.6", 12345 -> "12,345", NaN -> "–". */
 export function count(value) {
@@ -45,11 +44,21 @@ export function count(value) {
 
 export const percent = (share) => (Number.isFinite(share) ? `${Math.round(share * 100)} %` : "–");
 
-/** 212.4 -> "212 MiB", 3200 -> "3.1 GiB". */
+/** 212.4 -> "212 MiB", 3200 -> "3.1 GiB", 81920 -> "80 GiB". */
 export function mebibytes(value) {
   if (!Number.isFinite(value)) return "–";
-  return value >= 1000 ? `${(value / 1024).toFixed(1)} GiB` : `${value < 9.95 ? value.toFixed(1) : Math.round(value)} MiB`;
+  if (value < 1000) return `${value < 9.95 ? value.toFixed(1) : Math.round(value)} MiB`;
+  return `${value >= 10189 ? Math.round(value / 1024) : (value / 1024).toFixed(1)} GiB`;
 }
+
+/** "3.1 of 16 GiB": the unit is said once where both have the same. */
+export function usedOf(used, total) {
+  const [a, b] = [mebibytes(used), mebibytes(total)], unit = b.slice(-4);
+  return `${a.endsWith(unit) ? a.slice(0, -4) : a} of ${b}`;
+}
+
+/** Cores busy: 1.937 -> "1.94", 12.34 -> "12.3". */
+export const cores = (value) => (Number.isFinite(value) ? value.toFixed(value < 9.995 ? 2 : 1) : "–");
 
 /** A logged number: accuracies between 0 and 1 as per cent, others with four figures at most. */
 export function metric(name, value) {
@@ -58,6 +67,15 @@ export function metric(name, value) {
   const size = Math.abs(value);
   if (value !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1);
   return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(3);
+}
+
+/** A logged number beside an axis from `low` to `high`: as many decimals as tell its labels apart. */
+export function axisMetric(name, value, [low, high]) {
+  const share = /acc/i.test(name) && low >= 0 && high <= 1.001, scale = share ? 100 : 1;
+  const step = (scale * (high - low)) / 2, size = Math.max(Math.abs(low), Math.abs(high)) * scale;
+  if (size >= 1e5 || step < 1e-3) return value === 0 ? "0" : (value * scale).toExponential(0);
+  const digits = [0, 1, 2, 3].find((k) => Math.abs(step * 10 ** k - Math.round(step * 10 ** k)) < 1e-6) ?? 3;
+  return (value * scale).toFixed(digits) + (share && digits < 2 ? "%" : "");
 }
 
 /** How far a consumer has come: 2 epochs and 0.66 of the third -> "2.66". */
@@ -71,18 +89,27 @@ export const pace = (value) => (Number.isFinite(value) && value < 99.95 ? value.
 
 const NAMES = { absent: "not served", gone: "ended", stale: "no news", serving: "", blocked: "" };
 
-/** The word beside the stream's name; none while all is well. */
-export const streamWord = (state) => NAMES[state] ?? state;
-
-/** The sentence in two parts: what is said, and the numbers behind it. Per cent as everywhere here: "38 %". */
-export function sentence(words) {
-  const text = words.replace(/(\d)%/g, "$1\u00a0%");
-  const cut = text.search(/[:.] /);
-  return cut < 0 ? [text, ""] : [text.slice(0, cut + 1), text.slice(cut + 1)];
+/** The word beside the stream's name; none while all is well. `when`: the end of a recording, seconds since 1970. */
+export function streamWord(state, when) {
+  if (state !== "recording") return NAMES[state] ?? state;
+  return when > 0 ? `recording of ${DAY.format(when * 1000)}` : "recording";
 }
 
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
+
+/** The sentence in two parts: its lead, which says it all, and the rest. */
+export function sentence({ text, lead }) {
+  const cut = lead || text.search(/[:.;] /) + 1;
+  return [text.slice(0, cut), text.slice(cut)].map((part) => part.replace(/(\d) ?%/g, "$1\u00a0%"));
+}
+
+const SPANS = [30, 60, 90, 120, 180, 300, 600, 900, 1800];
+
 /** How much of `mostS` a chart shows after `seconds` of history: a young stream is not a dot at the edge. */
-export const spanFor = (seconds, mostS) => [30, 60, 90, 120, 180, 300].find((span) => span >= seconds && span < mostS) ?? mostS;
+export function spanFor(seconds, mostS) {
+  const found = SPANS.find((span) => span >= seconds && span < mostS);
+  return found ?? (Number.isFinite(mostS) ? mostS : Math.ceil(seconds / 3600) * 3600);
+}
 
 /** The next round number whose half is round too: the top of a chart's axis. */
 export function roundTop(peak) {
@@ -93,3 +120,24 @@ export function roundTop(peak) {
 
 /** A top that stays put: it grows when it must and shrinks when less than 40 % of it is used. */
 export const steadyTop = (before, peak) => (before > 0 && before >= peak && before * 0.4 <= peak ? before : roundTop(peak));
+
+/** Bottom and top of an axis that need not begin at 0, and its middle, are round: [0.86, 0.97] -> [0.8, 1]. */
+export function roundRange(low, high) {
+  if (!(high >= low)) return [0, 1];
+  if (low >= 0 && low < high * 0.5) return [0, roundTop(high)];
+  const size = high - low || Math.abs(high) * 0.01 || 1, power = 10 ** Math.floor(Math.log10(size));
+  for (const step of [0.2, 0.5, 1, 2, 5, 10]) {
+    const unit = step * power, top = Math.ceil(high / unit - 1e-6);
+    let bottom = Math.floor(low / unit + 1e-6);
+    if (top - bottom > 4) continue;
+    bottom -= top === bottom ? 2 : (top - bottom) % 2; // an even number of steps
+    return [bottom * unit, top * unit];
+  }
+  return [low, high];
+}
+
+/** A range that stays put, as `steadyTop` does. */
+export function steadyRange(before, low, high) {
+  const fits = before && before[0] <= low && before[1] >= high && high - low >= (before[1] - before[0]) * 0.4;
+  return fits ? before : roundRange(low, high);
+}

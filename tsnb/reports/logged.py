@@ -1,4 +1,4 @@
-"""One metric of many trials as a plotly figure."""
+"""One logged number of many trials as a plotly figure, from the project's records."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 from tsnb.records.choosing import check_metric, chosen_runs
 from tsnb.records.comparing import grouped
 from tsnb.records.reading import RunRecord, history_of
+from tsnb.reports.colours import PALETTE
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["PALETTE", "plot"]
-
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8B7FD3", "#8C8C8C")
-"""The panel's colours, in its order (Okabe and Ito's, without black and yellow)."""
+__all__ = ["POINTS", "draw_records", "thinned"]
 
 POINTS = 2_000
 """Points of a line at most: more than a screen has columns only make the notebook large."""
@@ -40,7 +38,7 @@ class _Line:
     """What the legend says; lines of one group share an entry and a colour."""
 
 
-def plot(
+def draw_records(
     metric: str, *, by: str | None = None, x: str = "step", name: str | None = None, all_runs: bool = False
 ) -> go.Figure:
     """Draw one logged number of many trials, a line each; a figure to look into, save or change.

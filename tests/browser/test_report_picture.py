@@ -1,0 +1,96 @@
+"""A report's picture in a real browser: nothing runs over its edge or into its neighbour, in light and in dark."""
+
+from __future__ import annotations
+
+import random
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.chromium import ARTIFACTS
+from tests.panel.streams import Stream, Trial, three_models
+from tsnb.reports import Report
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+BOXES = """() => {
+  const svg = document.querySelector("svg");
+  const whole = svg.viewBox.baseVal;
+  return {
+    whole: [whole.width, whole.height],
+    texts: [...svg.querySelectorAll("text")].map((text) => {
+      const box = text.getBBox();
+      const words = [...text.childNodes].filter((n) => n.nodeName !== "title").map((n) => n.textContent).join("");
+      return [words, box.x, box.y, box.x + box.width, box.y + box.height];
+    }),
+  };
+}"""
+
+
+def many() -> Report:
+    """Twenty trials with long names and high numbers, half of which leave."""
+    random.seed(5)
+    trials = [
+        Trial(
+            f"resnet50-lr0.00{k}-wd0.1-cosine", 0.02 + 0.01 * k, joins_s=k, leaves_s=40 + k if k % 2 else 1e9
+        )
+        for k in range(20)
+    ]
+    return Report(list(Stream(trials, name="imagenet-224-augmented", batch_s=0.001).run(90)), ended=True)
+
+
+REPORTS = {"three": lambda: Report(list(three_models().run(130)), ended=True), "many": many}
+
+
+@pytest.mark.parametrize("which", REPORTS)
+def test_no_text_runs_over_the_edge_or_into_another(browser: Browser, which: str) -> None:
+    """Measured with the widest font of the list (DejaVu Sans), which this machine has."""
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    page.set_content(REPORTS[which]().svg)
+    found = page.evaluate(BOXES)
+    width, height = found["whole"]
+    assert len(found["texts"]) > 40
+    for words, left, top, right, bottom in found["texts"]:
+        assert left >= 10 and right <= width - 10 and top >= 0 and bottom <= height, words
+    for k, (words, left, top, right, bottom) in enumerate(found["texts"]):
+        for other, left2, top2, right2, bottom2 in found["texts"][k + 1 :]:
+            apart = right <= left2 or right2 <= left or bottom - 2 <= top2 or bottom2 - 2 <= top
+            assert apart, f"{words!r} runs into {other!r}"
+    page.close()
+
+
+@pytest.mark.parametrize("width", [600, 1400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_cell_shows_all_of_it_on_a_ground_of_its_theme(browser: Browser, scheme: str, width: int) -> None:
+    """As an image, which is how JupyterLab and GitHub show it: as wide as its place, dark where the page is dark."""
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    picture = quote(REPORTS["three"]()._repr_mimebundle_()["image/svg+xml"])
+    page.set_content(
+        f'<meta name="color-scheme" content="light dark"><img src="data:image/svg+xml,{picture}">'
+    )
+    page.wait_for_function("() => document.querySelector('img').complete")
+    box = page.locator("img").bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= width
+    assert box["width"] > 0.9 * width
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"report-{scheme}-{width}.png")
+    assert (brightness(page) > 200) is (scheme == "light")
+    page.close()
+
+
+def brightness(page: Page) -> float:
+    """Return how bright the picture's ground is, 0 to 255: a point between its edge and its first text."""
+    return float(
+        page.evaluate("""() => {
+          const image = document.querySelector("img");
+          const canvas = document.createElement("canvas");
+          canvas.width = 900;
+          canvas.height = 450;
+          const context = canvas.getContext("2d");
+          context.drawImage(image, 0, 0, 900, 450);
+          const [r, g, b] = context.getImageData(8, 100, 1, 1).data;
+          return (r + g + b) / 3;
+        }""")
+    )

@@ -1,0 +1,123 @@
+"""Where each second went: totals over lives, restarts and gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.panel.streams import three_models
+from tests.reports.made import START_S, consumer, reading
+from tsnb.reports.spent import PARTS, spent
+from tsnb.reports.strips import COUNTED, strips
+from tsnb.telemetry.history import History
+
+
+def test_every_second_of_a_watched_trial_is_accounted_for() -> None:
+    """From its first reading to its last, the parts of a trial's time add up to the time that has passed."""
+    readings = list(three_models().run(120))
+    for trial in spent(readings):
+        assert trial.total_s == pytest.approx(trial.last_s - trial.first_s, abs=0.3), trial.name
+    parked = spent(readings)[3]
+    assert parked.name == "resnet18-wide-sgd"
+    assert parked.parked_s == pytest.approx(50.0, abs=0.5), "it is parked from second 70 on"
+    assert spent(readings)[2].pace_s > 80, "the largest model sets the pace while it is there"
+
+
+def test_a_trial_that_comes_back_counts_all_of_its_lives() -> None:
+    """Attached anew, or after its producer was started again, its counters begin at zero and are added."""
+    readings = [
+        reading(0, consumer("a"), pid=7),
+        reading(4, consumer("a", 3.0, 1.0), pid=7),
+        reading(5, pid=7),
+        reading(6, consumer("a", 0.5), pid=7),
+        reading(9, consumer("a", 2.5, 1.0), pid=7),
+        reading(11, consumer("a", 1.0), pid=8),
+        reading(14, consumer("a", 2.0, 0.0, 2.0), pid=8),
+    ]
+    (trial,) = spent(readings)
+    assert (trial.computing_s, trial.waiting_s, trial.held_s) == (7.5, 2.0, 2.0)
+    assert trial.batches == 75
+    assert trial.between_s == 0.0
+    assert trial.share("computing") == pytest.approx(7.5 / 11.5)
+
+
+def test_another_process_of_the_name_is_another_life() -> None:
+    """Even where its counters have overtaken the former one's between two readings."""
+    readings = [reading(0, consumer("a", 1.0, pid=1)), reading(9, consumer("a", 8.0, pid=2))]
+    assert spent(readings)[0].computing_s == 9.0
+
+
+def test_time_outside_epochs_is_known_only_while_watched() -> None:
+    """What was counted before the first reading counts; what was not counted then is not made up."""
+    readings = [
+        reading(0, consumer("a", 100.0, 20.0)),
+        reading(6, consumer("a", 104.0, 21.0, state="between epochs")),
+        reading(9, consumer("a", 104.0, 21.0, state="between epochs")),
+    ]
+    (trial,) = spent(readings)
+    assert trial.computing_s == 104.0
+    assert trial.between_s == pytest.approx(4.0)
+
+
+def test_one_reading_is_enough_for_totals() -> None:
+    """A stream that is looked at for the first time."""
+    (trial,) = spent([reading(0, consumer("a", 3.0, 1.0, epoch=2))])
+    assert trial.total_s == 4.0
+    assert spent([]) == []
+
+
+def test_a_thinned_history_gives_the_same_totals() -> None:
+    """Whoever left long ago keeps its last counters."""
+    readings = list(three_models().run(200))
+    history = History(most=160, full_s=10.0)
+    for one in readings:
+        history.add(one)
+    for whole, thinned in zip(spent(readings), spent(history.readings()), strict=True):
+        assert {part: thinned.seconds(part) for part in PARTS} == pytest.approx(
+            {part: whole.seconds(part) for part in PARTS}, abs=1.5
+        )
+        assert thinned.samples == whole.samples
+
+
+def test_steps_of_time_add_up_to_the_totals() -> None:
+    """Cut into strips nothing is lost, nor counted twice."""
+    readings = list(three_models().run(90))
+    cut = strips(readings, most=50)
+    assert cut is not None
+    assert len(cut.edges_s) == 51
+    for trial in spent(readings):
+        begun = next(c for r in readings for c in r.consumers if c.name == trial.name)
+        for part in ("computing", "waiting", "held"):
+            whole = trial.seconds(part) - getattr(begun, f"{part}_s")
+            assert cut.parts[trial.name][part].sum() == pytest.approx(whole, abs=1e-6)
+        assert cut.parts[trial.name]["parked"].sum() == pytest.approx(trial.parked_s, abs=0.3)
+        assert cut.here_s[trial.name].sum() == pytest.approx(trial.last_s - trial.first_s, abs=1e-3)
+        assert cut.samples[trial.name].sum() == trial.samples - begun.samples
+    shares = cut.compute_shares()
+    assert np.allclose(np.nansum(list(shares.values()), axis=0), 1.0)
+
+
+def test_a_trial_between_two_lives_has_no_time() -> None:
+    """Its strip is empty there."""
+    readings = [
+        reading(0, consumer("a"), consumer("b")),
+        reading(10, consumer("a", 10.0), consumer("b", 10.0)),
+        reading(11, consumer("b", 11.0)),
+        reading(30, consumer("b", 30.0)),
+        reading(31, consumer("a", 0.0), consumer("b", 31.0)),
+        reading(40, consumer("a", 9.0), consumer("b", 40.0)),
+    ]
+    cut = strips(readings, most=40)
+    assert cut is not None
+    middle = (cut.centres_s > START_S + 12) & (cut.centres_s < START_S + 29)
+    assert middle.sum() > 10
+    for part in COUNTED:
+        assert not cut.parts["a"][part][middle].any()
+    assert not cut.here_s["a"][middle].any()
+    assert cut.parts["a"]["computing"].sum() == pytest.approx(19.0)
+
+
+def test_strips_need_time() -> None:
+    """One reading, or none, has no course."""
+    assert strips([]) is None
+    assert strips([reading(0)]) is None

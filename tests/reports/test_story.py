@@ -1,0 +1,143 @@
+"""What a report says: the sentence over the whole life, the numbers, what changed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.panel.streams import three_models
+from tests.reports.made import consumer, reading
+from tsnb.errors import TsnbError
+from tsnb.reports.plain import plain
+from tsnb.reports.story import story
+from tsnb.reports.wording import clock, count, metric, short_names, ticks_s
+from tsnb.telemetry.host_readings import HostReading, ProcessReading
+from tsnb.telemetry.readings import StreamReading
+
+LOG = Path(__file__).parents[1] / "panel" / "quickstart.jsonl"
+
+
+@pytest.fixture
+def quickstart() -> list[StreamReading]:
+    return [StreamReading.from_json(line) for line in LOG.read_text(encoding="utf-8").splitlines()]
+
+
+def test_it_names_the_model_that_held_the_others(quickstart: list[StreamReading]) -> None:
+    """The panel's words, over all that was read."""
+    told = story(quickstart, ended=True)
+    assert told.pace == "wide-cnn"
+    assert told.lead == "wide-cnn sets the pace."
+    assert told.rest.startswith("small-cnn and mlp are held back 56 % and 60 % of their time")
+    assert told.watched_late, "the log begins in the fourth epoch"
+    assert (told.batches, told.delivered) == (228, 676)
+
+
+def test_the_text_has_each_trial_and_what_changed() -> None:
+    """As a terminal shows it."""
+    text = plain(story(list(three_models().run(100)), ended=True))
+    assert text.startswith("stream mnist, ended: 4 trials, 1:40 long")
+    for words in (
+        "cnn-small",
+        "resnet18-wide-sgd parked",
+        "0:20  resnet18-wide-sgd joined",
+        "batches prepared once",
+    ):
+        assert words in text
+    assert "parked 0:29" in text or "parked 0:30" in text
+    assert max(map(len, text.splitlines())) < 170
+
+
+def test_batches_of_every_producer_count() -> None:
+    """A stream that was started again counts from zero; the report has all of it."""
+    readings = [
+        reading(0, consumer("a"), pid=1, batches=0),
+        reading(5, consumer("a", 5.0), pid=1, batches=50),
+        reading(8, consumer("a", 1.0), pid=2, batches=10),
+        reading(9, consumer("a", 2.0), pid=2, batches=20),
+    ]
+    told = story(readings)
+    assert told.batches == 70
+    assert [mark.kind for mark in told.marks] == ["restarted"]
+
+
+def test_advice_on_workers_takes_the_machine_as_it_was_on_average() -> None:
+    """All cores busy over the stream's life: cheaper transforms, not more workers."""
+
+    def host(cpu: float) -> HostReading:
+        return HostReading(4, cpu, 1, 2, producer=ProcessReading(1.9, 1, 4))
+
+    waiting = [reading(k, consumer("a", k * 0.2, k * 0.8), workers=2) for k in range(10)]
+    busy = [replace(r, host=host(4.0 if k % 2 else 3.9)) for k, r in enumerate(waiting)]
+    assert story(waiting).kind == story(busy).kind == "loader-bound"
+    assert "more workers would help if cores are free" in story(waiting).rest
+    assert "all 4 cores are busy" in story(busy).rest
+    assert story(busy).cpu == pytest.approx(3.95)
+
+
+def test_a_stream_that_rests_afterwards_is_no_slower_for_it() -> None:
+    """The loader's pace is of the time in which somebody read."""
+    trained = [reading(k, consumer("a", k * 0.2, k * 0.8)) for k in range(11)]
+    rested = [reading(k, state="idle", batches=100) for k in range(11, 200)]
+    assert story(trained).lead == "The loader is the limit at 10.0 batches/s."
+    assert abs(float(story(trained + rested).lead.split()[-2]) - 10.0) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("readings", "lead"),
+    [
+        ([reading(0), reading(5)], "No trial has attached."),
+        ([reading(0, consumer("a", state="joining"))], "Nothing was read."),
+        ([reading(0), reading(5, state="failed", failure="ValueError: bad file")], "The loader failed:"),
+    ],
+)
+def test_streams_on_which_nothing_happened_have_a_story_too(readings: list[StreamReading], lead: str) -> None:
+    """No trial, no batch, a broken loader."""
+    told = story(readings)
+    assert told.lead == lead
+    assert plain(told)
+
+
+def test_nothing_read_is_an_error() -> None:
+    with pytest.raises(TsnbError, match="no reading"):
+        story([])
+
+
+def test_all_of_it_is_json() -> None:
+    """Numbers, texts, lists and dictionaries only."""
+    told = story(list(three_models().run(5)))
+    again = json.loads(json.dumps(told.to_dict()))
+    assert again["trials"][0]["computing_s"] == told.trials[0].computing_s
+
+
+def test_numbers_are_written_as_in_the_panel() -> None:
+    """The same cases as the front end's own test of words has."""
+    assert [clock(s) for s in (0, 72, 3700, 59.6)] == ["0:00", "1:12", "1:01:40", "1:00"]
+    assert [count(v) for v in (612.3, 9.63, 12345, 9.0, float("nan"))] == ["612", "9.6", "12,345", "9", "-"]
+    assert metric("accuracy", 0.958) == "95.8 %"
+    assert [metric("loss", v) for v in (0.14159, 12.34, 1234.5, 2e-5)] == ["0.142", "12.3", "1234", "2.0e-05"]
+
+
+@pytest.mark.parametrize("seconds", [0.5, 7, 61, 1000, 5000, 90_000, 5_000_000])
+def test_an_axis_has_few_round_times(seconds: float) -> None:
+    ticks = list(ticks_s(seconds, 8))
+    assert ticks[0] == 0
+    assert ticks[-1] <= seconds
+    assert len(ticks) <= 10
+
+
+@pytest.mark.parametrize(
+    ("names", "written"),
+    [
+        (["cnn", "resnet"], ["cnn", "resnet"]),
+        (["a-very-long-name"], ["a-very-lo…"]),
+        (["net50-lr0.1-cosine", "net50-lr0.2-cosine"], ["…lr0.1…", "…lr0.2…"]),
+        (["net50-lr1", "net50-lr1-longer"], ["net50-lr1", "…lr1-long…"]),
+        (["one-is-too-long", "two"], ["one-is-to…", "two"]),
+    ],
+)
+def test_names_of_a_sweep_can_be_told_apart_when_they_are_cut(names: list[str], written: list[str]) -> None:
+    """In ten characters; what all share gives way first."""
+    assert list(short_names(names, 10).values()) == written

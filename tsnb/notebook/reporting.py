@@ -1,0 +1,134 @@
+"""What a notebook keeps of its streams: reports in cells, recordings, and panels of recordings."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+
+from tsnb.errors import TsnbError
+from tsnb.kernels.outlets import outlet_here
+from tsnb.telemetry.watching import watch, watched
+
+if TYPE_CHECKING:
+    from tsnb.panel import Panel
+    from tsnb.reports import Report
+    from tsnb.telemetry.recording import Recorder
+
+__all__ = ["Ending", "begin", "record", "recorders", "replay", "report", "report_here"]
+
+recorders: dict[str, Recorder] = {}
+"""The recordings that this notebook began, by the stream's name; the last one of each."""
+
+
+def begin(name: str) -> None:
+    """Watch a stream that has just been started here, from its first reading on."""
+    watch(name, anew=True)
+
+
+class Ending:
+    """Takes care that a stream's report can be shown when it has been stopped, whoever started it.
+
+    Made before the stream is asked to stop: of one that nobody watched yet the last reading is kept.
+
+    Args:
+        name: The stream's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._watch = watched().get(name)
+        if self._watch is None or self._watch.over:
+            self._watch = watch(name)
+            self._watch.readings(1.0)
+
+    def report(self) -> Report | None:
+        """Return the report of the stream that has ended now; None where no trial ever attached."""
+        from tsnb.reports import Report
+
+        assert self._watch is not None
+        readings = self._watch.readings()
+        self._watch.close()
+        if not any(reading.consumers for reading in readings):
+            return None
+        return Report(readings, ended=True)
+
+
+def report(name: str | None) -> Report:
+    """Return a stream's report, for the cell to show. `name` may be a recording's path.
+
+    Raises:
+        Exception: As `tsnb.report` raises.
+    """
+    from tsnb.reports import report as report_of
+
+    return report_of(name)
+
+
+def report_here(panel: Panel) -> Callable[[], None]:
+    """Return what a panel's report button does: leave a report under the cell that shows the panel.
+
+    Called while that cell runs; what it returns is called on a thread of the panel's own.
+    """
+    outlet = outlet_here(panel.stream or "panel")
+
+    def leave() -> None:
+        data = report(panel.stream or None)._repr_mimebundle_()
+        outlet.publish("display_data", {"data": data, "metadata": {}, "transient": {}})
+
+    return leave
+
+
+def record(given: Namespace) -> str:
+    """Begin or end a stream's recording. Returns what to tell.
+
+    Raises:
+        UsageError: No file was named, or nothing of that name is being recorded.
+        Exception: As `tsnb.record` raises.
+    """
+    running = recorders.get(given.name)
+    if given.stop:
+        if running is None:
+            there = ", ".join(recorders) or "nothing"
+            raise UsageError(
+                f"%tensorsocket record: {given.name!r} is not recorded here. Recorded here: {there}."
+            )
+        del recorders[given.name]
+        running.stop()
+        return f"the recording of {given.name!r} has ended; tsnb.replay(FILE) and tsnb.report(FILE) show it"
+    if given.file is None:
+        raise UsageError("%tensorsocket record: to which file? %tensorsocket record NAME FILE.jsonl")
+    from tsnb.telemetry.recording import record as begin_recording
+
+    recorders[given.name] = begin_recording(given.name, Path(given.file))
+    if running is not None:
+        running.stop()
+    return (
+        f"recording {given.name!r} to {given.file} until the stream ends, or %tensorsocket record {given.name} --stop\n"
+        f"look at it by tsnb.replay({given.file!r}), tsnb.report({given.file!r}), tsnb.plot('lag', recording=...)"
+    )
+
+
+def replay(file: str | os.PathLike[str]) -> Panel:
+    """Return a panel of a recording; a cell that ends with it shows all of it, marked as a recording, its buttons off.
+
+    Args:
+        file: What `tsnb.record` or `%tensorsocket record` wrote.
+
+    Raises:
+        TsnbError: It cannot be read, or there is no reading in it.
+        ValueError: It is no recording.
+    """
+    from tsnb.panel import Panel
+    from tsnb.telemetry.recording import read_recording
+
+    readings = read_recording(Path(file))
+    if not readings:
+        raise TsnbError(
+            f"the recording {os.fspath(file)!r} holds no reading: its stream gave none before it ended."
+        )
+    panel: Any = Panel.of_recording(readings)
+    return panel  # type: ignore[no-any-return]

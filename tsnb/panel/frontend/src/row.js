@@ -1,0 +1,166 @@
+// A trial's row: what it does, where its time goes, what it logged, and its buttons.
+
+import { attribute, button, make, put, style } from "./dom.js";
+import { whole } from "./series.js";
+import { again, colour } from "./theme.js";
+import { LIVE, OVER, consumerState, count, metric, percent, progress } from "./words.js";
+
+export const METRIC_COLUMNS = 2;
+const MOST_SLOTS = 16; // a wider window is drawn as one bar
+const WAITS_MS = { stop: 15000, interrupt: 3000 }; // a button that was clicked comes back after this
+
+export const COLUMNS = [
+  ["trial", "tsnb-c-name"], ["state", "tsnb-c-state"], ["buffer", "tsnb-c-buffer"], ["lag", "tsnb-c-lag tsnb-n"],
+  ["samples/s", "tsnb-c-rate tsnb-n"], ["where its time goes", "tsnb-c-time"], ["epoch", "tsnb-c-epoch tsnb-n"],
+  ["", "tsnb-c-metric tsnb-n"], ["", "tsnb-c-metric tsnb-n"], ["", "tsnb-c-action"],
+];
+
+export class Row {
+  constructor(lane, name, send, choose) {
+    Object.assign(this, { lane, name, send, clicked: {} });
+    this.cells = COLUMNS.map(([, className], k) => make(k ? "td" : "th", className));
+    const [title, , buffer, , , time, , , , action] = this.cells;
+    title.scope = "row";
+    title.append(make("span", again(lane) ? "tsnb-swatch tsnb-hollow" : "tsnb-swatch"), make("span", "tsnb-trial", name));
+    title.title = name;
+    this.slots = make("div", "tsnb-slots");
+    attribute(this.slots, "role", "img");
+    buffer.append(this.slots);
+    this.shares = ["computing", "waiting", "held"].map((part) => make("i", `tsnb-${part}`));
+    this.bar = make("div", "tsnb-bar", ...this.shares);
+    attribute(this.bar, "role", "img");
+    time.append(this.bar);
+    this.metrics = [make("span"), make("span")];
+    this.curve = curve();
+    this.cells[7].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
+    this.cells[8].append(this.metrics[1]);
+    this.interrupt = this.action("interrupt", "Interrupt", "tsnb-pause");
+    this.stop = this.action("stop", "Stop", "tsnb-square");
+    this.log = button(make("span", "tsnb-rules"), "tsnb-act tsnb-open-log", () => choose(this.log.getAttribute("aria-pressed") === "true" ? null : name));
+    this.log.title = `Log of ${name}`;
+    attribute(this.log, "aria-label", this.log.title);
+    action.append(this.interrupt, this.stop, this.log);
+    this.detail = make("span");
+    this.detailState = make("span", "tsnb-detail-state"); // where even its column has no room
+    const detail = make("td", "tsnb-detail tsnb-soft", this.detailState, this.detail);
+    detail.colSpan = COLUMNS.length - 3; // it shows in narrow columns only, where three are hidden
+    this.element = make("tbody", "", make("tr", "", ...this.cells), make("tr", "tsnb-second", detail));
+    style(this.element, "--tsnb-lane", colour(lane));
+  }
+
+  /** A button that asks the kernel to do something to this trial. */
+  action(op, word, icon) {
+    const element = button(make("span", icon), `tsnb-act tsnb-${op}`, () => {
+      this.send({ op, name: this.name });
+      this.clicked[op] = Date.now();
+      element.disabled = true;
+    });
+    element.title = `${word} ${this.name}`;
+    attribute(element, "aria-label", element.title);
+    return element;
+  }
+
+  refused(what, why) {
+    this.clicked[what] = 0;
+    const element = what === "interrupt" ? this.interrupt : this.stop;
+    element.title = `Could not ${what} ${this.name}: ${why}`;
+    attribute(element, "aria-label", element.title);
+  }
+
+  draw(store, state, metrics) {
+    const { lanes, stream, can, log } = store, lane = lanes[this.lane], live = LIVE.has(state), over = OVER.has(state);
+    const row = store.lastRow(this.lane);
+    this.drawNow(store, state, row, over);
+    const epoch = progress(row, stream.epoch_batches);
+    put(this.cells[6], epoch);
+    this.drawMetrics(store, lane, row, metrics, epoch);
+    const waits = (op) => Date.now() - (this.clicked[op] || 0) < WAITS_MS[op];
+    this.stop.disabled = !live || !lane.here || waits("stop");
+    this.interrupt.disabled = !live || !lane.here || waits("interrupt");
+    this.interrupt.hidden = !can.interrupt;
+    this.log.hidden = !log.can;
+    attribute(this.log, "aria-pressed", log.shown && log.name === this.name);
+  }
+
+  /** What it does now; of a stream that is over, what it did in all. */
+  drawNow(store, state, row, over) {
+    const { lanes, stream } = store, here = lanes[this.lane].here, now = store.stateOf(this.lane);
+    const words = consumerState(now.state, now.forS, !over || state === "recording");
+    this.element.classList.toggle("tsnb-off", over ? state !== "recording" : !here);
+    put(this.cells[1], words.label);
+    put(this.detailState, `${words.label}   `);
+    this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
+    const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
+    const shown = here && row && (!over || state === "recording") ? row : nothing;
+    const spent = over ? this.inAll(store) || nothing : shown;
+    this.drawSlots(shown.fill, stream.window || 0);
+    put(this.cells[3], count(shown.lag));
+    put(this.cells[4], count(spent.samplesPerS));
+    this.cells[4].title = over ? "on average" : "";
+    this.drawShares(spent);
+  }
+
+  /** It changes no more once the stream is over. */
+  inAll({ reel, n }) {
+    if (this.summedAt !== n) Object.assign(this, { summedAt: n, sums: whole(reel, this.lane) });
+    return this.sums;
+  }
+
+  drawSlots(fill, size) {
+    const boxes = size > MOST_SLOTS || !size ? 1 : size;
+    if (this.slots.children.length !== boxes) {
+      this.slots.replaceChildren(...Array.from({ length: boxes }, () => make("i")));
+      this.slots.classList.toggle("tsnb-one", boxes === 1);
+    }
+    const share = Math.min(1, size ? fill / size : 0);
+    [...this.slots.children].forEach((box, k) => {
+      const level = boxes === 1 ? share : k < fill ? 1 : 0;
+      style(box, "--tsnb-level", String(level));
+    });
+    this.slots.title = `${count(fill)} of ${size} batches ready for ${this.name}`;
+    attribute(this.slots, "aria-label", `${count(fill)} of ${size} batches ready`);
+  }
+
+  drawShares(row) {
+    const parts = [row.computing, row.waiting, row.held].map((share) => share || 0);
+    this.shares.forEach((part, k) => style(part, "width", `${(parts[k] * 100).toFixed(1)}%`));
+    const words = `computing ${percent(parts[0])}, waiting for data ${percent(parts[1])}, held back ${percent(parts[2])}`;
+    attribute(this.bar, "aria-label", words);
+    this.bar.title = words;
+  }
+
+  drawMetrics(store, lane, row, metrics, epoch) {
+    const value = (name) => (row && lane.metrics.includes(name) ? row.metrics[lane.metrics.indexOf(name)] : NaN);
+    this.metrics.forEach((cell, k) => put(cell, metrics[k] ? metric(metrics[k], value(metrics[k])) : ""));
+    const first = lane.metrics.indexOf(metrics[0]);
+    if (first >= 0 && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, first)));
+    const all = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
+    put(this.detail, [`epoch ${epoch}`, ...all].join("   "));
+    this.cells[7].title = this.cells[8].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}`).join("\n");
+  }
+
+  /** A small curve need not be redrawn more than once a second. */
+  due() {
+    const now = Date.now();
+    if (now - (this.drawnMs || 0) < 1000) return false;
+    this.drawnMs = now;
+    return true;
+  }
+}
+
+function curve() {
+  const [line, path] = ["svg", "polyline"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
+  attribute(line, "class", "tsnb-spark");
+  attribute(line, "viewBox", "0 0 56 18");
+  attribute(line, "aria-hidden", "true");
+  line.append(path);
+  return { line, path };
+}
+
+/** The points of a curve in a box of 56 by 18. */
+export function spark(values) {
+  if (values.length < 2) return "";
+  const low = Math.min(...values), height = Math.max(...values) - low || 1;
+  const point = (v, k) => `${((k * 54) / (values.length - 1) + 1).toFixed(1)},${(16.5 - ((v - low) / height) * 15).toFixed(1)}`;
+  return values.map(point).join(" ");
+}

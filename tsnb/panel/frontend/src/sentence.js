@@ -1,0 +1,54 @@
+// The one plain sentence on who waits for whom.
+
+import { attribute, make, put, style } from "./dom.js";
+import { colour } from "./theme.js";
+import { clock, sentence } from "./words.js";
+
+/**
+ * A screen reader speaks it when it says something else, not whenever its numbers change: so the live region is a
+ * hidden copy. Its box has room for one line (two where the page is narrow); it grows for a longer one, and does not
+ * shrink again: what lies below moves once at most.
+ */
+export class Sentence {
+  constructor() {
+    this.strong = make("b");
+    this.rest = make("span");
+    this.words = make("span", "", this.strong, this.rest); // one child: it is a grid
+    this.spoken = make("span", "tsnb-unseen");
+    attribute(this.spoken, "role", "status");
+    this.element = make("p", "tsnb-say", this.words, this.spoken);
+  }
+
+  draw(store, state) {
+    const { say, lanes } = store, stale = state === "stale";
+    const [first, rest] = sentence(stale ? noNews(store) : say.text ? say : { text: "The stream is starting." });
+    put(this.strong, first);
+    put(this.rest, rest);
+    if (this.said !== first + rest) this.keepHeight();
+    this.said = first + rest;
+    const turn = [stale, say.kind, say.pace].join();
+    if (turn !== this.turn) put(this.spoken, first + rest);
+    this.turn = turn;
+    const slowest = lanes.findIndex((lane) => lane && lane.name === say.pace);
+    const bad = state === "failed" || say.kind === "failed", limit = say.kind === "loader-bound";
+    this.element.dataset.tone = stale ? "warn" : bad ? "bad" : limit ? "limit" : "soft";
+    style(this.element, "--tsnb-edge", slowest >= 0 && !stale ? colour(slowest) : "");
+  }
+
+  /** Called when the text has changed only: it makes the browser lay out the page. */
+  keepHeight() {
+    const width = this.element.clientWidth;
+    if (width !== this.width) {
+      Object.assign(this, { width, least: 0 });
+      style(this.element, "min-height", "");
+    }
+    this.least = Math.max(this.least, this.element.offsetHeight);
+    if (width) style(this.element, "min-height", `${this.least}px`);
+  }
+}
+
+function noNews(store) {
+  const silent = clock((store.clock() - store.heardMs) / 1000);
+  const lead = `No news for ${silent}.`;
+  return { text: `${lead} The notebook's kernel is busy, restarted or gone; what is shown is from before.`, lead: lead.length };
+}

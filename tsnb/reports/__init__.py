@@ -1,0 +1,25 @@
+"""Reports and figures: where each second of each trial went, from readings and from the project's records.
+
+Never imports a producer, a consumer, an arena or torch: a recorded log gives the same report as a live stream.
+
+| module | what it does |
+|---|---|
+| `spent` | totals: where each trial's seconds went |
+| `strips` | the same in even steps of time |
+| `story` | all that a report says, as numbers and words |
+| `wording`, `plain` | numbers as people read them; a report as text |
+| `svg`, `drawing` | a report as a picture |
+| `figures`, `charts` | plotly figures from readings |
+| `logged` | plotly figures of logged numbers, from the project's records |
+| `sources` | where readings come from: a watched stream, a served one, a recording |
+| `document` | the report itself: shows, saves |
+| `plotting` | `tsnb.plot` |
+| `colours` | the panel's colours |
+"""
+
+from __future__ import annotations
+
+from tsnb.reports.document import Report, report
+from tsnb.reports.plotting import plot
+
+__all__ = ["Report", "plot", "report"]

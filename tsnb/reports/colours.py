@@ -1,0 +1,33 @@
+"""The colours of figures and reports: the panel's own, so that a trial looks the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["BETWEEN", "COMPUTING", "HELD", "PALETTE", "PARKED", "PART_COLOURS", "WAITING", "colours_of"]
+
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8B7FD3", "#8C8C8C")
+"""Trials, in the order in which they first appeared (Okabe and Ito's, without black and yellow)."""
+
+WAITING = "#D65A63"
+"""Waiting for data: the red of the panel's bars on white."""
+
+HELD = "#C3CAD2"
+"""Held back by the slowest."""
+
+BETWEEN = "#EEF1F4"
+"""Between epochs: attached, and nothing is read."""
+
+PARKED = "#E8C77A"
+"""Parked: stood still past the stream's patience."""
+
+COMPUTING = "#656D76"
+"""Computing, where no trial is meant: in legends."""
+
+PART_COLOURS = {"waiting": WAITING, "held": HELD, "between": BETWEEN, "parked": PARKED}
+"""What a trial's time goes to beside computing, which has the trial's own colour."""
+
+
+def colours_of(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each trial, in the order of first appearance, as the panel gives them out."""
+    return {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(names)}

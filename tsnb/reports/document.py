@@ -1,0 +1,191 @@
+"""A report: what became of a stream, to be shown in a cell and to be kept as a file."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tsnb.errors import ExtraMissing, TsnbError
+from tsnb.reports.drawing import draw
+from tsnb.reports.figures import draw_word
+from tsnb.reports.plain import plain
+from tsnb.reports.sources import is_recording, recorded, streamed
+from tsnb.reports.story import Story, story
+from tsnb.reports.strips import Strips, strips
+from tsnb.telemetry.readings import StreamReading
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = ["Report", "report"]
+
+STEPS = 140
+"""Steps of time in the picture: each is some five pixels wide."""
+
+STEP_S = 0.25
+"""A step is no shorter than what lies between two readings."""
+
+PAGE_FIGURES = ("spent", "share", "throughput", "lag", "fill", "waiting", "held")
+"""The figures on a report's page."""
+
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>:root{{color-scheme:light dark}}
+body{{max-width:960px;margin:24px auto;padding:0 16px;font-family:system-ui,sans-serif}}
+figure{{margin:20px 0;border-radius:8px;overflow:hidden;background:#fff}}</style>
+</head><body><main>
+{picture}
+{figures}
+</main></body></html>
+"""
+
+
+class Report:
+    """Where each second of each trial of a stream went. Made by `tsnb.report()`; a cell that ends with it shows it.
+
+    Shown as a picture without a script (SVG), which saved notebooks keep and GitHub shows, or as text.
+
+    Attributes:
+        story: All that it says, as numbers and words.
+
+    Args:
+        readings: The stream's, oldest first.
+        ended: Whether the stream has ended since.
+
+    Raises:
+        TsnbError: There is no reading.
+    """
+
+    def __init__(self, readings: Sequence[StreamReading], *, ended: bool = False) -> None:
+        self.story: Story = story(readings, ended=ended)
+        self._readings = list(readings)
+
+    @cached_property
+    def svg(self) -> str:
+        """The picture."""
+        return draw(self.story, self._strips)
+
+    @cached_property
+    def _strips(self) -> Strips | None:
+        return strips(self._readings, STEPS, STEP_S)
+
+    @property
+    def text(self) -> str:
+        """The report as lines of text."""
+        return plain(self.story)
+
+    def figure(self) -> go.Figure:
+        """Return where each second of each trial went as a plotly figure, to look into, change or save."""
+        return draw_word("spent", self._readings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all numbers and words as JSON has them; what is no number (nan) is None."""
+        found = _json({"tsnb": _version(), "report": 1, **self.story.to_dict()})
+        assert isinstance(found, dict)
+        return found
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report to a file; its suffix says how.
+
+        Args:
+            path: .svg (the picture), .html (the picture and figures to look into, nothing from the network), .png (the
+                figure, through kaleido), or .json (the numbers).
+
+        Returns:
+            The path.
+
+        Raises:
+            ValueError: The suffix is none of these.
+            ExtraMissing: .png needs kaleido, which is not installed.
+            TsnbError: kaleido cannot draw here; says why.
+            OSError: The file cannot be written.
+        """
+        target = Path(path)
+        writers: dict[str, Callable[[Path], None]] = {
+            ".svg": lambda file: _write(file, self.svg),
+            ".html": lambda file: _write(file, self._page()),
+            ".json": lambda file: _write(file, json.dumps(self.to_dict(), indent=1)),
+            ".png": self._write_png,
+        }
+        writer = writers.get(target.suffix.lower())
+        if writer is None:
+            raise ValueError(f"{target.name!r}: a report is saved as {', '.join(writers)}")
+        writer(target)
+        return target
+
+    def _page(self) -> str:
+        """Return a page that needs nothing else: plotly's own script stands in it, some 5 MB."""
+        drawn = [draw_word(word, self._readings) for word in PAGE_FIGURES] if len(self._readings) > 1 else []
+        figures = "\n".join(
+            f"<figure>{figure.to_html(full_html=False, include_plotlyjs=number == 0)}</figure>"
+            for number, figure in enumerate(drawn)
+        )
+        title = html.escape(f"{self.story.name}: where the time went")
+        return PAGE.format(title=title, picture=self.svg, figures=figures)
+
+    def _write_png(self, target: Path) -> None:
+        if find_spec("kaleido") is None:
+            raise ExtraMissing(
+                "PNG is drawn by kaleido, which is not installed: pip install 'tsnb[png]'. "
+                "Without it: .save('report.svg') or .save('report.html')"
+            )
+        try:
+            self.figure().write_image(target, scale=2, width=900)
+        except (RuntimeError, ValueError) as error:  # no Chrome, or one that does not start
+            why = " ".join(str(error).split()).rstrip(".")
+            raise TsnbError(f"kaleido cannot draw here: {why}. Or .save('report.svg')") from error
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"image/svg+xml": draw(self.story, self._strips, fluid=True), "text/plain": self.text}
+
+
+def report(name: str | os.PathLike[str] | None = None) -> Report:
+    """Say where each second of each trial of a stream went, and what held whom up.
+
+    A stream that has ended still has its report in the process that watched it: the notebook that started it, or
+    whoever called this while it was served. From then on that process watches it.
+
+    Args:
+        name: The stream's name, or the path of a recording (`tsnb.record`); may be left out while one is served, and
+            means the last one that was watched where none is.
+
+    Returns:
+        The report: shows as a picture; `.figure()`, `.save("report.html")`, `.to_dict()`.
+
+    Raises:
+        ProducerNotFound: No such stream is served or was watched; says which are.
+        TsnbError: Nothing was read of it, or the recording cannot be read.
+        ValueError: The file is no recording.
+    """
+    source = recorded(name) if name is not None and is_recording(name) else streamed(name)  # type: ignore[arg-type]
+    return Report(source.readings, ended=source.ended)
+
+
+def _write(file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8")
+
+
+def _version() -> str:
+    # not `import tsnb`: its lazy names reach up to the notebook layer
+    return str(sys.modules["tsnb"].__version__)
+
+
+def _json(value: Any) -> Any:
+    """Return a value as strict JSON has it."""
+    if isinstance(value, dict):
+        return {key: _json(its) for key, its in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json(its) for its in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,268 @@
+"""A report's picture: the sentence, a row a trial, and a strip of time a trial.
+
+```
+● mnist   3 trials, 4:12 long, 12.3 epochs; ...          2026-11-21, 15:03:12 to 15:07:24
+┃ resnet18-wide sets the pace. cnn-small and resnet10 are held back 74 % and 54 % of their time
+trial        where its time went            time  computing  waiting  held back  samples/s  epochs  loss
+■ cnn-small  ███▒░░░░░░░░░░░░░░░░░░         4:10       22 %      4 %       74 %        612    2.66  0.142
+...
+what each did over time: a strip a trial, marks above, min:s since the start below
+```
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from tsnb.reports.colours import COMPUTING, colours_of
+from tsnb.reports.plain import plain
+from tsnb.reports.spent import PARTS, Spent
+from tsnb.reports.story import Story
+from tsnb.reports.strips import COUNTED, Numbers, Strips
+from tsnb.reports.svg import Picture
+from tsnb.reports.wording import (
+    PART_NAMES,
+    clock,
+    count,
+    metric,
+    percent,
+    short,
+    short_names,
+    subtitle,
+    ticks_s,
+    when,
+)
+from tsnb.telemetry.marks import Mark
+
+__all__ = ["draw"]
+
+WIDTH = 900
+LEFT, RIGHT = 18, WIDTH - 18
+BAR = (166, 440)
+"""Where bars begin and end, pixels."""
+
+COLUMNS = (
+    ("time", 490),
+    ("computing", 560),
+    ("waiting", 617),
+    ("held back", 686),
+    ("samples/s", 758),
+    ("epochs", 811),
+)
+"""Columns of numbers: heading and right edge."""
+
+ROW = 26
+STRIP = 26
+"""Pixels of a trial's row, and of its strip of time."""
+
+LINE_CHARACTERS = 122
+"""As much of the sentence as fits in a line."""
+
+MARK_ORDER = ("restarted", "cores", "parked", "back", "skipped", "joined", "left")
+"""Which marks get a place first where there is not room for all: strips show by themselves who came and went."""
+
+
+def draw(story: Story, strips: Strips | None, *, fluid: bool = False) -> str:
+    """Return the picture as SVG text.
+
+    Args:
+        story: What to tell.
+        strips: What each trial did over time; None: too little was read for that.
+        fluid: As wide as its place, as cells want it.
+    """
+    picture = Picture(WIDTH)
+    colours = colours_of(trial.name for trial in story.trials)
+    y = _header(picture, story, colours)
+    if story.trials:
+        y = _table(picture, story, colours, y)
+        y = _key(picture, story, y)
+    if story.trials and strips is not None:
+        y = _strips(picture, story, strips, colours, y)
+    if story.watched_late:
+        y += 18
+        note = "Not watched from its start: time between epochs before that is not known."
+        picture.text(LEFT, y, note, "soft", size=11)
+    return picture.finished(y + 16, plain(story), fluid=fluid)
+
+
+def _header(picture: Picture, story: Story, colours: dict[str, str]) -> float:
+    dot = (
+        "#1a7f37" if story.state in {"serving", "blocked", "idle"} else "#cf222e" if story.failure else "soft"
+    )
+    picture.rect(LEFT, 17, 9, 9, dot, rx=4.5, title="ended" if story.state == "gone" else story.state)
+    name = short(story.name, 40)
+    picture.spans(LEFT + 16, 27, [(name, True)], size=15)
+    picture.text(RIGHT, 27, when(story), "soft", size=11, at="end")
+    picture.text(LEFT, 48, subtitle(story), "soft")
+    lines = list(_wrapped(story.lead, story.rest))
+    height = 14 + 18 * len(lines)
+    picture.rect(LEFT, 60, RIGHT - LEFT, height, "card", rx=5)
+    edge = "#cf222e" if story.kind in {"failed", "loader-bound"} else colours.get(story.pace, "held")
+    picture.rect(LEFT, 60, 3, height, edge)
+    for number, spans in enumerate(lines):
+        picture.spans(LEFT + 14, 79 + 18 * number, spans, size=13)
+    return 60.0 + height
+
+
+def _wrapped(lead: str, rest: str) -> Iterator[list[tuple[str, bool]]]:
+    """Give the sentence in lines of words, the lead bold."""
+    words = [(word, True) for word in lead.split()] + [(word, False) for word in rest.split()]
+    line: list[tuple[str, bool]] = []
+    length = 0
+    for word, bold in words:
+        if line and length + len(word) > LINE_CHARACTERS:
+            yield line
+            line, length = [], 0
+        line.append((word + " ", bold))
+        length += len(word) + 1
+    yield line
+
+
+def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) -> float:
+    y += 26
+    logged = next((name for trial in story.trials for name in trial.metrics), "")
+    picture.text(LEFT, y, "trial", "soft", size=11)
+    picture.text(BAR[0], y, "where its time went", "soft", size=11)
+    for heading, x in COLUMNS:
+        picture.text(x, y, heading, "soft", size=11, at="end")
+    if logged:
+        picture.text(RIGHT, y, short(logged, 10), "soft", size=11, at="end", title=logged)
+    y += 8
+    scale = (BAR[1] - BAR[0]) / max(1e-9, *(trial.total_s for trial in story.trials))
+    names = short_names([trial.name for trial in story.trials], 19)
+    for trial in story.trials:
+        picture.line(LEFT, y, RIGHT, y)
+        picture.text(LEFT + 17, y + 17, names[trial.name], title=trial.name)
+        _row(picture, trial, colours[trial.name], y, scale, logged)
+        y += ROW
+    return y
+
+
+def _row(picture: Picture, trial: Spent, colour: str, y: float, scale: float, logged: str) -> None:
+    base = y + 17
+    picture.rect(LEFT, y + 8, 10, 10, colour, rx=3)
+    x = float(BAR[0])
+    for part in PARTS:
+        width = trial.seconds(part) * scale
+        if width >= 0.05:
+            title = f"{trial.name}: {PART_NAMES[part]} {clock(trial.seconds(part))}"
+            picture.rect(x, y + 7, width, 12, colour if part == "computing" else part, title=title)
+        x += width
+    values = [
+        clock(trial.total_s),
+        *(percent(trial.share(part)) for part in ("computing", "waiting", "held")),
+        count(trial.samples_per_s),
+        f"{trial.epochs:.2f}",
+    ]
+    for value, (_, right) in zip(values, COLUMNS, strict=True):
+        picture.text(right, base, value, at="end")
+    if logged in trial.metrics:
+        picture.text(RIGHT, base, metric(logged, trial.metrics[logged]), at="end")
+
+
+def _key(picture: Picture, story: Story, y: float) -> float:
+    y += 18
+    x: float = BAR[0]
+    for part in PARTS:
+        if part == "parked" and not any(trial.parked_s for trial in story.trials):
+            continue
+        picture.rect(x, y - 9, 10, 10, COMPUTING if part == "computing" else part, rx=2)
+        picture.text(x + 15, y, PART_NAMES[part], "soft", size=11)
+        x += 32 + 6.2 * len(PART_NAMES[part])
+    return y
+
+
+def _strips(picture: Picture, story: Story, strips: Strips, colours: dict[str, str], y: float) -> float:
+    y += 34
+    picture.spans(LEFT, y, [("Over time", True)], size=13)
+    picture.text(BAR[0], y, "what each trial did in each moment, and what changed", "soft", size=11)
+    placed, rows = _placed(story, BAR[0], RIGHT)
+    y += 8 + 14 * rows
+    top = y
+    names = short_names([trial.name for trial in story.trials], 21)
+    for trial in story.trials:
+        picture.text(LEFT, y + 17, names[trial.name], title=trial.name)
+        picture.rect(BAR[0], y + 3, RIGHT - BAR[0], STRIP - 4, "card")
+        if trial.name in strips.parts:
+            _strip(picture, strips, trial.name, colours[trial.name], y + 3)
+        y += STRIP
+    for mark, x, row, at in placed:
+        label_y = top - 4 - 14 * (rows - 1 - row)
+        picture.line(x, label_y + 3, x, y, paint="soft-line", dotted=True)
+        picture.text(x + (3 if at == "start" else -3), label_y, mark.text, "soft", size=10.5, at=at)
+    return _axis(picture, story, y)
+
+
+def _strip(picture: Picture, strips: Strips, name: str, colour: str, top: float) -> None:
+    """Draw one trial's time as a stack of computing, waiting and held in each step, and a ground where it was there."""
+    height = STRIP - 4.0
+    xs = BAR[0] + (strips.edges_s - strips.edges_s[0]) / (strips.edges_s[-1] - strips.edges_s[0]) * (
+        RIGHT - BAR[0]
+    )
+    here = strips.here_s[name] / strips.step_s
+    low = np.zeros(len(here))
+    parts = strips.parts[name]
+    # a parked trial may be in the middle of a step of its own code, which counts as computing too
+    whole = np.maximum(1.0, sum(parts[part] for part in COUNTED) / strips.step_s)
+    _fill_between(picture, xs, low, here, top, height, "between")
+    for part in COUNTED:
+        high = low + parts[part] / strips.step_s / whole
+        _fill_between(picture, xs, low, high, top, height, colour if part == "computing" else part)
+        low = high
+
+
+def _fill_between(
+    picture: Picture, xs: Numbers, low: Numbers, high: Numbers, top: float, height: float, paint: str
+) -> None:
+    """Fill the area between two stairs, 0 to 1 from the bottom up."""
+    for begin, end in _runs((high - low > 0.004).tolist()):
+        there = [f"V{_y(high[k], top, height)}H{xs[k + 1]:.1f}" for k in range(begin, end)]
+        back = [f"V{_y(low[k], top, height)}H{xs[k]:.1f}" for k in range(end - 1, begin - 1, -1)]
+        start = f"M{xs[begin]:.1f} {_y(low[begin], top, height)}"
+        picture.path("".join([start, *there, *back, "Z"]), paint)
+
+
+def _y(share: float, top: float, height: float) -> str:
+    return f"{top + height * (1 - share):.1f}"
+
+
+def _runs(true: Iterable[bool]) -> Iterator[tuple[int, int]]:
+    """Give begin and end of each run of steps that are true."""
+    begin = None
+    for k, value in enumerate([*true, False]):
+        if value and begin is None:
+            begin = k
+        elif not value and begin is not None:
+            yield begin, k
+            begin = None
+
+
+def _placed(story: Story, left: float, right: float) -> tuple[list[tuple[Mark, float, int, str]], int]:
+    """Return the marks that have room (with x, row of labels, and where the label is anchored), and how many rows."""
+    taken: list[list[tuple[float, float]]] = [[], []]
+    found = []
+    for mark in sorted(story.marks, key=lambda mark: (MARK_ORDER.index(mark.kind), mark.time_s)):
+        x = left + (mark.time_s - story.begin_s) / max(1e-9, story.seconds) * (right - left)
+        width = 6.0 * len(mark.text) + 10
+        at = "start" if x + width < right else "end"
+        span = (x, x + width) if at == "start" else (x - width, x)
+        for row, its in enumerate(taken):
+            if all(span[1] < other[0] or span[0] > other[1] for other in its):
+                its.append(span)
+                found.append((mark, x, row, at))
+                break
+    rows = 2 if taken[1] else 1 if taken[0] else 0
+    return found, rows
+
+
+def _axis(picture: Picture, story: Story, y: float) -> float:
+    y += 1
+    picture.line(BAR[0], y, RIGHT, y)
+    for tick in ticks_s(story.seconds, 8):
+        x = BAR[0] + tick / max(1e-9, story.seconds) * (RIGHT - BAR[0])
+        picture.line(x, y, x, y + 4)
+        picture.text(x, y + 16, clock(tick), "soft", size=10.5, at="start" if tick == 0 else "middle")
+    picture.text(LEFT, y + 16, "min:s since the start", "soft", size=10.5)
+    return y + 18

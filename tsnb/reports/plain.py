@@ -1,0 +1,49 @@
+"""A report in plain text: for terminals, screen readers and pages that show no pictures."""
+
+from __future__ import annotations
+
+from tsnb.reports.spent import Spent
+from tsnb.reports.story import Story
+from tsnb.reports.wording import clock, count, metric, percent, short_names, subtitle, when
+
+__all__ = ["plain"]
+
+_COLUMNS = (
+    f"{'trial':<20} {'time':>8} {'computing':>10} {'waiting':>8} {'held back':>10} {'between':>8} {'samples/s':>10} "
+    f"{'epochs':>7}  last logged"
+)
+
+
+def plain(story: Story) -> str:
+    """Return a report as lines of text: the sentence, a row a trial, what changed."""
+    ended = ", ended" if story.state == "gone" else f", {story.state}"
+    lines = [
+        f"stream {story.name}{ended}: {subtitle(story)}",
+        when(story),
+        "",
+        f"{story.lead} {story.rest}".strip(),
+    ]
+    if story.trials:
+        names = short_names([trial.name for trial in story.trials], 20)
+        lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
+        lines += ["Shares are of the time inside epochs."]
+    if story.watched_late:
+        lines += ["It was not watched from its start: time between epochs before that is not known."]
+    if story.marks:
+        lines += ["", *(f"{clock(mark.time_s - story.begin_s):>8}  {mark.text}" for mark in story.marks)]
+    return "\n".join(lines)
+
+
+def _row(trial: Spent, name: str) -> str:
+    shares = " ".join(
+        f"{percent(trial.share(part)):>{width}}"
+        for part, width in (("computing", 10), ("waiting", 8), ("held", 10))
+    )
+    logged = "  ".join(f"{name} {metric(name, value)}" for name, value in trial.metrics.items())
+    if trial.parked_s:
+        logged = f"parked {clock(trial.parked_s)}  {logged}"
+    row = (
+        f"{name:<20} {clock(trial.total_s):>8} {shares} {clock(trial.between_s):>8} "
+        f"{count(trial.samples_per_s):>10} {trial.epochs:>7.2f}  {logged}"
+    )
+    return row.rstrip()

@@ -1,0 +1,89 @@
+"""`tsnb.plot`: one word, one figure. The stream's words are drawn from readings, logged names from the records."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import TYPE_CHECKING
+
+from tsnb.records.choosing import NoSuchRecord, chosen_runs
+from tsnb.reports.figures import WORDS, draw_logged, draw_word, logged_names
+from tsnb.reports.logged import draw_records
+from tsnb.reports.sources import recorded, streamed
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = ["plot"]
+
+
+def plot(
+    what: str,
+    *,
+    by: str | None = None,
+    x: str | None = None,
+    name: str | None = None,
+    all_runs: bool = False,
+    stream: str | None = None,
+    recording: str | os.PathLike[str] | None = None,
+) -> go.Figure:
+    """Draw a stream's lag, throughput or shares over time, or a logged number of many trials; a line each.
+
+    Words for a stream: "lag", "fill", "throughput", "loader", "share" (of compute), "computing", "waiting", "held"
+    (shares of a trial's time), "spent" (where each second went), "cpu", "memory", "gpu". A stream is known from the
+    moment on at which this process began to watch it: `%tensorsocket start`, or the first plot or report.
+
+    Args:
+        what: One of these words, or a logged name ("loss").
+        by: For logged names: a parameter ("lr") or option; lines of one value share a colour. Left out: a colour a
+            trial.
+        x: For logged names: "step" (as where it is left out), "epoch" (the last value of each), "samples" (taken by
+            then), or "seconds" (since it ran).
+        name: For logged names: only the trial of this name, or the sweep; left out: all of the project.
+        all_runs: For logged names: former runs of each name too, not only the last.
+        stream: The stream's name; may be left out while one is served. With a logged name: over that stream's time.
+        recording: A recording's path (`tsnb.record`) in place of a stream.
+
+    Returns:
+        A plotly figure: shows in a cell, `.write_html("lag.html")`, `.write_image("lag.png")` with kaleido. Lines of
+        more than 2,000 points show the lowest and highest of each stretch.
+
+    Raises:
+        ValueError: `x` is none of these, or an option does not go with the word, or the file is no recording.
+        NoSuchRecord: It is no word for a stream, and no trial logged it; lists what there is.
+        ProducerNotFound: There is no such stream; says which are.
+        TsnbError: Too little is known of the stream, or the recording or the project's records cannot be read.
+    """
+    if stream is not None and recording is not None:
+        raise ValueError("give stream= or recording=, not both")
+    of_records = {"by": by, "x": x, "name": name, "all_runs": all_runs or None}
+    given = [option for option, value in of_records.items() if value is not None]
+    of_stream = what in WORDS or stream is not None or recording is not None
+    if not of_stream:
+        if what not in _logged():
+            raise NoSuchRecord(_unknown(what, _logged(), "by the project's trials"))
+        return draw_records(what, by=by, x=x or "step", name=name, all_runs=all_runs)
+    if given:
+        raise ValueError(f"{given[0]}= goes with numbers that trials logged, not with a stream's {what!r}")
+    readings = (streamed(stream) if recording is None else recorded(recording)).readings
+    if what in WORDS:
+        return draw_word(what, readings)
+    if what not in logged_names(readings):
+        raise NoSuchRecord(_unknown(what, logged_names(readings), f"on the stream {readings[-1].name!r}"))
+    return draw_logged(what, readings)
+
+
+def _logged() -> list[str]:
+    """Return every number that the project's trials logged."""
+    _, runs = chosen_runs(None, all_runs=True)
+    return list(dict.fromkeys(metric for run in runs for metric in run.metrics))
+
+
+def _unknown(what: str, logged: list[str], where: str) -> str:
+    near = difflib.get_close_matches(what, [*WORDS, *logged], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    listed = ", ".join(logged[:20]) + (", ..." if len(logged) > 20 else "")
+    return (
+        f"nothing is called {what!r}.{hint} Of a stream: {', '.join(WORDS)}. "
+        f"Logged {where}: {listed or 'nothing yet'}."
+    )

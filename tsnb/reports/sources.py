@@ -1,0 +1,107 @@
+"""Where a report's readings come from: a stream that this process watches, one that is served, or a recording."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tsnb import registry
+from tsnb.errors import ProducerNotFound, TsnbError
+from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.watching import Watch, watch, watched
+
+__all__ = ["Source", "is_recording", "recorded", "streamed"]
+
+FIRST_S = 3.0
+"""How long to wait for a stream's first reading: it sends four a second, to whoever has just come as well."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Readings, and whether more will come."""
+
+    readings: list[StreamReading]
+    """Oldest first; not empty."""
+    ended: bool
+    """Whether the stream has ended since."""
+
+
+def is_recording(name: str | os.PathLike[str]) -> bool:
+    """Return whether a report's argument means a file rather than a stream: it has a folder, a suffix, or is there."""
+    if not isinstance(name, str):
+        return True
+    return os.sep in name or name.endswith((".jsonl", ".json")) or Path(name).is_file()
+
+
+def recorded(path: str | os.PathLike[str]) -> Source:
+    """Return the readings of a recording.
+
+    Raises:
+        TsnbError: It cannot be read, or there is no reading in it.
+        ValueError: It is no recording.
+    """
+    from tsnb.telemetry.recording import read_recording
+
+    readings = read_recording(Path(path))
+    if not readings:
+        raise TsnbError(
+            f"the recording {os.fspath(path)!r} holds no reading: its stream gave none before it ended."
+        )
+    return Source(readings, ended=readings[-1].state in {"stopping", "gone"})
+
+
+def streamed(name: str | None = None) -> Source:
+    """Return what this process knows of a stream; from now on it watches the stream, if it did not.
+
+    Args:
+        name: The stream's; None: the only one that is served, else the one that was watched last.
+
+    Raises:
+        ProducerNotFound: No such stream is served or was watched; says which are.
+        TsnbError: It does not answer.
+    """
+    there = _watch_of(name)
+    readings = there.readings(FIRST_S)
+    if not readings:
+        raise TsnbError(
+            f"the stream {there.name!r} gives no readings; its producer may be stopped in a debugger."
+        )
+    return Source(readings, ended=there.over or there.state in {"gone", "stopping"})
+
+
+def _watch_of(name: str | None) -> Watch:
+    served = [entry.name for entry in registry.entries()]
+    known = watched()
+    if name is None:
+        name = _only(served, known)
+    there = known.get(name)
+    if name in served and (there is None or there.over):
+        return watch(name)
+    if there is not None and (there.readings() or name in served):
+        return there
+    ended = [known_name for known_name, its in known.items() if its.readings() and known_name not in served]
+    raise ProducerNotFound(
+        f"no stream named {name!r} is served, and this process watched none. Served now: "
+        f"{', '.join(served) or 'none'}; ended, and known here: {', '.join(ended) or 'none'}. "
+        "A recording is named by its path: tsnb.report('FILE.jsonl')."
+    )
+
+
+def _only(served: list[str], known: dict[str, Watch]) -> str:
+    """Return the stream that is meant where none is named.
+
+    Raises:
+        ProducerNotFound: None is there, or several are.
+    """
+    if len(served) == 1:
+        return served[0]
+    if served:
+        raise ProducerNotFound(f"several streams are served: {', '.join(served)}. Name one of them.")
+    told = [name for name, its in known.items() if its.readings()]
+    if told:
+        return told[-1]
+    raise ProducerNotFound(
+        "no stream is served, and this process has watched none: %tensorsocket start LOADER --name NAME, "
+        "or tsnb.serve(loader, name='NAME')."
+    )

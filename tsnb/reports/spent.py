@@ -1,0 +1,176 @@
+"""Where each second of each trial went: totals of a stream's life from its readings. Pure.
+
+A trial's counters (`computing_s`, `waiting_s`, `held_s`) begin at its attachment and end with it, with its producer
+or with its process. Each such *life* counts once, with its last counters; a trial's totals are the sum of its lives.
+So a report is right about these also where it was not there from the start.
+
+What a life's span has beyond its counters was spent outside epochs, and can be known only while somebody watched:
+
+    between + parked = (last - first reading of the life) - what its counters grew by meanwhile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
+
+__all__ = ["PARTS", "Life", "Spent", "lives", "spent"]
+
+PARTS = ("computing", "waiting", "held", "between", "parked")
+"""What a trial's time goes to, in the order in which it is drawn."""
+
+
+@dataclass
+class Life:
+    """One attachment of a trial to one life of its producer."""
+
+    name: str
+    """The trial's."""
+    first_s: float
+    """When it was first seen (wall clock)."""
+    start: ConsumerReading
+    """How it was first seen."""
+    last_s: float
+    """When it was last seen (wall clock)."""
+    last: ConsumerReading
+    """How it was last seen."""
+    states_s: dict[str, float] = field(default_factory=dict)
+    """Seconds in each state, as far as it was watched."""
+
+    def extend(self, time_s: float, consumer: ConsumerReading) -> None:
+        """Take in the next reading of it: up to then it was in the state of the one before."""
+        state = self.last.state
+        self.states_s[state] = self.states_s.get(state, 0.0) + time_s - self.last_s
+        self.last_s, self.last = time_s, consumer
+
+    def continues(self, consumer: ConsumerReading) -> bool:
+        """Whether a reading is of this life: the same process, and no counter went back."""
+        last = self.last
+        return (
+            consumer.pid == last.pid
+            and consumer.batches >= last.batches
+            and consumer.computing_s >= last.computing_s - 1e-6
+        )
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Where one trial's time went, in seconds, and what it did with it."""
+
+    name: str
+    """The trial's."""
+    first_s: float
+    """When it was first seen (wall clock, seconds since 1970)."""
+    last_s: float
+    """When it was last seen."""
+    state: str
+    """Its state then; "gone" once it has left."""
+    computing_s: float
+    """In the user's own code, inside epochs."""
+    waiting_s: float
+    """Waiting for the loader."""
+    held_s: float
+    """Held back by the slowest."""
+    between_s: float
+    """Attached, outside epochs, as far as it was watched."""
+    parked_s: float
+    """Parked, as far as it was watched."""
+    pace_s: float
+    """Seconds in which it set the pace, as far as it was watched."""
+    samples: int
+    """Samples taken."""
+    batches: int
+    """Loader batches taken."""
+    skipped: int
+    """Loader batches given up."""
+    epochs: float
+    """Epochs taken, the one under way as a share where the loader has a length."""
+    metrics: dict[str, float]
+    """Last logged numbers."""
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        return sum(self.seconds(part) for part in PARTS)
+
+    @property
+    def inside_s(self) -> float:
+        """Seconds inside epochs: what shares are of."""
+        return self.computing_s + self.waiting_s + self.held_s
+
+    def seconds(self, part: str) -> float:
+        """Return the seconds that went to one of `PARTS`."""
+        return float(getattr(self, f"{part}_s"))
+
+    def share(self, part: str) -> float:
+        """Return what share of the time inside epochs went to computing, waiting or held; 0 where there is none."""
+        return self.seconds(part) / self.inside_s if self.inside_s > 0 else 0.0
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples a second, of the time inside epochs."""
+        return self.samples / self.inside_s if self.inside_s > 0 else 0.0
+
+
+def lives(readings: Iterable[StreamReading]) -> list[Life]:
+    """Return every attachment of every trial, in the order of first appearance."""
+    found: list[Life] = []
+    open_: dict[str, Life] = {}
+    producer = None
+    for reading in readings:
+        if reading.pid != producer:
+            producer, open_ = reading.pid, {}
+        here = {consumer.name: consumer for consumer in reading.consumers if consumer.state != "gone"}
+        for name, consumer in here.items():
+            life = open_.get(name)
+            if life is not None and life.continues(consumer):
+                life.extend(reading.time_s, consumer)
+            else:
+                open_[name] = Life(name, reading.time_s, consumer, reading.time_s, consumer)
+                found.append(open_[name])
+        open_ = {name: life for name, life in open_.items() if name in here}
+    return found
+
+
+def spent(readings: Sequence[StreamReading]) -> list[Spent]:
+    """Return where the time of each trial went, in the order of first appearance."""
+    by_name: dict[str, list[Life]] = {}
+    for life in lives(readings):
+        by_name.setdefault(life.name, []).append(life)
+    here = {c.name: c.state for c in readings[-1].consumers} if readings else {}
+    epoch_batches = readings[-1].epoch_batches if readings else None
+    return [_sum(its, here.get(name, "gone"), epoch_batches) for name, its in by_name.items()]
+
+
+def _sum(its: Sequence[Life], state: str, epoch_batches: int | None) -> Spent:
+    parked_s, between_s = 0.0, 0.0
+    for life in its:
+        rest_s = max(0.0, life.last_s - life.first_s - (_inside_s(life.last) - _inside_s(life.start)))
+        parked = min(rest_s, life.states_s.get("parked", 0.0))
+        parked_s += parked
+        between_s += rest_s - parked
+    last = its[-1].last
+    batches = sum(life.last.batches for life in its)
+    return Spent(
+        name=last.name,
+        first_s=its[0].first_s,
+        last_s=its[-1].last_s,
+        state=state,
+        computing_s=sum(life.last.computing_s for life in its),
+        waiting_s=sum(life.last.waiting_s for life in its),
+        held_s=sum(life.last.held_s for life in its),
+        between_s=between_s,
+        parked_s=parked_s,
+        pace_s=sum(life.states_s.get("sets the pace", 0.0) for life in its),
+        samples=sum(life.last.samples for life in its),
+        batches=batches,
+        skipped=sum(life.last.skipped for life in its),
+        epochs=batches / epoch_batches if epoch_batches else float(max(0, last.epoch)),
+        metrics=last.metrics,
+    )
+
+
+def _inside_s(consumer: ConsumerReading) -> float:
+    return consumer.computing_s + consumer.waiting_s + consumer.held_s

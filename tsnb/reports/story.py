@@ -1,0 +1,197 @@
+"""A stream's story: all that a report says, as plain numbers and words. Pure; JSON goes in and out of it."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tsnb.errors import TsnbError
+from tsnb.reports.spent import Spent, spent
+from tsnb.telemetry.diagnosis import Diagnosis, diagnose
+from tsnb.telemetry.host_readings import HostReading
+from tsnb.telemetry.marks import Mark, Marker
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
+
+__all__ = ["Story", "story"]
+
+LATE_BATCHES = 1
+"""More batches than this at the first reading: the stream was not watched from its start."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """One stream from its first reading to its last."""
+
+    name: str
+    """The stream's."""
+    begin_s: float
+    """Its first reading: wall clock, seconds since 1970."""
+    end_s: float
+    """Its last reading."""
+    state: str
+    """Its state then, or "gone" where it has ended since."""
+    epochs: float
+    """Epochs loaded, the one under way as a share where the loader has a length."""
+    batches: int
+    """Batches prepared, by all of its producers."""
+    delivered: int
+    """Batches that trials took: what separate loaders would have had to prepare."""
+    workers: int
+    """The loader's workers (0: its own process)."""
+    window: int
+    """How many batches the fastest may be ahead of the slowest."""
+    cores: int
+    """The machine's cores; 0 where they are not known."""
+    cpu: float
+    """Cores busy on average; 0 where they are not known."""
+    watched_late: bool
+    """Whether it had run before its first reading: time between epochs before that is not known."""
+    lead: str
+    """What matters, in a few words."""
+    rest: str
+    """The numbers behind it."""
+    pace: str
+    """The trial that set the pace for the longest; empty where none did."""
+    kind: str
+    """What limited it, as `Diagnosis.kind`."""
+    trials: tuple[Spent, ...]
+    """Where the time of each trial went, in the order of first appearance."""
+    marks: tuple[Mark, ...]
+    """What changed, and when."""
+    failure: str = ""
+    """The loader's last error, one line."""
+
+    @property
+    def seconds(self) -> float:
+        """From the first reading to the last."""
+        return self.end_s - self.begin_s
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it: numbers, texts, lists and dictionaries."""
+        return asdict(self)
+
+
+def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
+    """Tell what became of a stream.
+
+    Args:
+        readings: Oldest first.
+        ended: Whether the stream has ended since.
+
+    Raises:
+        TsnbError: There is no reading.
+    """
+    if not readings:
+        raise TsnbError("there is no reading of this stream, so nothing to report")
+    first, last = readings[0], readings[-1]
+    trials = spent(readings)
+    batches, blocked_s = _grown(readings)
+    host = _mean_host(readings)
+    pace = max(trials, key=lambda trial: trial.pace_s, default=None)
+    setter = pace.name if pace is not None and pace.pace_s > 0 else ""
+    said = _diagnosis(readings, trials, batches, blocked_s, setter, host)
+    marker = Marker()
+    whole = last.epoch_batches
+    return Story(
+        name=last.name,
+        begin_s=first.time_s,
+        end_s=last.time_s,
+        state="gone" if ended else last.state,
+        epochs=batches / whole if whole else float(last.epoch + 1),
+        batches=batches,
+        delivered=sum(trial.batches for trial in trials),
+        workers=last.workers,
+        window=last.window,
+        cores=host.cores if host else 0,
+        cpu=host.cpu if host else 0.0,
+        watched_late=any(c.batches > LATE_BATCHES for c in first.consumers),
+        lead=said.lead,
+        rest=said.text[len(said.lead) :].strip(),
+        pace=said.pace or "",
+        kind=said.kind,
+        trials=tuple(trials),
+        marks=tuple(mark for reading in readings for mark in marker.feed(reading)),
+        failure=last.failure,
+    )
+
+
+def _grown(readings: Sequence[StreamReading]) -> tuple[int, float]:
+    """Return batches and blocked_s of all of the stream's producers, one after the other."""
+    lasts = [r for r, after in zip(readings, [*readings[1:], None], strict=True) if _ends(r, after)]
+    return sum(reading.batches for reading in lasts), sum(reading.blocked_s for reading in lasts)
+
+
+def _ends(reading: StreamReading, after: StreamReading | None) -> bool:
+    return after is None or after.pid != reading.pid or after.batches < reading.batches
+
+
+def _diagnosis(
+    readings: Sequence[StreamReading],
+    trials: Sequence[Spent],
+    batches: int,
+    blocked_s: float,
+    setter: str,
+    host: HostReading | None,
+) -> Diagnosis:
+    """Say of the whole life what the panel says of the last two seconds, in the same words."""
+    first, last = readings[0], readings[-1]
+    if last.state == "failed":
+        return diagnose(first, last)
+    nothing = replace(first, consumers=(), batches=0, blocked_s=0.0, host=None)
+    # of the time in which somebody read: before the first trial and after the last the loader rests for no fault of
+    # its own. A stream that was found under way had counted before its first reading, for longer than the span
+    seconds = max([_busy_s(readings), *(trial.inside_s for trial in trials)])
+    consumers = tuple(_as_reading(trial, trial.name == setter) for trial in trials)
+    whole = replace(
+        last,
+        time_s=first.time_s + seconds,
+        state="serving",
+        batches=batches,
+        blocked_s=blocked_s,
+        consumers=consumers,
+        host=None,
+    )
+    said = diagnose(nothing, whole, host)
+    if said.kind in {"idle", "starting"}:
+        text = "Nothing was read." if trials else "No trial has attached."
+        return Diagnosis("idle", text, None, text)
+    return said
+
+
+def _busy_s(readings: Sequence[StreamReading]) -> float:
+    """Return the seconds in which the stream served somebody."""
+    pairs = itertools.pairwise(readings)
+    return sum(after.time_s - r.time_s for r, after in pairs if r.state in {"serving", "blocked"})
+
+
+def _as_reading(trial: Spent, sets_the_pace: bool) -> ConsumerReading:
+    return ConsumerReading(
+        name=trial.name,
+        pid=0,
+        state="sets the pace" if sets_the_pace else "streaming",
+        epoch=0,
+        position=0,
+        fill=0,
+        lag=0,
+        batches=trial.batches,
+        samples=trial.samples,
+        computing_s=trial.computing_s,
+        waiting_s=trial.waiting_s,
+        held_s=trial.held_s,
+    )
+
+
+def _mean_host(readings: Sequence[StreamReading]) -> HostReading | None:
+    """Return the machine's last reading with the CPU of all of them; None where nobody looked."""
+    found = [reading.host for reading in readings if reading.host is not None]
+    if not found:
+        return None
+    last = found[-1]
+    loads = [host.producer.cpu for host in found if host.producer is not None]
+    producer = (
+        replace(last.producer, cpu=statistics.fmean(loads)) if last.producer and loads else last.producer
+    )
+    return replace(last, cpu=statistics.fmean(host.cpu for host in found), producer=producer)

@@ -1,0 +1,155 @@
+"""The few shapes that a report's picture is made of, as SVG text. No script, no reference to anything outside.
+
+Colours stand in attributes, for light pages; what must differ on dark ones has a class as well, which a style sheet
+in the picture overrides. Where a page strips style sheets (some do) the picture is the light one, on a ground of its
+own: readable everywhere.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+from tsnb.reports.colours import PART_COLOURS
+
+__all__ = ["LIGHT", "Picture"]
+
+FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
+
+LIGHT = {
+    "ground": "#ffffff",
+    "edge": "#d8dee4",
+    "text": "#1f2328",
+    "soft": "#59636e",
+    "card": "#f6f8fa",
+    "line": "#d8dee4",
+    "soft-line": "#8c959f",
+    **PART_COLOURS,
+}
+"""What each role is painted with on light pages."""
+
+DARK = {
+    **LIGHT,
+    "ground": "#0f141a",
+    "edge": "#30363d",
+    "text": "#e6edf3",
+    "soft": "#9aa4af",
+    "card": "#1a2028",
+    "line": "#30363d",
+    "soft-line": "#6e7681",
+    "held": "#4d5661",
+    "between": "#20272f",
+    "parked": "#a88434",
+}
+"""And on dark ones."""
+
+
+def _style() -> str:
+    """Return the style sheet for dark pages; class names are ours alone, since a page may inline the picture."""
+    rules = "".join(
+        f".tsnb-r .tsnb-r-{role}{{{'stroke' if role.endswith('line') else 'fill'}:{colour}}}"
+        for role, colour in DARK.items()
+        if colour != LIGHT[role] and role != "edge"
+    )
+    ground = f".tsnb-r .tsnb-r-ground{{stroke:{DARK['edge']}}}"
+    return f"<style>@media (prefers-color-scheme:dark){{{rules}{ground}}}</style>"
+
+
+class Picture:
+    """Collects shapes; coordinates in pixels from the left top.
+
+    Args:
+        width: Pixels.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self._shapes: list[str] = []
+
+    def finished(self, height: float, label: str, *, fluid: bool = False) -> str:
+        """Return the picture.
+
+        Args:
+            height: Pixels.
+            label: What a screen reader says instead.
+            fluid: As wide as its place, for cells: JupyterLab cuts off what is wider. Left out: its own width, where
+                there is room for that.
+        """
+        tall = round(height)
+        size = (
+            'width="100%"'
+            if fluid
+            else f'width="{self.width}" height="{tall}" style="max-width:100%;height:auto"'
+        )
+        ground = (
+            f'<rect class="tsnb-r-ground" x="0.5" y="0.5" width="{self.width - 1}" height="{tall - 1}" rx="8" '
+            f'fill="{LIGHT["ground"]}" stroke="{LIGHT["edge"]}"/>'
+        )
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="tsnb-r" viewBox="0 0 {self.width} {tall}" '
+            f'{size} role="img" aria-label="{html.escape(label)}" font-family="{FONT}" font-size="12">'
+            f"{_style()}{ground}{''.join(self._shapes)}</svg>"
+        )
+
+    def rect(
+        self, x: float, y: float, width: float, height: float, paint: str, rx: float = 0, title: str = ""
+    ) -> None:
+        """Draw a rectangle; `paint` is a role of `LIGHT` or a colour."""
+        round_ = f' rx="{rx:g}"' if rx else ""
+        inside = f"><title>{html.escape(title)}</title></rect>" if title else "/>"
+        self._shapes.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"{round_}{_fill(paint)}{inside}'
+        )
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        paint: str = "text",
+        *,
+        size: float = 12,
+        bold: bool = False,
+        at: str = "start",
+        title: str = "",
+    ) -> None:
+        """Write a text at its baseline; `at` is start, middle or end."""
+        self.spans(x, y, [(text, bold)], paint, size=size, at=at, title=title)
+
+    def spans(
+        self,
+        x: float,
+        y: float,
+        spans: Iterable[tuple[str, bool]],
+        paint: str = "text",
+        *,
+        size: float = 12,
+        at: str = "start",
+        title: str = "",
+    ) -> None:
+        """Write a line of texts, each bold or not."""
+        anchor = f' text-anchor="{at}"' if at != "start" else ""
+        hint = f"<title>{html.escape(title)}</title>" if title else ""
+        inside = "".join(
+            f'<tspan font-weight="600">{html.escape(text)}</tspan>' if bold else html.escape(text)
+            for text, bold in spans
+        )
+        self._shapes.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}"{anchor}{_fill(paint)}>{hint}{inside}</text>'
+        )
+
+    def line(
+        self, x: float, y: float, x2: float, y2: float, *, paint: str = "line", dotted: bool = False
+    ) -> None:
+        """Draw a thin line."""
+        dots = ' stroke-dasharray="2 2"' if dotted else ""
+        stroke = f' class="tsnb-r-{paint}" stroke="{LIGHT[paint]}"'
+        self._shapes.append(f'<path d="M{x:.1f} {y:.1f}L{x2:.1f} {y2:.1f}" fill="none"{stroke}{dots}/>')
+
+    def path(self, d: str, paint: str) -> None:
+        """Fill a path."""
+        self._shapes.append(f'<path d="{d}"{_fill(paint)}/>')
+
+
+def _fill(paint: str) -> str:
+    return f' class="tsnb-r-{paint}" fill="{LIGHT[paint]}"' if paint in LIGHT else f' fill="{paint}"'

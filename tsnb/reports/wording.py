@@ -1,0 +1,124 @@
+"""Numbers as people read them, as the panel's `words.js` writes them. Pure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from tsnb.reports.story import Story
+
+__all__ = [
+    "PART_NAMES",
+    "clock",
+    "count",
+    "metric",
+    "percent",
+    "short",
+    "short_names",
+    "subtitle",
+    "ticks_s",
+    "when",
+]
+
+PART_NAMES = {
+    "computing": "computing",
+    "waiting": "waiting for data",
+    "held": "held back by the slowest",
+    "between": "between epochs",
+    "parked": "parked",
+}
+"""What a trial's time goes to, in the panel's words."""
+
+_TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
+
+
+def clock(seconds: float) -> str:
+    """72 is 1:12, and 3,700 is 1:01:40."""
+    whole = max(0, round(seconds))
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def percent(share: float) -> str:
+    """0.744 is 74 %."""
+    return f"{share * 100:.0f} %" if math.isfinite(share) else "-"
+
+
+def count(value: float) -> str:
+    """12345.0 is 12,345; below ten with one decimal: 9.63 is 9.6."""
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:,.1f}" if abs(value) < 9.95 and value != int(value) else f"{value:,.0f}"
+
+
+def metric(name: str, value: float) -> str:
+    """Return a logged number: accuracies between 0 and 1 as per cent, others with four figures at most."""
+    if not math.isfinite(value):
+        return "-"
+    if re.search("acc", name, re.IGNORECASE) and 0 <= value <= 1:
+        return f"{value * 100:.1f} %"
+    size = abs(value)
+    if value != 0 and (size >= 1e5 or size < 1e-3):
+        return f"{value:.1e}"
+    return f"{value:.{0 if size >= 100 else 1 if size >= 10 else 3}f}"
+
+
+def short(text: str, most: int) -> str:
+    """Return a text, its end left out where it has more than so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def short_names(names: Sequence[str], most: int) -> dict[str, str]:
+    """Return by name what to write in so many characters, so that names of one sweep can still be told apart.
+
+    Where one is too long, what all begin with and end with gives way first: "resnet50-lr0.01-cosine" and
+    "resnet50-lr0.02-cosine" become "…lr0.01…" and "…lr0.02…".
+    """
+    if len(names) < 2 or max(map(len, names)) <= most:
+        return {name: short(name, most) for name in names}
+    head = _shared(names)
+    tail = _shared([name[head:][::-1] for name in names])
+    written = {}
+    for name in names:
+        text = f"…{name[head:]}" if head and len(name) > most else name
+        if tail and len(text) > most:
+            text = text[:-tail] + "…"
+        written[name] = short(text, most)
+    return written
+
+
+def _shared(names: Sequence[str]) -> int:
+    """Return how many characters all begin with, whole words only."""
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    return len(re.sub(r"[^-_ ]*$", "", "".join(letters[0] for letters in same)))
+
+
+def when(story: Story) -> str:
+    """Return when it was: 2026-11-21, 15:03:12 to 15:07:24 (local time)."""
+    begin, end = time.localtime(story.begin_s), time.localtime(story.end_s)
+    same_day = begin[:3] == end[:3]
+    until = time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d, %H:%M:%S", end)
+    return f"{time.strftime('%Y-%m-%d, %H:%M:%S', begin)} to {until}"
+
+
+def subtitle(story: Story) -> str:
+    """Return what stands behind the stream's name: how many trials, how long, what was shared."""
+    number = len(story.trials)
+    parts = [f"{number} trial{'' if number == 1 else 's'}", f"{clock(story.seconds)} long"]
+    if story.epochs >= 0.05:
+        parts.append("1 epoch" if story.epochs == 1 else f"{count(story.epochs)} epochs")
+    prepared = f"{count(story.batches)} batches prepared once"
+    if story.delivered:
+        prepared += f", taken {count(story.delivered)} times"
+    return ", ".join(parts) + "; " + prepared
+
+
+def ticks_s(seconds: float, most: int) -> Iterator[int]:
+    """Give round seconds from 0 to `seconds` for an axis, so many at most."""
+    step = next(
+        (tick for tick in _TICKS_S if seconds / tick <= most), 86400 * math.ceil(seconds / 86400 / most)
+    )
+    yield from range(0, math.floor(seconds) + 1, step)
