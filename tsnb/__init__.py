@@ -22,6 +22,8 @@ _PUBLIC = {
     "log": "tsnb.telemetry.metrics",
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
+    "stalls": "tsnb.stalling",
+    "Stalls": "tsnb.stalling",
     "dashboard": "tsnb.notebook",
     "trials": "tsnb.experiments",
     "Trial": "tsnb.experiments",
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from tsnb.records.exporting import export
     from tsnb.records.plotting import plot
     from tsnb.records.tables import history, results
+    from tsnb.stalling import Stalls, stalls
     from tsnb.sweeps.halving import halving
     from tsnb.sweeps.starting import sweep
     from tsnb.sweeps.sweep import Sweep
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Consumer",
     "Producer",
+    "Stalls",
     "Sweep",
     "Trial",
     "attach",
@@ -75,6 +79,7 @@ __all__ = [
     "results",
     "run",
     "serve",
+    "stalls",
     "status",
     "stop",
     "sweep",
