@@ -38,7 +38,7 @@ from torch.nn.functional import cross_entropy
 import tsnb
 from benchmarks.sharing.running import Run, measure
 from benchmarks.sharing.systems import SYSTEMS
-from benchmarks.sharing.workloads import WORKLOADS, Workload, make_loader
+from benchmarks.sharing.workloads import WORKLOADS, Workload, make_loader, photos
 
 WORKERS = 1
 TRIALS = (1, 2, 3, 4)
@@ -215,6 +215,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trials: Sequence[int] = TRIALS
     if given.quick:
         cases, trials, rounds, seconds = ["digits"], (1, 2), 1, 0.5
+    if any(name.startswith("photos") for name in cases):
+        photos()  # here, so that no process that is forked has to import what makes them
     found: dict[str, list[dict[int, tuple[Any, Run, Run, str]]]] = {name: [] for name in cases}
     for _ in range(rounds):
         for name in cases:

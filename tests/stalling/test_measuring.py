@@ -126,6 +126,7 @@ def test_any_iterable_that_begins_anew_can_be_measured() -> None:
     steps: list[Any] = []
     told = tsnb.stalls([torch.zeros(5, 2)] * 20, step=steps.append, seconds=0.1)
     assert told.batch_size == 5 and told.plain.workers == 0 and steps
+    assert tsnb.stalls([torch.zeros(5, 2)] * 2, seconds=0.1).batch_size == 5
     unmeasured = iter_again([torch.zeros(5, 2)] * 20)
     assert tsnb.stalls(unmeasured, seconds=0.1).batch_size == 5
     assert tsnb.stalls(DataLoader(Endless(), 16, num_workers=1), seconds=0.1).batch_size == 16
@@ -146,8 +147,8 @@ def test_what_cannot_be_measured_says_why() -> None:
             tsnb.stalls(batches, **odd)  # type: ignore[arg-type]
     with pytest.raises(LoaderFailed, match="no batch"):
         tsnb.stalls([])
-    with pytest.raises(ValueError, match="epoch of 2 batches is too short"):
-        tsnb.stalls(batches[:2])
+    with pytest.raises(ValueError, match="epoch of one batch"):
+        tsnb.stalls(batches[:1])
     with pytest.raises(LoaderFailed, match="the disk is on fire"):
         tsnb.stalls(DataLoader(Costly(64, failing=True), BATCH, num_workers=1))
     with pytest.raises(ZeroDivisionError):

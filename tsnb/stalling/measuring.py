@@ -99,18 +99,20 @@ def run(
     while not _enough(total, seconds, deadline_s):
         skip, stop = _span(ahead, epoch_batches)
         marks: list[_Mark] = []
-        seen = 0
-        for seen, mark in _marks(loader, step, skip, stop, before):
+        number = 0
+        for number, mark in _marks(loader, step, skip, stop, before):  # noqa: B007  # the last one counts
             if mark is not None:
                 marks.append(mark)
                 if _far_enough(total, marks, seconds, deadline_s) or mark.batches == stop:
                     break
         else:
-            epoch_batches = seen  # where it had not said so: the next epoch is counted up to its end
+            epoch_batches = number  # where it had not said so: the next epoch is counted up to its end
+            if number < 2:  # two marks are needed
+                raise ValueError(
+                    "An epoch of one batch cannot be measured: give a loader of more, or smaller ones."
+                )
         if len(marks) > 1:
             _add(total, marks[0], marks[-1])
-        elif seen < LEAST or (not total.batches and time.perf_counter() > deadline_s):
-            raise ValueError(f"An epoch of {seen} batches is too short to measure: give {LEAST} or more.")
     return total
 
 
