@@ -168,10 +168,13 @@ def rows_of(name: str, rounds: Sequence[dict[int, tuple[Any, Run, Run, str]]]) -
             [run.mean_samples_per_s for run in column] for column in zip(*(r[1:3] for r in runs), strict=True)
         )
         gains = [[b / a for a, b in zip(*pair, strict=True)] for pair in ((separate, shared), (own, one))]
-        figures = [statistics.median(column) for column in (separate, own, shared, one, *gains)]
+        own_told, own_is, one_told, one_is, gain_told, gain_is = (
+            statistics.median(column) for column in (separate, own, shared, one, *gains)
+        )
         others = statistics.median(run.others for r in runs for run in r[1:3])
         limit = statistics.mode(r[3] for r in runs)
-        rows.append(Row(name, number, *figures, limit=limit, others=others))
+        paces = (own_told, own_is, one_told, one_is)
+        rows.append(Row(name, number, *paces, gain_told, gain_is, limit, others))
     return rows
 
 
@@ -214,7 +217,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cases, rounds, seconds = given.case, given.rounds, given.seconds
     trials: Sequence[int] = TRIALS
     if given.quick:
-        cases, trials, rounds, seconds = ["digits"], (1, 2), 1, 0.5
+        cases, trials, rounds, seconds = ["digits"], (2,), 1, 0.3
     if any(name.startswith("photos") for name in cases):
         photos()  # here, so that no process that is forked has to import what makes them
     found: dict[str, list[dict[int, tuple[Any, Run, Run, str]]]] = {name: [] for name in cases}

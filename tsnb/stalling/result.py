@@ -181,7 +181,9 @@ def stalls(
 
 
 def _check(loader: Any, step: Any, trials: int, seconds: float, threads: int) -> None:
-    if iter_of(loader) is loader:
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise TypeError(f"loader={type(loader).__name__}: give a DataLoader, or an iterable of batches.")
+    if hasattr(loader, "__next__"):
         raise TypeError(
             "loader is an iterator, which can be gone through only once: give the DataLoader, not iter(loader)."
         )
@@ -189,17 +191,6 @@ def _check(loader: Any, step: Any, trials: int, seconds: float, threads: int) ->
         raise TypeError(f"step={step!r}: give a function that takes a batch and trains on it.")
     if trials < 1 or threads < 1 or not seconds > 0:
         raise ValueError("trials and threads are 1 or more, seconds more than 0.")
-
-
-def iter_of(loader: Any) -> Any:
-    """Return an iterator as it is, and None for what begins anew each time.
-
-    Raises:
-        TypeError: It cannot be iterated.
-    """
-    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise TypeError(f"loader={type(loader).__name__}: give a DataLoader, or an iterable of batches.")
-    return loader if hasattr(loader, "__next__") else None
 
 
 @contextmanager
