@@ -20,7 +20,7 @@ def test_a_trial_that_waits_on_full_cores_is_told_to_share() -> None:
     )
     assert SHARE in text and "tsnb.attach()" in text
     assert "num_workers" not in text
-    assert "Then the 2 cores are the limit, busy with the models for 40% of their time." in text
+    assert "Then the 2 cores are the limit, busy with the models for 40% of the time." in text
 
 
 def test_where_cores_are_free_the_shared_loader_gets_more_workers() -> None:
@@ -59,7 +59,7 @@ def test_a_model_that_is_the_limit_is_not_told_to_share() -> None:
 def test_a_model_that_fills_the_cores_is_named() -> None:
     """Hardly any loading beside much computing: the formula gives next to nothing, and so it is said."""
     text = measured(prepare_ms=0.05, compute_ms=5, workers=1, cores=2).text
-    assert "the 2 cores are the limit, busy with the models for 100% of their time" in text
+    assert "the 2 cores are the limit, busy with the models for 100% of the time" in text
     assert SHARE not in text
 
 
@@ -70,9 +70,12 @@ def test_a_gpu_is_named() -> None:
 
 
 def test_batches_that_lie_ready_and_still_are_waited_for_are_not_blamed_on_the_loader() -> None:
-    """A loader that is faster than the model alone cannot be called too slow."""
+    """A loader that is faster than the model alone cannot be called too slow: it is the handing over, or the cores."""
     text = measured(prepare_ms=0.2, compute_ms=1, stalled=0.3).text
     assert text.startswith("One trial waits 30% of its time, though the loader alone gives 5,000 samples/s")
+    assert "handing a batch over from the workers is what takes long" in text
+    short = measured(prepare_ms=0.9, compute_ms=1, stalled=0.3, cores=1).text
+    assert "both together need more than the one core." in short
 
 
 def test_without_a_step_a_limit_is_named_and_the_step_asked_for() -> None:

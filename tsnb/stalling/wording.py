@@ -98,9 +98,15 @@ def _one_trial(told: Told) -> str:
         waits = f"waits {stalled:.0%} of its time"
         return f"The model is the limit: it trains on {model} and {waits}; the loader gives {loader}."
     if told.plain.workers and told.loader_per_s > told.model_per_s:
+        short = told.sharing(1).separate.limit == "cores"
+        why = (
+            f"both together need more than {_cores(told)}"
+            if short
+            else ("handing a batch over from the workers is what takes long")
+        )
         return (
             f"One trial waits {stalled:.0%} of its time, though the loader alone gives {loader} and the model alone "
-            f"takes {model}: together they are short of cores, or handing batches over takes long."
+            f"takes {model}: {why}."
         )
     return (
         f"One trial waits {stalled:.0%} of its time for data: the loader gives {loader} ({_workers(told)}), the model "
@@ -174,8 +180,9 @@ def _why(told: Told, found: Sharing) -> str:
     if limit == "cores":
         assert told.computing is not None
         cpu_s = told.trials * told.computing.cpu_s
+        verb = "is" if told.cores == 1 else "are"
         share = cpu_s / (cpu_s + told.served.cpu_s + told.trials * told.served.taking_s)
-        return f"the {number_of(told.cores)} cores are the limit, busy with the models for {share:.0%} of their time"
+        return f"{_cores(told)} {verb} the limit, busy with the models for {share:.0%} of the time"
     return "each model's own computing is the limit"
 
 
@@ -207,6 +214,10 @@ def times(gain: float) -> str:
 def number_of(cores: float) -> str:
     """Return cores as text; a broken number only where it is one."""
     return f"{cores:g}"
+
+
+def _cores(told: Told) -> str:
+    return "the one core" if told.cores == 1 else f"the {number_of(told.cores)} cores"
 
 
 def _trials(told: Told) -> str:
