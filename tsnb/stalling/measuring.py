@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from tsnb.stalling import clocks
 
-__all__ = ["Counted", "Step", "fresh", "length_of", "rows", "run", "run_step", "wait_for_gpu"]
+__all__ = ["Continued", "Counted", "Step", "fresh", "length_of", "rows", "run", "run_step", "wait_for_gpu"]
 
 Step = Callable[[Any], Any]
 MARK_S = 0.02
@@ -28,6 +28,35 @@ LEAST = 3
 """Batches that are counted at least, however long they take."""
 LONGEST = 5
 """Times the seconds asked for: then a run ends, whatever it has."""
+
+
+class Continued:
+    """A loader whose next loop goes on where the last one was left; at an epoch's end it begins the next.
+
+    New workers of a served loader meet its memory for the first time, which costs them as much as a batch for each
+    slot: in a long epoch that is nothing, in a measurement of half a second it would be most of it.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._loop: Iterator[Any] | None = None
+
+    def __iter__(self) -> Continued:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: The epoch has ended.
+        """
+        if self._loop is None:
+            self._loop = iter(self._loader)
+        try:
+            return next(self._loop)
+        except StopIteration:
+            self._loop = None
+            raise
 
 
 @dataclass
@@ -106,8 +135,9 @@ def run(
                 if _far_enough(total, marks, seconds, deadline_s) or mark.batches == stop:
                     break
         else:
-            epoch_batches = number  # where it had not said so: the next epoch is counted up to its end
-            if number < 2:  # two marks are needed
+            rest = isinstance(loader, Continued)  # what was left of an epoch tells nothing of the next one
+            epoch_batches = None if rest else number  # it had not said so: the next is counted up to its end
+            if number < 2 and not rest:  # two marks are needed
                 raise ValueError(
                     "An epoch of one batch cannot be measured: give a loader of more, or smaller ones."
                 )
@@ -119,8 +149,10 @@ def run(
 def _far_enough(total: Counted, marks: list[_Mark], seconds: float, deadline_s: float) -> bool:
     """Whether what was counted before, and what lies between these marks, is all that was asked for."""
     first, last = marks[0], marks[-1]
-    wall_s, batches = total.wall_s + last.wall_s - first.wall_s, total.batches + last.batches - first.batches
-    return batches >= LEAST and (wall_s >= seconds or last.wall_s > deadline_s)
+    batches = total.batches + last.batches - first.batches
+    # seconds with a core: on a busy machine it takes longer, and counts as much
+    spent_s = total.wall_s - total.no_core_s + last.wall_s - first.wall_s - _no_core_s(first, last)
+    return batches >= LEAST and (spent_s >= seconds or last.wall_s > deadline_s)
 
 
 def _span(ahead: int, epoch_batches: int | None) -> tuple[int, int | None]:
@@ -133,7 +165,7 @@ def _span(ahead: int, epoch_batches: int | None) -> tuple[int, int | None]:
 
 def _enough(total: Counted, seconds: float, deadline_s: float) -> bool:
     late = time.perf_counter() > deadline_s
-    return total.batches >= LEAST and (total.wall_s >= seconds or late)
+    return total.batches >= LEAST and (total.wall_s - total.no_core_s >= seconds or late)
 
 
 def _marks(
@@ -195,7 +227,6 @@ def _add(total: Counted, first: _Mark, last: _Mark) -> None:
     alive = [pid for pid in last.workers if pid in first.workers]
     workers_s = sum(last.workers[pid] - first.workers[pid] for pid in alive)
     process_s = last.process_s - first.process_s
-    waits = sorted(last.waits[pid] - first.waits[pid] for pid in alive)
     total.samples += last.samples - first.samples
     total.batches += last.batches - first.batches
     total.wall_s += wall_s
@@ -203,12 +234,18 @@ def _add(total: Counted, first: _Mark, last: _Mark) -> None:
     total.taking_s += taking_s
     total.computing_s += computing_s
     total.rest_s += workers_s + max(0.0, process_s - taking_s - computing_s)
-    waited = max(last.own_wait_s - first.own_wait_s, sum(waits) / len(waits) if waits else 0.0)
-    total.no_core_s += min(waited, 0.9 * wall_s)
+    total.no_core_s += _no_core_s(first, last)
     if first.busy_s is None or last.busy_s is None or total.others_s is None:
         total.others_s = None
     else:
         total.others_s += max(0.0, last.busy_s - first.busy_s - process_s - workers_s)
+
+
+def _no_core_s(first: _Mark, last: _Mark) -> float:
+    """Return how long the slower side, this thread or the workers, was ready and had no core between two marks."""
+    waits = [last.waits[pid] - first.waits[pid] for pid in last.waits if pid in first.waits]
+    waited = max(last.own_wait_s - first.own_wait_s, sum(waits) / len(waits) if waits else 0.0)
+    return min(waited, 0.9 * (last.wall_s - first.wall_s))
 
 
 def run_step(step: Step, batches: list[Any], seconds: float) -> Counted:

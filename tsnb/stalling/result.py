@@ -16,7 +16,7 @@ import torch
 from tsnb.consumer import attach
 from tsnb.producer import serve
 from tsnb.stalling import clocks, measuring, tables, wording
-from tsnb.stalling.measuring import Counted, Step
+from tsnb.stalling.measuring import Continued, Counted, Step
 from tsnb.stalling.sharing import Computing, Loading, Sharing, foretell, with_workers
 
 __all__ = ["Stalls", "stalls"]
@@ -28,9 +28,15 @@ ROUNDS = 3
 TICKETS = 8
 """A served loader orders up to so many batches at a time."""
 
-WARM_UP = 24
+WINDOW = 8
+"""Batches that it publishes before they are taken."""
+WARM_UP = 60
 """Batches after which the slots of a served loader have gone round; fewer where that takes longer than the seconds
 asked for."""
+LONG = 200
+"""Batches of an epoch that is not begun anew for each measurement of the served loader."""
+PATIENCE_S = 3600.0
+"""Of the served loader, with a loop that rests while the others are measured."""
 
 _numbers = itertools.count(1)
 
@@ -175,7 +181,8 @@ def stalls(
                 computing = measuring.run_step(step, kept, seconds / ROUNDS)
                 together = measuring.run(measuring.fresh(loader), step, *span)
                 measuring.wait_for_gpu()
-            served = measuring.run(stream, None, seconds / ROUNDS, ahead * TICKETS, batches, before)
+            length = None if isinstance(stream, Continued) else batches
+            served = measuring.run(stream, None, seconds / ROUNDS, ahead * TICKETS + WINDOW, length, before)
             rounds.append(_Round(alone, computing, together, served))
     return _result(loader, trials, threads, rounds)
 
@@ -211,12 +218,13 @@ def _served(loader: Any, seconds: float) -> Iterator[Any]:
     Its slots have been written once by then: memory that is new is expensive, but only once.
     """
     name = f"stalls-{os.getpid()}-{next(_numbers)}"
-    with serve(loader, name=name), attach("stalls", name) as consumer:
+    with serve(loader, name=name, window=WINDOW, patience_s=PATIENCE_S), attach("stalls", name) as consumer:
+        stream = consumer if (measuring.length_of(loader) or LONG) < LONG else Continued(consumer)
         began = time.perf_counter()
-        for number, _ in enumerate(consumer):
+        for number, _ in enumerate(stream):
             if number >= WARM_UP or time.perf_counter() - began > seconds:
                 break
-        yield consumer
+        yield stream
 
 
 def _result(loader: Any, trials: int, threads: int, rounds: list[_Round]) -> Stalls:
