@@ -31,8 +31,8 @@ TICKETS = 8
 WINDOW = 8
 """Batches that it publishes before they are taken."""
 WARM_UP = 60
-"""Batches after which the slots of a served loader have gone round; fewer where that takes longer than the seconds
-asked for."""
+"""Batches after which the slots of a served loader have gone round; fewer where that takes `LONGEST` times the
+seconds asked for."""
 LONG = 200
 """Batches of an epoch that is not begun anew for each measurement of the served loader."""
 PATIENCE_S = 3600.0
@@ -222,7 +222,7 @@ def _served(loader: Any, seconds: float) -> Iterator[Any]:
         stream = consumer if (measuring.length_of(loader) or LONG) < LONG else Continued(consumer)
         began = time.perf_counter()
         for number, _ in enumerate(stream):
-            if number >= WARM_UP or time.perf_counter() - began > seconds:
+            if number >= WARM_UP or time.perf_counter() - began > measuring.LONGEST * seconds:
                 break
         yield stream
 
