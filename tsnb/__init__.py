@@ -23,6 +23,8 @@ _PUBLIC = {
     "record": "tsnb.telemetry.recording",
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
+    "stalls": "tsnb.stalling",
+    "Stalls": "tsnb.stalling",
     "dashboard": "tsnb.notebook",
     "trials": "tsnb.experiments",
     "Trial": "tsnb.experiments",
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from tsnb.records.exporting import export
     from tsnb.records.tables import history, results
     from tsnb.reports import Report, plot, report
+    from tsnb.stalling import Stalls, stalls
     from tsnb.sweeps.halving import halving
     from tsnb.sweeps.starting import sweep
     from tsnb.sweeps.sweep import Sweep
@@ -65,6 +68,7 @@ __all__ = [
     "Consumer",
     "Producer",
     "Report",
+    "Stalls",
     "Sweep",
     "Trial",
     "attach",
@@ -84,6 +88,7 @@ __all__ = [
     "results",
     "run",
     "serve",
+    "stalls",
     "status",
     "stop",
     "sweep",

@@ -27,6 +27,7 @@ from benchmarks.sharing import peer
 from benchmarks.sharing.board import Board, Times, stamp_the_loader
 from benchmarks.sharing.systems import Setting, System, isolate
 from benchmarks.sharing.workloads import Workload, first_tensor
+from tsnb.stalling.clocks import machine_busy_s
 
 __all__ = ["Run", "Stalled", "Unable", "deliver_an_epoch", "measure"]
 
@@ -66,6 +67,10 @@ class Run:
     """Share of the batches that the consumer was waiting for when the loader gave them."""
     shared_bytes: int
     pss_bytes: int
+    mean_samples_per_s: float
+    """Of all consumers; where they are equal, without the scheduler's favours."""
+    others: float
+    """Cores that other programs took meanwhile."""
 
 
 # ---- the child processes ----
@@ -89,6 +94,7 @@ def _consume(system: System, setting: Setting, board: Board, line: mpc.Connectio
     """Take batches until the epoch or the measurement ends, and note when each was asked for and had."""
     samples = 0
     asked, had = board.times(index)
+    train = setting.workload.train() if setting.workload.train is not None else None
     with system.take(setting, index) as batches:
         line.send(("ready", None))
         line.recv()
@@ -104,6 +110,8 @@ def _consume(system: System, setting: Setting, board: Board, line: mpc.Connectio
             values = first_tensor(batch)
             samples += len(values)
             float(values.view(-1)[0]) + float(values.view(-1)[-1])
+            if train is not None:
+                train(batch)
             del batch, values
         line.send(("done", samples))
         line.recv()
@@ -238,11 +246,12 @@ def measure(system: System, workload: Workload, consumers: int, workers: int, se
         for taker in takers:
             taker.line.send("go")
         _await_batches(board, everyone, system.warm_up, WARM_UP_S)
-        began, cpu_s = time.monotonic(), _cpu_s(everyone)
+        began, cpu_s, busy_s = time.monotonic(), _cpu_s(everyone), machine_busy_s() or 0.0
         aim = min(board.taken) + LEAST_BATCHES
         time.sleep(seconds)
         _await_batches(board, everyone, aim, 3 * seconds)
         ended, cpu_s = time.monotonic(), _cpu_s(everyone) - cpu_s
+        others_s = max(0.0, (machine_busy_s() or 0.0) - busy_s - cpu_s)
         times = board.read()  # not from the consumers: one that got stuck would not answer
         shared, pss = _memory(everyone)
         stamps: Any = None
@@ -255,8 +264,10 @@ def measure(system: System, workload: Workload, consumers: int, workers: int, se
         raise Stalled(f"after {min(len(had) for _, had in times):,} batches")
     delivered = np.array(counts) * workload.batch_size
     latencies, waited = _latencies(times, stamps, began, ended)
-    pace = float(delivered.min() / (ended - began))
-    return Run(pace, cpu_s * 1000 / float(delivered.mean()), latencies, waited, shared, pss)
+    seconds = ended - began
+    pace, mean = float(delivered.min()) / seconds, float(delivered.mean()) / seconds
+    cpu_s_per_1000 = cpu_s * 1000 / float(delivered.mean())
+    return Run(pace, cpu_s_per_1000, latencies, waited, shared, pss, mean, others_s / seconds)
 
 
 def deliver_an_epoch(system: System, workload: Workload, consumers: int, samples: int) -> list[int]:

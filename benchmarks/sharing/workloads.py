@@ -55,6 +55,8 @@ class Workload:
     """Called in the process that will iterate the loader."""
     calm: bool = False
     """Whether the loader rests most of the time: it tells how long a batch is on its way, and nothing else."""
+    train: Callable[[], Callable[[Any], None]] | None = None
+    """Called in each consumer's process; what it returns trains on a batch. None: the consumers only touch it."""
 
 
 @cache

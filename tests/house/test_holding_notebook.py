@@ -1,0 +1,49 @@
+"""The notebook of who holds whom, as a person would run it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "03_who_holds_whom.ipynb"
+
+
+def test_it_introduces_before_it_runs() -> None:
+    """It begins with words, explains as it goes, and its last cell checks the claims."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    assert notebook.cells[0].cell_type == "markdown"
+    assert notebook.cells[-1].cell_type == "code"
+    assert "assert" in notebook.cells[-1].source
+    assert sum(cell.cell_type == "markdown" for cell in notebook.cells) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.timeout(300)
+def test_the_slowest_is_named_and_its_leaving_is_seen(tmp_path: Path) -> None:
+    """Every cell runs in a fresh kernel: what is foretold, the three trials, the panel, two of them leaving."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=240,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
+    began = time.monotonic()
+    try:
+        client.execute()
+    finally:
+        outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+        said = "".join(output.get("text", "") for output in outputs)
+        print(said, f"{time.monotonic() - began:.0f} s")
+    assert "All claims hold." in said
+    assert "wide-cnn sets the pace" in said
+    data = [output.get("data", {}) for output in outputs]
+    assert any("application/vnd.jupyter.widget-view+json" in shown for shown in data)
+    told = [shown["text/html"] for shown in data if "loader alone, shared" in shown.get("text/html", "")]
+    assert len(told) == 2

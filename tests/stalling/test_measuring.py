@@ -1,0 +1,201 @@
+"""The measurements: costs that are known come out, and nothing is left behind.
+
+Loader and step burn CPU time, counted by the clock of their own thread, so a busy machine does not change what is
+expected.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+import tsnb
+from tsnb.errors import LoaderFailed
+from tsnb.stalling import clocks, measuring
+
+SAMPLE_S = 0.002
+STEP_S = 0.012
+BATCH = 8
+
+
+def burn(cpu_s: float) -> None:
+    """Keep a core busy for so much CPU time."""
+    end = time.thread_time() + cpu_s
+    while time.thread_time() < end:
+        pass
+
+
+class Costly(Dataset[Any]):
+    """Each sample takes `SAMPLE_S` of CPU."""
+
+    def __init__(self, samples: int, failing: bool = False) -> None:
+        self.samples, self.failing = samples, failing
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        if self.failing:
+            raise OSError("the disk is on fire")
+        burn(SAMPLE_S)
+        return torch.zeros(4), index
+
+
+class Endless(IterableDataset[Any]):
+    """Never ends, and has no length."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while True:
+            yield torch.zeros(4)
+
+
+@pytest.mark.system
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "samples"), [(2, 4000), (0, 400), (1, 40)])
+def test_known_costs_come_out(workers: int, samples: int) -> None:
+    """CPU a sample of loader and step, whether workers load or not, in long epochs and in one of five batches."""
+    steps = []
+
+    def step(batch: Any) -> None:
+        steps.append(len(batch[0]))
+        burn(STEP_S)
+
+    loader = DataLoader(Costly(samples), BATCH, shuffle=True, num_workers=workers)
+    told = tsnb.stalls(loader, step=step, seconds=1.0)
+    assert told.computing is not None and told.batch_size == BATCH and set(steps) == {BATCH}
+    # a busy machine makes even CPU time longer, by its caches; never shorter
+    assert 0.85 < (told.plain.cpu_s + told.plain.taking_s) / SAMPLE_S < 2
+    assert 0.85 < (told.served.cpu_s + told.served.taking_s) / SAMPLE_S < 2
+    assert 0.95 < told.computing.cpu_s / (STEP_S / BATCH) < 1.6
+    assert told.plain.workers == workers
+    if workers:  # it is they who load, not the training thread
+        assert told.plain.cpu_s > 3 * told.plain.taking_s
+    else:
+        assert told.plain.taking_s > 3 * told.plain.cpu_s
+    assert told.stalled is not None and 0 <= told.stalled < 1
+    assert "samples/s" in repr(told) and "num_workers" in told.text + repr(told.plain) + "num_workers"
+
+
+@pytest.mark.system
+def test_nothing_is_changed_and_nothing_is_left() -> None:
+    """A loop over persistent workers goes on, torch's threads and random numbers are as before, no process stays."""
+    dataset = torch.utils.data.TensorDataset(torch.arange(64.0))
+    loader = DataLoader(dataset, 4, num_workers=1, persistent_workers=True)
+    loop = iter(loader)
+    seen = [next(loop)[0]]
+    threads = torch.get_num_threads()
+    below = clocks.below()
+    state = torch.random.get_rng_state()
+    torch.set_num_threads(2)
+    told = tsnb.stalls(loader, seconds=0.2, threads=1)
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(threads)
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert not tsnb.producers()
+    workers = {
+        p.pid
+        for p in psutil.Process().children(recursive=True)
+        if "resource_tracker" not in " ".join(p.cmdline())
+    }
+    assert workers <= below
+    seen += [batch[0] for batch in loop]
+    assert torch.equal(torch.cat(seen), torch.arange(64.0))
+    assert told.computing is None and told.model_per_s is None and told.stalled is None
+
+
+def iter_again(batches: list[Any]) -> Any:
+    """Return an iterable without a length."""
+
+    class Again:
+        def __iter__(self) -> Iterator[Any]:
+            return iter(batches)
+
+    return Again()
+
+
+@pytest.mark.system
+def test_any_iterable_that_begins_anew_can_be_measured() -> None:
+    """A list of batches, and a stream without length or end."""
+    steps: list[Any] = []
+    told = tsnb.stalls([torch.zeros(5, 2)] * 20, step=steps.append, seconds=0.1)
+    assert told.batch_size == 5 and told.plain.workers == 0 and steps
+    assert tsnb.stalls([torch.zeros(5, 2)] * 2, seconds=0.1).batch_size == 5
+    unmeasured = iter_again([torch.zeros(5, 2)] * 20)
+    assert tsnb.stalls(unmeasured, seconds=0.1).batch_size == 5
+    assert tsnb.stalls(DataLoader(Endless(), 16, num_workers=1), seconds=0.1).batch_size == 16
+
+
+@pytest.mark.system
+def test_what_cannot_be_measured_says_why() -> None:
+    """Iterators, emptiness, odd numbers; an error in the loader or in the step is the user's own."""
+    batches = [torch.zeros(5, 2)] * 9
+    with pytest.raises(TypeError, match=r"give the DataLoader, not iter\(loader\)"):
+        tsnb.stalls(iter(batches))
+    with pytest.raises(TypeError, match="loader=int"):
+        tsnb.stalls(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="takes a batch"):
+        tsnb.stalls(batches, step=torch.zeros(3))  # type: ignore[arg-type]
+    for odd in ({"trials": 0}, {"seconds": 0.0}, {"threads": 0}):
+        with pytest.raises(ValueError, match="1 or more"):
+            tsnb.stalls(batches, **odd)
+    with pytest.raises(LoaderFailed, match="no batch"):
+        tsnb.stalls([])
+    with pytest.raises(ValueError, match="epoch of one batch"):
+        tsnb.stalls(batches[:1])
+    with pytest.raises(LoaderFailed, match="the disk is on fire"):
+        tsnb.stalls(DataLoader(Costly(64, failing=True), BATCH, num_workers=1))
+    with pytest.raises(ZeroDivisionError):
+        tsnb.stalls(batches, step=lambda _: 1 / 0)
+    assert not tsnb.producers()
+
+
+class Pair(NamedTuple):
+    """A batch as some people build it."""
+
+    name: str
+    images: Any
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        (torch.zeros(7, 2), 7),
+        ({"text": ["a", "b"], "ids": np.zeros((3, 2))}, 3),
+        (Pair("train", [torch.zeros(6, 1)]), 6),
+        ((torch.tensor(1.0), torch.zeros(4)), 4),
+        ("words", 1),
+    ],
+)
+def test_the_samples_of_a_batch_are_counted_in_any_nesting(batch: Any, samples: int) -> None:
+    """By the first tensor or array that has a first dimension."""
+    assert measuring.rows(batch) == samples
+
+
+@pytest.mark.system
+def test_the_clocks_count_a_process_whatever_else_runs() -> None:
+    """The CPU time of another process, from its id; a process that has gone has none."""
+    import subprocess
+    import sys
+
+    code = (
+        "import time\nwhile time.process_time() < 0.5: pass\nprint(time.process_time(), flush=True)\ninput()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        told = float(process.stdout.readline())
+        counted = clocks.cpu_s(process.pid)
+        assert counted is not None and told <= counted < told + 0.2
+        assert process.pid in clocks.below()
+        process.communicate("\n")
+    assert clocks.cpu_s(process.pid) is None
+    assert 0 < clocks.available_cores() <= (psutil.cpu_count() or 1)
+    assert clocks.waited_s() >= 0

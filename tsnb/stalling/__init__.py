@@ -1,0 +1,23 @@
+"""What would sharing give, measured before anything is shared: `tsnb.stalls(loader, step=...)`.
+
+After DS-Analyzer (Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021, the CoorDL paper):
+the loader alone, the model alone, both together; what both together lack is the stall. A short time of the same loader
+served by `tsnb.serve` comes on top, because a batch that is collated into shared memory costs less than one of a plain
+DataLoader.
+
+| module | what it does |
+|---|---|
+| `sharing` | pure: costs a sample in, samples/s of k trials out |
+| `clocks` | CPU time of other processes, time without a core, cores |
+| `measuring` | runs loader and step for some seconds and counts |
+| `result` | `stalls`, and `Stalls`, which it returns |
+| `wording` | pure: the sentences, and what to do next |
+| `tables` | pure: text and HTML |
+
+The package is not called `stalls`, because a submodule of that name would hide the function `tsnb.stalls`.
+"""
+
+from tsnb.stalling.result import Stalls, stalls
+from tsnb.stalling.sharing import Computing, Loading, Sharing
+
+__all__ = ["Computing", "Loading", "Sharing", "Stalls", "stalls"]

@@ -1,0 +1,317 @@
+"""Runs a loader, a step, or both for some seconds and counts what a sample costs. Draws no conclusions.
+
+What is counted begins when the workers have filled their queues, and ends before they run out of indices, so that
+neither a start nor an epoch's end is in it: small epochs are repeated.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from tsnb.stalling import clocks
+
+__all__ = ["Continued", "Counted", "Step", "fresh", "length_of", "rows", "run", "run_step", "wait_for_gpu"]
+
+Step = Callable[[Any], Any]
+MARK_S = 0.02
+"""The clocks are read so often at most: reading them costs some 50 us."""
+LEAST = 3
+"""Batches that are counted at least, however long they take."""
+LONGEST = 5
+"""Times the seconds asked for: then a run ends, whatever it has."""
+
+
+class Continued:
+    """A loader whose next loop goes on where the last one was left; at an epoch's end it begins the next.
+
+    New workers of a served loader meet its memory for the first time, which costs them as much as a batch for each
+    slot: in a long epoch that is nothing, in a measurement of half a second it would be most of it.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._loop: Iterator[Any] | None = None
+
+    def __iter__(self) -> Continued:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: The epoch has ended.
+        """
+        if self._loop is None:
+            self._loop = iter(self._loader)
+        try:
+            return next(self._loop)
+        except StopIteration:
+            self._loop = None
+            raise
+
+
+@dataclass
+class Counted:
+    """One run: seconds of the time that counts, summed over epochs."""
+
+    samples: int = 0
+    batches: int = 0
+    wall_s: float = 0.0
+    taking_wall_s: float = 0.0
+    """In which the training loop had no batch."""
+    taking_s: float = 0.0
+    """CPU of this thread in `next()`."""
+    computing_s: float = 0.0
+    """CPU of this process in the step."""
+    rest_s: float = 0.0
+    """CPU of everything else here and below: workers, threads that help."""
+    no_core_s: float = 0.0
+    """In which the slower side, this thread or the workers, was ready but had no core."""
+    others_s: float | None = 0.0
+    """CPU of programs that have nothing to do with it; None where it is not told."""
+
+    def each(self, seconds: float) -> float:
+        """Return seconds a sample."""
+        return seconds / max(1, self.samples)
+
+
+@dataclass
+class _Mark:
+    """All clocks at one moment."""
+
+    samples: int
+    batches: int
+    wall_s: float
+    process_s: float
+    workers: dict[int, float]
+    waits: dict[int, float]
+    own_wait_s: float
+    taking_wall_s: float
+    taking_s: float
+    computing_s: float
+    busy_s: float | None
+
+
+def run(
+    loader: Any,
+    step: Step | None,
+    seconds: float,
+    ahead: int,
+    epoch_batches: int | None,
+    before: set[int] | None = None,
+) -> Counted:
+    """Take batches for some seconds, and compute on them.
+
+    Args:
+        loader: Iterated again and again, an epoch each time.
+        step: Called with each batch; None: the batches are only taken.
+        seconds: How long to count.
+        ahead: Batches that its workers prepare ahead: so many are taken before it counts.
+        epoch_batches: In an epoch, where known.
+        before: Processes below this one that have nothing to do with it; by default those of this moment.
+
+    Raises:
+        ValueError: The loader gives no batch.
+    """
+    total = Counted()
+    before = clocks.below() if before is None else before
+    deadline_s = time.perf_counter() + LONGEST * seconds
+    while not _enough(total, seconds, deadline_s):
+        skip, stop = _span(ahead, epoch_batches)
+        marks: list[_Mark] = []
+        number = 0
+        for number, mark in _marks(loader, step, skip, stop, before):  # noqa: B007  # the last one counts
+            if mark is not None:
+                marks.append(mark)
+                if _far_enough(total, marks, seconds, deadline_s) or mark.batches == stop:
+                    break
+        else:
+            rest = isinstance(loader, Continued)  # what was left of an epoch tells nothing of the next one
+            epoch_batches = None if rest else number  # it had not said so: the next is counted up to its end
+            if number < 2 and not rest:  # two marks are needed
+                raise ValueError(
+                    "An epoch of one batch cannot be measured: give a loader of more, or smaller ones."
+                )
+        if len(marks) > 1:
+            _add(total, marks[0], marks[-1])
+    return total
+
+
+def _far_enough(total: Counted, marks: list[_Mark], seconds: float, deadline_s: float) -> bool:
+    """Whether what was counted before, and what lies between these marks, is all that was asked for."""
+    first, last = marks[0], marks[-1]
+    batches = total.batches + last.batches - first.batches
+    # seconds with a core: on a busy machine it takes longer, and counts as much
+    spent_s = total.wall_s - total.no_core_s + last.wall_s - first.wall_s - _no_core_s(first, last)
+    return batches >= LEAST and (spent_s >= seconds or last.wall_s > deadline_s)
+
+
+def _span(ahead: int, epoch_batches: int | None) -> tuple[int, int | None]:
+    """Return how many batches of an epoch come before it counts, and after which one it ends."""
+    if epoch_batches is None:
+        return ahead + 1, None
+    skip = max(1, min(ahead + 1, epoch_batches // 4))
+    return skip, max(skip + 1, epoch_batches - min(ahead, epoch_batches // 4))
+
+
+def _enough(total: Counted, seconds: float, deadline_s: float) -> bool:
+    late = time.perf_counter() > deadline_s
+    return total.batches >= LEAST and (total.wall_s - total.no_core_s >= seconds or late)
+
+
+def _marks(
+    loader: Any, step: Step | None, skip: int, stop: int | None, before: set[int]
+) -> Iterator[tuple[int, _Mark | None]]:
+    """Go through one epoch; yield the number of batches, with all clocks now and then from the first that counts on."""
+    pids: set[int] = set()
+    samples = batches = 0
+    taking_wall_s = taking_s = computing_s = marked_s = 0.0
+    given = iter(loader)
+    while True:
+        began, cpu = time.perf_counter(), time.thread_time()
+        try:
+            batch = next(given)
+        except StopIteration:
+            return
+        taking_wall_s += time.perf_counter() - began
+        taking_s += time.thread_time() - cpu
+        batches += 1
+        samples += rows(batch)
+        if step is not None:
+            cpu = time.process_time()
+            step(batch)
+            computing_s += time.process_time() - cpu
+        del batch
+        if batches == skip:
+            pids = clocks.below() - before
+        elif batches < skip or (batches != stop and time.perf_counter() - marked_s < MARK_S):
+            yield batches, None
+            continue
+        marked_s = time.perf_counter()
+        yield batches, _mark(pids, samples, batches, taking_wall_s, taking_s, computing_s)
+
+
+def _mark(
+    pids: set[int], samples: int, batches: int, taking_wall_s: float, taking_s: float, computing_s: float
+) -> _Mark:
+    workers = {pid: spent for pid in pids if (spent := clocks.cpu_s(pid)) is not None}
+    waits = {pid: clocks.waited_s(pid) for pid in workers}
+    return _Mark(
+        samples,
+        batches,
+        time.perf_counter(),
+        time.process_time(),
+        workers,
+        waits,
+        clocks.waited_s(),
+        taking_wall_s,
+        taking_s,
+        computing_s,
+        clocks.machine_busy_s(),
+    )
+
+
+def _add(total: Counted, first: _Mark, last: _Mark) -> None:
+    """Count what lies between two marks of one epoch."""
+    wall_s = last.wall_s - first.wall_s
+    taking_s, computing_s = last.taking_s - first.taking_s, last.computing_s - first.computing_s
+    alive = [pid for pid in last.workers if pid in first.workers]
+    workers_s = sum(last.workers[pid] - first.workers[pid] for pid in alive)
+    process_s = last.process_s - first.process_s
+    total.samples += last.samples - first.samples
+    total.batches += last.batches - first.batches
+    total.wall_s += wall_s
+    total.taking_wall_s += last.taking_wall_s - first.taking_wall_s
+    total.taking_s += taking_s
+    total.computing_s += computing_s
+    total.rest_s += workers_s + max(0.0, process_s - taking_s - computing_s)
+    total.no_core_s += _no_core_s(first, last)
+    if first.busy_s is None or last.busy_s is None or total.others_s is None:
+        total.others_s = None
+    else:
+        total.others_s += max(0.0, last.busy_s - first.busy_s - process_s - workers_s)
+
+
+def _no_core_s(first: _Mark, last: _Mark) -> float:
+    """Return how long the slower side, this thread or the workers, was ready and had no core between two marks."""
+    waits = [last.waits[pid] - first.waits[pid] for pid in last.waits if pid in first.waits]
+    waited = max(last.own_wait_s - first.own_wait_s, sum(waits) / len(waits) if waits else 0.0)
+    return min(waited, 0.9 * (last.wall_s - first.wall_s))
+
+
+def run_step(step: Step, batches: list[Any], seconds: float) -> Counted:
+    """Compute on batches that lie ready, over and over, for some seconds.
+
+    Args:
+        step: Called with each batch.
+        batches: Some, so that not all of it lies in a cache.
+        seconds: How long to count.
+    """
+    total = Counted()
+    for batch in batches[:2]:  # the first steps allocate, tune and compile
+        step(batch)
+    wait_for_gpu()
+    began, cpu, waited = time.perf_counter(), time.process_time(), clocks.waited_s()
+    busy = clocks.machine_busy_s()
+    for batch in itertools.cycle(batches):
+        step(batch)
+        total.samples += rows(batch)
+        total.batches += 1
+        if total.batches >= LEAST and time.perf_counter() - began >= seconds:
+            break
+    wait_for_gpu()
+    total.wall_s = time.perf_counter() - began
+    total.computing_s = time.process_time() - cpu
+    total.no_core_s = min(clocks.waited_s() - waited, 0.9 * total.wall_s)
+    now = clocks.machine_busy_s()
+    total.others_s = None if now is None or busy is None else max(0.0, now - busy - total.computing_s)
+    return total
+
+
+def wait_for_gpu() -> bool:
+    """Let a GPU finish what it was given; return whether this process uses one."""
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):  # type: ignore[no-untyped-call]  # torch's own
+        return False
+    torch.cuda.synchronize()
+    return True
+
+
+def fresh(loader: Any) -> Any:
+    """Return a loader that may be iterated without disturbing the user's own loop over it."""
+    if not isinstance(loader, DataLoader):
+        return loader
+    mine = copy.copy(loader)
+    mine.__dict__["_iterator"] = None  # that of persistent workers
+    return mine
+
+
+def length_of(loader: Any) -> int | None:
+    """Return the batches in an epoch, where the loader says so."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+def rows(batch: Any) -> int:
+    """Return the samples in a batch: the first dimension of its first tensor or array; 1 if it has none."""
+    return _rows(batch) or 1
+
+
+def _rows(part: Any) -> int:
+    shape = getattr(part, "shape", None)
+    if shape is not None:
+        return int(shape[0]) if len(shape) else 0
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        part = vars(part)
+    inside = part.values() if isinstance(part, dict) else part if isinstance(part, (list, tuple)) else ()
+    return next((found for each in inside if (found := _rows(each))), 0)

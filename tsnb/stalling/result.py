@@ -1,0 +1,277 @@
+"""`tsnb.stalls` and what it returns."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+
+from tsnb.consumer import attach
+from tsnb.producer import serve
+from tsnb.stalling import clocks, measuring, tables, wording
+from tsnb.stalling.measuring import Continued, Counted, Step
+from tsnb.stalling.sharing import Computing, Loading, Sharing, foretell, with_workers
+
+__all__ = ["Stalls", "stalls"]
+
+KEPT = 4
+"""Batches that the model alone computes on, in turn."""
+ROUNDS = 3
+"""Everything is measured so many times in turns, each a part of the seconds asked for; medians count."""
+TICKETS = 8
+"""A served loader orders up to so many batches at a time."""
+
+WINDOW = 8
+"""Batches that it publishes before they are taken."""
+WARM_UP = 60
+"""Batches after which the slots of a served loader have gone round; fewer where that takes `LONGEST` times the
+seconds asked for."""
+LONG = 200
+"""Batches of an epoch that is not begun anew for each measurement of the served loader."""
+PATIENCE_S = 3600.0
+"""Of the served loader, with a loop that rests while the others are measured."""
+
+_numbers = itertools.count(1)
+
+
+class _Round(NamedTuple):
+    """Everything measured once."""
+
+    alone: Counted
+    computing: Counted | None
+    together: Counted | None
+    served: Counted
+
+
+@dataclass(frozen=True, repr=False)
+class Stalls:
+    """Where a trial's time goes, and what k of them would get on this machine. Shown as a table with sentences."""
+
+    trials: int
+    """How many trials the sentences speak of."""
+    cores: float
+    """CPU cores that this process may use."""
+    batch_size: int
+    """Samples in a batch."""
+    threads: int
+    """Torch threads in each trial."""
+    plain: Loading
+    """The loader as it is."""
+    served: Loading
+    """The same loader, shared."""
+    computing: Computing | None
+    """One step; None if none was given."""
+    together_per_s: float | None
+    """Samples/s of loader and step together, on a machine without other programs; None without a step."""
+    others: float | None
+    """Cores that other programs took meanwhile; None where that is not told."""
+
+    @property
+    def loader_per_s(self) -> float:
+        """Samples/s of the loader alone, on the cores there are."""
+        cost = self.plain
+        return 1 / max(cost.wall_s, (cost.cpu_s + cost.taking_s) / self.cores)
+
+    @property
+    def served_per_s(self) -> float:
+        """Samples/s of the same loader, shared with one process."""
+        cost = self.served
+        return 1 / max(cost.wall_s, (cost.cpu_s + cost.taking_s) / self.cores)
+
+    @property
+    def model_per_s(self) -> float | None:
+        """Samples/s of the step alone, on batches that lie ready; None without one."""
+        return 1 / self.computing.wall_s if self.computing else None
+
+    @property
+    def stalled(self) -> float | None:
+        """Share of its time that one trial waits for data, 0 to 1; None without a step."""
+        if self.computing is None or self.together_per_s is None:
+            return None
+        return max(0.0, 1 - self.computing.wall_s * self.together_per_s)
+
+    @property
+    def text(self) -> str:
+        """What limits, what sharing would give, and what to do next, in plain sentences."""
+        return " ".join(wording.sentences(self))
+
+    def sharing(self, trials: int, *, cores: float | None = None) -> Sharing:
+        """Return what so many equal trials get, with a loader each and on one.
+
+        Args:
+            trials: How many train at the same time, each as long a step as the one that was measured.
+            cores: CPU cores for all of them; by default those of this machine.
+
+        Raises:
+            ValueError: Fewer than one trial, or no core.
+        """
+        computing = self.computing or Computing()
+        return foretell(trials, self.plain, self.served, computing, self.cores if cores is None else cores)
+
+    def with_workers(self, workers: int) -> Stalls:
+        """Return the same for a loader with another `num_workers`, calculated, not measured.
+
+        Args:
+            workers: Worker processes, 1 or more.
+
+        Raises:
+            ValueError: Fewer than one.
+        """
+        if workers < 1:
+            raise ValueError(f"workers={workers!r}: give a number of processes, 1 or more.")
+        plain, served = with_workers(self.plain, workers), with_workers(self.served, workers)
+        return replace(self, plain=plain, served=served, together_per_s=None)
+
+    def __repr__(self) -> str:
+        return tables.plain_text(self)
+
+    def _repr_html_(self) -> str:
+        return tables.html(self)
+
+
+def stalls(
+    loader: Iterable[Any],
+    step: Step | None = None,
+    *,
+    trials: int = 4,
+    seconds: float = 2.0,
+    threads: int = 1,
+) -> Stalls:
+    """Measure how long a model waits for its loader, and what trials would get from sharing it.
+
+    Runs the loader alone, the step alone, both together, and the loader as `tsnb.serve` shares it: some 15 seconds. The
+    step really runs: give it a model that may be trained a little, or a copy. Nothing else is changed, and nothing is
+    left running.
+
+    Args:
+        loader: A DataLoader, or another iterable of batches that can be gone through more than once.
+        step: Called with a batch: one step of training, from moving the batch to the optimizer's step. None: only the
+            loader is measured, and sharing is told as for a model that costs nothing.
+        trials: How many trials the sentences speak of; the result answers for any number.
+        seconds: How long each measurement takes; longer is steadier.
+        threads: Torch threads in the step, as `%%trial --threads`: trials share the machine, so each has one.
+
+    Returns:
+        The measurements; shown as tables with sentences, with `sharing(k)` for numbers.
+
+    Raises:
+        TypeError: `loader` is an iterator, which can be gone through once only, or `step` cannot be called.
+        ValueError: A number is out of range, or the loader gave no batch.
+        LoaderFailed: The loader cannot be shared; says why.
+    """
+    _check(loader, step, trials, seconds, threads)
+    ahead = getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0)
+    batches = measuring.length_of(loader)
+    rounds = []
+    before = clocks.below()
+    with _threads(threads), torch.random.fork_rng(devices=[]), _served(loader, seconds) as stream:
+        kept = list(itertools.islice(iter(measuring.fresh(loader)), KEPT)) if step is not None else []
+        for _ in range(ROUNDS):  # in turns, so that a busy moment does not fall on one of the four
+            span = (seconds / ROUNDS, ahead, batches)
+            alone = measuring.run(measuring.fresh(loader), None, *span)
+            computing = together = None
+            if step is not None:
+                computing = measuring.run_step(step, kept, seconds / ROUNDS)
+                together = measuring.run(measuring.fresh(loader), step, *span)
+                measuring.wait_for_gpu()
+            length = None if isinstance(stream, Continued) else batches
+            served = measuring.run(stream, None, seconds / ROUNDS, ahead * TICKETS + WINDOW, length, before)
+            rounds.append(_Round(alone, computing, together, served))
+    return _result(loader, trials, threads, rounds)
+
+
+def _check(loader: Any, step: Any, trials: int, seconds: float, threads: int) -> None:
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise TypeError(f"loader={type(loader).__name__}: give a DataLoader, or an iterable of batches.")
+    if hasattr(loader, "__next__"):
+        raise TypeError(
+            "loader is an iterator, which can be gone through only once: give the DataLoader, not iter(loader)."
+        )
+    if step is not None and not callable(step):
+        raise TypeError(f"step={step!r}: give a function that takes a batch and trains on it.")
+    if trials < 1 or threads < 1 or not seconds > 0:
+        raise ValueError("trials and threads are 1 or more, seconds more than 0.")
+
+
+@contextmanager
+def _threads(threads: int) -> Iterator[None]:
+    """Let torch compute on so many threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _served(loader: Any, seconds: float) -> Iterator[Any]:
+    """Serve the loader in this process; give a consumer of it.
+
+    Its slots have been written once by then: memory that is new is expensive, but only once.
+    """
+    name = f"stalls-{os.getpid()}-{next(_numbers)}"
+    with serve(loader, name=name, window=WINDOW, patience_s=PATIENCE_S), attach("stalls", name) as consumer:
+        stream = consumer if (measuring.length_of(loader) or LONG) < LONG else Continued(consumer)
+        began = time.perf_counter()
+        for number, _ in enumerate(stream):
+            if number >= WARM_UP or time.perf_counter() - began > measuring.LONGEST * seconds:
+                break
+        yield stream
+
+
+def _result(loader: Any, trials: int, threads: int, rounds: list[_Round]) -> Stalls:
+    """Draw the medians of all rounds together."""
+    workers = getattr(loader, "num_workers", 0)
+    plain = _loading([r.alone for r in rounds], workers)
+    served = _loading([r.served for r in rounds], workers)
+    steps = [r.computing for r in rounds if r.computing is not None]
+    together = [r.together for r in rounds if r.together is not None]
+    computing = rate = None
+    if steps and together:
+        # caches and memory are busier when all work at once, and that is how trials will run
+        crowd = _crowd(_median(steps, "computing_s"), _median(together, "computing_s"))
+        cpu_s = _median(steps, "computing_s") * crowd
+        wall_s = median(run.each(run.wall_s - run.no_core_s) for run in steps) * crowd
+        computing = Computing(wall_s, cpu_s, wall_s if measuring.wait_for_gpu() else 0.0)
+        busy_s = _median(together, "rest_s") + _median(together, "taking_s")
+        crowd = _crowd(plain.cpu_s + plain.taking_s, busy_s)
+        plain, served = (
+            Loading(each.wall_s * crowd, each.cpu_s * crowd, each.taking_s * crowd, workers)
+            for each in (plain, served)
+        )
+        rate = median(
+            run.samples / (run.wall_s - min(run.no_core_s, run.others_s or 0.0)) for run in together
+        )
+    size = round(median(r.alone.samples / r.alone.batches for r in rounds))
+    cores = clocks.available_cores()
+    return Stalls(trials, cores, size, threads, plain, served, computing, rate, _others(rounds))
+
+
+def _crowd(alone_s: float, together_s: float) -> float:
+    """Return how many times as much CPU time something takes when everything runs at once."""
+    return max(1.0, together_s / alone_s) if alone_s else 1.0
+
+
+def _median(runs: list[Counted], name: str) -> float:
+    """Return a cost a sample, the median of several runs."""
+    return median(run.each(getattr(run, name)) for run in runs)
+
+
+def _loading(runs: list[Counted], workers: int) -> Loading:
+    wall_s = median(run.each(run.wall_s - run.no_core_s) for run in runs)
+    return Loading(wall_s, _median(runs, "rest_s"), _median(runs, "taking_s"), workers)
+
+
+def _others(rounds: list[_Round]) -> float | None:
+    """Return the cores that other programs took, on average over all rounds."""
+    runs = [run for each in rounds for run in each if run is not None]
+    taken = [run.others_s for run in runs if run.others_s is not None]
+    return sum(taken) / sum(run.wall_s for run in runs) if len(taken) == len(runs) else None

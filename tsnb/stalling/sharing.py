@@ -1,0 +1,137 @@
+"""Pure: what a sample costs in, samples/s of k equal trials out.
+
+A trial cannot be faster than the slowest of these, all in seconds a sample:
+
+    model    taking a batch and computing on it, one after the other in the training process
+    loader   what the loader needs when nothing else limits it
+    device   k trials on one GPU, each as long as it computes there
+    cores    the CPU time of all processes together, divided by the cores
+
+With c the CPU time of computing and p that of preparing, the last one is k(p + c)/cores with a loader for each trial,
+and (p + kc)/cores with one for all. Their quotient, k(p + c)/(p + kc), is what sharing gives where the cores are all
+that limits. Where a model or a loader is slower than its share of the cores, that one decides, and sharing gives less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+__all__ = ["Computing", "Loading", "Pace", "Sharing", "foretell", "separate", "shared", "with_workers"]
+
+
+@dataclass(frozen=True)
+class Loading:
+    """What one loader costs, a sample."""
+
+    wall_s: float
+    """Seconds a sample while nobody computes and no other program has its cores."""
+    cpu_s: float
+    """CPU seconds of everything but the training process's own thread: workers, and the sharing process."""
+    taking_s: float
+    """CPU seconds of the training process's thread to get it: of each trial, shared or not."""
+    workers: int
+    """Worker processes; with 0 a plain loader works in the training process, and nothing overlaps."""
+
+
+@dataclass(frozen=True)
+class Computing:
+    """What one step costs, a sample."""
+
+    wall_s: float = 0.0
+    """Seconds a sample on batches that lie ready."""
+    cpu_s: float = 0.0
+    """CPU seconds of all threads of the training process."""
+    device_s: float = 0.0
+    """Seconds that a GPU is busy; 0 without one."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast each of k equal trials is."""
+
+    samples_per_s: float
+    """Of each trial."""
+    limit: str
+    """What it cannot go past: model, loader, device or cores."""
+    cores: float
+    """Cores busy at that pace, all trials and loaders together."""
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """k equal trials on this machine: a loader each, and one loader for all."""
+
+    trials: int
+    separate: Pace
+    """With a loader each."""
+    shared: Pace
+    """On one loader."""
+
+    @property
+    def gain(self) -> float:
+        """How many times faster each trial is on one loader."""
+        return self.shared.samples_per_s / self.separate.samples_per_s
+
+    @property
+    def cpu_saved(self) -> float:
+        """Share of the CPU time of the same training that sharing saves, 0 to 1."""
+        own, one = (pace.cores / pace.samples_per_s for pace in (self.separate, self.shared))
+        return 1 - one / own
+
+
+def foretell(trials: int, plain: Loading, served: Loading, computing: Computing, cores: float) -> Sharing:
+    """Return what so many equal trials get.
+
+    Args:
+        trials: How many train at the same time.
+        plain: The loader as it is.
+        served: The same loader, shared.
+        computing: One step.
+        cores: CPU cores for all of it; may be broken.
+
+    Raises:
+        ValueError: Fewer than one trial, or no core.
+    """
+    if trials < 1 or cores <= 0:
+        raise ValueError(f"{trials} trials on {cores} cores: give at least 1 trial and more than 0 cores.")
+    return Sharing(
+        trials, separate(trials, plain, computing, cores), shared(trials, served, computing, cores)
+    )
+
+
+def separate(trials: int, plain: Loading, computing: Computing, cores: float) -> Pace:
+    """Return the pace of trials that have a loader each."""
+    in_turn = 0.0 if plain.workers else computing.wall_s
+    cpu_s = trials * (plain.cpu_s + plain.taking_s + computing.cpu_s)
+    return _slowest(
+        trials,
+        computing,
+        cpu_s,
+        cores,
+        model=plain.taking_s + computing.wall_s,
+        loader=plain.wall_s + in_turn,
+    )
+
+
+def shared(trials: int, served: Loading, computing: Computing, cores: float) -> Pace:
+    """Return the pace of trials on one loader."""
+    cpu_s = served.cpu_s + trials * (served.taking_s + computing.cpu_s)
+    return _slowest(
+        trials, computing, cpu_s, cores, model=served.taking_s + computing.wall_s, loader=served.wall_s
+    )
+
+
+def with_workers(loading: Loading, workers: int) -> Loading:
+    """Return the loader with another number of workers: as much faster, but not faster than its batches are taken."""
+    now = max(1, loading.workers)
+    if not loading.workers:  # what it did in the training process is the workers' then
+        loading = replace(loading, cpu_s=loading.cpu_s + loading.taking_s, taking_s=0.0)
+    wall_s = max(loading.wall_s * now / workers, loading.taking_s)
+    return replace(loading, wall_s=wall_s, workers=workers)
+
+
+def _slowest(trials: int, computing: Computing, cpu_s: float, cores: float, **bounds: float) -> Pace:
+    bounds |= {"device": trials * computing.device_s, "cores": cpu_s / cores}
+    limit = max(bounds, key=lambda name: bounds[name])
+    second = max(bounds[limit], 1e-12)
+    return Pace(1 / second, limit, cpu_s / second)

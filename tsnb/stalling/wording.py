@@ -1,0 +1,233 @@
+"""The sentences of `Stalls`. Pure: numbers in, text out."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tsnb.stalling.sharing import Computing, Loading, Sharing
+
+__all__ = ["Told", "number_of", "rate", "sentences", "times"]
+
+SMALL = 0.10
+"""A stall below a tenth of the time, or a gain below a tenth, is not worth doing something about."""
+NEARLY = 0.95
+"""So much of what the most workers would give is enough: the fewest that reach it are advised."""
+NOTICED = 0.25
+"""Cores that other programs may take before the numbers are given with a warning."""
+
+
+class Told(Protocol):
+    """What the sentences are made from: `Stalls`."""
+
+    @property
+    def trials(self) -> int:
+        """How many the sentences speak of."""
+
+    @property
+    def cores(self) -> float:
+        """That there are."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples in a batch."""
+
+    @property
+    def threads(self) -> int:
+        """Torch threads in a trial."""
+
+    @property
+    def plain(self) -> Loading:
+        """The loader as it is."""
+
+    @property
+    def served(self) -> Loading:
+        """The loader, shared."""
+
+    @property
+    def computing(self) -> Computing | None:
+        """One step."""
+
+    @property
+    def loader_per_s(self) -> float:
+        """The loader alone."""
+
+    @property
+    def served_per_s(self) -> float:
+        """The loader alone, shared."""
+
+    @property
+    def model_per_s(self) -> float | None:
+        """The step alone."""
+
+    @property
+    def together_per_s(self) -> float | None:
+        """Both."""
+
+    @property
+    def stalled(self) -> float | None:
+        """Share of its time that one trial waits."""
+
+    @property
+    def others(self) -> float | None:
+        """Cores that other programs took."""
+
+    def sharing(self, trials: int, *, cores: float | None = None) -> Sharing:
+        """Return what so many trials get."""
+
+    def with_workers(self, workers: int) -> Told:
+        """Return the same for another number of workers."""
+
+
+def sentences(told: Told) -> list[str]:
+    """Return what limits one trial, what sharing would give several, what to do next, and how sure that is."""
+    return [_one_trial(told), _several(told), *_next(told), *_caution(told)]
+
+
+def _one_trial(told: Told) -> str:
+    loader = f"{rate(told.loader_per_s)} samples/s"
+    if told.model_per_s is None:
+        step_ms = 1000 * told.batch_size / told.loader_per_s
+        return (
+            f"The loader alone gives {loader} ({_workers(told)}): a model that takes less than {step_ms:.3g} ms "
+            f"for a batch of {told.batch_size} waits for it."
+        )
+    model, stalled = f"{rate(told.model_per_s)} samples/s", told.stalled
+    if stalled is None:
+        return f"The model could train on {model}, the loader gives {loader}."
+    if stalled < SMALL:
+        waits = f"waits {stalled:.0%} of its time"
+        return f"The model is the limit: it trains on {model} and {waits}; the loader gives {loader}."
+    if told.plain.workers and told.loader_per_s > told.model_per_s:
+        short = told.sharing(1).separate.limit == "cores"
+        why = (
+            f"both together need more than {_cores(told)}"
+            if short
+            else ("handing a batch over from the workers is what takes long")
+        )
+        return (
+            f"One trial waits {stalled:.0%} of its time, though the loader alone gives {loader} and the model alone "
+            f"takes {model}: {why}."
+        )
+    return (
+        f"One trial waits {stalled:.0%} of its time for data: the loader gives {loader} ({_workers(told)}), the model "
+        f"could train on {model}."
+    )
+
+
+def _several(told: Told) -> str:
+    found = told.sharing(told.trials)
+    most = "at most " if told.computing is None else ""
+    own, one = (f"{most}{rate(pace.samples_per_s)}" for pace in (found.separate, found.shared))
+    if told.trials == 1:
+        return f"On a shared loader one trial would get {one} samples/s ({times(found.gain)})."
+    return (
+        f"{_count(told.trials).capitalize()} trials with a loader each would get {own} samples/s each, on one shared "
+        f"loader {one} ({times(found.gain)})."
+    )
+
+
+def _next(told: Told) -> list[str]:
+    """Compare the best of both ways: sharing often pays only with workers that a loader each has no cores for."""
+    found = told.sharing(told.trials)
+    own_workers, own = _best(told, shared=False)
+    workers, one = _best(told, shared=True)
+    advice = []
+    if one >= own * (1 + SMALL):
+        more = "" if workers == told.plain.workers else f" with num_workers={workers}"
+        advice.append(
+            f'Next: serve this loader once{more}, `tsnb.serve(loader, name="data")` or '
+            "`%tensorsocket start loader --name data`, and take the batches of each trial from `tsnb.attach()`."
+        )
+        if more:
+            at_best = f"; with a loader each {rate(own)} at best" if told.trials > 1 else ""
+            advice.append(f"{_each(told)} would get {rate(one)} samples/s then{at_best}.")
+        elif told.computing is not None:
+            advice.append(f"Then {_why(told, found)}.")
+    elif told.computing is not None:
+        saved = f", though it saves {found.cpu_saved:.0%} of the CPU time" if found.cpu_saved >= SMALL else ""
+        advice.append(f"Sharing makes {_trials(told)} hardly faster{saved}: {_why(told, found)}.")
+        if own_workers != told.plain.workers:
+            gain = times(own / found.separate.samples_per_s)
+            advice.append(
+                f"Next: num_workers={own_workers}; {_each(told).lower()} would get {rate(own)} samples/s ({gain})."
+            )
+    if told.computing is None:
+        advice.append("Pass step= to hear what your model makes of it.")
+    return advice
+
+
+def _best(told: Told, *, shared: bool) -> tuple[int, float]:
+    """Return the fewest workers that give nearly the most, and the pace with them; those of now if it gains little."""
+
+    def pace(loader: Told) -> float:
+        found = loader.sharing(told.trials)
+        return (found.shared if shared else found.separate).samples_per_s
+
+    now = told.plain.workers
+    choices = range(now + 1, max(int(told.cores), now + 1) + 1)
+    paces = {workers: pace(told.with_workers(workers)) for workers in choices}
+    enough = next(workers for workers in choices if paces[workers] >= NEARLY * max(paces.values()))
+    return (enough, paces[enough]) if paces[enough] >= pace(told) * (1 + SMALL) else (now, pace(told))
+
+
+def _why(told: Told, found: Sharing) -> str:
+    limit = found.shared.limit
+    if limit == "loader":
+        cheaper = "; make a sample cheaper, say by storing it smaller or decoded"
+        return "the loader is the limit" + (cheaper if told.plain.workers >= told.cores else "")
+    if limit == "device":
+        return "the GPU that the trials share is the limit"
+    if limit == "cores":
+        assert told.computing is not None
+        cpu_s = told.trials * told.computing.cpu_s
+        verb = "is" if told.cores == 1 else "are"
+        share = cpu_s / (cpu_s + told.served.cpu_s + told.trials * told.served.taking_s)
+        return f"{_cores(told)} {verb} the limit, busy with the models for {share:.0%} of the time"
+    return "each model's own computing is the limit"
+
+
+def _caution(told: Told) -> list[str]:
+    if told.others is None or told.others < NOTICED:
+        return []
+    text = (
+        f"Other programs took {told.others:.1f} of {number_of(told.cores)} cores meanwhile. That is left out of "
+        "account as far as it can be; measure again when it is calmer."
+    )
+    return [text]
+
+
+def _workers(told: Told) -> str:
+    number = told.plain.workers
+    return "no worker" if not number else f"{number} worker{'s' if number > 1 else ''}"
+
+
+def rate(samples_per_s: float) -> str:
+    """Return samples a second as text."""
+    return f"{samples_per_s:,.0f}" if samples_per_s >= 10 else f"{samples_per_s:.2g}"
+
+
+def times(gain: float) -> str:
+    """Return how many times as fast, as text."""
+    return f"{gain:.2f}x" if gain < 2 else f"{gain:.1f}x"
+
+
+def number_of(cores: float) -> str:
+    """Return cores as text; a broken number only where it is one."""
+    return f"{cores:g}"
+
+
+def _cores(told: Told) -> str:
+    return "the one core" if told.cores == 1 else f"the {number_of(told.cores)} cores"
+
+
+def _trials(told: Told) -> str:
+    return "one trial" if told.trials == 1 else f"{_count(told.trials)} trials"
+
+
+def _each(told: Told) -> str:
+    return "One trial" if told.trials == 1 else f"Each of {_count(told.trials)} trials"
+
+
+def _count(number: int) -> str:
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    return words[number] if number < len(words) else str(number)
