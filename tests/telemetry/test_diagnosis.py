@@ -101,11 +101,26 @@ def machine(cores: int, cpu: float, loader_cpu: float = 2.0) -> HostReading:
             2,
             "all 4 cores are busy, so cheaper transforms would help and more workers",
         ),
+        (machine(cores=1, cpu=1.0, loader_cpu=0.9), 0, "the only core is busy, so cheaper transforms"),
+        (
+            machine(cores=2, cpu=2.0, loader_cpu=0.3),
+            2,
+            "all 2 cores are busy, so more workers would help only if",
+        ),
         (machine(cores=2, cpu=1.0, loader_cpu=0.0), 0, "num_workers=1 would help."),
-        (machine(cores=8, cpu=7.2, loader_cpu=0.3), 2, "2 more workers would help."),
+        (machine(cores=8, cpu=7.1, loader_cpu=0.3), 2, "2 more workers would help."),
         (None, 0, "num_workers=2 or more would help if cores are free."),
     ],
-    ids=["room", "room for one", "no room", "no worker yet", "workers that wait for a disk", "unknown"],
+    ids=[
+        "room",
+        "room for one",
+        "no room",
+        "one core",
+        "no room, idle workers",
+        "no worker yet",
+        "workers that wait for a disk",
+        "unknown",
+    ],
 )
 def test_workers_are_advised_only_where_they_have_cores(
     host: HostReading | None, workers: int, advice: str

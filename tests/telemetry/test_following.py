@@ -11,6 +11,7 @@ import pytest
 from tests.panel.streams import three_models
 from tsnb.errors import ProducerGone, ProducerNotFound, RemoteProtocolError
 from tsnb.telemetry.following import Follower
+from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.readings import StreamReading
 
 
@@ -161,3 +162,48 @@ def test_closing_ends_the_thread(stream: FakeStream, listener: Listener) -> None
     assert any(t.name == "tsnb-panel-digits" for t in threading.enumerate())
     follower.close()
     assert not any(t.name == "tsnb-panel-digits" for t in threading.enumerate())
+
+
+class FakeSampler:
+    """Has looked at the machine every other time it is asked; or cannot."""
+
+    def __init__(self, broken: bool) -> None:
+        self.broken, self.asked = broken, 0
+
+    def sample(self, reading: StreamReading) -> HostReading | None:
+        self.asked += 1
+        if self.broken:
+            raise RuntimeError("an odd machine")
+        return HostReading(2, 1.0, 1, 2) if self.asked % 2 == 0 else None
+
+
+@pytest.mark.parametrize(
+    ("peer", "broken", "hosts", "asked"),
+    [
+        ("same", False, [False, True, False], 3),
+        ("same", True, [False] * 3, 1),
+        ("other", False, [False] * 3, 0),
+    ],
+    ids=["seen", "odd machine", "another container"],
+)
+def test_readings_carry_the_machine_where_it_can_be_seen(
+    stream: FakeStream, peer: str, broken: bool, hosts: list[bool], asked: int
+) -> None:
+    """Not of a producer whose process numbers mean others here; and no oddity of the machine ends the stream."""
+    sampler = FakeSampler(broken)
+    reading = three_models().reading()
+
+    def connect(name: str | None) -> FakeConnection:
+        connection = stream.connect(name)
+        connection.peer_pid = reading.pid if peer == "same" else reading.pid + 1  # type: ignore[attr-defined]
+        return connection
+
+    stream.up = True
+    heard: queue.Queue[StreamReading] = queue.Queue()
+    follower = Follower("mnist", heard.put, lambda *said: None, connect, lambda: sampler)  # type: ignore[arg-type, return-value]
+    follower.start()
+    for _ in range(3):
+        stream.readings.put(reading)
+    assert [heard.get(timeout=5).host is not None for _ in range(3)] == hosts
+    assert sampler.asked == asked
+    follower.close()

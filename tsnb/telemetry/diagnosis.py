@@ -24,6 +24,9 @@ SMALL = 0.10
 _SPEED_UP = (1.2, 10.0)
 """How much faster a loader could be: below, not worth saying; above, no longer a measurement."""
 
+_IDLER = 0.5
+"""A worker that keeps less of a core busy than this spends most of its time waiting."""
+
 _NAMED = 3
 """More trials than this are counted, not named: the sentence has one line."""
 
@@ -171,13 +174,19 @@ def _advice(later: StreamReading, waiting: float, host: HostReading | None) -> s
     spare = host.cores - host.cpu
     each = min(1.0, host.producer.cpu / max(1, later.workers)) if host.producer else 1.0
     # a worker that mostly waits for a disk costs little; half a core left is enough for one to be of use
-    room = int((spare + 0.5) / max(each, 0.25)) if spare > 0 else 0
-    more_workers = min(wanted, room)
-    if more_workers < 1:
-        return f"all {host.cores} cores are busy, so cheaper transforms would help and more workers would not"
-    if later.workers == 0:
-        return f"num_workers={more_workers} would help"
-    return f"{more_workers} more worker{'s' if more_workers > 1 else ''} would help"
+    room = int((spare + 0.5) / max(each, 0.25)) if spare > SMALL * host.cores else 0
+    more_workers = min(wanted, room, host.cores)  # beyond, it would have to be tried
+    if more_workers >= 1:
+        plural = "s" if more_workers > 1 else ""
+        return (
+            f"{more_workers} more worker{plural} would help"
+            if later.workers
+            else f"num_workers={more_workers} would help"
+        )
+    busy = f"all {host.cores} cores are busy" if host.cores > 1 else "the only core is busy"
+    if each < _IDLER:  # they wait for something, or for a core: from here both look the same
+        return f"{busy}, so more workers would help only if they wait for a disk or a network"
+    return f"{busy}, so cheaper transforms would help and more workers would not"
 
 
 def _headroom(earlier: StreamReading, later: StreamReading, host: HostReading | None) -> str:
