@@ -150,7 +150,8 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     show(page)
     assert number(page, "history") > history - 60
     assert number(page, "ticks") <= ticks + 8
-    assert "recording of" in page.inner_text(f"{PANEL} .tsnb-title")
+    page.locator(f"{PANEL} .tsnb-title").get_by_text("recording of").wait_for(timeout=20_000)
+    show(page)
     assert page.locator(f"{PANEL} .tsnb-act:enabled:visible").count() == 0
     assert page.locator(f"{PANEL} tbody").count() >= 3
     page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart-recording.png")

@@ -263,7 +263,7 @@ def _machine(host: HostReading, reading: StreamReading) -> list[Text]:
     if who:
         cpu.append(f" ({', '.join(who)})")
     used, total = host.memory_used_bytes / _MIB, host.memory_total_bytes / _MIB
-    return [cpu, _pair("memory", f"{words.mebibytes(used)} of {words.mebibytes(total)}")]
+    return [cpu, _pair("memory", words.used_of(used, total))]
 
 
 def _gpus(host: HostReading) -> list[Text]:
@@ -273,7 +273,7 @@ def _gpus(host: HostReading) -> list[Text]:
     for gpu in host.gpus:
         busy = f"{words.percent(gpu.busy)}, " if gpu.busy is not None else ""
         used, total = gpu.used_bytes / _MIB, gpu.total_bytes / _MIB
-        found.append(_pair(f"GPU {gpu.index}", f"{busy}{words.mebibytes(used)} of {words.mebibytes(total)}"))
+        found.append(_pair(f"GPU {gpu.index}", f"{busy}{words.used_of(used, total)}"))
     return found
 
 

@@ -20,10 +20,11 @@ __all__ = [
     "progress",
     "stream_word",
     "tone",
+    "used_of",
     "workers",
 ]
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8B7FD3", "#8C8C8C")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C5FE0", "#80603F")
 """The panel's: a trial has the same colour everywhere."""
 
 LIVE = frozenset({"starting", "serving", "idle", "blocked", "failed", "stopping"})
@@ -98,6 +99,12 @@ def mebibytes(value: float) -> str:
     if value >= 1000:
         return f"{_half_up(value / 1024)} GiB" if value >= 10189 else f"{value / 1024:.1f} GiB"
     return f"{value:.1f} MiB" if value < 9.95 else f"{_half_up(value)} MiB"
+
+
+def used_of(used: float, total: float) -> str:
+    """Write two sizes in MiB as "3.1 of 16 GiB": the unit is said once where both have the same."""
+    part, whole = mebibytes(used), mebibytes(total)
+    return f"{part.removesuffix(whole[-4:])} of {whole}"
 
 
 def metric(name: str, value: float) -> str:

@@ -113,6 +113,34 @@ test("a colour for each of eight trials, all different", () => {
   assert.deepEqual([colour(8), again(8), again(0)], [colour(0), true, false]);
 });
 
+test("colour-blind people tell any two colours apart, and all stand out on white and on black", () => {
+  // Machado, Oliveira and Fernandes (2009): how the page looks without one kind of cones; distances in CIE Lab
+  const seen = {
+    all: [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    protan: [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    deutan: [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
+    tritan: [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+  };
+  const times = (rows, v) => rows.map((row) => row.reduce((sum, part, k) => sum + part * v[k], 0));
+  const linear = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+  const lab = (rgb) => {
+    const xyz = times([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]], rgb.map((c) => Math.min(1, Math.max(0, c))));
+    const [x, y, z] = xyz.map((v, k) => v / [0.9505, 1, 1.089][k]).map((v) => (v > 0.008856 ? Math.cbrt(v) : 7.787 * v + 16 / 116));
+    return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
+  };
+  for (const [eyes, rows] of Object.entries(seen)) {
+    const places = COLOURS.map((hex) => lab(times(rows, linear(hex))));
+    places.forEach((a, i) => places.slice(0, i).forEach((b, k) => {
+      assert.ok(Math.hypot(...a.map((v, at) => v - b[at])) > 15, `${eyes}: ${COLOURS[i]} and ${COLOURS[k]}`);
+    }));
+  }
+  const light = (hex) => times([[0.2126, 0.7152, 0.0722]], linear(hex))[0];
+  for (const hex of COLOURS) {
+    assert.ok(1.05 / (light(hex) + 0.05) > 2, `${hex} on white`);
+    assert.ok((light(hex) + 0.05) / (light("#111418") + 0.05) > 3, `${hex} on black`);
+  }
+});
+
 test("loss and accuracy come first: they get the columns", () => {
   assert.deepEqual(metricsOf([{ metrics: ["lr", "accuracy"] }, undefined, { metrics: ["loss"] }]), ["loss", "accuracy", "lr"]);
 });

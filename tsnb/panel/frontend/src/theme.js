@@ -2,8 +2,9 @@
 // its colour, so that it works in any notebook.
 
 export const COLOURS = [
-  // Okabe and Ito's palette, without its black and its yellow (too faint on white): colour-blind people tell these apart
-  "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8B7FD3", "#8C8C8C",
+  // Okabe and Ito's palette without its black and its yellow (too faint on white), and a violet and a brown that are as
+  // far from them and from each other, for colour-blind eyes too (a test computes it)
+  "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C5FE0", "#80603F",
 ];
 
 /** The colour of a trial, the same everywhere and for ever. */
