@@ -17,13 +17,7 @@ from tsnb.consumer.options import Options, Stats
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.unpacking import Delivered
-from tsnb.errors import (
-    ConsumerParked,
-    ConsumerReplaced,
-    JoinRefused,
-    LoaderFailed,
-    ProducerGone,
-)
+from tsnb.errors import ConsumerParked, ConsumerReplaced, JoinRefused, LoaderFailed, ProducerGone
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
 
@@ -48,7 +42,7 @@ class Consumer:
         self._line = Line(entry, name, options)
         self._current: Progress | None = None
         self._last: Progress | None = None  # over or not: where it is is where this consumer is
-        self._resume: Place | None = None  # what `load_state_dict` named, for the next loop
+        self._resume: Place | None = None  # for the next loop
         self._closed = False
         self._lock = threading.Lock()  # closing only
         self._epochs = 0
@@ -112,7 +106,7 @@ class Consumer:
         self._require_open()
         self.thread = threading.get_ident()
         self._leave_clock()
-        # an interrupt may have cut short the end of the epoch before: then the line still stands in it
+        # never where the line stands: an interrupt may have cut short the end of the epoch before
         place = self._resume or self._line.place.next_epoch()
         progress = self._last = self._current = Progress(place)
         loop = EpochIterator(self, progress)
