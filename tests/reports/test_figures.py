@@ -10,10 +10,10 @@ from tests.panel.streams import three_models
 from tests.reports.made import consumer, reading
 from tsnb.errors import TsnbError
 from tsnb.reports.charts import since_start
-from tsnb.reports.colours import PALETTE
 from tsnb.reports.figures import WORDS, draw_logged, draw_word
 from tsnb.telemetry.host_readings import GpuReading, HostReading, ProcessReading
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.words import COLOURS
 
 GIB = 1 << 30
 
@@ -41,7 +41,7 @@ def test_each_word_draws_every_trial_in_its_colour(readings: list[StreamReading]
         return
     colours = {line.name: line.line.color for line in figure.data}
     names = ["cnn-small", "resnet10", "resnet18-wide", "resnet18-wide-sgd"]
-    assert [colours[name] for name in names] == list(PALETTE[:4])
+    assert [colours[name] for name in names] == list(COLOURS[:4])
 
 
 def test_time_is_the_stream_s_own(readings: list[StreamReading]) -> None:

@@ -10,8 +10,8 @@ import pytest
 import tsnb
 from tests.records.recorded import START_S, begun, row, trained
 from tsnb.records.choosing import NoSuchRecord
-from tsnb.reports.colours import PALETTE
 from tsnb.reports.logged import thinned
+from tsnb.telemetry.words import COLOURS
 
 
 def test_plot_draws_a_line_a_trial_on_the_chosen_axis(project: Path) -> None:
@@ -30,7 +30,7 @@ def test_plot_draws_a_line_a_trial_on_the_chosen_axis(project: Path) -> None:
     assert points["seconds"].x[1] == pytest.approx(START_S + 1 - record.running_s)
     figure = tsnb.plot("loss")
     assert [line.name for line in figure.data] == ["a", "b"]
-    assert [line.line.color for line in figure.data] == list(PALETTE[:2])
+    assert [line.line.color for line in figure.data] == list(COLOURS[:2])
     assert "loss" in figure.to_html(include_plotlyjs=False)
 
 

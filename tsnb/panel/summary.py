@@ -7,6 +7,7 @@ import math
 from tsnb.panel.tape import Tape
 from tsnb.telemetry.rates import Pace
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.words import clock, percent
 
 __all__ = ["summary"]
 
@@ -32,22 +33,13 @@ def summary(tape: Tape) -> str:
 def _progress(reading: StreamReading, left_s: float) -> str:
     whole = reading.epoch_batches
     share = f", {reading.published / whole:.0%}" if whole else ""
-    left = "" if math.isnan(left_s) else f" ({_clock(left_s)} left)"
+    left = "" if math.isnan(left_s) else f" ({clock(left_s)} left)"
     return f", epoch {reading.epoch + 1}{share}{left}, window {reading.window_fill} of {reading.window}"
 
 
 def _row(consumer: ConsumerReading, pace: Pace) -> str:
-    shares = f"{_percent(pace.computing):>10} {_percent(pace.waiting):>8} {_percent(pace.held):>6}"
+    shares = f"{percent(pace.computing):>10} {percent(pace.waiting):>8} {percent(pace.held):>6}"
     speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
     metrics = "  ".join(f"{name} {value:.4g}" for name, value in consumer.metrics.items())
     row = f"{consumer.name:<20} {consumer.state:<14} {consumer.lag:>4} {speed:>10} {shares}  {metrics}"
     return row.rstrip()
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}:{rest:02}"
-
-
-def _percent(share: float) -> str:
-    return "-" if math.isnan(share) else f"{share:.0%}"

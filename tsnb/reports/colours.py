@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["BETWEEN", "COMPUTING", "HELD", "PALETTE", "PARKED", "PART_COLOURS", "WAITING", "colours_of"]
+from tsnb.telemetry.words import COLOURS
 
-PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8B7FD3", "#8C8C8C")
-"""Trials, in the order in which they first appeared (Okabe and Ito's, without black and yellow)."""
+__all__ = ["BETWEEN", "COMPUTING", "HELD", "PARKED", "PART_COLOURS", "WAITING", "colours_of"]
 
 WAITING = "#D65A63"
 """Waiting for data: the red of the panel's bars on white."""
@@ -30,4 +29,4 @@ PART_COLOURS = {"waiting": WAITING, "held": HELD, "between": BETWEEN, "parked": 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
     """Return a colour for each trial, in the order of first appearance, as the panel gives them out."""
-    return {name: PALETTE[number % len(PALETTE)] for number, name in enumerate(names)}
+    return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}

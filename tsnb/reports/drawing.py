@@ -24,10 +24,6 @@ from tsnb.reports.strips import COUNTED, Numbers, Strips
 from tsnb.reports.svg import Picture
 from tsnb.reports.wording import (
     PART_NAMES,
-    clock,
-    count,
-    metric,
-    percent,
     short,
     short_names,
     subtitle,
@@ -35,6 +31,7 @@ from tsnb.reports.wording import (
     when,
 )
 from tsnb.telemetry.marks import Mark
+from tsnb.telemetry.words import clock, count, metric, percent
 
 __all__ = ["draw"]
 

@@ -26,9 +26,10 @@ from tsnb.reports.colours import COMPUTING, PART_COLOURS, colours_of
 from tsnb.reports.logged import POINTS, thinned
 from tsnb.reports.spent import PARTS, spent
 from tsnb.reports.strips import Strips, strips
-from tsnb.reports.wording import PART_NAMES, clock, percent
+from tsnb.reports.wording import PART_NAMES
 from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.words import clock, percent
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.records.choosing import check_metric, chosen_runs
 from tsnb.records.comparing import grouped
 from tsnb.records.reading import RunRecord, history_of
-from tsnb.reports.colours import PALETTE
+from tsnb.telemetry.words import COLOURS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -75,7 +75,7 @@ def _lines(
         groups = [(f"{run.name} run {run.number}" if several else run.name, [run]) for run in runs]
     else:
         groups = [(f"{by}={value}", members) for value, members in grouped(runs, by)]
-    for (group, members), colour in zip(groups, itertools.cycle(PALETTE)):
+    for (group, members), colour in zip(groups, itertools.cycle(COLOURS)):
         for run in members:
             points = _points(run, history_of(directory, run.id, metric), x)
             yield _Line(run, thinned(points, POINTS), colour, group)

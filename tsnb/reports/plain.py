@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
-from tsnb.reports.wording import clock, count, metric, percent, short_names, subtitle, when
+from tsnb.reports.wording import short_names, subtitle, when
+from tsnb.telemetry.words import clock, count, metric, percent
 
 __all__ = ["plain"]
 

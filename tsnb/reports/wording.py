@@ -1,4 +1,4 @@
-"""Numbers as people read them, as the panel's `words.js` writes them. Pure."""
+"""Names, times and titles of reports; numbers are written as the panel writes them (`telemetry.words`). Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ import time
 from collections.abc import Iterator, Sequence
 
 from tsnb.reports.story import Story
+from tsnb.telemetry.words import clock, count
 
 __all__ = [
     "PART_NAMES",
-    "clock",
-    "count",
-    "metric",
-    "percent",
     "short",
     "short_names",
     "subtitle",
@@ -33,37 +30,6 @@ PART_NAMES = {
 """What a trial's time goes to, in the panel's words."""
 
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
-
-
-def clock(seconds: float) -> str:
-    """72 is 1:12, and 3,700 is 1:01:40."""
-    whole = max(0, round(seconds))
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def percent(share: float) -> str:
-    """0.744 is 74 %."""
-    return f"{share * 100:.0f} %" if math.isfinite(share) else "-"
-
-
-def count(value: float) -> str:
-    """12345.0 is 12,345; below ten with one decimal: 9.63 is 9.6."""
-    if not math.isfinite(value):
-        return "-"
-    return f"{value:,.1f}" if abs(value) < 9.95 and value != int(value) else f"{value:,.0f}"
-
-
-def metric(name: str, value: float) -> str:
-    """Return a logged number: accuracies between 0 and 1 as per cent, others with four figures at most."""
-    if not math.isfinite(value):
-        return "-"
-    if re.search("acc", name, re.IGNORECASE) and 0 <= value <= 1:
-        return f"{value * 100:.1f} %"
-    size = abs(value)
-    if value != 0 and (size >= 1e5 or size < 1e-3):
-        return f"{value:.1e}"
-    return f"{value:.{0 if size >= 100 else 1 if size >= 10 else 3}f}"
 
 
 def short(text: str, most: int) -> str:

@@ -24,9 +24,9 @@ from tsnb.telemetry.host import HostSampler
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.rates import SPAN_S
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.words import LIVE, clock
 from tsnb.top.story import Story
 from tsnb.top.view import screen
-from tsnb.top.words import LIVE, clock
 
 __all__ = ["top"]
 

@@ -9,10 +9,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tsnb.telemetry import words
 from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.readings import StreamReading
-from tsnb.top import words
 from tsnb.top.story import Row, Story
 
 __all__ = ["screen"]

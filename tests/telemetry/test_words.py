@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.panel.test_frontend import node
 from tests.telemetry.test_diagnosis import consumer
+from tsnb.telemetry import words
 from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES
-from tsnb.top import words
 
 SOURCE = Path(words.__file__).parents[1] / "panel/frontend/src"
 NUMBERS = [
