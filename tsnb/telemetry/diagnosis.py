@@ -152,7 +152,10 @@ def _loader_bound(
 ) -> Diagnosis:
     waiting = {name: s.waiting for name, s in parts.items() if s.waiting >= SMALL}
     seconds = later.time_s - earlier.time_s
-    pace = f" at {(later.batches - earlier.batches) / seconds:.1f} batches/s" if seconds > 0 else ""
+    batches_per_s = (later.batches - earlier.batches) / seconds if seconds > 0 else 0.0
+    pace = (
+        f" at {batches_per_s:.1f} batches/s" if batches_per_s >= 0.05 else ""
+    )  # between two epochs there are none
     who = _spend(waiting, "waits for data", "wait for data")
     # when the one that waits least waits no more, the loader keeps up with the slowest, and cannot be of more use
     least = min(s.waiting for s in parts.values())
