@@ -43,6 +43,16 @@ def runtime_directory() -> Iterator[Path]:
         yield Path(path) / "run"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In halves (`pytest -n 2 --dist loadgroup`) a file stays in one, and so do all that use whole cores for long."""
+    for item in items:
+        folder, name = item.path.parent.name, item.path.name
+        heavy = (
+            folder == "benchmarks" or name == "test_lab.py" or name.endswith(("quickstart.py", "notebook.py"))
+        )
+        item.add_marker(pytest.mark.xdist_group("heavy" if heavy else str(item.path)))
+
+
 def children() -> set[str]:
     """Return the descendants of this process that still run."""
     found = set()
