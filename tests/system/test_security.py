@@ -295,7 +295,7 @@ def test_more_observers_than_a_stream_takes_are_told_so(serving: Script) -> None
 
 
 def test_descriptors_that_are_passed_along_are_closed_at_once(serving: Script) -> None:
-    """SCM_RIGHTS garbage: the producer's count of descriptors does not move."""
+    """SCM_RIGHTS garbage, a thousand of them: none stays open in the producer, whose own come and go."""
     channel = attached("fds")
     with closing([channel]):
         before = descriptors(serving.process.pid)
@@ -305,7 +305,7 @@ def test_descriptors_that_are_passed_along_are_closed_at_once(serving: Script) -
                 socket.send_fds(channel._socket, [encode(ms.Waiting())], [read] * 10)
                 time.sleep(0.002)
             time.sleep(0.5)
-            assert descriptors(serving.process.pid) <= before
+            assert descriptors(serving.process.pid) < before + 10
         finally:
             os.close(read)
             os.close(write)
