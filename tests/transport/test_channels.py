@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import secrets
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,7 +14,7 @@ import pytest
 from tsnb.errors import RemoteProtocolError
 from tsnb.transport import loopback
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
-from tsnb.transport.seqpacket import Listener, OutOfDescriptors, SeqpacketChannel, connect
+from tsnb.transport.seqpacket import Listener, SeqpacketChannel, connect
 
 Pair = tuple[Channel, Channel]
 
@@ -184,32 +184,35 @@ def test_packets_larger_than_ours_and_descriptors_nobody_asked_for_are_not_kept(
     two.close()
 
 
-def test_a_listener_without_descriptors_turns_the_next_one_away_with_a_word() -> None:
-    """And takes the one after that, once there are some."""
-    listener = Listener(address := f"tsnb-{os.getuid()}-test-{secrets.token_hex(4)}")
-    first, second = connect(address), connect(address)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
-    filled = []
+FULL = """
+import contextlib, os, resource, secrets
+from tsnb.transport.seqpacket import Listener, OutOfDescriptors, connect
+
+def refused():
     try:
-        with contextlib.suppress(OSError):
-            while True:
-                filled.append(os.dup(0))
-        with pytest.raises(OutOfDescriptors):
-            listener.accept()
-        assert listener.turn_away(b"no room")
-        with pytest.raises(OutOfDescriptors):
-            listener.accept()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for fd in filled:
-            os.close(fd)
-    assert first.receive() == b"no room"
-    taken = listener.accept()
-    assert taken is not None
-    for channel in (taken, first, second):
-        channel.close()
-    listener.close()
+        listener.accept()
+    except OutOfDescriptors:
+        return True
+
+listener = Listener(address := f"tsnb-{os.getuid()}-test-{secrets.token_hex(4)}")
+first, second = connect(address), connect(address)
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+with contextlib.suppress(OSError):
+    while True:
+        os.dup(0)
+assert refused()
+assert listener.turn_away(b"no room")
+assert refused()
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+assert first.receive() == b"no room"
+assert listener.accept() is not None
+"""
+
+
+def test_a_listener_without_descriptors_turns_the_next_one_away_with_a_word() -> None:
+    """And takes the one after that, once there are some. In a process of its own: no other thread closes any there."""
+    subprocess.run([sys.executable, "-c", FULL], check=True, timeout=60)
 
 
 def test_nobody_listening_is_refused_at_once() -> None:
