@@ -9,16 +9,14 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from tests.house.notebooks import assert_it_introduces
+
 ROOT = Path(__file__).parents[2]
 
 
 def test_it_introduces_before_it_runs() -> None:
     """It begins with words, explains as it goes, and its last cell checks the claims."""
-    notebook = nbformat.read(ROOT / "notebooks" / "01_quickstart.ipynb", as_version=4)
-    assert notebook.cells[0].cell_type == "markdown"
-    assert notebook.cells[-1].cell_type == "code"
-    assert "assert" in notebook.cells[-1].source
-    assert sum(cell.cell_type == "markdown" for cell in notebook.cells) >= 8
+    assert_it_introduces("01_quickstart.ipynb")
 
 
 @pytest.mark.slow

@@ -8,7 +8,9 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "02_sweep.ipynb"
+from tests.house.notebooks import FOLDER, assert_it_introduces
+
+NOTEBOOK = FOLDER / "02_sweep.ipynb"
 
 SMALLER = {
     "EPOCHS = 6": "EPOCHS = 4",
@@ -21,11 +23,7 @@ SMALLER = {
 
 def test_it_introduces_before_it_runs() -> None:
     """It begins with words, explains as it goes, and its last cell checks the claims."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
-    assert notebook.cells[0].cell_type == "markdown"
-    assert notebook.cells[-1].cell_type == "code"
-    assert "assert" in notebook.cells[-1].source
-    assert sum(cell.cell_type == "markdown" for cell in notebook.cells) >= 8
+    assert_it_introduces(NOTEBOOK.name)
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from tsnb.errors import TsnbError
 from tsnb.kernels.outlets import outlet_here
 from tsnb.telemetry.watching import watch, watched
 
@@ -123,12 +122,7 @@ def replay(file: str | os.PathLike[str]) -> Panel:
         ValueError: It is no recording.
     """
     from tsnb.panel import Panel
-    from tsnb.telemetry.recording import read_recording
+    from tsnb.reports.sources import recorded
 
-    readings = read_recording(Path(file))
-    if not readings:
-        raise TsnbError(
-            f"the recording {os.fspath(file)!r} holds no reading: its stream gave none before it ended."
-        )
-    panel: Any = Panel.of_recording(readings)
+    panel: Any = Panel.of_recording(recorded(file).readings)
     return panel  # type: ignore[no-any-return]
