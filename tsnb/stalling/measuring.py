@@ -41,6 +41,11 @@ class Continued:
         self._loader = loader
         self._loop: Iterator[Any] | None = None
 
+    @property
+    def begins(self) -> bool:
+        """Whether the next batch is the first of an epoch."""
+        return self._loop is None
+
     def __iter__(self) -> Continued:
         return self
 
@@ -126,7 +131,8 @@ def run(
     before = clocks.below() if before is None else before
     deadline_s = time.perf_counter() + LONGEST * seconds
     while not _enough(total, seconds, deadline_s):
-        skip, stop = _span(ahead, epoch_batches)
+        whole = loader.begins if isinstance(loader, Continued) else True
+        skip, stop = _span(ahead, epoch_batches if whole else None)
         marks: list[_Mark] = []
         number = 0
         for number, mark in _marks(loader, step, skip, stop, before):  # noqa: B007  # the last one counts
@@ -135,9 +141,9 @@ def run(
                 if _far_enough(total, marks, seconds, deadline_s) or mark.batches == stop:
                     break
         else:
-            rest = isinstance(loader, Continued)  # what was left of an epoch tells nothing of the next one
-            epoch_batches = None if rest else number  # it had not said so: the next is counted up to its end
-            if number < 2 and not rest:  # two marks are needed
+            if whole:  # what was left of an epoch tells nothing of the next one
+                epoch_batches = number  # it had not said so: the next is counted up to its end
+            if whole and number < 2:  # two marks are needed
                 raise ValueError(
                     "An epoch of one batch cannot be measured: give a loader of more, or smaller ones."
                 )
