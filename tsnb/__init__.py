@@ -23,6 +23,7 @@ _PUBLIC = {
     "record": "tsnb.telemetry.recording",
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
+    "doctor": "tsnb.checks",
     "stalls": "tsnb.stalling",
     "Stalls": "tsnb.stalling",
     "dashboard": "tsnb.notebook",
@@ -46,6 +47,7 @@ _PUBLIC = {
 """Public names and the package that each comes from."""
 
 if TYPE_CHECKING:
+    from tsnb.checks import doctor
     from tsnb.consumer import Consumer, attach
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
@@ -74,6 +76,7 @@ __all__ = [
     "attach",
     "compare",
     "dashboard",
+    "doctor",
     "errors",
     "export",
     "halving",

@@ -1,4 +1,4 @@
-"""The command line: `tsnb serve | list | status | top | record | stop`. No logic of its own."""
+"""The command line: `tsnb serve | list | status | top | record | stop | doctor`. No logic of its own."""
 
 from __future__ import annotations
 
@@ -75,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
         "--restart", choices=RESTARTS, help="start it again when its process dies; consumers go on"
     )
     serve.set_defaults(run=_serve)
+    examined = commands.add_parser(
+        "doctor", help="try what tsnb needs on this machine, and say what will not work"
+    )
+    examined.set_defaults(run=_doctor)
     commands.add_parser("list", help="list what is served").set_defaults(run=_list)
     for name, run, text in (
         ("status", _status, "show a stream and its consumers"),
@@ -161,6 +165,14 @@ def _load(target: str) -> Any:
         raise ValueError(f"module {module_name!r} has no {attribute!r}.") from None
     iterable = hasattr(found, "__iter__") or not callable(found)
     return found if iterable else found()
+
+
+def _doctor(_options: argparse.Namespace) -> int:
+    from tsnb.checks import doctor
+
+    found = doctor()
+    print(found)
+    return 0 if found.works else 1
 
 
 def _list(_options: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ LAYERS = [
     {"__main__"},
     {"cli", "notebook"},
     {"integrations"},
-    {"panel", "reports", "stalling", "sweeps", "top"},
+    {"checks", "panel", "reports", "stalling", "sweeps", "top"},
     {"experiments", "streams"},
     {"kernels"},
     {"producer", "consumer"},
