@@ -33,6 +33,7 @@ from tsnb.experiments.inside.reporting import (
 from tsnb.experiments.plan import PARAMETERS
 from tsnb.kernels.inside.arrival import arrive, seed_everything, use_threads
 from tsnb.kernels.inside.publishing import publish
+from tsnb.kernels.inside.trimming import trim
 from tsnb.kernels.launch import untie
 from tsnb.kernels.shipping import fetch, ship
 from tsnb.records.current import enter_run
@@ -198,6 +199,7 @@ def finish(state: str, failure: str = "") -> None:
                 course.end(state, failure)
                 if course.settings["detach"]:
                     leave(failure)
+                trim()
 
 
 class _without_interrupts:  # noqa: N801 (read as a word: `with _without_interrupts():`)
