@@ -75,28 +75,28 @@ def test_the_rest_of_an_epoch_can_be_had_later_from_another_producer(row: Row, t
     with tsnb.serve(row.make(tmp_path), name="before", seed=seed), tsnb.attach("one") as consumer:
         for _ in consumer:
             pass
-        taken = [_copied(batch) for batch in islice(consumer, 3)]
+        taken = [copied(batch) for batch in islice(consumer, 3)]
         state = consumer.state_dict()
     with tsnb.serve(row.make(tmp_path), name="after", seed=seed), tsnb.attach("one") as consumer:
         consumer.load_state_dict(state)
-        rest = [_copied(batch) for batch in consumer]
+        rest = [copied(batch) for batch in consumer]
     with tsnb.serve(row.make(tmp_path), name="whole", seed=seed), tsnb.attach("one") as consumer:
         for _ in consumer:
             pass
-        whole = [_copied(batch) for batch in consumer]
+        whole = [copied(batch) for batch in consumer]
     assert consumer.epoch == 1
     assert len(taken) == 3 and same(taken + rest, whole)
 
 
-def _copied(batch: Any) -> Any:
+def copied(batch: Any) -> Any:
     """Return a batch of its own memory, so that nobody hoards the stream's."""
     if isinstance(batch, torch.Tensor):
         return batch.clone()
     if isinstance(batch, np.ndarray):
         return batch.copy()
     if isinstance(batch, dict):
-        return {name: _copied(part) for name, part in batch.items()}
-    return type(batch)(map(_copied, batch)) if isinstance(batch, (list, tuple)) else batch
+        return {name: copied(part) for name, part in batch.items()}
+    return type(batch)(map(copied, batch)) if isinstance(batch, (list, tuple)) else batch
 
 
 @pytest.mark.parametrize("kind", ONE_SHOT)
