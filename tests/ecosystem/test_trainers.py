@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,23 @@ def test_the_hugging_face_trainer_goes_on_from_a_checkpoint(tmp_path: Path) -> N
     assert after.losses == own.losses[13 + 8 :], "two updates of four batches lie behind in the second epoch"
 
 
+@pytest.mark.parametrize("trainer", ["lightning", "hugging face"])
+def test_a_stream_without_a_length(trainer: str, tmp_path: Path) -> None:
+    """Lightning takes whole epochs of it; the Hugging Face trainer asks for a number of steps, and takes those."""
+    kind: Any = Digits if trainer == "lightning" else Rows
+    with Shared(make_epoch=lambda epoch: iter(DataLoader(kind(), BATCH))) as serving:
+        if trainer == "lightning":
+            model = Lit()
+            lightning.Trainer(max_epochs=EPOCHS, **QUIET).fit(model, serving.tsnb.attach("none"))
+            assert model.losses == own_losses()
+        else:
+            with pytest.raises(ValueError, match="max_steps"):
+                hugging(Scored(), tmp_path, serving)
+            scored = Scored()
+            hugging(scored, tmp_path, serving, max_steps=3)
+            assert len(scored.losses) == 3 * 4
+
+
 def test_accelerate(shared: Shared) -> None:
     """`prepare` takes the consumer as a DataLoader."""
     step = Steps()
@@ -223,6 +241,19 @@ def test_accelerate(shared: Shared) -> None:
     names |= {"network": step.network, "optimizer": step.optimizer}
     exec(blocks("accelerate.md")[0], names)
     assert step.losses == own_losses()
+
+
+def test_accelerate_goes_on_in_the_middle_of_an_epoch(shared: Shared) -> None:
+    """By the consumer's own state, after five batches, with another consumer."""
+    step, accelerator = Steps(), accelerate.Accelerator(cpu=True)
+    before = shared.tsnb.attach("before")
+    for images, labels in islice(before, 5):
+        step(images, labels)
+    names: dict[str, Any] = {"tsnb": shared.tsnb, "accelerator": accelerator, "state": before.state_dict()}
+    before.close()
+    names |= {"network": step.network, "optimizer": step.optimizer, "step": step}
+    exec(blocks("accelerate.md")[1], names)
+    assert step.losses == own_losses(epochs=1)
 
 
 def test_accelerate_skips_first_batches(shared: Shared) -> None:

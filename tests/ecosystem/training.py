@@ -96,10 +96,9 @@ class Watch:
 class Shared:
     """The loader served, and `tsnb` as the pages' blocks see it: whatever attaches is watched."""
 
-    def __init__(self, dataset: Dataset[Any] | None = None, **options: Any) -> None:
-        loader = DataLoader(dataset or Digits(), BATCH, **options)
+    def __init__(self, dataset: Dataset[Any] | None = None, make_epoch: Any = None) -> None:
         self.watch = Watch()
-        self.producer = tsnb.serve(loader, name="shared")
+        self.producer = tsnb.serve(make_epoch or DataLoader(dataset or Digits(), BATCH), name="shared")
         self.tsnb = SimpleNamespace(attach=partial(tsnb.attach, producer="shared", transform=self.watch))
 
     def __enter__(self) -> Shared:
