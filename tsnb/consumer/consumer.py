@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from tsnb import registry
+from tsnb.consumer.dataloader import ConsumerLoader
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
@@ -147,6 +148,10 @@ class Consumer:
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the stream counts its epochs itself. Trainers call this on every loader."""
+
+    def as_dataloader(self) -> ConsumerLoader:
+        """Return this consumer as a torch `DataLoader`, for trainers that demand one."""
+        return ConsumerLoader(self)
 
     def stats(self) -> Stats:
         """Return what was taken so far."""
