@@ -218,7 +218,7 @@ def _served(loader: Any, seconds: float) -> Iterator[Any]:
     Its slots have been written once by then: memory that is new is expensive, but only once.
     """
     name = f"stalls-{os.getpid()}-{next(_numbers)}"
-    with serve(loader, name=name, window=WINDOW, patience_s=PATIENCE_S), attach("stalls", name) as consumer:
+    with serve(loader, name=name, window=WINDOW, rubber_band=0.0, patience_s=PATIENCE_S), attach("stalls", name) as consumer:
         stream = consumer if (measuring.length_of(loader) or LONG) < LONG else Continued(consumer)
         began = time.perf_counter()
         for number, _ in enumerate(stream):
