@@ -202,11 +202,10 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         off = [f"{share:+.0%}" for share in row.off]
         own, one, gain = (f"±{share:.0%}" for share in row.spread)
-        head.append(
-            f"| {row.case} | {row.trials} | {row.separate_foretold:,.0f} | {row.separate_measured:,.0f} {own} | {off[0]} "
-            f"| {row.shared_foretold:,.0f} | {row.shared_measured:,.0f} {one} | {off[1]} | {row.limit} "
-            f"| {row.gain_foretold:.2f} | {row.gain_measured:.2f} {gain} | {off[2]} | {row.others:.1f} |"
-        )
+        separate = f"{row.separate_foretold:,.0f} | {row.separate_measured:,.0f} {own} | {off[0]}"
+        shared = f"{row.shared_foretold:,.0f} | {row.shared_measured:,.0f} {one} | {off[1]} | {row.limit}"
+        gained = f"{row.gain_foretold:.2f} | {row.gain_measured:.2f} {gain} | {off[2]}"
+        head.append(f"| {row.case} | {row.trials} | {separate} | {shared} | {gained} | {row.others:.1f} |")
     return "\n".join(head)
 
 
