@@ -34,15 +34,15 @@ def test_asking_again_gives_the_same_panel() -> None:
     assert isinstance(one, Panel)
     assert dashboard("mnist") is one
     assert dashboard("other") is not one
-    assert sum(t.name.startswith("tsnb-panel") for t in threading.enumerate()) == 2
+    assert sum(t.name.startswith("tsnb-follow") for t in threading.enumerate()) == 2
 
 
 def test_a_closed_panel_is_not_given_out_again() -> None:
-    """After `close()` the next call makes a new one, and the old one's thread has ended."""
+    """After `close()` the next call makes a new one; both would have the same thread, which follows the stream."""
     one = dashboard("mnist")
     one.close()
     assert dashboard("mnist") is not one
-    assert sum(t.name.startswith("tsnb-panel") for t in threading.enumerate()) == 1
+    assert sum(t.name.startswith("tsnb-follow") for t in threading.enumerate()) == 1
 
 
 def test_the_last_stop_callback_counts() -> None:
