@@ -56,7 +56,8 @@ def _candidates(shell: Any, line: str, symbol: str) -> Iterable[str]:
             return RESTARTS
         return loader_names(shell.user_ns) if magic == "%tensorsocket" else ()
     if words[0] == "report":
-        return [*_streams(), *watched()]  # one that has ended has its report still
+        ended = [name for name, there in watched().items() if there.readings()]
+        return [*_streams(), *ended]  # one that has ended has its report still
     return list(trials) if magic == "%trials" else _streams()
 
 

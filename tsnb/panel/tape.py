@@ -60,7 +60,7 @@ class Message:
 
 
 class Tape:
-    """What is known of one stream since the panel was opened.
+    """What is known of one stream from what was read of it.
 
     Args:
         name: The stream's name as far as it is known; empty: whichever there will be.
