@@ -5,13 +5,14 @@ Owns no state but `attach_defaults`; imports nothing heavy, so that every layer 
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,19 @@ from pathlib import Path
 from tsnb.errors import TsnbError, UnsupportedPlatform
 
 __all__ = [
+    "MODES",
     "AttachDefaults",
     "attach_defaults",
+    "check_balance",
     "check_name",
     "explained",
     "private_directory",
     "require_platform",
     "runtime_directory",
 ]
+
+MODES = ("pace", "weights", "free")
+"""How a stream divides compute between its consumers (docs/balance.md)."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ELSEWHERE = "Set TSNB_RUNTIME_DIR to a directory that only you can enter."
@@ -85,6 +91,38 @@ def check_name(name: object, kind: str) -> str:
         f"{name!r} cannot name a {kind}: use 1 to 64 letters, digits, '.', '_' or '-', "
         f"starting with a letter or digit.{hint}"
     )
+
+
+def check_balance(mode: object, weights: Mapping[str, float] | None) -> tuple[str, dict[str, float]]:
+    """Return a mode and its weights if a stream can divide compute by them.
+
+    Args:
+        mode: One of `MODES`.
+        weights: By the consumer's name; only with the mode "weights". Who is not named has weight 1.
+
+    Raises:
+        ValueError: There is no such mode; a weight is no number above 0, or belongs to no possible name; or there are
+            weights in a mode that knows none.
+    """
+    if mode not in MODES:
+        near = difflib.get_close_matches(str(mode), MODES, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"mode {mode!r}: a stream divides compute by {', '.join(MODES)}.{hint}")
+    found: dict[str, float] = {}
+    for name, weight in (weights or {}).items():
+        check_name(name, "consumer")
+        number = weight if isinstance(weight, (int, float)) and not isinstance(weight, bool) else 0.0
+        if not 0 < number < float("inf"):
+            raise ValueError(
+                f"weight {name}={weight!r}: give a number above 0; {name}=2 is twice the compute of one with weight 1."
+            )
+        found[name] = float(number)
+    if found and mode != "weights":
+        raise ValueError(
+            f"weights count in the mode 'weights' only, and the mode is {mode!r}: choose 'weights', or leave "
+            f"out {', '.join(found)}."
+        )
+    return str(mode), found
 
 
 def runtime_directory() -> Path:

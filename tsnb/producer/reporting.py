@@ -45,8 +45,8 @@ def reading(core: Core) -> StreamReading:
         epoch=newest.number,
         published=newest.seq(newest.end),
         epoch_batches=source.batches if source else None,
-        window=core.settings.window,
-        window_fill=min(dispatch.gap.ahead, core.settings.window),
+        window=dispatch.window,
+        window_fill=min(dispatch.gap.ahead, dispatch.window),
         batches=dispatch.epochs.end,
         loading_s=core.loading_s,
         blocked_s=blocked_s,
@@ -64,6 +64,8 @@ def reading(core: Core) -> StreamReading:
         ),
         failure=core.failure[0][:500] if core.failure else "",
         refused=core.refused,
+        mode=dispatch.mode,
+        weights=dict(dispatch.weights),
     )
 
 
@@ -104,6 +106,7 @@ def _consumer(
         waiting_s=waiting_s,
         held_s=held_s,
         metrics=dict(session.metrics),
+        weight=core.dispatch.balance.weight(member.name),
     )
 
 
@@ -114,6 +117,8 @@ def _consumer_state(core: Core, member: Member) -> str:
         return "waiting"
     if member.phase is Phase.STREAMING:
         setters = core.dispatch.gap.pace_setters()
+        if member.withheld_since_s is not None and member.waiting_since_s is not None:
+            return "held back"
         if member in setters:
             return "sets the pace"
         if member.waiting_since_s is not None:

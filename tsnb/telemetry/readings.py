@@ -7,7 +7,8 @@ Where a consumer's time goes (`computing_s + waiting_s + held_s` = time spent in
 
 - computing: between two batches, in the user's own code (model-bound);
 - waiting: it asked for a batch and the loader had none ready (loader-bound);
-- held: it asked for a batch and the window was full, because a slower consumer holds it (window-bound).
+- held: it asked for a batch and the window was full, because a slower consumer holds it (window-bound); or, by
+  weight, it had had more than its share.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class ConsumerReading:
     """Last numbers given to `tsnb.log`."""
     skipped: int = 0
     """Loader batches it gave up so far (`on_lag="skip"`)."""
+    weight: float = 1.0
+    """Its weight; it counts in the mode `weights` only."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +127,10 @@ class StreamReading:
     """The loader's last error, one line; empty while it is well."""
     refused: int = 0
     """Connections that were dropped because they did not keep to the protocol, or flooded."""
+    mode: str = "pace"
+    """How compute is divided: `pace`, `weights` or `free`."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """The weights that were given, by consumer name; some may not be attached."""
     host: HostReading | None = None
     """The machine; added by who follows the stream (`tsnb.telemetry.host`), now and then: None in between."""
 

@@ -14,6 +14,7 @@ from typing import Any
 from tsnb.errors import LocalProtocolError, RemoteProtocolError
 from tsnb.wire.messages import (
     Ask,
+    Balance,
     Batch,
     Bye,
     EpochEnded,
@@ -74,6 +75,7 @@ _JSON: dict[int, type[Any]] = {
     69: Reading,
     70: Metrics,
     71: StopConsumer,
+    72: Balance,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

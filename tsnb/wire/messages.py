@@ -3,7 +3,7 @@
 consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
                        Parked  StopAsked  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer
+observer -> producer   Hello  StopProducer  StopConsumer  Balance
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
 
@@ -14,6 +14,7 @@ from typing import NamedTuple
 __all__ = [
     "PROTOCOL",
     "Ask",
+    "Balance",
     "Batch",
     "Bye",
     "EpochEnded",
@@ -39,7 +40,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -117,6 +118,15 @@ class StopConsumer(NamedTuple):
     """An observer asks that a consumer's loop end."""
 
     name: str
+
+
+class Balance(NamedTuple):
+    """An observer asks that compute be divided in another way."""
+
+    mode: str
+    """`pace`, `weights` or `free`."""
+    weights: dict[str, float]
+    """By consumer name."""
 
 
 class Welcome(NamedTuple):
@@ -244,6 +254,7 @@ Message = (
     | Bye
     | StopProducer
     | StopConsumer
+    | Balance
     | Welcome
     | Refused
     | LayoutTold
