@@ -27,6 +27,7 @@ __all__ = [
     "check_name",
     "explained",
     "private_directory",
+    "read_weight",
     "require_platform",
     "runtime_directory",
 ]
@@ -123,6 +124,19 @@ def check_balance(mode: object, weights: Mapping[str, float] | None) -> tuple[st
             f"out {', '.join(found)}."
         )
     return str(mode), found
+
+
+def read_weight(text: str) -> tuple[str, float]:
+    """Read a weight as it is typed: `resnet50=2`.
+
+    Raises:
+        ValueError: It is not written so.
+    """
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise ValueError(f"{text!r} is no weight: write NAME=NUMBER, such as resnet50=2") from None
 
 
 def runtime_directory() -> Path:

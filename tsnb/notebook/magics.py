@@ -21,6 +21,7 @@ _BY_NAME = {
     "logs": streams.logs,
     "restart": streams.restart,
 }
+_BY_OPTIONS = {"record": reporting.record, "balance": streams.balance}
 
 
 @contextlib.contextmanager
@@ -54,6 +55,7 @@ class TsnbMagics(Magics):
         %tensorsocket stop [NAME]
         %tensorsocket restart [NAME]              the same loader from a new kernel; trials wait and go on
         %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
+        %tensorsocket balance [NAME] pace|weights|free [--weight TRIAL=2 ...]     how compute is divided, from now on
         %tensorsocket dashboard [NAME] [--side]   the live panel; --side: beside the notebook (package sidecar)
         %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well
         %tensorsocket record NAME FILE            writes all readings; tsnb.replay(FILE) shows them. --stop ends it
@@ -65,6 +67,8 @@ class TsnbMagics(Magics):
           --patience SECONDS  how long the others wait for one that stands still (30)
           --seed S            makes the order of samples a function of seed and epoch
           --workers N         loader processes, where that is to be another number than the loader's own
+          --mode MODE         how compute is divided between trials: pace (in step), weights, free
+          --weight TRIAL=2    with --mode weights: twice the compute of one with 1; may be repeated
           --detach            goes on when this notebook's kernel ends
           --restart on-crash  when its kernel dies (out of memory, say) it is started again, and trials go on
                               where they were; a DataLoader without --seed is given one
@@ -84,8 +88,8 @@ class TsnbMagics(Magics):
                 text = streams.listing()
             elif command == "reload":
                 text = streams.reload(self.shell, given.name)
-            elif command == "record":
-                text = reporting.record(given)
+            elif command in _BY_OPTIONS:
+                text = _BY_OPTIONS[command](given)
             elif command == "stop":
                 text, shown = streams.stop(given.name)
             else:

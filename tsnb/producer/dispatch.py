@@ -257,12 +257,12 @@ class Dispatch:
     def _settle(self) -> None:
         """Let in who asked, grant what can be granted, free what nobody needs."""
         self._out += self.admission.admit(self._now, self.gap.blocked_s(self._now))
-        for member, lease in self._lost:  # not before somebody who comes back for that very batch was let in
-            self._let_go(member, lease)
-        self._lost = []
-        self._withheld, self.balance.due_s = False, None
-        for member in self.members.values():
-            if member.phase is Phase.STREAMING:
+        while self._lost:  # not before somebody who comes back for that very batch was let in
+            self._let_go(*self._lost.pop())
+        # by weight in two rounds: whose epoch ends in the first one computes no more
+        for _ in range(2 if self.balance.mode == "weights" else 1):
+            self._withheld, self.balance.due_s = False, None
+            for member in [m for m in self.members.values() if m.phase is Phase.STREAMING]:
                 self._grant(member)
         self._collect()
         self._note_wanted()

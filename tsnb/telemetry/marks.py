@@ -10,6 +10,7 @@
 | back | it was parked and takes part again | `resnet10 back` |
 | skipped | it gave up batches (`on_lag="skip"`) | `resnet10 skipped 7` |
 | cores | it may use another number of cores than before | `1 core to resnet10` |
+| mode | compute is divided in another way (docs/balance.md) | `mode: free` |
 | restarted | another process serves the stream | `producer restarted` |
 """
 
@@ -21,9 +22,9 @@ from dataclasses import dataclass
 from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
-__all__ = ["MARK_KINDS", "Mark", "Marker", "marks"]
+__all__ = ["MARK_KINDS", "Mark", "Marker", "marks", "mode_text"]
 
-MARK_KINDS = ("joined", "left", "parked", "back", "skipped", "cores", "restarted")
+MARK_KINDS = ("joined", "left", "parked", "back", "skipped", "cores", "mode", "restarted")
 """What a mark can say; the table above explains."""
 
 _SKIPPING_S = 10.0
@@ -55,6 +56,8 @@ def marks(earlier: StreamReading, later: StreamReading, host: HostReading | None
     now_s = later.time_s
     again = earlier.pid != later.pid
     found = [Mark(now_s, "restarted", "", "producer restarted")] if again else []
+    if (earlier.mode, earlier.weights) != (later.mode, later.weights):
+        found.append(Mark(now_s, "mode", "", f"mode: {mode_text(later)}"))
     before, after = _here(earlier), _here(later)
     for name, consumer in after.items():
         found += [Mark(now_s, kind, name, text) for kind, text in _changes(before.get(name), consumer, again)]
@@ -95,6 +98,14 @@ class Marker:
         since_s = mark.time_s - self._skipped_s.get(mark.consumer, float("-inf"))
         self._skipped_s[mark.consumer] = mark.time_s
         return since_s > _SKIPPING_S
+
+
+def mode_text(reading: StreamReading) -> str:
+    """Return a stream's mode in a few words: "free", or "weights (resnet50 2, others 1)"."""
+    if reading.mode != "weights":
+        return reading.mode
+    given = "".join(f"{name} {weight:g}, " for name, weight in reading.weights.items())
+    return f"weights ({given}others 1)" if given else "weights (all 1)"
 
 
 def _here(reading: StreamReading) -> dict[str, ConsumerReading]:
