@@ -39,6 +39,7 @@ NOTEBOOK_STACK = {"IPython", "anywidget", "ipykernel", "ipywidgets", "jupyter_cl
 # part or module: what it may not import, directly or through other modules of ours
 PURITY = {
     "tsnb.wire": OUTSIDE,
+    "tsnb.producer.balance": OUTSIDE,
     "tsnb.producer.dispatch": OUTSIDE,
     "tsnb.producer.epochs": OUTSIDE,
     "tsnb.producer.events": OUTSIDE,

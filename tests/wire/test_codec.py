@@ -25,6 +25,7 @@ EXAMPLES: list[ms.Message] = [
     ms.Bye(),
     ms.StopProducer(60.0),
     ms.StopConsumer("resnet"),
+    ms.Balance("weights", {"resnet": 2.0}),
     ms.Welcome("mnist", 12, 8, 4, None, 79, None, "seed 1", 60.0),
     ms.Refused("full", "no room"),
     ms.LayoutTold(65535, b"[]"),

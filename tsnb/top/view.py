@@ -249,9 +249,6 @@ def _footer(story: Story) -> list[Text]:
     reading, found = story.latest, []
     if story.host and story.state in words.LIVE and reading:
         found += _machine(story.host, reading)
-    could = story.rates.loader_alone_per_s() if reading and story.state in words.LIVE else math.nan
-    if not math.isnan(could):
-        found.append(_pair("loader alone", f"{words.pace(could)} batches/s at most"))
     if reading:
         arena = (
             f"{words.mebibytes(reading.touched_bytes / _MIB)}, {reading.slots_used} of {reading.slots} slots"
@@ -259,6 +256,9 @@ def _footer(story: Story) -> list[Text]:
         found.append(_pair("arena", arena if story.state in words.LIVE else _DASH))
     if story.host and story.state in words.LIVE:
         found += _gpus(story.host)
+    could = story.rates.loader_alone_per_s() if reading and story.state in words.LIVE else math.nan
+    if not math.isnan(could):
+        found.append(_pair("loader alone", f"{words.pace(could)} batches/s at most"))
     return found
 
 
