@@ -72,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
         "--workers", type=int, metavar="N", help="worker processes instead of the loader's own"
     )
     serve.add_argument(
+        "--rebalance", action="store_true", help="move cores and threads to whoever sets the pace"
+    )
+    serve.add_argument(
         "--restart", choices=RESTARTS, help="start it again when its process dies; consumers go on"
     )
     serve.set_defaults(run=_serve)
@@ -134,6 +137,7 @@ def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, firs
         patience_s=options.patience,
         seed=seed,
         workers=options.workers,
+        rebalance=options.rebalance,
         origin=f"tsnb serve {options.loader}",
         reconnect_s=0.0 if spare_seed is None else RECONNECT_S,
         first_epoch=first_epoch,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
+from tsnb.balancing.controller import Controller
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import LOOKAHEAD, Dispatch
 from tsnb.producer.limits import require_memory
@@ -57,6 +58,7 @@ class Core:
         farewell: What consumers are told at the end.
         successor_s: How long they are told to wait for a successor; 0: there will be none.
         loader_waits: Whether the loading thread waits until something is wanted.
+        controller: Moves cores between trials and loader; None until the loading thread runs.
         refused: Connections dropped because they did not keep to the protocol, or flooded.
     """
 
@@ -83,6 +85,7 @@ class Core:
         self.loading_s = 0.0
         self.in_place = 0
         self.copied = 0
+        self.controller: Controller | None = None
 
     def step(self, event: ev.Event) -> None:
         """Let one event happen. Called from any thread."""
@@ -134,6 +137,11 @@ class Core:
             self.dispatch.epochs.band = band
             self.arena.fit(kept + 2 * (ahead + 2), slot_bytes)
             self.slots.open(self.arena.slots)
+
+    def rebalance(self, on: bool) -> None:
+        """Move cores from now on, or put them back. Called from any thread that does not hold the lock."""
+        if self.controller is not None:
+            self.controller.switch(on)
 
     def crashed(self, text: str) -> None:
         """A thread of the producer's own cannot go on: stop in as good an order as can be had, and say so."""

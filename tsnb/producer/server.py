@@ -181,6 +181,8 @@ class Server(threading.Thread):
         if isinstance(message, ms.StopProducer):
             self._core.successor_s = message.reconnect_s
             self._core.stop_asked.set()
+        elif isinstance(message, ms.Rebalance):
+            self._core.rebalance(message.on)
         elif isinstance(message, ms.StopConsumer):
             with self._core.lock:
                 for other in self._core.sessions.values():
@@ -206,6 +208,8 @@ class Server(threading.Thread):
         elif isinstance(message, ms.Metrics):
             with self._core.lock:
                 session.log(message.numbers)
+        elif isinstance(message, ms.Threads):
+            session.threads = message
         elif isinstance(message, ms.Bye):
             # its name is free from now on; its slots come back as it lets go of them, or with the connection
             session.role = "leaving"

@@ -36,6 +36,8 @@ class ServeOptions:
     """Makes the order of samples a function of (seed, epoch)."""
     workers: int | None = None
     """The DataLoader's number of workers, where that is to be another."""
+    rebalance: bool = False
+    """Whether cores and torch threads are moved between trials and the loader's workers."""
     detach: bool = False
     """Whether it outlives this notebook."""
     restart: str | None = None

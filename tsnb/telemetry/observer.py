@@ -15,7 +15,7 @@ from tsnb.transport.seqpacket import connect
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
-__all__ = ["Observer", "status", "stop"]
+__all__ = ["Observer", "rebalance", "status", "stop"]
 
 
 class Observer:
@@ -89,6 +89,10 @@ class Observer:
         """Ask that a consumer's loop end: it raises `StopRequested` at its next step."""
         self._send(ms.StopConsumer(consumer))
 
+    def request_rebalance(self, *, on: bool) -> None:
+        """Ask that cores be moved between trials and loader from now on, or put back."""
+        self._send(ms.Rebalance(on))
+
     def _send(self, message: ms.Message) -> None:
         try:
             self._channel.send(encode(message))
@@ -126,6 +130,31 @@ def status(name: str | None = None) -> StreamReading:
     if reading is None:
         raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
     return reading
+
+
+def rebalance(name: str | None = None, *, on: bool) -> None:
+    """Have a stream's producer move cores between trials and loader from now on, or put them back.
+
+    Args:
+        name: The stream's name; may be left out while one producer is running.
+        on: Whether they are to be moved.
+
+    Raises:
+        ProducerNotFound: There is no such producer.
+        ProducerGone: It died before it answered.
+        TsnbError: It does not answer.
+    """
+    observer = Observer(name)
+    deadline = time.monotonic() + 5.0
+    try:
+        observer.request_rebalance(on=on)
+        while (left := deadline - time.monotonic()) > 0:
+            reading = observer.read(left)
+            if reading is not None and (reading.rebalancing != "off") == on:
+                return
+    finally:
+        observer.close()
+    raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
 
 
 def stop(name: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:
