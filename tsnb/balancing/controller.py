@@ -275,8 +275,8 @@ class Controller:
     def _allot(self, made: Allot) -> None:
         if made.name == LOADER:
             self._worker_cores = made.cores
-            for held in self._workers.values():
-                held.allot(made.cores, self._apart())
+            for worker in self._workers.values():
+                worker.allot(made.cores, self._apart())
             return
         held = self._held.get(made.name)
         if held is None:
@@ -284,9 +284,8 @@ class Controller:
         back = made.cores == held.home
         cores = "" if back else text_of(made.cores)
         told = ms.Allotted(made.threads, cores, text_of(held.home))
-        if (
-            self._told.get(made.name) != told
-        ):  # told first: if we are killed in between, it can put itself back
+        if self._told.get(made.name) != told:
+            # before it is moved: should we be killed in between, it can put itself back
             self._told[made.name] = told
             self._tell(made.name, told)
         if back:
