@@ -159,6 +159,9 @@ class Controller:
         """Look, ask, act."""
         stream = self._look()
         taking = self._taking_part(stream)
+        if not taking:
+            self._give_back("no trial reads the stream")
+            return
         self._let_go({a.reading.name for a in taking})
         self._require_alone(taking)
         seen = self._last = self._observe(stream, taking)
@@ -189,8 +192,6 @@ class Controller:
         Raises:
             _Apart: Something does.
         """
-        if not taking:
-            raise _Apart("no trial reads the stream")
         if self._machine.cores() < len(os.sched_getaffinity(os.getpid())):
             raise _Apart("the CPU time of this container is limited by a quota, not by cores")
         pids = [a.reading.pid for a in taking]
