@@ -77,6 +77,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_balance(serve, "--mode", default="pace")
     serve.add_argument(
+        "--rebalance", action="store_true", help="move cores and threads to whoever sets the pace"
+    )
+    serve.add_argument(
         "--restart", choices=RESTARTS, help="start it again when its process dies; consumers go on"
     )
     serve.set_defaults(run=_serve)
@@ -158,6 +161,7 @@ def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, firs
         patience_s=options.patience,
         seed=seed,
         workers=options.workers,
+        rebalance=options.rebalance,
         origin=f"tsnb serve {options.loader}",
         reconnect_s=0.0 if spare_seed is None else RECONNECT_S,
         first_epoch=first_epoch,

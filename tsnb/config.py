@@ -63,6 +63,8 @@ class AttachDefaults:
     """Samples in a batch; None: the loader's own batches."""
     device: str | None = None
     """Where batches are delivered, as torch spells it; None: where the loader left them."""
+    threads_fixed: bool = False
+    """Whether the user has said on how many threads to compute."""
     gate: Path | None = None
     """A file whose lock this process waits for before its first batch, so that trials that start together begin with
     the same one. None: nobody waits."""

@@ -52,7 +52,7 @@ def test_a_function_runs_as_a_trial_and_gives_back_what_it_returns(train: Any, p
     started = start(page, train, lr=0.5, seed=7)
     assert started.name == "train-lr0.5"
     assert started.params == {"lr": 0.5}
-    assert started.options == {"seed": 7, "threads": 1}
+    assert started.options == {"seed": 7}
     assert started.result(30) == {"lr": 0.5, "floor": 0, "seed": 7}, "an option that it has is passed to it"
     assert started.metrics.by_step("loss") == {0: 5.0, 1: 2.5, 2: pytest.approx(5 / 3)}
     assert "trained with 0.5" in page.text

@@ -11,7 +11,7 @@ from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.marks import MARK_KINDS, Mark, Marker, marks
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.readings import MoveReading, StreamReading
 
 
 def said(earlier: StreamReading, later: StreamReading, host: HostReading | None = None) -> list[str]:
@@ -77,6 +77,22 @@ def test_cores_that_move_are_marked(before: HostReading, after: HostReading, tex
     two = (consumer("a"), consumer("b"))
     assert said(stream(*two, host=before), stream(*two, host=after)) == text
     assert said(stream(*two), stream(*two, host=after), before) == text
+
+
+def test_a_move_of_the_balancers_is_one_mark_with_its_reason() -> None:
+    """Not another one when the machine's next reading shows it; later changes, by others, are marked again."""
+    moves = (MoveReading(101.0, "a", "2 threads for a", "it sets the pace at 4.1 batches/s, computing 93%"),)
+    marker = Marker()
+    one = stream(consumer("a"), consumer("b"), time_s=100.0, host=cores(a=2, b=2))
+    assert marker.feed(one) == []
+    moved = replace(one, time_s=101.2, moves=moves, host=None)
+    [mark] = marker.feed(moved)
+    assert (mark.time_s, mark.kind, mark.consumer) == (101.0, "cores", "a")
+    assert mark.text == "2 threads for a: it sets the pace at 4.1 batches/s"
+    judged = (replace(moves[0], effect="pace 4.1 -> 5.3 batches/s"),)
+    assert marker.feed(replace(moved, time_s=103.0, moves=judged, host=cores(a=3, b=1))) == []
+    [mark] = marker.feed(replace(moved, time_s=300.0, moves=judged, host=cores(a=2, b=2)))
+    assert mark.text == "1 core to b"
 
 
 def test_cores_are_compared_over_readings_without_a_host() -> None:

@@ -176,6 +176,7 @@ class Consumer:
         self._line.connection.post(ms.Bye())
         with contextlib.suppress(ProducerGone):
             self._line.discard_waiting()
+        self._line.put_back()
         self._line.connection.retire()
 
     @property

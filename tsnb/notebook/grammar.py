@@ -121,6 +121,7 @@ def _start() -> Parser:
     parser.add_argument("--workers", type=_whole(0), metavar="N")
     parser.add_argument("--mode", default="pace", metavar="|".join(MODES))
     _add_weight(parser)
+    parser.add_argument("--rebalance", action="store_true")
     parser.add_argument("--detach", action="store_true")
     parser.add_argument("--restart", choices=RESTARTS)
     return parser
@@ -155,7 +156,7 @@ def _trial() -> Parser:
     parser.add_argument("--batch-size", type=_whole(1), metavar="N")
     parser.add_argument("--device", metavar="D")
     parser.add_argument("--seed", type=_whole(0), metavar="S")
-    parser.add_argument("--threads", type=_whole(1), default=1, metavar="T")
+    parser.add_argument("--threads", type=_whole(1), metavar="T")
     parser.add_argument("--env", type=_setting, action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--after", metavar="NAME")
     parser.add_argument("--restart", action="store_true")

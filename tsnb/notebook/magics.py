@@ -47,7 +47,7 @@ class TsnbMagics(Magics):
         """Serve a loader from the background, and look after it.
 
         %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
-                            [--workers N] [--detach] [--restart on-crash]
+                            [--workers N] [--rebalance] [--detach] [--restart on-crash]
         %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
         %tensorsocket list
         %tensorsocket status [NAME]
@@ -66,6 +66,7 @@ class TsnbMagics(Magics):
           --rubber-band 2%    share of an epoch that may be over for a latecomer to still get all of it
           --patience SECONDS  how long the others wait for one that stands still (30)
           --seed S            makes the order of samples a function of seed and epoch
+          --rebalance         move cores and threads to whoever sets the pace (docs/balance.md)
           --workers N         loader processes, where that is to be another number than the loader's own
           --mode MODE         how compute is divided between trials: pace (in step), weights, free
           --weight TRIAL=2    with --mode weights: twice the compute of one with 1; may be repeated

@@ -57,6 +57,7 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         workers=given.workers,
         mode=given.mode,
         weights=dict(given.weight),
+        rebalance=given.rebalance,
         detach=given.detach,
         restart=given.restart,
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
+from tsnb.balancing.controller import Controller
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import LOOKAHEAD, Dispatch
 from tsnb.producer.limits import reach_of, require_memory, wide_window
@@ -61,6 +62,7 @@ class Core:
         successor_s: How long they are told to wait for a successor; 0: there will be none.
         loader_waits: Whether the loading thread waits until something is wanted.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
+        controller: Moves cores between trials and loader; None until the loading thread runs.
         refused: Connections dropped because they did not keep to the protocol, or flooded.
     """
 
@@ -90,6 +92,7 @@ class Core:
         self.in_place = 0
         self.copied = 0
         self.balance(settings.mode, settings.weights)
+        self.controller: Controller | None = None
 
     def step(self, event: ev.Event) -> None:
         """Let one event happen. Called from any thread."""
@@ -163,6 +166,18 @@ class Core:
             self.slots.open(self.arena.slots)
             self._batch_bytes = first_batch_bytes
             self.balance(self.dispatch.mode, self.dispatch.weights)
+
+    def rebalance(self, on: bool) -> None:
+        """Move cores from now on, or put them back. Called from any thread that does not hold the lock."""
+        if self.controller is not None:
+            self.controller.switch(on)
+
+    def ask_to_end(self, consumer: str) -> None:
+        """Ask a consumer's loop to end. Called from any thread."""
+        with self.lock:
+            for session in self.sessions.values():
+                if (session.role, session.name) == ("consumer", consumer):
+                    session.send(ms.StopAsked())
 
     def crashed(self, text: str) -> None:
         """A thread of the producer's own cannot go on: stop in as good an order as can be had, and say so."""

@@ -189,11 +189,10 @@ class Server(threading.Thread):
             self._core.stop_asked.set()
         elif isinstance(message, ms.Balance):
             self._core.balance(*self._guard.divided(message))
+        elif isinstance(message, ms.Rebalance):
+            self._core.rebalance(message.on)
         elif isinstance(message, ms.StopConsumer):
-            with self._core.lock:
-                for other in self._core.sessions.values():
-                    if (other.role, other.name) == ("consumer", message.name):
-                        other.send(ms.StopAsked())
+            self._core.ask_to_end(message.name)
         else:
             raise RemoteProtocolError(f"{type(message).__name__} from an observer")
         return True
@@ -214,6 +213,8 @@ class Server(threading.Thread):
         elif isinstance(message, ms.Metrics):
             with self._core.lock:
                 session.log(message.numbers)
+        elif isinstance(message, ms.Threads):
+            session.threads = message
         elif isinstance(message, ms.Bye):
             # its name is free from now on; its slots come back as it lets go of them, or with the connection
             session.role = "leaving"

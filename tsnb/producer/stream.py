@@ -19,6 +19,7 @@ from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loading import as_source
 from tsnb.producer.reporting import reading
 from tsnb.producer.server import Server
+from tsnb.producer.steering import controller_of
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["Producer", "serve"]
@@ -85,6 +86,21 @@ class Producer:
                 raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
             self._core.balance(*chosen)
 
+    def rebalance(self, on: bool = True) -> None:
+        """Move cores and torch threads between trials and the loader's workers from now on, or put all back.
+
+        See docs/balance.md for what is moved, when, and what never is.
+
+        Args:
+            on: Whether to.
+
+        Raises:
+            ProducerGone: It has been stopped.
+        """
+        if self._ended.is_set():
+            raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
+        self._core.rebalance(on)
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the producer has stopped; return whether it has.
 
@@ -121,6 +137,8 @@ class Producer:
         with self._ending:
             if self._ended.is_set():
                 return
+            if self._core.controller is not None:
+                self._core.controller.close()
             self._core.stop()
             self._server.wake()
             self._core.stop_asked.set()
@@ -162,6 +180,7 @@ def serve(
     max_batch_bytes: int | None = None,
     reconnect_s: float = 0.0,
     first_epoch: int = 0,
+    rebalance: bool = False,
     origin: str | None = None,
     mode: str = "pace",
     weights: Mapping[str, float] | None = None,
@@ -191,6 +210,8 @@ def serve(
             again, instead of raising `ProducerGone`. They then go on where they were, exactly once, if it gives
             the same batches in the same order: a `DataLoader` with the same `seed`.
         first_epoch: The number of the first epoch, for a producer that is started again.
+        rebalance: Move cores and torch threads between trials and the loader's workers, so that the pace of the
+            slowest rises (docs/balance.md); `Producer.rebalance` switches it while it runs.
         origin: Who serves it, for messages; found out by default.
         mode: How compute is divided between consumers (docs/balance.md). "pace": the window keeps all in step, and
             what the small models leave, the large one gets. "free": a wide window, each as fast as it can. "weights":
@@ -233,6 +254,7 @@ def serve(
         core.arena.close()
         raise
     feeder.start()
+    core.controller = controller_of(core, feeder.native_id or 0)
     server.start()
     producer = Producer(core, feeder, server, entry)
     try:
@@ -244,6 +266,8 @@ def serve(
         failure = feeder.failure
         producer.stop()
         raise LoaderFailed(failure.summary, failure.loader_traceback)
+    if rebalance:
+        producer.rebalance()
     return producer
 
 

@@ -42,6 +42,8 @@ class ServeOptions:
     """How compute is divided between consumers."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """By consumer name, for the mode "weights"."""
+    rebalance: bool = False
+    """Whether cores and torch threads are moved between trials and the loader's workers."""
     detach: bool = False
     """Whether it outlives this notebook."""
     restart: str | None = None

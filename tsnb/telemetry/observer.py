@@ -17,7 +17,7 @@ from tsnb.transport.seqpacket import connect
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
-__all__ = ["Observer", "balance", "status", "stop"]
+__all__ = ["Observer", "balance", "rebalance", "status", "stop"]
 
 BALANCED_S = 5.0
 """How long a producer may take to say that it divides as it was asked to: its readings come four times a second."""
@@ -98,6 +98,10 @@ class Observer:
         """Ask that compute be divided in another way; the readings say when it is."""
         self._send(ms.Balance(mode, dict(weights)))
 
+    def request_rebalance(self, *, on: bool) -> None:
+        """Ask that cores be moved between trials and loader from now on, or put back."""
+        self._send(ms.Rebalance(on))
+
     def _send(self, message: ms.Message) -> None:
         try:
             self._channel.send(encode(message))
@@ -166,6 +170,31 @@ def balance(
             reading = observer.read(left)
             if reading is not None and (reading.mode, reading.weights) == asked:
                 return reading
+    finally:
+        observer.close()
+    raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+
+
+def rebalance(name: str | None = None, *, on: bool) -> None:
+    """Have a stream's producer move cores between trials and loader from now on, or put them back.
+
+    Args:
+        name: The stream's name; may be left out while one producer is running.
+        on: Whether they are to be moved.
+
+    Raises:
+        ProducerNotFound: There is no such producer.
+        ProducerGone: It died before it answered.
+        TsnbError: It does not answer.
+    """
+    observer = Observer(name)
+    deadline = time.monotonic() + 5.0
+    try:
+        observer.request_rebalance(on=on)
+        while (left := deadline - time.monotonic()) > 0:
+            reading = observer.read(left)
+            if reading is not None and (reading.rebalancing != "off") == on:
+                return
     finally:
         observer.close()
     raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")

@@ -19,7 +19,7 @@ from typing import Any
 
 from tsnb.telemetry.host_readings import HostReading
 
-__all__ = ["ABSENT", "CONSUMER_STATES", "PRODUCER_STATES", "ConsumerReading", "StreamReading"]
+__all__ = ["ABSENT", "CONSUMER_STATES", "PRODUCER_STATES", "ConsumerReading", "MoveReading", "StreamReading"]
 
 PRODUCER_STATES = ("starting", "serving", "idle", "blocked", "failed", "stopping", "gone")
 """serving: a batch was published lately; idle: no consumer wants one; blocked: the window is full."""
@@ -80,6 +80,22 @@ class ConsumerReading:
 
 
 @dataclass(frozen=True)
+class MoveReading:
+    """Cores or threads that were moved by the stream's balancer."""
+
+    time_s: float
+    """When: wall clock, seconds since 1970."""
+    consumer: str
+    """Who gained; empty for the loader, and where all was given back."""
+    text: str
+    """What, in a few words."""
+    reason: str
+    """Why, with numbers."""
+    effect: str = ""
+    """What it did to the pace, in words; empty until that has been measured."""
+
+
+@dataclass(frozen=True)
 class StreamReading:
     """One stream at one moment."""
 
@@ -131,6 +147,10 @@ class StreamReading:
     """How compute is divided: `pace`, `weights` or `free`."""
     weights: dict[str, float] = field(default_factory=dict)
     """The weights that were given, by consumer name; some may not be attached."""
+    rebalancing: str = "off"
+    """Whether cores are moved: "off", "on", or "stands back: " and why."""
+    moves: tuple[MoveReading, ...] = ()
+    """The last times that cores or threads were moved, oldest first."""
     host: HostReading | None = None
     """The machine; added by who follows the stream (`tsnb.telemetry.host`), now and then: None in between."""
 
@@ -148,8 +168,9 @@ class StreamReading:
         fields: dict[str, Any] = json.loads(text)
         try:
             consumers = tuple(_pick(ConsumerReading, c) for c in fields.pop("consumers", ()))
+            moves = tuple(_pick(MoveReading, m) for m in fields.pop("moves", ()))
             host = HostReading.of(fields["host"]) if fields.get("host") else None
-            made: StreamReading = _pick(cls, {**fields, "consumers": consumers, "host": host})
+            made: StreamReading = _pick(cls, {**fields, "consumers": consumers, "moves": moves, "host": host})
         except (TypeError, AttributeError) as error:
             raise ValueError(f"not a stream reading: {error}") from None
         return made

@@ -1,9 +1,10 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Bye
+consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
+                       Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  StopAsked  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer  Balance
+                       Parked  Allotted  StopAsked  Stopping
+observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
 
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 __all__ = [
     "PROTOCOL",
+    "Allotted",
     "Ask",
     "Balance",
     "Batch",
@@ -28,6 +30,7 @@ __all__ = [
     "NotJoined",
     "Parked",
     "Reading",
+    "Rebalance",
     "Refused",
     "Release",
     "Rest",
@@ -36,6 +39,7 @@ __all__ = [
     "StopProducer",
     "Stopping",
     "Take",
+    "Threads",
     "Waiting",
     "Welcome",
 ]
@@ -103,6 +107,16 @@ class Metrics(NamedTuple):
     numbers: dict[str, float]
 
 
+class Threads(NamedTuple):
+    """On how many threads torch computes in the consumer's process: said when it attaches and when that changes."""
+
+    number: int
+    own: int
+    """Its number before the producer asked for another."""
+    fixed: bool
+    """Whether its user has chosen it, so that it stays."""
+
+
 class Bye(NamedTuple):
     """The consumer detaches: its name is free, what it still holds stays readable until it closes."""
 
@@ -127,6 +141,12 @@ class Balance(NamedTuple):
     """`pace`, `weights` or `free`."""
     weights: dict[str, float]
     """By consumer name."""
+
+
+class Rebalance(NamedTuple):
+    """An observer asks that cores be moved between trials and loader from now on, or put back."""
+
+    on: bool
 
 
 class Welcome(NamedTuple):
@@ -224,6 +244,21 @@ class Parked(NamedTuple):
     stood_still_s: float
 
 
+class Allotted(NamedTuple):
+    """The producer has given the consumer's process other cores, or is about to; another number of threads is wanted.
+
+    Threads are changed between two steps. The cores are the producer's to change, but if it dies, the consumer puts
+    itself back.
+    """
+
+    threads: int
+    """For torch to compute on; 0: as many as before anything was changed."""
+    cores: str
+    """As the kernel writes them ("0-3,8"); empty: it has all that it had."""
+    home: str
+    """Those that it had before."""
+
+
 class StopAsked(NamedTuple):
     """Somebody asked this consumer to stop (the panel's button)."""
 
@@ -251,10 +286,12 @@ Message = (
     | Leave
     | Rest
     | Metrics
+    | Threads
     | Bye
     | StopProducer
     | StopConsumer
     | Balance
+    | Rebalance
     | Welcome
     | Refused
     | LayoutTold
@@ -264,6 +301,7 @@ Message = (
     | EpochEnded
     | Failed
     | Parked
+    | Allotted
     | StopAsked
     | Stopping
     | Reading
