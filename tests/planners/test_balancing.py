@@ -41,7 +41,7 @@ def of(kind: type, happened: list[Happened]) -> list[Happened]:
     return [one for one in happened if isinstance(one.made, kind)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(machines())
 def test_the_pace_never_ends_below_what_it_was_and_moves_come_to_an_end(machine: Machine) -> None:
     """Whatever the models, the loader and the cores: no worse than without, and quiet after a while."""
@@ -54,7 +54,7 @@ def test_the_pace_never_ends_below_what_it_was_and_moves_come_to_an_end(machine:
     assert not of(Moved, machine.run(balancer, 400.0)), "it has found its place"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(machines(noise=0.03), st.integers(0, 100))
 def test_noise_costs_no_more_than_the_noise(machine: Machine, seed: int) -> None:
     """Paces that are measured with some per cent of error: the end is not below what it was beyond that."""
@@ -64,7 +64,7 @@ def test_noise_costs_no_more_than_the_noise(machine: Machine, seed: int) -> None
     assert machine.pace >= before * 0.97
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(machines())
 def test_what_is_allotted_can_be_used_and_each_trial_has_a_core_where_there_are_enough(
     machine: Machine,
@@ -157,7 +157,7 @@ def test_a_move_that_did_not_help_is_undone_and_not_tried_again_for_long() -> No
 def test_all_is_given_back_when_a_trial_leaves_and_measured_anew() -> None:
     """Those who stay have all cores again at once; then the largest of them gets what it can use."""
     machine, balancer = Machine(8, THREE, Loader(3 * UNIT_S, 2)), Balancer()
-    machine.run(balancer, 30.0)
+    machine.run(balancer, 40.0)
     assert machine.allotments()["large"][0] < 8
     machine.leave("large")
     happened = machine.run(balancer, 2.0)
@@ -170,7 +170,7 @@ def test_all_is_given_back_when_a_trial_leaves_and_measured_anew() -> None:
 def test_all_is_given_back_when_it_is_switched_off() -> None:
     """By an answer to `give_back`, whatever it was in the middle of."""
     machine, balancer = Machine(8, THREE, Loader(3 * UNIT_S, 2)), Balancer()
-    machine.run(balancer, 20.0)
+    machine.run(balancer, 34.0)
     assert machine.allotments()["large"][0] < 8
     for made in balancer.give_back(machine.observe(), "it was switched off"):
         if isinstance(made, Allot):
@@ -205,7 +205,7 @@ def test_free_moves_nothing_and_a_change_to_it_gives_everything_back() -> None:
     """Each as fast as it can: equal processes have equal shares already."""
     assert Machine(8, THREE, Loader(0.06, 2), mode="free").run(Balancer(), LONG_S) == []
     machine, balancer = Machine(8, THREE, Loader(0.06, 2)), Balancer()
-    machine.run(balancer, 60.0)
+    machine.run(balancer, 40.0)
     machine.mode = "free"
     happened = machine.run(balancer, 60.0)
     assert [one.made.text for one in of(Moved, happened)] == ["all cores to all"]  # type: ignore[union-attr]

@@ -7,7 +7,8 @@
       +------ after a while, another plan <--not-+ (undone)
 
 - Nothing is decided on less than `Timing.measure_s` inside epochs of every trial and `estimating.BATCHES` batches.
-- A plan is tried if it promises `GAIN` or more; it stays if it was measured to give `HELPED` or more; else what was
+- A plan is tried if it promises `GAIN` or more; it stays if it was measured to give `HELPED` or more than the better of
+  two measurements before it (paces vary by themselves, and no move is to be praised for that); else what was
   before comes back, and its kind is left alone for `Timing.retry_s`, then twice as long, and so on.
 - Whoever comes or goes, and another mode, gives everything back; measuring begins anew.
 - A pace that falls below what it was before anything was moved gives everything back, too.
@@ -65,6 +66,8 @@ class _OnTrial:
     """What comes back if it does not help."""
     span: Span
     """What was measured before it."""
+    pace: float
+    """The better one of the two paces measured before it."""
 
 
 class Balancer:
@@ -92,6 +95,7 @@ class Balancer:
         self._settled_s = 0.0
         self._judging: _OnTrial | None = None
         self._home_pace = 0.0
+        self._paces: list[float] = []  # measured one after the other, with nothing moved in between
         self._parallel: dict[str, float] = {}
         self._tried: dict[str, tuple[float, int]] = {}  # kind: not before, how often it failed
         self._since = 0
@@ -155,12 +159,16 @@ class Balancer:
     def _begin(self, seen: Observed, after_s: float) -> None:
         """Measure anew, some time from now."""
         self._start, self._settled_s = None, seen.time_s + after_s
+        self._paces = []
 
     def _improve(self, seen: Observed, span: Span) -> list[Instruction]:
         assert self.now is not None
+        self._paces = [*self._paces, span.pace][-2:]
+        if len(self._paces) < 2:
+            return []
         if self.now.kind == "home":
-            self._home_pace = span.pace
-        elif span.pace < self._home_pace / HELPED:
+            self._home_pace = min(self._paces)
+        elif max(self._paces) < self._home_pace / HELPED:
             kind = self.now.kind
             out = self.give_back(
                 seen, f"pace {span.pace:.1f} batches/s, less than {self._home_pace:.1f} before"
@@ -194,7 +202,7 @@ class Balancer:
         self.moves += 1
         self._since += 1
         name, text = change(seen, plan.allotments, span)
-        self._judging = _OnTrial(self.moves, plan, self.now, span)
+        self._judging = _OnTrial(self.moves, plan, self.now, span, max([span.pace, *self._paces]))
         self.now = plan
         self._begin(seen, self.timing.settle_s)
         reason = "the cores are divided by the weights" if plan.kind == "weighted" else why(span, name)
@@ -205,8 +213,8 @@ class Balancer:
         self._judging = None
         if moved.plan.kind == "split":
             self._learn(moved, span)
-        kept = moved.plan.kind == "weighted" or span.pace >= HELPED * moved.span.pace
-        told = Measured(moved.number, pace_effect(moved.span.pace, span.pace, kept), kept)
+        kept = moved.plan.kind == "weighted" or span.pace >= HELPED * moved.pace
+        told = Measured(moved.number, pace_effect(moved.pace, span.pace, kept), kept)
         if kept:
             return [told]
         failed = self._tried.get(moved.plan.kind, (0.0, 0))[1] + 1
