@@ -130,3 +130,13 @@ def test_a_whole_stream_is_marked_where_its_story_turns() -> None:
     quiet = Stream([Trial("a", 0.02), Trial("b", 0.05)])
     marker = Marker()
     assert not [mark for reading in quiet.run(30) for mark in marker.feed(reading)]
+
+
+def test_another_mode_and_other_weights_are_marked() -> None:
+    """Once, in the words that the panel's header has."""
+    pace, free = stream(), stream(mode="free")
+    weighed = stream(mode="weights", weights={"cnn": 2.0})
+    assert said(pace, free) == ["mode: free"]
+    assert said(free, weighed) == ["mode: weights (cnn 2, others 1)"]
+    assert said(weighed, stream(mode="weights")) == ["mode: weights (all 1)"]
+    assert said(weighed, weighed) == []
