@@ -35,6 +35,9 @@ __all__ = [
 MODES = ("pace", "weights", "free")
 """How a stream divides compute between its consumers (docs/balance.md)."""
 
+MAX_WEIGHTS = 64
+"""Twice as many as one stream takes consumers."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ELSEWHERE = "Set TSNB_RUNTIME_DIR to a directory that only you can enter."
 _FREE_SPACE = "Free some space there, or set TSNB_RUNTIME_DIR to a directory of yours on another file system."
@@ -120,6 +123,8 @@ def check_balance(mode: object, weights: Mapping[str, float] | None) -> tuple[st
                 f"weight {name}={weight!r}: give a number above 0; {name}=2 is twice the compute of one with weight 1."
             )
         found[name] = float(number)
+    if len(found) > MAX_WEIGHTS:  # they stand in every reading, which has to fit a packet
+        raise ValueError(f"{len(found)} weights: give {MAX_WEIGHTS} at most; who is not named has weight 1.")
     if found and mode != "weights":
         raise ValueError(
             f"weights count in the mode 'weights' only, and the mode is {mode!r}: choose 'weights', or leave "

@@ -141,6 +141,7 @@ def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:
         ("weights", {"a": 0}, "give a number above 0"),
         ("weights", {"a": float("nan")}, "give a number above 0"),
         ("weights", {"a b": 2}, "cannot name a consumer"),
+        ("weights", {f"a{k}": 1.0 for k in range(65)}, "give 64 at most"),
         ("pace", {"a": 2}, "choose 'weights', or leave out a"),
     ],
 )
