@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from tsnb.balancing.affinity import text_of
 from tsnb.balancing.alone import Alone
 from tsnb.balancing.processes import Held, cpu_s, hold, workers_of
+from tsnb.errors import TsnbError
 from tsnb.planners.balancing import Balancer, Timing
 from tsnb.planners.parties import LOADER, Allot, Instruction, Measured, Moved, Observed, Party
 from tsnb.telemetry.machine import Machine
@@ -33,7 +34,7 @@ __all__ = ["MOVES", "Attached", "Controller", "Stream"]
 
 TICK_S = 2.0
 TIMING = Timing()
-MOVES = 20
+MOVES = 10
 """Moves that are remembered for readings: more would not be read, and a reading has to fit a packet."""
 AWAY_S = 90.0
 """Who has taken nothing for so long does something else, and takes no part until it comes back."""
@@ -145,7 +146,7 @@ class Controller:
         try:
             self._follow()
             self.state = "on"
-        except _Apart as why:
+        except (_Apart, TsnbError) as why:
             self._give_back(str(why))
             self.state = f"stands back: {why}"
         except Exception:  # noqa: BLE001  # a fault of ours must not cost anybody a core: put everything back, and stop
