@@ -55,7 +55,7 @@ class Held:
         if self.alive:
             move(self.pid, cores, {self.home, self.cores, *self.past}, apart)
             self.past |= {self.cores, cores}
-            self.cores = cores_of(self.pid) or cores
+            self.cores = cores
 
     def keep(self, apart: frozenset[int]) -> None:
         """Do the same to threads and processes that were started meanwhile from elsewhere."""
