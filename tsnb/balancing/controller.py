@@ -11,6 +11,7 @@ producer stops. If the producer is killed, each trial puts itself back (`consume
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -152,9 +153,7 @@ class Controller:
         except Exception:  # noqa: BLE001  # a fault of ours must not cost anybody a core: put everything back, and stop
             self._give_back("it failed")
             self.state = "off"
-            sys.stderr.write(
-                f"tsnb: cores are not moved any more (please report this):\n{traceback.format_exc()}"
-            )
+            self._say(f"cores are not moved any more (please report this):\n{traceback.format_exc()}")
 
     def _follow(self) -> None:
         """Look, ask, act."""
@@ -326,4 +325,5 @@ class Controller:
         self._alone.release()
 
     def _say(self, text: str) -> None:
-        sys.stderr.write(f"tsnb: {self.name}: {text}\n")
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it has been closed, or there is none
+            sys.stderr.write(f"tsnb: {self.name}: {text}\n")
