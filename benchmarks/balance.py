@@ -246,8 +246,9 @@ def render(kept: dict[str, Any]) -> str:
     runs = [Run(**run) for run in kept["runs"]]
     others = [run.others for run in runs]
     rounds = sum(run.system == "shared" for run in runs)
+    how = f"Medians of {rounds} rounds" if rounds > 1 else "One round"
     head = (
-        f"Medians of {rounds} rounds, {kept['batches']} batches of {BATCH} each, on {kept['cores']} cores; other "
+        f"{how}, {kept['batches']} batches of {BATCH} each, on {kept['cores']} cores; other "
         f"programs took {min(others):.1f} to {max(others):.1f} cores."
     )
     return f"{BEGIN}\n\n{head}\n\n{table(runs)}\n\n{verdict(runs)}\n\n{END}"

@@ -78,6 +78,10 @@ def test_a_process_pinned_by_its_user_while_it_is_held_keeps_that(tasks: list[in
     for task in tasks:
         os.sched_setaffinity(task, HOME[:1])
     assert held.look()
+    assert held.home == HOME, "it may be for a moment only"
+    held.keep(frozenset())
+    assert cores_of(tasks[0]) == HOME[:1], "and is left alone meanwhile"
+    assert held.look()
     assert held.home == HOME[:1]
     held.give_back(frozenset())
     assert {cores_of(task) for task in tasks} == {HOME[:1]}

@@ -11,6 +11,7 @@ producer stops. If the producer is killed, each trial puts itself back (`consume
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 from tsnb.balancing.affinity import text_of
 from tsnb.balancing.alone import Alone
 from tsnb.balancing.processes import Held, cpu_s, hold, workers_of
+from tsnb.errors import TsnbError
 from tsnb.planners.balancing import Balancer, Timing
 from tsnb.planners.parties import LOADER, Allot, Instruction, Measured, Moved, Observed, Party
 from tsnb.telemetry.machine import Machine
@@ -33,7 +35,7 @@ __all__ = ["MOVES", "Attached", "Controller", "Stream"]
 
 TICK_S = 2.0
 TIMING = Timing()
-MOVES = 20
+MOVES = 10
 """Moves that are remembered for readings: more would not be read, and a reading has to fit a packet."""
 AWAY_S = 90.0
 """Who has taken nothing for so long does something else, and takes no part until it comes back."""
@@ -145,15 +147,13 @@ class Controller:
         try:
             self._follow()
             self.state = "on"
-        except _Apart as why:
+        except (_Apart, TsnbError) as why:
             self._give_back(str(why))
             self.state = f"stands back: {why}"
         except Exception:  # noqa: BLE001  # a fault of ours must not cost anybody a core: put everything back, and stop
             self._give_back("it failed")
             self.state = "off"
-            sys.stderr.write(
-                f"tsnb: cores are not moved any more (please report this):\n{traceback.format_exc()}"
-            )
+            self._say(f"cores are not moved any more (please report this):\n{traceback.format_exc()}")
 
     def _follow(self) -> None:
         """Look, ask, act."""
@@ -325,4 +325,5 @@ class Controller:
         self._alone.release()
 
     def _say(self, text: str) -> None:
-        sys.stderr.write(f"tsnb: {self.name}: {text}\n")
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it has been closed, or there is none
+            sys.stderr.write(f"tsnb: {self.name}: {text}\n")

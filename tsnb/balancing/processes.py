@@ -24,6 +24,8 @@ class Held:
     """What it was given."""
     past: set[Cores] = field(default_factory=set)
     """All that it was ever given: stragglers among its threads are found by it."""
+    seen: Cores = ()
+    """What nobody here gave it, at the last look."""
 
     @property
     def alive(self) -> bool:
@@ -34,15 +36,18 @@ class Held:
     def look(self) -> bool:
         """See whether somebody else has pinned it meanwhile: that is its home from then on.
 
+        It must have been so twice: libraries go from core to core for a moment, to learn what the machine is like.
+
         Returns:
             False where it has gone.
         """
         found = cores_of(self.pid) if self.alive else None
         if found is None:
             return False
-        if found != self.cores:
+        foreign = found not in (self.home, self.cores, *self.past)
+        if foreign and found == self.seen:
             self.home = self.cores = found
-            self.past.clear()
+        self.seen = found if foreign else ()
         return True
 
     def allot(self, cores: Cores, apart: frozenset[int]) -> None:
@@ -50,7 +55,7 @@ class Held:
         if self.alive:
             move(self.pid, cores, {self.home, self.cores, *self.past}, apart)
             self.past |= {self.cores, cores}
-            self.cores = cores_of(self.pid) or cores
+            self.cores = cores
 
     def keep(self, apart: frozenset[int]) -> None:
         """Do the same to threads and processes that were started meanwhile from elsewhere."""

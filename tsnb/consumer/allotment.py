@@ -14,6 +14,7 @@ import torch
 
 from tsnb.balancing.affinity import Cores, cores_in, move
 from tsnb.config import attach_defaults
+from tsnb.errors import RemoteProtocolError
 from tsnb.wire import messages as ms
 
 __all__ = ["Allotment"]
@@ -56,11 +57,18 @@ class Allotment:
 
         Args:
             told: The cores are for `put_back` only; the producer changes them itself.
+
+        Raises:
+            RemoteProtocolError: It names what are no cores.
         """
         self.look()
-        self._home = cores_in(told.home)
-        if told.cores:
-            self._given.add(cores_in(told.cores))
+        try:
+            home, cores = cores_in(told.home), cores_in(told.cores)
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)) from None
+        self._home = home
+        if cores:
+            self._given.add(cores)
         else:
             self._given.clear()
         if not self._fixed:
