@@ -273,7 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         before, after = text.partition(BEGIN)[0], text.partition(END)[2]
         PAGE.write_text(before + render(kept) + after, encoding="utf-8")
         return 0
-    rounds, batches = (1, 6) if given.quick else (given.rounds, given.batches)
+    rounds, batches = (1, 3) if given.quick else (given.rounds, given.batches)
     cores = sorted(os.sched_getaffinity(0))[: given.cores]
     os.sched_setaffinity(0, cores)
     photos()  # here, so that no process that is forked has to import what makes them

@@ -132,6 +132,13 @@ def test_a_whole_stream_is_marked_where_its_story_turns() -> None:
     assert not [mark for reading in quiet.run(30) for mark in marker.feed(reading)]
 
 
+def test_a_report_knows_where_to_draw_every_kind_of_mark() -> None:
+    """A kind that its picture did not know would cost the whole report."""
+    from tsnb.reports.drawing import MARK_ORDER
+
+    assert set(MARK_ORDER) == set(MARK_KINDS)
+
+
 def test_another_mode_and_other_weights_are_marked() -> None:
     """Once, in the words that the panel's header has."""
     pace, free = stream(), stream(mode="free")
