@@ -24,7 +24,8 @@ LAYERS = [
     {"experiments", "streams"},
     {"kernels"},
     {"producer", "consumer"},
-    {"telemetry"},
+    {"balancing"},
+    {"planners", "telemetry"},
     {"records", "registry"},
     {"transport"},
     {"arena", "wire"},
@@ -38,7 +39,9 @@ NOTEBOOK_STACK = {"IPython", "anywidget", "ipykernel", "ipywidgets", "jupyter_cl
 
 # part or module: what it may not import, directly or through other modules of ours
 PURITY = {
+    "tsnb.planners": OUTSIDE,
     "tsnb.wire": OUTSIDE,
+    "tsnb.producer.balance": OUTSIDE,
     "tsnb.producer.dispatch": OUTSIDE,
     "tsnb.producer.epochs": OUTSIDE,
     "tsnb.producer.events": OUTSIDE,

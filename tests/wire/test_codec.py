@@ -25,6 +25,7 @@ EXAMPLES: list[ms.Message] = [
     ms.Bye(),
     ms.StopProducer(60.0),
     ms.StopConsumer("resnet"),
+    ms.Balance("weights", {"resnet": 2.0}),
     ms.Welcome("mnist", 12, 8, 4, None, 79, None, "seed 1", 60.0),
     ms.Refused("full", "no room"),
     ms.LayoutTold(65535, b"[]"),
@@ -37,6 +38,9 @@ EXAMPLES: list[ms.Message] = [
     ms.StopAsked(),
     ms.Stopping("it was stopped", 30.0),
     ms.Reading("{}"),
+    ms.Threads(4, 1, fixed=False),
+    ms.Allotted(3, "0-2", "0-7"),
+    ms.Rebalance(on=True),
 ]
 
 

@@ -54,6 +54,8 @@ class Connection:
     def __init__(self, entry: registry.Entry, name: str, on_lag: str, scratch: ScratchPool) -> None:
         self.entry = entry
         self.layouts = LayoutReader()
+        self.allotted: ms.Allotted | None = None
+        """What this process was given last, to be followed at the next step."""
         self._retired = False
         self.idle = False
         """Whether it only waits: an interrupt of that loses nothing."""
@@ -138,6 +140,8 @@ class Connection:
             message = decode(packet)
             if isinstance(message, ms.LayoutTold):
                 self.layouts.learn(message.number, Layout.decode(message.layout))
+            elif isinstance(message, ms.Allotted):
+                self.allotted = message
             elif isinstance(message, ms.Stopping):
                 self.successor_s = message.reconnect_s
                 raise self._gone("was stopped")

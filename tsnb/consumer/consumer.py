@@ -11,6 +11,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.consumer.dataloader import ConsumerLoader
+from tsnb.consumer.length import epoch_length
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
@@ -84,15 +85,9 @@ class Consumer:
         Raises:
             TypeError: The loader has no length.
         """
-        welcome, own = self._line.connection.welcome, self.options.batch_size
-        if own is None and not (self.options.drop_last and welcome.epoch_samples is not None):
-            if welcome.epoch_batches is not None:
-                return welcome.epoch_batches
-        elif welcome.epoch_samples is not None:
-            size = own or welcome.batch_size or 1
-            return (
-                welcome.epoch_samples // size if self.options.drop_last else -(-welcome.epoch_samples // size)
-            )
+        length = epoch_length(self._line.connection.welcome, self.options)
+        if length is not None:
+            return length
         raise TypeError(
             f"the loader behind {self.producer!r} does not say how many samples an epoch has, "
             "so this consumer has no len(). Iterate it; it ends with the epoch."
@@ -181,6 +176,7 @@ class Consumer:
         self._line.connection.post(ms.Bye())
         with contextlib.suppress(ProducerGone):
             self._line.discard_waiting()
+        self._line.put_back()
         self._line.connection.retire()
 
     @property

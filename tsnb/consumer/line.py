@@ -11,6 +11,7 @@ import time
 
 from tsnb import registry
 from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.allotment import Allotment
 from tsnb.consumer.connection import Connection
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
@@ -44,6 +45,7 @@ class Line:
         place: The next loader batch.
         epoch: The epoch that is taken, or was taken last; -1 before the first.
         connection: To the producer of now.
+        allotment: The cores and threads that its producer has given this process.
         scratch: Where batches are copied to that must be.
         closed: Set to end a wait for a successor.
         stop_asked: What to raise at the next step: somebody asked, between two loops, that this consumer stop.
@@ -58,6 +60,8 @@ class Line:
         self.notices = Notices(name)
         self.scratch = ScratchPool()
         self.connection = Connection(entry, name, options.on_lag, self.scratch)
+        self.allotment = Allotment()
+        self.connection.post(self.allotment.report())
         self.place = Place()
         self.epoch = -1
         self.closed = False
@@ -110,7 +114,21 @@ class Line:
                 self._come_back(gone)
             else:
                 if ended or taken is not None:
+                    self._heed_allotment()
                     return taken
+
+    def _heed_allotment(self) -> None:
+        """Between two steps: follow what this process was given, and say so; or that its user has chosen anew."""
+        told, self.connection.allotted = self.connection.allotted, None
+        if told is not None:
+            self.allotment.take(told)
+        if self.allotment.look() or told is not None:
+            self.connection.post(self.allotment.report())
+
+    def put_back(self) -> None:
+        """Nobody gives this process cores and threads any more: it has its own again."""
+        self._heed_allotment()
+        self.allotment.put_back()
 
     def _next_message(self) -> ms.Message:
         message = self.connection.poll()
@@ -129,6 +147,7 @@ class Line:
         Raises:
             ProducerGone: There will be none, none came, or it gives something else.
         """
+        self.put_back()  # before a successor sees it
         old, began = self.connection, time.monotonic()
         successor = None
         if not self.closed:
@@ -139,6 +158,7 @@ class Line:
         if successor is None:
             raise gone
         self.connection = successor
+        successor.post(self.allotment.report())
         old.retire()
         if self.closed:  # by another thread, which retired the old one
             successor.retire()

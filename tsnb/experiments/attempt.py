@@ -63,7 +63,7 @@ class Attempt:
         take: Callable[[str, dict[str, Any]], None],
         log: Path | None = None,
     ) -> None:
-        env = {**orders.thread_variables(plan.options.threads), **plan.options.env}
+        env = {**orders.thread_variables(plan.options.threads or 1), **plan.options.env}
         self.child = Child(hub, plan.name, self._take, env, detached_log=log)
         self._plan = plan
         self._settings = {**plan.options.attach, **plan.arrival, "name": plan.name, **settings}

@@ -42,7 +42,7 @@ def run(
     batch_size: int | None = None,
     device: str | None = None,
     seed: int | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     env: Mapping[str, str] | None = None,
     after: str | Trial | None = None,
     restart: bool = False,
@@ -63,7 +63,8 @@ def run(
         batch_size: Samples in a batch that `tsnb.attach()` gives there.
         device: Where it delivers them there ("cuda:0").
         seed: Seeds Python's, numpy's and torch's generators.
-        threads: Threads that torch computes on. One, since several trials share the machine.
+        threads: Threads that torch computes on, and stays on. By default one, since several trials share the machine,
+            or more where the stream's balancer says so (docs/balance.md).
         env: Added to the environment of its process.
         after: A trial that has to be done first, or its name.
         restart: Start it again from the top when its process dies, three times at most.

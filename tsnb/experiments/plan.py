@@ -36,8 +36,9 @@ class TrialOptions:
     """Where `tsnb.attach()` delivers batches there."""
     seed: int | None = None
     """Seeds Python's, numpy's and torch's generators."""
-    threads: int = 1
-    """Threads that torch computes on. One, since several trials share the machine."""
+    threads: int | None = None
+    """Threads that torch computes on, and stays on. By default one, since several trials share the machine, or more
+    where the stream's balancer says so."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to its process's environment."""
     after: str | None = None

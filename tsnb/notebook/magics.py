@@ -21,6 +21,7 @@ _BY_NAME = {
     "logs": streams.logs,
     "restart": streams.restart,
 }
+_BY_OPTIONS = {"record": reporting.record, "balance": streams.balance}
 
 
 @contextlib.contextmanager
@@ -46,7 +47,7 @@ class TsnbMagics(Magics):
         """Serve a loader from the background, and look after it.
 
         %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
-                            [--workers N] [--detach] [--restart on-crash]
+                            [--workers N] [--rebalance] [--detach] [--restart on-crash]
         %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
         %tensorsocket list
         %tensorsocket status [NAME]
@@ -54,6 +55,7 @@ class TsnbMagics(Magics):
         %tensorsocket stop [NAME]
         %tensorsocket restart [NAME]              the same loader from a new kernel; trials wait and go on
         %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
+        %tensorsocket balance [NAME] pace|weights|free [--weight TRIAL=2 ...]     how compute is divided, from now on
         %tensorsocket dashboard [NAME] [--side]   the live panel; --side: beside the notebook (package sidecar)
         %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well
         %tensorsocket record NAME FILE            writes all readings; tsnb.replay(FILE) shows them. --stop ends it
@@ -64,7 +66,10 @@ class TsnbMagics(Magics):
           --rubber-band 2%    share of an epoch that may be over for a latecomer to still get all of it
           --patience SECONDS  how long the others wait for one that stands still (30)
           --seed S            makes the order of samples a function of seed and epoch
+          --rebalance         move cores and threads to whoever sets the pace (docs/balance.md)
           --workers N         loader processes, where that is to be another number than the loader's own
+          --mode MODE         how compute is divided between trials: pace (in step), weights, free
+          --weight TRIAL=2    with --mode weights: twice the compute of one with 1; may be repeated
           --detach            goes on when this notebook's kernel ends
           --restart on-crash  when its kernel dies (out of memory, say) it is started again, and trials go on
                               where they were; a DataLoader without --seed is given one
@@ -84,8 +89,8 @@ class TsnbMagics(Magics):
                 text = streams.listing()
             elif command == "reload":
                 text = streams.reload(self.shell, given.name)
-            elif command == "record":
-                text = reporting.record(given)
+            elif command in _BY_OPTIONS:
+                text = _BY_OPTIONS[command](given)
             elif command == "stop":
                 text, shown = streams.stop(given.name)
             else:

@@ -34,6 +34,8 @@ class Session:
     origin: str = ""
     broken: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
+    threads: ms.Threads | None = None
+    """On how many threads a consumer computes; None: it has not said."""
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.channel)

@@ -7,17 +7,19 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
 from tsnb import registry
-from tsnb.config import check_name, require_platform
+from tsnb.config import check_balance, check_name, require_platform
 from tsnb.errors import LoaderFailed, ProducerGone
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loading import as_source
 from tsnb.producer.reporting import reading
 from tsnb.producer.server import Server
+from tsnb.producer.steering import controller_of
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["Producer", "serve"]
@@ -67,6 +69,38 @@ class Producer:
                 raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
             return reading(self._core)
 
+    def balance(self, mode: str, weights: Mapping[str, float] | None = None) -> None:
+        """Divide compute between the consumers in another way from now on; nobody loses a batch by it.
+
+        Args:
+            mode: "pace", "weights" or "free"; see `tsnb.serve`.
+            weights: By the consumer's name, who need not be attached yet; only with "weights".
+
+        Raises:
+            ValueError: There is no such mode, or the weights are none for it.
+            ProducerGone: It has been stopped.
+        """
+        chosen = check_balance(mode, weights)
+        with self._core.lock:
+            if self._ended.is_set():
+                raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
+            self._core.balance(*chosen)
+
+    def rebalance(self, on: bool = True) -> None:
+        """Move cores and torch threads between trials and the loader's workers from now on, or put all back.
+
+        See docs/balance.md for what is moved, when, and what never is.
+
+        Args:
+            on: Whether to.
+
+        Raises:
+            ProducerGone: It has been stopped.
+        """
+        if self._ended.is_set():
+            raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
+        self._core.rebalance(on)
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the producer has stopped; return whether it has.
 
@@ -103,6 +137,8 @@ class Producer:
         with self._ending:
             if self._ended.is_set():
                 return
+            if self._core.controller is not None:
+                self._core.controller.close()
             self._core.stop()
             self._server.wake()
             self._core.stop_asked.set()
@@ -144,7 +180,10 @@ def serve(
     max_batch_bytes: int | None = None,
     reconnect_s: float = 0.0,
     first_epoch: int = 0,
+    rebalance: bool = False,
     origin: str | None = None,
+    mode: str = "pace",
+    weights: Mapping[str, float] | None = None,
 ) -> Producer:
     """Serve a loader to any number of consumers, which attach by its name.
 
@@ -171,7 +210,13 @@ def serve(
             again, instead of raising `ProducerGone`. They then go on where they were, exactly once, if it gives
             the same batches in the same order: a `DataLoader` with the same `seed`.
         first_epoch: The number of the first epoch, for a producer that is started again.
+        rebalance: Move cores and torch threads between trials and the loader's workers, so that the pace of the
+            slowest rises (docs/balance.md); `Producer.rebalance` switches it while it runs.
         origin: Who serves it, for messages; found out by default.
+        mode: How compute is divided between consumers (docs/balance.md). "pace": the window keeps all in step, and
+            what the small models leave, the large one gets. "free": a wide window, each as fast as it can. "weights":
+            as "free", and who has computed more than its weighted share lets the others go first.
+        weights: By the consumer's name, for "weights": {"resnet50": 2} has twice the compute of one with 1.
 
     Returns:
         The producer; a context manager that stops it at its end.
@@ -180,7 +225,7 @@ def serve(
         LoaderFailed: The loader raised before its first batch, or gave none.
         NameInUse: That name is being served.
         TypeError: `loader` cannot be iterated.
-        ValueError: A number is out of range, or the name has odd characters.
+        ValueError: A number is out of range, the name has odd characters, or there is no such mode.
         UnsupportedPlatform: Not on Linux.
     """
     require_platform()
@@ -189,7 +234,10 @@ def serve(
     _check_restart(reconnect_s, first_epoch)
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
         raise ValueError(f"workers={workers!r}: give a number of processes, 0 or more.")
-    core = Core(Settings(name, window, rubber_band, patience_s, max_batch_bytes, reconnect_s, first_epoch))
+    chosen = check_balance(mode, weights)
+    core = Core(
+        Settings(name, window, rubber_band, patience_s, max_batch_bytes, reconnect_s, first_epoch, *chosen)
+    )
     server = None
     try:
         core.source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
@@ -206,6 +254,7 @@ def serve(
         core.arena.close()
         raise
     feeder.start()
+    core.controller = controller_of(core, feeder.native_id or 0)
     server.start()
     producer = Producer(core, feeder, server, entry)
     try:
@@ -217,6 +266,8 @@ def serve(
         failure = feeder.failure
         producer.stop()
         raise LoaderFailed(failure.summary, failure.loader_traceback)
+    if rebalance:
+        producer.rebalance()
     return producer
 
 

@@ -12,7 +12,7 @@ from tsnb.errors import TsnbError
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
 from tsnb.telemetry.host_readings import HostReading
-from tsnb.telemetry.marks import Mark, Marker
+from tsnb.telemetry.marks import Mark, Marker, mode_text
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["Story", "story"]
@@ -63,6 +63,8 @@ class Story:
     """What changed, and when."""
     failure: str = ""
     """The loader's last error, one line."""
+    mode: str = "pace"
+    """How compute was divided at the end."""
 
     @property
     def seconds(self) -> float:
@@ -115,6 +117,7 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         trials=tuple(trials),
         marks=tuple(mark for reading in readings for mark in marker.feed(reading)),
         failure=last.failure,
+        mode=mode_text(last),
     )
 
 

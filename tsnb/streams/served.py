@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tsnb.config import check_balance
 
 __all__ = ["RECONNECT_S", "RESTARTS", "ServeOptions", "Shipment", "seed_of"]
 
@@ -23,7 +25,7 @@ class ServeOptions:
     """How a loader is served: `tsnb.serve`'s keywords, and two that only a background kernel knows.
 
     Raises:
-        ValueError: `restart` is none of `RESTARTS`, or stands beside `detach`.
+        ValueError: `restart` is none of `RESTARTS`, or stands beside `detach`; or there is no such mode.
     """
 
     window: int = 8
@@ -36,12 +38,19 @@ class ServeOptions:
     """Makes the order of samples a function of (seed, epoch)."""
     workers: int | None = None
     """The DataLoader's number of workers, where that is to be another."""
+    mode: str = "pace"
+    """How compute is divided between consumers."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """By consumer name, for the mode "weights"."""
+    rebalance: bool = False
+    """Whether cores and torch threads are moved between trials and the loader's workers."""
     detach: bool = False
     """Whether it outlives this notebook."""
     restart: str | None = None
     """"on-crash": its kernel is started again when it dies without having been asked to."""
 
     def __post_init__(self) -> None:
+        check_balance(self.mode, self.weights)
         if self.restart is not None and self.restart not in RESTARTS:
             raise ValueError(
                 f"restart={self.restart!r}: give {' or '.join(map(repr, RESTARTS))}, or nothing."

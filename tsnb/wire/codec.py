@@ -13,7 +13,9 @@ from typing import Any
 
 from tsnb.errors import LocalProtocolError, RemoteProtocolError
 from tsnb.wire.messages import (
+    Allotted,
     Ask,
+    Balance,
     Batch,
     Bye,
     EpochEnded,
@@ -27,6 +29,7 @@ from tsnb.wire.messages import (
     NotJoined,
     Parked,
     Reading,
+    Rebalance,
     Refused,
     Release,
     Rest,
@@ -35,6 +38,7 @@ from tsnb.wire.messages import (
     Stopping,
     StopProducer,
     Take,
+    Threads,
     Waiting,
     Welcome,
 )
@@ -59,6 +63,8 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     13: (EpochStarted, struct.Struct("<BIII")),
     14: (NotJoined, struct.Struct("<BIIII")),
     12: (Parked, struct.Struct("<BIId")),
+    15: (Threads, struct.Struct("<BII?")),
+    16: (Rebalance, struct.Struct("<B?")),
 }
 _LAYOUT_KIND = 32
 _LAYOUT_HEAD = struct.Struct("<BH")
@@ -74,6 +80,8 @@ _JSON: dict[int, type[Any]] = {
     69: Reading,
     70: Metrics,
     71: StopConsumer,
+    72: Balance,
+    73: Allotted,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

@@ -1,9 +1,10 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Bye
+consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
+                       Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  StopAsked  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer
+                       Parked  Allotted  StopAsked  Stopping
+observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
 
@@ -13,7 +14,9 @@ from typing import NamedTuple
 
 __all__ = [
     "PROTOCOL",
+    "Allotted",
     "Ask",
+    "Balance",
     "Batch",
     "Bye",
     "EpochEnded",
@@ -27,6 +30,7 @@ __all__ = [
     "NotJoined",
     "Parked",
     "Reading",
+    "Rebalance",
     "Refused",
     "Release",
     "Rest",
@@ -35,11 +39,12 @@ __all__ = [
     "StopProducer",
     "Stopping",
     "Take",
+    "Threads",
     "Waiting",
     "Welcome",
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -102,6 +107,16 @@ class Metrics(NamedTuple):
     numbers: dict[str, float]
 
 
+class Threads(NamedTuple):
+    """On how many threads torch computes in the consumer's process: said when it attaches and when that changes."""
+
+    number: int
+    own: int
+    """Its number before the producer asked for another."""
+    fixed: bool
+    """Whether its user has chosen it, so that it stays."""
+
+
 class Bye(NamedTuple):
     """The consumer detaches: its name is free, what it still holds stays readable until it closes."""
 
@@ -117,6 +132,21 @@ class StopConsumer(NamedTuple):
     """An observer asks that a consumer's loop end."""
 
     name: str
+
+
+class Balance(NamedTuple):
+    """An observer asks that compute be divided in another way."""
+
+    mode: str
+    """`pace`, `weights` or `free`."""
+    weights: dict[str, float]
+    """By consumer name."""
+
+
+class Rebalance(NamedTuple):
+    """An observer asks that cores be moved between trials and loader from now on, or put back."""
+
+    on: bool
 
 
 class Welcome(NamedTuple):
@@ -214,6 +244,21 @@ class Parked(NamedTuple):
     stood_still_s: float
 
 
+class Allotted(NamedTuple):
+    """The producer has given the consumer's process other cores, or is about to; another number of threads is wanted.
+
+    Threads are changed between two steps. The cores are the producer's to change, but if it dies, the consumer puts
+    itself back.
+    """
+
+    threads: int
+    """For torch to compute on; 0: as many as before anything was changed."""
+    cores: str
+    """As the kernel writes them ("0-3,8"); empty: it has all that it had."""
+    home: str
+    """Those that it had before."""
+
+
 class StopAsked(NamedTuple):
     """Somebody asked this consumer to stop (the panel's button)."""
 
@@ -241,9 +286,12 @@ Message = (
     | Leave
     | Rest
     | Metrics
+    | Threads
     | Bye
     | StopProducer
     | StopConsumer
+    | Balance
+    | Rebalance
     | Welcome
     | Refused
     | LayoutTold
@@ -253,6 +301,7 @@ Message = (
     | EpochEnded
     | Failed
     | Parked
+    | Allotted
     | StopAsked
     | Stopping
     | Reading

@@ -124,6 +124,7 @@ def enter(settings: dict[str, Any]) -> None:
 
     for name in ("name", "producer", "batch_size", "device"):
         setattr(attach_defaults, name, settings[name])
+    attach_defaults.threads_fixed = settings["threads"] is not None
     attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
     attach_defaults.attached = lambda: publish(ATTACHED_MESSAGE, {})
     variables = arrive(settings, ("Trial", settings["name"]))
@@ -137,7 +138,7 @@ def enter(settings: dict[str, Any]) -> None:
     shell.events.register("post_run_cell", _after_code)
     if settings["quiet"]:
         shell.set_custom_exc((KeyboardInterrupt,), _say_nothing)
-    use_threads(settings["threads"])
+    use_threads(settings["threads"] or 1)
     if settings["seed"] is not None:
         seed_everything(settings["seed"])
 
