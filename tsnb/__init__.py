@@ -24,6 +24,8 @@ _PUBLIC = {
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
     "stalls": "tsnb.stalling",
+    "devices": "tsnb.hardware",
+    "Devices": "tsnb.hardware",
     "Stalls": "tsnb.stalling",
     "dashboard": "tsnb.notebook",
     "trials": "tsnb.experiments",
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from tsnb.consumer import Consumer, attach
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
+    from tsnb.hardware import Devices, devices
     from tsnb.notebook import dashboard, replay
     from tsnb.producer import Producer, serve
     from tsnb.records.comparing import compare
@@ -66,6 +69,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Consumer",
+    "Devices",
     "Producer",
     "Report",
     "Stalls",
@@ -74,6 +78,7 @@ __all__ = [
     "attach",
     "compare",
     "dashboard",
+    "devices",
     "errors",
     "export",
     "halving",

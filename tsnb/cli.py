@@ -1,4 +1,4 @@
-"""The command line: `tsnb serve | list | status | top | record | stop`. No logic of its own."""
+"""The command line: `tsnb serve | list | status | top | record | stop | devices`. No logic of its own."""
 
 from __future__ import annotations
 
@@ -85,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
         command.set_defaults(run=run)
     commands.choices["top"].add_argument("--once", action="store_true", help="print it once and end")
+    listing = commands.add_parser("devices", help="show GPUs and cores, and who uses them")
+    listing.set_defaults(run=_devices)
     recording = commands.add_parser(
         "record", help="write a stream's readings to a file until it ends or Ctrl-C"
     )
@@ -166,6 +168,12 @@ def _load(target: str) -> Any:
 def _list(_options: argparse.Namespace) -> None:
     for entry in registry.entries():
         print(entry)
+
+
+def _devices(_options: argparse.Namespace) -> None:
+    from tsnb.hardware import devices
+
+    print(devices())
 
 
 def _status(options: argparse.Namespace) -> None:

@@ -24,6 +24,7 @@ LAYERS = [
     {"experiments", "streams"},
     {"kernels"},
     {"producer", "consumer"},
+    {"hardware"},
     {"telemetry"},
     {"records", "registry"},
     {"transport"},
