@@ -55,7 +55,9 @@ class AttachDefaults:
     batch_size: int | None = None
     """Samples in a batch; None: the loader's own batches."""
     device: str | None = None
-    """Where batches are delivered, as torch spells it; None: where the loader left them."""
+    """Where batches are delivered, as torch spells it in this process; None: where the loader left them."""
+    outside: str | None = None
+    """What that device is called outside, where this process was put on it and sees no other GPU."""
     gate: Path | None = None
     """A file whose lock this process waits for before its first batch, so that trials that start together begin with
     the same one. None: nobody waits."""

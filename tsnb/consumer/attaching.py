@@ -17,6 +17,7 @@ from tsnb import registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer
 from tsnb.consumer.options import Options
+from tsnb.consumer.placed import device_here
 from tsnb.errors import NameInUse, ProducerNotFound
 
 __all__ = ["attach", "consumers", "detach_all", "rest_all"]
@@ -70,7 +71,8 @@ def attach(
         ProducerNotFound: There is no such producer, or none or several and no name; lists what there is.
         NameInUse: A live consumer elsewhere has that name; says who.
         JoinRefused: The stream does not take this consumer.
-        ValueError: `batch_size` below 1, a name with odd characters, or a word that `join` or `on_lag` is not.
+        ValueError: `batch_size` below 1, a name with odd characters, a word that `join` or `on_lag` is not, or a
+            device that this process does not see.
         UnsupportedPlatform: Not on Linux.
     """
     require_platform()
@@ -82,9 +84,7 @@ def attach(
     _require_one_of("on_lag", on_lag, ("wait", "skip"))
     if reconnect_s is not None and not reconnect_s >= 0:
         raise ValueError(f"reconnect_s={reconnect_s!r}: give seconds, 0 or more.")
-    options = Options(
-        size, drop_last, device or attach_defaults.device, transform, private, on_lag, join, reconnect_s
-    )
+    options = Options(size, drop_last, device_here(device), transform, private, on_lag, join, reconnect_s)
     try:
         entry = registry.find(producer or attach_defaults.producer)
     except ProducerNotFound:

@@ -121,7 +121,7 @@ def enter(settings: dict[str, Any]) -> None:
     """
     from IPython.core.getipython import get_ipython
 
-    for name in ("name", "producer", "batch_size", "device"):
+    for name in ("name", "producer", "batch_size", "device", "outside"):
         setattr(attach_defaults, name, settings[name])
     attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
     attach_defaults.attached = lambda: publish(ATTACHED_MESSAGE, {})
