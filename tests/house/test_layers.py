@@ -46,6 +46,7 @@ PURITY = {
     "tsnb.producer.roster": OUTSIDE,
     "tsnb.producer.admission": OUTSIDE,
     "tsnb.producer.gap": OUTSIDE,
+    "tsnb.hardware.shelf": OUTSIDE,
     "tsnb.stalling.sharing": OUTSIDE,
     "tsnb.stalling.wording": OUTSIDE,
     "tsnb.panel": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},

@@ -161,6 +161,7 @@ class Consumer:
             waited_s=self._line.waited_s,
             skipped=self._line.skipped,
             reconnects=self._line.reconnects,
+            on_device=self._line.on_device,
         )
 
     def close(self) -> None:

@@ -57,13 +57,14 @@ class Line:
         self.options = options
         self.notices = Notices(name)
         self.scratch = ScratchPool()
-        self.connection = Connection(entry, name, options.on_lag, self.scratch)
+        self.connection = Connection(entry, name, options.on_lag, self.scratch, options.shared_device)
         self.place = Place()
         self.epoch = -1
         self.closed = False
         self.stop_asked: StopRequested | None = None
         self.batches = self.samples = self.skipped = self.reconnects = 0
         self.waited_s = 0.0
+        self._on_device_before = 0  # by connections that have gone
         self._skipped_before = 0  # before this epoch
         self._asks = 0
         self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
@@ -74,6 +75,11 @@ class Line:
         """How long a successor is waited for, should the producer go; 0: not at all."""
         own = self.options.reconnect_s
         return self.connection.successor_s if own is None else own
+
+    @property
+    def on_device(self) -> int:
+        """Batches that were read on the device."""
+        return self._on_device_before + self.connection.on_device.taken
 
     def ask(self, place: Place) -> None:
         """Say where this consumer stands, and that it wants to go on from there."""
@@ -139,6 +145,7 @@ class Line:
         if successor is None:
             raise gone
         self.connection = successor
+        self._on_device_before += old.on_device.taken
         old.retire()
         if self.closed:  # by another thread, which retired the old one
             successor.retire()
@@ -204,6 +211,8 @@ class Line:
         self.batches += 1
         self.samples += batch.rows
         self.skipped += missing
+        if refusal := self.connection.on_device.refusal:
+            self.notices.device_refused(refusal)
         if unpacker.crowded and not self.options.private:
             self.notices.look_for_hoarding(unpacker.hold, unpacker.addresses)
         return batch.seq, delivered

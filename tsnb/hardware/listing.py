@@ -14,11 +14,12 @@ from tsnb.hardware.mps import look_for_mps
 from tsnb.hardware.obstacles import notes_on
 from tsnb.hardware.tables import as_html, as_text
 from tsnb.hardware.users import name_of_process, our_processes
+from tsnb.hardware.wishes import under_wsl
 from tsnb.telemetry.energy import EnergyMeter, words_on_energy
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.machine import Machine
 
-__all__ = ["Devices", "devices", "under_wsl"]
+__all__ = ["Devices", "devices"]
 
 
 class Devices(Inventory):
@@ -75,14 +76,6 @@ def look(gpus: Gpus, machine: Machine) -> Devices:
         notes=notes_on(found, wsl=under_wsl()),
         energy=words_on_energy(EnergyMeter(gpus).sources),
     )
-
-
-def under_wsl() -> bool:
-    """Whether this is Linux inside Windows."""
-    try:
-        return "microsoft" in Path("/proc/sys/kernel/osrelease").read_text().lower()
-    except OSError:
-        return False
 
 
 def _torch() -> str:

@@ -192,7 +192,9 @@ class Server(threading.Thread):
 
     def _take_from_consumer(self, session: Session, message: ms.Message) -> bool:
         kind = _EVENTS.get(type(message))
-        if kind is not None:
+        if isinstance(message, ms.DeviceRefused):
+            self._core.leave_device(session.key)
+        elif kind is not None:
             self._core.step(kind(session.key))
         elif isinstance(message, ms.Release):
             self._core.step(ev.Released(session.key, message.lease))
@@ -230,6 +232,7 @@ class Server(threading.Thread):
                 return True
             session.channel.send(encode(welcome(self._core)), self._core.arena.fd)
             self._core.step(ev.Joined(session.key, hello.name, hello.on_lag == "skip"))
+            self._core.devices.wish(session.key, hello.device)
         self._watch_process(session)
         return True
 

@@ -16,6 +16,8 @@ from tsnb.wire.messages import (
     Ask,
     Batch,
     Bye,
+    DeviceRefused,
+    DeviceTold,
     EpochEnded,
     EpochStarted,
     Failed,
@@ -25,6 +27,7 @@ from tsnb.wire.messages import (
     Message,
     Metrics,
     NotJoined,
+    OnDevice,
     Parked,
     Reading,
     Refused,
@@ -59,6 +62,7 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     13: (EpochStarted, struct.Struct("<BIII")),
     14: (NotJoined, struct.Struct("<BIIII")),
     12: (Parked, struct.Struct("<BIId")),
+    15: (OnDevice, struct.Struct("<BII")),
 }
 _LAYOUT_KIND = 32
 _LAYOUT_HEAD = struct.Struct("<BH")
@@ -74,6 +78,8 @@ _JSON: dict[int, type[Any]] = {
     69: Reading,
     70: Metrics,
     71: StopConsumer,
+    72: DeviceTold,
+    73: DeviceRefused,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

@@ -1,8 +1,8 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Bye
+consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Bye  DeviceRefused
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  StopAsked  Stopping
+                       Parked  StopAsked  Stopping  DeviceTold  DeviceRefused  OnDevice
 observer -> producer   Hello  StopProducer  StopConsumer
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
@@ -16,6 +16,8 @@ __all__ = [
     "Ask",
     "Batch",
     "Bye",
+    "DeviceRefused",
+    "DeviceTold",
     "EpochEnded",
     "EpochStarted",
     "Failed",
@@ -25,6 +27,7 @@ __all__ = [
     "Message",
     "Metrics",
     "NotJoined",
+    "OnDevice",
     "Parked",
     "Reading",
     "Refused",
@@ -39,7 +42,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -54,6 +57,8 @@ class Hello(NamedTuple):
     """Where it runs, for messages ("script train.py")."""
     on_lag: str = "wait"
     """`wait` or `skip`: whether the others wait for this consumer, or it gives up what it misses."""
+    device: str = ""
+    """The device on which it would share batches with others: its kind, identity and the process's namespaces."""
     protocol: int = PROTOCOL
 
 
@@ -169,6 +174,26 @@ class Batch(NamedTuple):
     values_bytes: int
 
 
+class DeviceTold(NamedTuple):
+    """From now on batches may lie on the device that was asked for, too."""
+
+    handles: str
+    """JSON: how its memory and its events are opened."""
+
+
+class DeviceRefused(NamedTuple):
+    """Batches are not shared on the device: the consumer copies them there itself. Either side may say so."""
+
+    reason: str
+
+
+class OnDevice(NamedTuple):
+    """The batch that follows, by its lease, lies on the device as well."""
+
+    lease: int
+    place: int
+
+
 class EpochStarted(NamedTuple):
     """The answer to an Ask: batches of this epoch follow. Whatever belongs to another is out of date."""
 
@@ -248,6 +273,9 @@ Message = (
     | Refused
     | LayoutTold
     | Batch
+    | DeviceTold
+    | DeviceRefused
+    | OnDevice
     | EpochStarted
     | NotJoined
     | EpochEnded
