@@ -230,6 +230,7 @@ class Connection:
     def _close_when_idle(self) -> None:
         """Close the line once nothing of the arena is held: until then its slots must stay ours."""
         if not self.unpacker.held:
+            self.unpacker.pinned.close()
             self._close()
             self._arena.close()
 

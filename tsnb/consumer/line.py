@@ -9,14 +9,18 @@ from __future__ import annotations
 import logging
 import time
 
+import torch
+
 from tsnb import registry
 from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer import uploading
 from tsnb.consumer.connection import Connection
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.reconnecting import connect_to_successor
 from tsnb.consumer.unpacking import Delivered
+from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import (
     ConsumerParked,
     JoinRefused,
@@ -80,6 +84,16 @@ class Line:
     def on_device(self) -> int:
         """Batches that were read on the device."""
         return self._on_device_before + self.connection.on_device.taken
+
+    def prefetch(self) -> Prefetch | None:
+        """Return what copies batches to the device ahead, for one loop; None where nobody wants that."""
+        ahead, device = self.options.prefetch_to_device, self.options.device
+        if not ahead or device is None:
+            return None
+        uploads = uploading.uploads_for(
+            torch.device(device), lambda delivered: self.connection.unpacker.pin(delivered.leaves)
+        )
+        return None if uploads is None else Prefetch(ahead, uploads, lambda: self.connection.channel.wait(0))
 
     def ask(self, place: Place) -> None:
         """Say where this consumer stands, and that it wants to go on from there."""

@@ -19,6 +19,7 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.on_device import OnDevice
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
+from tsnb.hardware.pinning import PinnedSlots
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import ArrayLeaf, Layout, decode_values
 from tsnb.wire.tree import leaf_paths, unflatten
@@ -94,6 +95,7 @@ class Unpacker:
 
     Attributes:
         crowded: Whether the last batch was copied because too many were held.
+        pinned: The slots that this process has locked.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class Unpacker:
             int, weakref.ref[Any]
         ] = {}  # single operations are atomic: finalizers need no lock
         self.crowded = False
+        self.pinned = PinnedSlots(arena)
 
     @property
     def hold(self) -> int:
@@ -167,6 +170,16 @@ class Unpacker:
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             # a layout that reaches past the slot, a dtype that is none, values that are not those of the tree
             raise RemoteProtocolError(f"a batch that does not fit its layout: {error}") from None
+
+    def pin(self, leaves: list[Any]) -> None:
+        """Lock the slots that tensors lie in, for copies to a GPU; what lies elsewhere is left alone."""
+        ends: dict[int, int] = {}
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and leaf.numel() and leaf.data_ptr() in self.addresses:
+                slot, offset = divmod(leaf.data_ptr() - self.addresses.start, self._arena.slot_bytes)
+                ends[slot] = max(ends.get(slot, 0), offset + leaf.numel() * leaf.itemsize)
+        for slot, size in ends.items():
+            self.pinned.pin(slot, size)
 
     def _let_go(self, number: int) -> None:
         self._leases.pop(number, None)
