@@ -28,6 +28,7 @@ def plain(story: Story) -> str:
         names = short_names([trial.name for trial in story.trials], 20)
         lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
         lines += ["Shares are of the time inside epochs."]
+    lines += [f"Energy: {story.energy}."]
     if story.watched_late:
         lines += ["It was not watched from its start: time between epochs before that is not known."]
     if story.marks:

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tsnb.telemetry.energy_use import NOT_MEASURABLE
 from tsnb.telemetry.gpu import Gpus
 
-__all__ = ["EnergyMeter", "gpu_energy_j", "joules_per_1000", "words_on_energy"]
+__all__ = ["EnergyMeter", "gpu_energy_j", "words_on_energy"]
 
 _POWERCAP = Path("sys/class/powercap")
 
@@ -105,11 +106,6 @@ def _microjoules(file: Path) -> float | None:
         return None
 
 
-def joules_per_1000(joules: float | None, samples: int) -> float | None:
-    """Return the joules for 1,000 samples; None where nothing was measured, or no sample taken."""
-    return None if joules is None or samples <= 0 else joules * 1000 / samples
-
-
 def words_on_energy(sources: tuple[str, ...]) -> str:
     """Say what can be measured."""
-    return f"measured of {', '.join(sources)}" if sources else "not measurable here"
+    return f"measured of {', '.join(sources)}" if sources else NOT_MEASURABLE

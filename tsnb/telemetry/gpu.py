@@ -72,7 +72,11 @@ class Gpus:
 
     def by_process(self) -> dict[int, int]:
         """Return the bytes of GPU memory that each process holds, over all devices, by process number."""
-        held: dict[int, int] = {}
+        return {pid: sum(held.values()) for pid, held in self.by_process_and_gpu().items()}
+
+    def by_process_and_gpu(self) -> dict[int, dict[int, int]]:
+        """Return the bytes of GPU memory that each process holds, by process number and the GPU's index."""
+        held: dict[int, dict[int, int]] = {}
         if not self._host_pids:
             return held
         for index, device, _ in self._found():
@@ -83,7 +87,8 @@ class Gpus:
                 continue
             for process in running:
                 # None where the driver does not say (WSL)
-                held[process.pid] = held.get(process.pid, 0) + (process.usedGpuMemory or 0)
+                own = held.setdefault(process.pid, {})
+                own[index] = own.get(index, 0) + (process.usedGpuMemory or 0)
         return held
 
     def _reading(self, index: int, device: Any, whole: bool) -> GpuReading:

@@ -250,6 +250,7 @@ def _footer(story: Story) -> list[Text]:
         found.append(_pair("arena", arena if story.state in words.LIVE else _DASH))
     if story.host and story.state in words.LIVE:
         found += _gpus(story.host)
+        found += [_pair("energy", story.energy)] if story.energy else []
     return found
 
 
