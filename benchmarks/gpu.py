@@ -40,7 +40,7 @@ from torch.utils.data import DataLoader
 
 from benchmarks.residual import Images, model
 from benchmarks.sharing import peer
-from tsnb.hardware import devices
+from tsnb.hardware.listing import devices
 from tsnb.telemetry.gpu import Gpus
 
 SYSTEMS = ("separate", "tsnb", "tsnb-shared", "tensorsocket")

@@ -24,8 +24,8 @@ _PUBLIC = {
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
     "stalls": "tsnb.stalling",
-    "devices": "tsnb.hardware",
-    "Devices": "tsnb.hardware",
+    "devices": "tsnb.hardware.listing",
+    "Devices": "tsnb.hardware.listing",
     "Stalls": "tsnb.stalling",
     "dashboard": "tsnb.notebook",
     "trials": "tsnb.experiments",
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tsnb.consumer import Consumer, attach
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
-    from tsnb.hardware import Devices, devices
+    from tsnb.hardware.listing import Devices, devices
     from tsnb.notebook import dashboard, replay
     from tsnb.producer import Producer, serve
     from tsnb.records.comparing import compare

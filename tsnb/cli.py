@@ -171,7 +171,7 @@ def _list(_options: argparse.Namespace) -> None:
 
 
 def _devices(_options: argparse.Namespace) -> None:
-    from tsnb.hardware import devices
+    from tsnb.hardware.listing import devices
 
     print(devices())
 

@@ -16,6 +16,7 @@ from tsnb.consumer import attach, uploading
 from tsnb.consumer.unpacking import Delivered
 from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import LoaderFailed
+from tsnb.hardware.driver import Driver
 from tsnb.hardware.pinning import PinnedSlots
 from tsnb.producer import serve
 from tsnb.wire.layout import Layout
@@ -152,21 +153,25 @@ def test_on_the_cpu_it_changes_nothing() -> None:
                 attach("d", prefetch_to_device=wrong)  # type: ignore[arg-type]
 
 
-class FakeRuntime:
-    """CUDA's two functions: what is registered twice, or unregistered without, fails."""
+class FakeLibrary:
+    """The driver's two functions: what is locked twice, or unlocked without, fails."""
 
     def __init__(self, code: int = 0) -> None:
-        self.code, self.locked, self.calls = code, {}, 0  # type: ignore[var-annotated]
+        self.code, self.calls = code, 0
+        self.locked: dict[int, int] = {}
 
-    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:  # noqa: N802
-        assert address not in self.locked and size % 4096 == 0
+    def cuMemHostRegister_v2(self, address: Any, size: Any, flags: Any) -> int:  # noqa: N802
+        assert address.value not in self.locked and size.value % 4096 == 0
         self.calls += 1
         if not self.code:
-            self.locked[address] = size
+            self.locked[address.value] = size.value
         return self.code
 
-    def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
-        del self.locked[address]
+    def cuMemHostUnregister(self, address: Any) -> int:  # noqa: N802
+        del self.locked[address.value]
+        return 0
+
+    def cuGetErrorString(self, code: Any, text: Any) -> int:  # noqa: N802
         return 0
 
 
@@ -175,16 +180,16 @@ def test_slots_are_locked_once_and_as_far_as_they_are_used() -> None:
     arena = Arena.create()
     try:
         arena.fit(3, 40_960)
-        runtime = FakeRuntime()
-        pinned = PinnedSlots(arena, runtime)
+        library = FakeLibrary()
+        pinned = PinnedSlots(arena, Driver(library))
         assert pinned.pin(1, 5000) and pinned.pin(1, 8000)
-        assert runtime.locked == {arena.address_of(1): 8192}
+        assert library.locked == {arena.address_of(1): 8192}
         assert pinned.pin(1, 10_000) and pinned.pin(2, 40_960)
-        assert runtime.locked == {arena.address_of(1): 12_288, arena.address_of(2): 40_960}
+        assert library.locked == {arena.address_of(1): 12_288, arena.address_of(2): 40_960}
         pinned.close()
-        assert not runtime.locked
-        refusing = FakeRuntime(code=2)
-        pinned = PinnedSlots(arena, refusing)
+        assert not library.locked
+        refusing = FakeLibrary(code=2)
+        pinned = PinnedSlots(arena, Driver(refusing))
         assert not pinned.pin(0, 10) and not pinned.pin(1, 10)
         assert refusing.calls == 1
     finally:

@@ -38,7 +38,7 @@ KINDS = [
     ),
 ]
 SERVE = """
-loader = DataLoader(Numbers(640, width=512), batch_size=16, num_workers=2)
+loader = DataLoader(Numbers(640, width=512), batch_size=16, num_workers=1, persistent_workers=True)
 with tsnb.serve(loader, name="s", window=4, patience_s=60) as producer:
     say("serving")
     producer.wait()
@@ -67,7 +67,7 @@ def test_every_sample_arrives_once_in_order_and_bit_for_bit(kind: str, run: Run)
             + f"""
 consumer = tsnb.attach("c{n}", **SHARE)
 warm(consumer)
-for epoch in range(3):
+for epoch in range(2):
     seen = []
     for images, labels in consumer:
         assert (images == images[:, :1]).all() and right(images, labels)
@@ -97,7 +97,7 @@ warnings.simplefilter("ignore")
 consumer = tsnb.attach("holder", **SHARE)
 warm(consumer)
 kept = []
-for epoch in range(3):
+for epoch in range(2):
     for images, labels in consumer:
         weight = torch.ones(512, 1, device=images.device, requires_grad=True)
         product = images @ weight
@@ -114,7 +114,7 @@ say("kept", consumer.stats().copied)
         kind
         + WARM
         + """
-for epoch in range(3):
+for epoch in range(2):
     for images, labels in tsnb.attach("plain", **SHARE): assert right(images, labels)
 say("done")
 """
@@ -147,7 +147,7 @@ for images, labels in consumer:
 consumer = tsnb.attach("survivor", **SHARE)
 say("attached")
 warm(consumer)
-for epoch in range(3):
+for epoch in range(2):
     assert [label for _, labels in consumer for label in labels.tolist()] == list(range(640))
 say("done")
 """

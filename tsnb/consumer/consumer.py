@@ -17,7 +17,6 @@ from tsnb.consumer.options import Options, Stats
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.unpacking import Delivered
-from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import ConsumerParked, ConsumerReplaced, JoinRefused, LoaderFailed, ProducerGone
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
@@ -41,6 +40,7 @@ class Consumer:
         self.producer = entry.name
         self.thread = threading.get_ident()
         self._line = Line(entry, name, options)
+        self.prefetch = self._line.prefetch
         self._current: Progress | None = None
         self._last: Progress | None = None  # over or not: where it is is where this consumer is
         self._resume: Place | None = None  # for the next loop
@@ -327,10 +327,6 @@ class Consumer:
         if own is None or own == self._line.connection.welcome.batch_size:
             return None
         return Rebatcher(own, self._line.scratch)
-
-    def prefetch(self) -> Prefetch | None:
-        """Return what copies batches to the device ahead; None where nobody wants that."""
-        return self._line.prefetch()
 
     def _not_current(self) -> ConsumerReplaced:
         return ConsumerReplaced(

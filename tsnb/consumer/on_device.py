@@ -76,8 +76,13 @@ class OnDevice:
         place = self._places.pop(lease, None)
         if place is None or self._views is None:
             return None
+        try:
+            found = self._views.view(place, size, owner)
+        except SharingRefused as error:
+            self.refuse(str(error))
+            return None
         self.taken += 1
-        return self._views.view(place, size, owner)
+        return found
 
     def close(self) -> None:
         """Let go of the memory; no view is left."""

@@ -49,9 +49,9 @@ class CudaUploads:
 
     def begin(self, delivered: Delivered) -> Any:
         """Begin to copy."""
-        self._pin(delivered)
         sources = delivered.leaves
-        with self._cuda.stream(self._stream):
+        with self._cuda.device(self._device), self._cuda.stream(self._stream):
+            self._pin(delivered)
             delivered.leaves = [
                 leaf.to(self._device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
                 for leaf in sources

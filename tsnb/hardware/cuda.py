@@ -121,7 +121,7 @@ class CudaCopies:
         self._arena = arena
         self._place_bytes = place_bytes
         self._driver = Driver()
-        self._pinned = PinnedSlots(arena)
+        self._pinned = PinnedSlots(arena, self._driver)
         self._done: dict[int, Any] = {}
         self._sources: dict[int, Any] = {}
         with _cuda.device(number):
@@ -136,11 +136,11 @@ class CudaCopies:
 
     def copy(self, source: int, size: int, place: int, after: Sequence[int]) -> None:
         """Begin to copy a batch."""
-        self._pinned.pin(source, size)
         start = self._arena.offset_of(source)
         host = torch.frombuffer(self._arena.buffer, dtype=torch.uint8, count=size, offset=start)
         first = place * self._place_bytes
         with _cuda.device(self._number), _cuda.stream(self._stream):
+            self._pinned.pin(source, size)
             for member in after:
                 if member in self._done:
                     self._stream.wait_event(self._done[member])

@@ -1,6 +1,8 @@
-"""The few functions of NVIDIA's driver that torch has no word for: memory that another process may open, by handle.
+"""The few functions of NVIDIA's driver that are called past torch.
 
-torch's own way (`_share_cuda_`) keeps a count of users in a file in /dev/shm, which outlives a process that is killed.
+- Memory that another process may open, by handle. torch's own way (`_share_cuda_`) keeps a count of users in a file in
+  /dev/shm, which outlives a process that is killed.
+- Page-locking. Where the runtime's `cudaHostRegister` is refused, the next kernel of torch's would raise that error.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ __all__ = ["HANDLE_BYTES", "Driver"]
 HANDLE_BYTES = 64
 """A CUipcMemHandle."""
 _LAZY_PEER_ACCESS = 1
+_PORTABLE = 1
+"""Locked for all of this process's GPUs."""
 
 
 class _Handle(ctypes.Structure):
@@ -79,6 +83,16 @@ class Driver:
     def close(self, address: int) -> None:
         """Let go of another process's memory."""
         self._call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+
+    def lock(self, address: int, size: int) -> None:
+        """Page-lock memory of this process: whole pages."""
+        self._call(
+            "cuMemHostRegister_v2", ctypes.c_uint64(address), ctypes.c_size_t(size), ctypes.c_uint(_PORTABLE)
+        )
+
+    def unlock(self, address: int) -> None:
+        """Undo that."""
+        self._call("cuMemHostUnregister", ctypes.c_uint64(address))
 
     def _call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._cuda, name)(*arguments)

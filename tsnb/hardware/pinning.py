@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import logging
 import mmap
-from typing import Any
-
-import torch
 
 from tsnb.arena.memory import Arena
+from tsnb.hardware.copies import SharingRefused
+from tsnb.hardware.driver import Driver
 
 __all__ = ["PinnedSlots"]
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("tsnb")
 
 
 class PinnedSlots:
-    """The slots that this process has locked.
+    """The slots that this process has locked. Called with a current CUDA context: inside `torch.cuda.device(...)`.
 
     Args:
         arena: The host's arena.
-        runtime: What has `cudaHostRegister` and `cudaHostUnregister`; left out: torch's CUDA.
+        driver: Locks memory; left out: NVIDIA's, loaded at the first slot.
     """
 
-    def __init__(self, arena: Arena, runtime: Any = None) -> None:
+    def __init__(self, arena: Arena, driver: Driver | None = None) -> None:
         self._arena = arena
-        self._runtime = runtime
+        self._driver = driver
         self._bytes: dict[int, int] = {}
         self._refused = False
 
@@ -42,15 +41,15 @@ class PinnedSlots:
             return False
         if self._bytes.get(slot, 0) >= size:
             return True
-        if slot in self._bytes:  # one range has to be locked in one piece
-            self._unpin(slot)
         whole = min(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE, self._arena.slot_bytes)
-        code = self._cuda().cudaHostRegister(self._arena.address_of(slot), whole, 0)
-        if int(code) != 0:
+        try:
+            self._driver = self._driver or Driver()
+            if slot in self._bytes:  # one range has to be locked in one piece
+                self._unlock(slot)
+            self._driver.lock(self._arena.address_of(slot), whole)
+        except SharingRefused as error:
             self._refused = True
-            _log.warning(
-                "memory cannot be locked for copies to the GPU (CUDA error %d): they are slower", code
-            )
+            _log.warning("memory cannot be locked for copies to the GPU, so they are slower: %s", error)
             return False
         self._bytes[slot] = whole
         return True
@@ -58,14 +57,12 @@ class PinnedSlots:
     def close(self) -> None:
         """Unlock all. The copies from them must be over, and the arena still mapped."""
         for slot in list(self._bytes):
-            self._unpin(slot)
+            try:
+                self._unlock(slot)
+            except SharingRefused:  # the context has gone, and the locks with it
+                return
 
-    def _unpin(self, slot: int) -> None:
+    def _unlock(self, slot: int) -> None:
+        assert self._driver is not None
         del self._bytes[slot]
-        self._cuda().cudaHostUnregister(self._arena.address_of(slot))
-
-    def _cuda(self) -> Any:
-        if self._runtime is None:
-            cuda: Any = torch.cuda  # annotated in part only
-            self._runtime = cuda.cudart()
-        return self._runtime
+        self._driver.unlock(self._arena.address_of(slot))
