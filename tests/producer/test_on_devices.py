@@ -151,6 +151,24 @@ def test_a_batch_larger_than_a_place_comes_through_the_host(scene: Scene) -> Non
     assert copies.made == []
 
 
+def test_a_device_that_fails_under_way_is_given_up_and_the_stream_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who shared it copies by himself from then on; what he holds there is left alone."""
+    copies = scene.ready(1, 2)
+    assert scene.grant(3, 1, 1) == 0
+    scene.told.clear()
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    monkeypatch.setattr(copies, "copy", fails)
+    assert scene.grant(4, 2, 1) is None
+    assert [member for member, _ in scene.told] == [1, 2]
+    assert all(isinstance(m, ms.DeviceRefused) and "illegal memory" in m.reason for _, m in scene.told)
+    assert not scene.devices.busy and not copies.closed
+
+
 def test_memory_goes_with_the_last_who_wanted_it(scene: Scene) -> None:
     """Killed or detached; who comes later has it taken again."""
     copies = scene.ready(1, 2)

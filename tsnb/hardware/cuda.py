@@ -142,7 +142,7 @@ class CudaCopies:
         with _cuda.device(self._number), _cuda.stream(self._stream):
             self._pinned.pin(source, size)
             for member in after:
-                if member in self._done:
+                if member in self._done and not self._done[member].query():
                     self._stream.wait_event(self._done[member])
             self._memory[first : first + size].copy_(host, non_blocking=True)
             self._ready[place].record(self._stream)

@@ -117,7 +117,11 @@ class OnDevices:
         if place is None:
             return None
         if place.copy:
-            stock.copies.copy(granted.batch.slot, size, place.slot, place.after)
+            try:
+                stock.copies.copy(granted.batch.slot, size, place.slot, place.after)
+            except Exception as error:  # noqa: BLE001  # a device in a bad way must not take the stream with it
+                self._give_up(stock, error)
+                return None
             self.copied_bytes += size
         return place.slot
 
@@ -200,12 +204,9 @@ class OnDevices:
             of_kind = kind_of(kind)
             places = self._affordable(of_kind, identity, place_bytes)
             copies = of_kind.copies(identity, self._arena, places, place_bytes)
-        except Exception as error:  # noqa: BLE001  # a device in a bad way must not take the stream with it
-            reason = str(error) if isinstance(error, SharingRefused) else f"{type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001  # as above
             with self._lock:
-                for member in list(stock.members):
-                    self._tell(member, ms.DeviceRefused(reason[:500]))
-                    self.leave(member)
+                self._give_up(stock, error)
             return
         with self._lock:
             if self._closed or not stock.members:
@@ -214,6 +215,17 @@ class OnDevices:
             stock.copies, stock.shelf, stock.place_bytes = copies, Shelf(places), place_bytes
             for member in list(stock.members):
                 self._open(stock, member)
+
+    def _give_up(self, stock: _Stock, error: Exception) -> None:
+        """Tell all who wanted to share a device that they copy by themselves.
+
+        Memory that was taken stays until the process ends: they may hold batches in it.
+        """
+        reason = str(error) if isinstance(error, SharingRefused) else f"{type(error).__name__}: {error}"
+        stock.copies = None
+        for member in list(stock.members):
+            self._tell(member, ms.DeviceRefused(reason[:500]))
+            self.leave(member)
 
     def _affordable(self, kind: DeviceKind, identity: str, place_bytes: int) -> int:
         places = min(self._places, int(SHARE * kind.free_bytes(identity)) // place_bytes)
@@ -225,5 +237,11 @@ class OnDevices:
         return places
 
     def _open(self, stock: _Stock, member: int) -> None:
-        assert stock.copies is not None
-        self._tell(member, ms.DeviceTold(json.dumps(dict(stock.copies.enter(member)))))
+        if stock.copies is None:  # given up meanwhile
+            return
+        try:
+            told = json.dumps(dict(stock.copies.enter(member)))
+        except Exception as error:  # noqa: BLE001  # as above
+            self._give_up(stock, error)
+        else:
+            self._tell(member, ms.DeviceTold(told))
