@@ -25,6 +25,7 @@ import argparse
 import json
 import multiprocessing as mp
 import os
+import queue
 import statistics
 import sys
 import time
@@ -46,7 +47,7 @@ from tsnb.telemetry.gpu import Gpus
 SYSTEMS = ("separate", "tsnb", "tsnb-shared", "tensorsocket")
 WARM_STEPS = 5
 LOOK_S = 0.25
-LONGEST_S = 600.0
+LONGEST_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -146,8 +147,8 @@ def train(setting: Setting, number: int, ports: Sequence[int], done: Any, go: An
     done.put(("samples", number, samples))
 
 
-def serve(setting: Setting, ports: Sequence[int], done: Any, go: Any, over: Any) -> None:
-    """Serve the loader until `over`; in a process of its own. Says how many bytes it has copied to the GPU."""
+def serve(setting: Setting, ports: Sequence[int], left: Any, done: Any, go: Any, over: Any) -> None:
+    """Serve the loader until the trials have `left`; in a process of its own. Says how many bytes it has copied there."""
     torch.set_num_threads(1)
     copied = 0
     if setting.system == "tensorsocket":
@@ -164,9 +165,10 @@ def serve(setting: Setting, ports: Sequence[int], done: Any, go: Any, over: Any)
             over.wait(LONGEST_S)
             copied = producer._core.devices.copied_bytes - before
             done.put(("copied", -1, copied))
-            time.sleep(1.0)  # the trials leave first
+            left.wait(LONGEST_S)
         return
     done.put(("copied", -1, copied))
+    left.wait(LONGEST_S)
 
 
 def measure(setting: Setting) -> Row:
@@ -176,10 +178,11 @@ def measure(setting: Setting) -> Row:
         RuntimeError: A process ended, or said nothing for too long.
     """
     context = mp.get_context("spawn")
-    done, go, over = context.Queue(), context.Event(), context.Event()
+    done, go, over, left = context.Queue(), context.Event(), context.Event(), context.Event()
     ports = peer.free_ports()
     shared = setting.system != "separate"
     started: list[Any] = []
+    said = Said(done, started)
 
     def start(target: Callable[..., None], *arguments: Any) -> None:
         process = context.Process(target=target, args=(*arguments, done, go, over))
@@ -188,12 +191,12 @@ def measure(setting: Setting) -> Row:
 
     try:
         if shared:
-            start(serve, setting, ports)
+            start(serve, setting, ports, left)
         if setting.system.startswith("tsnb"):
-            _expect(done, "serving", 1, started)
+            said.expect("serving", 1)
         for number in range(setting.n):
             start(train, setting, number, ports)
-        _expect(done, "warm", setting.n, started)
+        said.expect("warm", setting.n)
         family = [
             p
             for s in started
@@ -204,10 +207,11 @@ def measure(setting: Setting) -> Row:
         busy, seconds = _watch(setting.seconds)
         cpu = _cpu_s(family) - cpu_before
         over.set()
-        found = _expect(done, "samples", setting.n, started)
-        copied = _expect(done, "copied", 1, started)[0] if shared else 0
+        found = said.expect("samples", setting.n)
+        copied = said.expect("copied", 1)[0] if shared else 0
     finally:
         over.set()
+        left.set()
         for process in started:
             process.join(20)
             if process.is_alive():
@@ -227,21 +231,36 @@ def measure(setting: Setting) -> Row:
     )
 
 
-def _expect(done: Any, word: str, count: int, started: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
-    deadline = time.monotonic() + LONGEST_S
-    while len(found) < count:
-        if time.monotonic() > deadline or any(p.exitcode not in (None, 0) for p in started):
-            raise RuntimeError(f"a process ended, or said nothing of {word!r} for {LONGEST_S:.0f} s")
-        try:
-            kind, _, value = done.get(timeout=1.0)
-        except Exception:  # noqa: BLE001, S112  # queue.Empty of a process's queue: look again
-            continue
-        if kind == "failed":
-            raise RuntimeError(str(value))
-        if kind == word:
-            found.append(value)
-    return found
+class Said:
+    """What the processes of a row have said, by word; in whatever order it came.
+
+    Args:
+        done: The queue that they write to.
+        started: The processes.
+    """
+
+    def __init__(self, done: Any, started: Sequence[Any]) -> None:
+        self._done, self._started = done, started
+        self._values: dict[str, list[Any]] = {}
+
+    def expect(self, word: str, count: int) -> list[Any]:
+        """Wait until a word was said so often; return what was said with it.
+
+        Raises:
+            RuntimeError: A process failed, or nothing came for too long.
+        """
+        deadline = time.monotonic() + LONGEST_S
+        while len(self._values.get(word, ())) < count:
+            if time.monotonic() > deadline or any(p.exitcode not in (None, 0) for p in self._started):
+                raise RuntimeError(f"a process ended, or said nothing of {word!r} for {LONGEST_S:.0f} s")
+            try:
+                kind, _, value = self._done.get(timeout=1.0)
+            except queue.Empty:
+                continue
+            if kind == "failed":
+                raise RuntimeError(str(value))
+            self._values.setdefault(kind, []).append(value)
+        return self._values[word]
 
 
 def _cpu_s(family: Sequence[psutil.Process]) -> float:
