@@ -148,7 +148,7 @@ def train(setting: Setting, number: int, ports: Sequence[int], done: Any, go: An
 
 
 def serve(setting: Setting, ports: Sequence[int], left: Any, done: Any, go: Any, over: Any) -> None:
-    """Serve the loader until the trials have `left`; in a process of its own. Says how many bytes it has copied there."""
+    """Serve the loader until the trials have `left`; in a process of its own. Says how many bytes it has copied."""
     torch.set_num_threads(1)
     copied = 0
     if setting.system == "tensorsocket":
