@@ -38,7 +38,7 @@ KINDS = [
     ),
 ]
 SERVE = """
-loader = DataLoader(Numbers(640, width=512), batch_size=16, num_workers=1, persistent_workers=True)
+loader = DataLoader(Numbers(320, width=512), batch_size=16, num_workers=1, persistent_workers=True)
 with tsnb.serve(loader, name="s", window=4, patience_s=60) as producer:
     say("serving")
     producer.wait()
@@ -74,7 +74,7 @@ for epoch in range(2):
         assert images.shape == (16, 512) and images.dtype == torch.float32
         seen += labels.tolist()
         if {n}: time.sleep(0.002)
-    assert seen == list(range(640)), seen
+    assert seen == list(range(320)), seen
 say("done", consumer.stats().on_device)
 """
         )
@@ -123,7 +123,7 @@ say("done")
     plain.expect("done", 60)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS[1:])  # of the host's arena: tests/system/test_faults.py
 def test_one_that_is_killed_with_batches_in_its_hands_holds_nobody(kind: str, run: Run) -> None:
     """The others get their epochs whole, several times round all the memory there is."""
     run(kind + SERVE).expect("serving")
@@ -148,7 +148,7 @@ consumer = tsnb.attach("survivor", **SHARE)
 say("attached")
 warm(consumer)
 for epoch in range(2):
-    assert [label for _, labels in consumer for label in labels.tolist()] == list(range(640))
+    assert [label for _, labels in consumer for label in labels.tolist()] == list(range(320))
 say("done")
 """
     )
@@ -233,10 +233,10 @@ with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     consumer = tsnb.attach("c", device="cpu", share_on_device=True)
     for epoch in range(300):
-        assert [x for _, labels in consumer for x in labels.tolist()] == list(range(640))
+        assert [x for _, labels in consumer for x in labels.tolist()] == list(range(320))
         if told: break
     for epoch in range(2):
-        assert [x for _, labels in consumer for x in labels.tolist()] == list(range(640))
+        assert [x for _, labels in consumer for x in labels.tolist()] == list(range(320))
 say("told", len(told), told[0].message)
 say("on", consumer.stats().on_device)
 """
