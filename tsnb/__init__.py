@@ -25,6 +25,8 @@ _PUBLIC = {
     "stop": "tsnb.telemetry.observer",
     "doctor": "tsnb.checks",
     "stalls": "tsnb.stalling",
+    "devices": "tsnb.hardware.listing",
+    "Devices": "tsnb.hardware.listing",
     "Stalls": "tsnb.stalling",
     "dashboard": "tsnb.notebook",
     "trials": "tsnb.experiments",
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from tsnb.consumer import Consumer, attach
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
+    from tsnb.hardware.listing import Devices, devices
     from tsnb.notebook import dashboard, replay
     from tsnb.producer import Producer, serve
     from tsnb.records.comparing import compare
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Consumer",
+    "Devices",
     "Producer",
     "Report",
     "Stalls",
@@ -76,6 +80,7 @@ __all__ = [
     "attach",
     "compare",
     "dashboard",
+    "devices",
     "doctor",
     "errors",
     "export",

@@ -1,4 +1,4 @@
-"""The command line: `tsnb serve | list | status | balance | top | record | stop | doctor`. No logic of its own."""
+"""The command line: `tsnb COMMAND`; `tsnb --help` lists them. No logic of its own."""
 
 from __future__ import annotations
 
@@ -103,6 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_balance(balancing, "mode")
     balancing.set_defaults(run=_balance)
     commands.choices["top"].add_argument("--once", action="store_true", help="print it once and end")
+    listing = commands.add_parser("devices", help="show GPUs and cores, and who uses them")
+    listing.set_defaults(run=_devices)
     recording = commands.add_parser(
         "record", help="write a stream's readings to a file until it ends or Ctrl-C"
     )
@@ -208,6 +210,12 @@ def _doctor(_options: argparse.Namespace) -> int:
 def _list(_options: argparse.Namespace) -> None:
     for entry in registry.entries():
         print(entry)
+
+
+def _devices(_options: argparse.Namespace) -> None:
+    from tsnb.hardware.listing import devices
+
+    print(devices())
 
 
 def _status(options: argparse.Namespace) -> None:

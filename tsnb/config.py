@@ -65,7 +65,9 @@ class AttachDefaults:
     batch_size: int | None = None
     """Samples in a batch; None: the loader's own batches."""
     device: str | None = None
-    """Where batches are delivered, as torch spells it; None: where the loader left them."""
+    """Where batches are delivered, as torch spells it in this process; None: where the loader left them."""
+    outside: str | None = None
+    """What that device is called outside, where this process was put on it and sees no other GPU."""
     threads_fixed: bool = False
     """Whether the user has said on how many threads to compute."""
     gate: Path | None = None

@@ -42,6 +42,7 @@ class Consumer:
         self.producer = entry.name
         self.thread = threading.get_ident()
         self._line = Line(entry, name, options)
+        self.prefetch = self._line.prefetch
         self._current: Progress | None = None
         self._last: Progress | None = None  # over or not: where it is is where this consumer is
         self._resume: Place | None = None  # for the next loop
@@ -161,6 +162,7 @@ class Consumer:
             waited_s=self._line.waited_s,
             skipped=self._line.skipped,
             reconnects=self._line.reconnects,
+            on_device=self._line.on_device,
         )
 
     def close(self) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import logging
 import time
 
+import torch
+
 from tsnb import registry
 from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer import uploading
 from tsnb.consumer.allotment import Allotment
 from tsnb.consumer.connection import Connection
 from tsnb.consumer.notices import Notices
@@ -18,6 +21,7 @@ from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.reconnecting import connect_to_successor
 from tsnb.consumer.unpacking import Delivered
+from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import (
     ConsumerParked,
     JoinRefused,
@@ -59,7 +63,7 @@ class Line:
         self.options = options
         self.notices = Notices(name)
         self.scratch = ScratchPool()
-        self.connection = Connection(entry, name, options.on_lag, self.scratch)
+        self.connection = Connection(entry, name, options.on_lag, self.scratch, options.shared_device)
         self.allotment = Allotment()
         self.connection.post(self.allotment.report())
         self.place = Place()
@@ -68,6 +72,7 @@ class Line:
         self.stop_asked: StopRequested | None = None
         self.batches = self.samples = self.skipped = self.reconnects = 0
         self.waited_s = 0.0
+        self._on_device_before = 0  # by connections that have gone
         self._skipped_before = 0  # before this epoch
         self._asks = 0
         self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
@@ -78,6 +83,21 @@ class Line:
         """How long a successor is waited for, should the producer go; 0: not at all."""
         own = self.options.reconnect_s
         return self.connection.successor_s if own is None else own
+
+    @property
+    def on_device(self) -> int:
+        """Batches that were read on the device."""
+        return self._on_device_before + self.connection.on_device.taken
+
+    def prefetch(self) -> Prefetch | None:
+        """Return what copies batches to the device ahead, for one loop; None where nobody wants that."""
+        ahead, device = self.options.prefetch_to_device, self.options.device
+        if not ahead or device is None:
+            return None
+        uploads = uploading.uploads_for(
+            torch.device(device), lambda delivered: self.connection.unpacker.pin(delivered.leaves)
+        )
+        return None if uploads is None else Prefetch(ahead, uploads, lambda: self.connection.channel.wait(0))
 
     def ask(self, place: Place) -> None:
         """Say where this consumer stands, and that it wants to go on from there."""
@@ -159,6 +179,7 @@ class Line:
             raise gone
         self.connection = successor
         successor.post(self.allotment.report())
+        self._on_device_before += old.on_device.taken
         old.retire()
         if self.closed:  # by another thread, which retired the old one
             successor.retire()
@@ -224,6 +245,8 @@ class Line:
         self.batches += 1
         self.samples += batch.rows
         self.skipped += missing
+        if refusal := self.connection.on_device.refusal:
+            self.notices.device_refused(refusal)
         if unpacker.crowded and not self.options.private:
             self.notices.look_for_hoarding(unpacker.hold, unpacker.addresses)
         return batch.seq, delivered

@@ -102,13 +102,14 @@ class TsnbMagics(Magics):
     def trial(self, line: str, cell: str) -> Any:
         """Run this cell in a background kernel of its own, with copies of the variables that it reads.
 
-        %%trial NAME [--producer P] [--batch-size N] [--device D] [--seed S] [--threads T] [--env K=V]
-                     [--after NAME] [--restart] [--detach] [--log-to T] [--wait]
+        %%trial NAME [--producer P] [--batch-size N] [--device D] [--mps-percent P] [--seed S]
+                     [--threads T] [--env K=V] [--after NAME] [--restart] [--detach] [--log-to T] [--wait]
 
         Options:
           --producer P     the stream that tsnb.attach() takes; may be left out while one is served
           --batch-size N   samples in a batch that tsnb.attach() gives
-          --device D       where it delivers them ("cuda:0")
+          --device D       the only device that it sees: cuda:1, mig:UUID or cpu; batches are delivered there
+          --mps-percent P  share of that GPU's threads, where NVIDIA's MPS runs
           --seed S         seeds random, numpy and torch
           --threads T      threads that torch computes on (1)
           --env K=V        an environment variable of its process; may be repeated

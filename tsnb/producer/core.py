@@ -19,6 +19,7 @@ from tsnb.producer import events as ev
 from tsnb.producer.dispatch import LOOKAHEAD, Dispatch
 from tsnb.producer.limits import reach_of, require_memory, wide_window
 from tsnb.producer.loading import Source
+from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
 from tsnb.telemetry.memory import free_memory
 from tsnb.wire import messages as ms
@@ -77,6 +78,7 @@ class Core:
             raise
         self.dispatch = Dispatch(settings.window, settings.window, settings.patience_s, settings.first_epoch)
         self.sessions: dict[int, Session] = {}
+        self.devices = OnDevices(self.arena, self.lock, settings.window, self._tell)
         self.source: Source | None = None
         self.stopping = False
         self.stop_asked = threading.Event()
@@ -98,6 +100,9 @@ class Core:
         """Let one event happen. Called from any thread."""
         with self.lock:
             due_s = self.dispatch.due_s
+            if self.devices.busy:
+                self.devices.note(event)
+                self.settle()
             for instruction in self.dispatch.step(event, time.monotonic()):
                 self._follow(instruction)
             if self.loader_waits and (self.abandoned or self.dispatch.wanted is not None):
@@ -118,11 +123,26 @@ class Core:
                 window = wide_window(window, self._batch_bytes, free_memory())
             self.step(ev.Balanced(mode, dict(weights), window))
 
+    def leave_device(self, member: int) -> None:
+        """A consumer copies its batches to its device by itself from now on."""
+        with self.lock:
+            self.devices.leave(member)
+
+    def settle(self) -> None:
+        """Free the slots from which copies to a device have ended meanwhile. Called under the lock."""
+        for slot in self.devices.settled():
+            self.slots.free(slot)
+
+    def _tell(self, member: int, message: ms.Message) -> None:
+        if member in self.sessions:
+            self.sessions[member].send(message)
+
     def _follow(self, made: ev.Instruction) -> None:
         if isinstance(made, ev.FreeSlot):
-            self.slots.free(made.slot)
+            if not self.devices.keeps(made.slot):
+                self.slots.free(made.slot)
         elif isinstance(made, ev.Granted):
-            self.sessions[made.member].grant(made)
+            self.sessions[made.member].grant(made, self.devices.place(made))
         elif isinstance(made, ev.Abandon):
             self.abandoned = True
         elif isinstance(made, ev.SendEpochStarted):

@@ -149,6 +149,8 @@ class Guard:
                 check_name(message.name, message.role)
             except ValueError as error:
                 raise RemoteProtocolError(str(error)[:200]) from None
+            if len(message.device) > MAX_ORIGIN:
+                raise RemoteProtocolError(f"a device's name of {len(message.device)} letters")
         shown = "".join(c if c.isprintable() else "?" for c in message.origin[:MAX_ORIGIN])
         return message._replace(origin=shown)
 

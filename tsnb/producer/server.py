@@ -19,6 +19,7 @@ from tsnb.producer import events as ev
 from tsnb.producer.contention import Contention
 from tsnb.producer.core import Core
 from tsnb.producer.guard import ACCEPTS, Guard
+from tsnb.producer.hearing import hear_consumer, hear_observer
 from tsnb.producer.reporting import reading, welcome
 from tsnb.producer.session import Session
 from tsnb.transport.channel import Channel, ChannelClosed
@@ -40,12 +41,6 @@ _NO_DESCRIPTOR = ms.Refused(
     "the producer's process has as many files open as it may: raise its limit (`ulimit -n`) and start it again, or "
     "detach others first",
 )
-_EVENTS: dict[type[object], type[ev.Took | ev.WaitingForBatch | ev.LeftEpoch | ev.Rested]] = {
-    ms.Take: ev.Took,
-    ms.Waiting: ev.WaitingForBatch,
-    ms.Leave: ev.LeftEpoch,
-    ms.Rest: ev.Rested,
-}
 
 
 class Server(threading.Thread):
@@ -180,48 +175,12 @@ class Server(threading.Thread):
 
     def _take(self, session: Session, message: ms.Message) -> bool:
         """Act on one message; return whether the connection goes on."""
-        if not session.role:
-            return self._greet(session, self._guard.vetted(message))
         if session.role in ("consumer", "leaving"):
-            return self._take_from_consumer(session, message)
-        if isinstance(message, ms.StopProducer):
-            self._core.successor_s = message.reconnect_s
-            self._core.stop_asked.set()
-        elif isinstance(message, ms.Balance):
-            self._core.balance(*self._guard.divided(message))
-        elif isinstance(message, ms.Rebalance):
-            self._core.rebalance(message.on)
-        elif isinstance(message, ms.StopConsumer):
-            self._core.ask_to_end(message.name)
+            hear_consumer(self._core, session, message)
+        elif session.role:
+            hear_observer(self._core, self._guard, message)
         else:
-            raise RemoteProtocolError(f"{type(message).__name__} from an observer")
-        return True
-
-    def _take_from_consumer(self, session: Session, message: ms.Message) -> bool:
-        kind = _EVENTS.get(type(message))
-        if kind is not None:
-            self._core.step(kind(session.key))
-        elif isinstance(message, ms.Release):
-            self._core.step(ev.Released(session.key, message.lease))
-        elif isinstance(message, ms.Ask) and session.role == "leaving":
-            pass  # of a thread that had not heard of the close in another
-        elif isinstance(message, ms.Ask):
-            held = frozenset(message.held)
-            with self._core.lock:
-                session.forget_layouts()
-            self._core.step(ev.Asked(session.key, *message[:-1], held))
-        elif isinstance(message, ms.Metrics):
-            with self._core.lock:
-                session.log(message.numbers)
-        elif isinstance(message, ms.Threads):
-            session.threads = message
-        elif isinstance(message, ms.Bye):
-            # its name is free from now on; its slots come back as it lets go of them, or with the connection
-            session.role = "leaving"
-            self._core.step(ev.LeftEpoch(session.key))
-            self._core.step(ev.Rested(session.key))
-        else:
-            raise RemoteProtocolError(f"{type(message).__name__} from a consumer")
+            return self._greet(session, self._guard.vetted(message))
         return True
 
     # -- coming and going --------------------------------------------------------------------------------
@@ -239,6 +198,7 @@ class Server(threading.Thread):
                 return True
             session.channel.send(encode(welcome(self._core)), self._core.arena.fd)
             self._core.step(ev.Joined(session.key, hello.name, hello.on_lag == "skip"))
+            self._core.devices.wish(session.key, hello.device)
         self._watch_process(session)
         return True
 

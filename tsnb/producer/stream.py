@@ -147,6 +147,7 @@ class Producer:
             registry.unregister(self._entry)
             with self._core.lock:
                 self._ended.set()
+                self._core.devices.close()
                 if not self._feeder.is_alive():  # else it may still write: the process's end frees it
                     self._core.slots.close()
                     self._core.arena.close()

@@ -29,6 +29,7 @@ def plain(story: Story) -> str:
         lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
         lines += ["Shares are of the time inside epochs. a batch: what it computed on one."]
         lines += ["alone: samples/s with a batch always ready and nobody to wait for."]
+    lines += [f"Energy: {story.energy}."]
     if story.watched_late:
         lines += ["It was not watched from its start: time between epochs before that is not known."]
     if story.marks:

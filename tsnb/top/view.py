@@ -259,6 +259,7 @@ def _footer(story: Story) -> list[Text]:
     could = story.rates.loader_alone_per_s() if reading and story.state in words.LIVE else math.nan
     if not math.isnan(could):
         found.append(_pair("loader alone", f"{words.pace(could)} batches/s at most"))
+        found += [_pair("energy", story.energy)] if story.energy else []
     return found
 
 

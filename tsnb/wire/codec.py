@@ -18,6 +18,8 @@ from tsnb.wire.messages import (
     Balance,
     Batch,
     Bye,
+    DeviceRefused,
+    DeviceTold,
     EpochEnded,
     EpochStarted,
     Failed,
@@ -27,6 +29,7 @@ from tsnb.wire.messages import (
     Message,
     Metrics,
     NotJoined,
+    OnDevice,
     Parked,
     Reading,
     Rebalance,
@@ -65,6 +68,7 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     12: (Parked, struct.Struct("<BIId")),
     15: (Threads, struct.Struct("<BII?")),
     16: (Rebalance, struct.Struct("<B?")),
+    17: (OnDevice, struct.Struct("<BII")),
 }
 _LAYOUT_KIND = 32
 _LAYOUT_HEAD = struct.Struct("<BH")
@@ -82,6 +86,8 @@ _JSON: dict[int, type[Any]] = {
     71: StopConsumer,
     72: Balance,
     73: Allotted,
+    74: DeviceTold,
+    75: DeviceRefused,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

@@ -1,9 +1,9 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
 consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
-                       Bye
+                       DeviceRefused  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  Allotted  StopAsked  Stopping
+                       Parked  Allotted  DeviceTold  DeviceRefused  OnDevice  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
@@ -19,6 +19,8 @@ __all__ = [
     "Balance",
     "Batch",
     "Bye",
+    "DeviceRefused",
+    "DeviceTold",
     "EpochEnded",
     "EpochStarted",
     "Failed",
@@ -28,6 +30,7 @@ __all__ = [
     "Message",
     "Metrics",
     "NotJoined",
+    "OnDevice",
     "Parked",
     "Reading",
     "Rebalance",
@@ -59,6 +62,8 @@ class Hello(NamedTuple):
     """Where it runs, for messages ("script train.py")."""
     on_lag: str = "wait"
     """`wait` or `skip`: whether the others wait for this consumer, or it gives up what it misses."""
+    device: str = ""
+    """The device on which it would share batches with others: its kind, identity and the process's namespaces."""
     protocol: int = PROTOCOL
 
 
@@ -199,6 +204,26 @@ class Batch(NamedTuple):
     values_bytes: int
 
 
+class DeviceTold(NamedTuple):
+    """From now on batches may lie on the device that was asked for, too."""
+
+    handles: str
+    """JSON: how its memory and its events are opened."""
+
+
+class DeviceRefused(NamedTuple):
+    """Batches are not shared on the device: the consumer copies them there itself. Either side may say so."""
+
+    reason: str
+
+
+class OnDevice(NamedTuple):
+    """The batch that follows, by its lease, lies on the device as well."""
+
+    lease: int
+    place: int
+
+
 class EpochStarted(NamedTuple):
     """The answer to an Ask: batches of this epoch follow. Whatever belongs to another is out of date."""
 
@@ -296,6 +321,9 @@ Message = (
     | Refused
     | LayoutTold
     | Batch
+    | DeviceTold
+    | DeviceRefused
+    | OnDevice
     | EpochStarted
     | NotJoined
     | EpochEnded

@@ -122,7 +122,7 @@ def enter(settings: dict[str, Any]) -> None:
     """
     from IPython.core.getipython import get_ipython
 
-    for name in ("name", "producer", "batch_size", "device"):
+    for name in ("name", "producer", "batch_size", "device", "outside"):
         setattr(attach_defaults, name, settings[name])
     attach_defaults.threads_fixed = settings["threads"] is not None
     attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
