@@ -98,9 +98,10 @@ def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
         found = [gpu for gpu in here if gpu.mig and gpu.device == device]
     else:
         number = device.partition(":")[2] or "0"
-        numbered = here if visible is not None else [gpu for gpu in here if str(gpu.index) == number]
-        place_of = int(number) if visible is not None and number.isdigit() else 0
-        found = [gpu for gpu in numbered[place_of : place_of + 1] if visible is not None or not gpu.mig]
+        if visible is None:
+            found = [gpu for gpu in here if str(gpu.index) == number and not gpu.mig]
+        else:
+            found = [gpu for n, gpu in enumerate(here) if str(n) == number]
     if found:
         return found[0]
     names = ", ".join(
