@@ -106,9 +106,12 @@ class FakeCopies:
     def leave(self, member: int) -> None:
         self.done.discard(member)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         self.orders.put(None)
         self.stream.join()
+
+    def close(self) -> None:
+        self.stop()
         os.close(self.fd)
 
 

@@ -29,7 +29,7 @@ class Copies:
         self.made: list[tuple[int, int, int, tuple[int, ...]]] = []
         self.under_way: set[int] = set()
         self.members: set[int] = set()
-        self.closed = False
+        self.stopped = self.closed = False
 
     def copy(self, source: int, size: int, place: int, after: Sequence[int]) -> None:
         self.made.append((source, size, place, tuple(after)))
@@ -44,6 +44,9 @@ class Copies:
 
     def leave(self, member: int) -> None:
         self.members.discard(member)
+
+    def stop(self) -> None:
+        self.stopped = True
 
     def close(self) -> None:
         self.closed = True
@@ -212,7 +215,8 @@ def test_what_consumers_may_still_read_outlives_its_producer(
     monkeypatch.undo()
     del copies
     gc.collect()
-    assert gone() is not None and not gone().closed  # type: ignore[union-attr]
+    left = gone()
+    assert left is not None and not left.closed
 
 
 def test_a_wide_window_does_not_make_a_message_too_large(scene: Scene) -> None:
@@ -235,11 +239,23 @@ def test_memory_goes_with_the_last_who_wanted_it(scene: Scene) -> None:
 
 
 def test_at_the_end_what_is_still_read_is_left_to_the_process(scene: Scene) -> None:
-    """A batch that somebody holds does not go under his hands."""
+    """A batch that somebody holds does not go under his hands; the host's arena goes, and nothing copies from it."""
     copies = scene.ready(1)
     scene.grant(3, 1, 1)
     scene.devices.close()
-    assert not copies.closed
+    assert copies.stopped and not copies.closed
+
+
+def test_what_was_given_up_lets_go_of_the_arena_at_the_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that stay locked would be copied from in place of those that are mapped there next."""
+    copies = scene.ready(1)
+    monkeypatch.setattr(copies, "copy", lambda *_: 1 / 0)
+    scene.grant(3, 1, 1)
+    assert not copies.stopped
+    scene.devices.close()
+    assert copies.stopped and not copies.closed
 
 
 @pytest.mark.parametrize(

@@ -177,11 +177,16 @@ class CudaCopies:
         """Forget a consumer."""
         self._done.pop(member, None)
 
-    def close(self) -> None:
-        """Give the memory back."""
+    def stop(self) -> None:
+        """Wait for the copies, and unlock the arena: CUDA would take what is mapped there next for the same pages."""
         with _cuda.device(self._number):
             self._stream.synchronize()
             self._pinned.close()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.stop()
+        with _cuda.device(self._number):
             del self._memory
             self._driver.free(self._address)
 

@@ -194,16 +194,20 @@ class OnDevices:
         """Give all memory back that nobody reads any more; the rest goes with the process."""
         self._closed = True
         for stock in self._stocks.values():
-            if stock.copies is not None and not stock.shelf.leased:
-                self._end(stock.copies)
-            elif stock.copies is not None:
+            if stock.copies is not None:
                 _left_behind.append(stock.copies)
+                self._end(stock.copies, read=stock.shelf.leased)
+        for copies in self._given_up:
+            self._end(copies, read=True)
         self._stocks.clear()
         self._of.clear()
 
-    def _end(self, copies: DeviceCopies) -> None:
+    def _end(self, copies: DeviceCopies, *, read: bool = False) -> None:
         try:
-            copies.close()
+            if read:
+                copies.stop()
+            else:
+                copies.close()
         except Exception as error:  # noqa: BLE001  # a GPU in a bad way must not take the stream with it
             _log.warning("memory on a device was not given back: %s", error)
 
