@@ -91,7 +91,8 @@ def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
     if not gpus:
         why = nvml.obstacle or "NVML lists none"
         raise ValueError(
-            f"device={device!r}: there is no GPU here ({why}). Leave it out, or say device='cpu'."
+            f"device={device!r}: there is no GPU here ({why}). Leave it out, or say device='cpu'. One that torch "
+            "sees all the same is reached from inside, by tsnb.attach(device='cuda:0')."
         )
     here = _visible(gpus, visible)
     if device.startswith("mig:"):
