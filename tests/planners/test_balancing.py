@@ -167,6 +167,19 @@ def test_all_is_given_back_when_a_trial_leaves_and_measured_anew() -> None:
     assert machine.allotments()["middle"][1] > 1
 
 
+def test_one_that_comes_back_under_its_name_has_been_given_nothing() -> None:
+    """Run again between two looks, or attached again: everything is given back, and divided anew."""
+    machine, balancer = Machine(8, THREE, Loader(3 * UNIT_S, 2)), Balancer()
+    machine.run(balancer, 40.0)
+    assert machine.allotments()["large"][0] < 8
+    seen = machine.observe()
+    again = tuple(p._replace(attachment=7) if p.name == "small" else p for p in seen.trials)
+    found = balancer.step(seen._replace(trials=again))
+    assert {made.name for made in found if isinstance(made, Allot)} == {"small", "middle", "large", LOADER}
+    assert all(len(made.cores) == 8 for made in found if isinstance(made, Allot))
+    assert [made.text for made in found if isinstance(made, Moved)] == ["all cores to all"]
+
+
 def test_all_is_given_back_when_it_is_switched_off() -> None:
     """By an answer to `give_back`, whatever it was in the middle of."""
     machine, balancer = Machine(8, THREE, Loader(3 * UNIT_S, 2)), Balancer()
