@@ -47,7 +47,8 @@ class TsnbMagics(Magics):
         """Serve a loader from the background, and look after it.
 
         %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
-                            [--workers N] [--rebalance] [--detach] [--restart on-crash]
+                            [--workers N] [--mode pace|weights|free] [--weight TRIAL=2 ...] [--rebalance]
+                            [--detach] [--restart on-crash]
         %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
         %tensorsocket list
         %tensorsocket status [NAME]

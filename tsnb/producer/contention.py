@@ -43,7 +43,7 @@ class Contention:
 
     def watch(self, core: Core) -> None:
         """Tell a stream that divides by weight, once a second, whether its consumers compete."""
-        if core.dispatch.mode != "weights":
+        if core.dispatch.balance.mode != "weights":
             self._seen = None
             return
         sessions = list(core.sessions.values())

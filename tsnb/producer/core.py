@@ -107,7 +107,7 @@ class Core:
                 self._follow(instruction)
             if self.loader_waits and (self.abandoned or self.dispatch.wanted is not None):
                 self.lock.notify_all()
-            if self.dispatch.due_s not in (None, due_s):
+            if due_s != self.dispatch.due_s is not None:
                 self.alarm()
 
     def balance(self, mode: str, weights: Mapping[str, float]) -> None:
@@ -185,7 +185,7 @@ class Core:
             self.arena.fit(kept + 2 * (ahead + 2), slot_bytes)
             self.slots.open(self.arena.slots)
             self._batch_bytes = first_batch_bytes
-            self.balance(self.dispatch.mode, self.dispatch.weights)
+            self.balance(self.dispatch.balance.mode, self.dispatch.balance.weights)
 
     def rebalance(self, on: bool) -> None:
         """Move cores from now on, or put them back. Called from any thread that does not hold the lock."""

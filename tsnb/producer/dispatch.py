@@ -24,7 +24,7 @@ The rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tsnb.producer import events as ev
@@ -56,6 +56,8 @@ class Dispatch:
         gap: How far apart they are.
         balance: How compute is divided between them.
         wanted: What the loader should give next; None while there is nothing to do.
+        due_s: When to step by a Tick at the latest (monotonic seconds); None: nothing is due. It changes once a step at
+            most, from one truth to the next: other threads may read it.
     """
 
     def __init__(self, window: int, band: int, patience_s: float, first_epoch: int = 0) -> None:
@@ -67,7 +69,9 @@ class Dispatch:
         self.balance = Balance(self.members)
         self.admission = Admission(self.epochs, self.members, window, patience_s, first_epoch)
         self._leases = 0
+        self._weighs = False  # compute is divided by weight
         self._withheld = False  # somebody's next batch is
+        self.due_s: float | None = None
         self._wider = 0  # the window that was, while they are still further apart than the new one
         self._lost: list[tuple[Member, int]] = []
         self._places_changed = False
@@ -91,21 +95,6 @@ class Dispatch:
             ev.Balanced: self._balanced,
             ev.Contended: lambda event: self.balance.note_contended(event.contended),
         }
-
-    @property
-    def mode(self) -> str:
-        """How compute is divided now."""
-        return self.balance.mode
-
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """By consumer name; 1 for who is not named."""
-        return self.balance.weights
-
-    @property
-    def due_s(self) -> float | None:
-        """When to step by a Tick if nothing happens before (monotonic seconds); None: nothing is due."""
-        return self.balance.due_s if self._withheld else None
 
     def step(self, event: ev.Event, now: float) -> list[ev.Instruction]:
         """Take one event.
@@ -155,7 +144,8 @@ class Dispatch:
         if not member.granted:
             return  # it was never granted this: a confused peer, of no effect on the others
         member.took(self._now, self.gap.blocked_s(self._now))
-        self.balance.took(member, self._now)
+        if self._weighs:
+            self.balance.took(member, self._now)
         taken = member.granted.popleft()
         member.skipping = taken.seq > member.position
         member.position = taken.seq + 1
@@ -251,6 +241,7 @@ class Dispatch:
         self._wider = max(self._wider, self.window)
         self.window = self.gap.window = event.window
         self.balance.change(event.mode, event.weights)
+        self._weighs = event.mode == "weights"
 
     # -- what follows from every event -------------------------------------------------------------------
 
@@ -260,10 +251,12 @@ class Dispatch:
         while self._lost:  # not before somebody who comes back for that very batch was let in
             self._let_go(*self._lost.pop())
         # by weight in two rounds: whose epoch ends in the first one computes no more
-        for _ in range(2 if self.balance.mode == "weights" else 1):
+        for _ in range(2 if self._weighs else 1):
             self._withheld, self.balance.due_s = False, None
-            for member in [m for m in self.members.values() if m.phase is Phase.STREAMING]:
-                self._grant(member)
+            for member in self.members.values():
+                if member.phase is Phase.STREAMING:
+                    self._grant(member)
+        self.due_s = self.balance.due_s if self._withheld else None
         self._collect()
         self._note_wanted()
 
@@ -281,9 +274,9 @@ class Dispatch:
         if member.skips:
             self._skip(member, epoch)
         # by weight one by one: what is granted ahead is granted before its share is known
-        ahead = 1 if self.balance.mode == "weights" else LOOKAHEAD
+        ahead = 1 if self._weighs else LOOKAHEAD
         while withheld := member.cursor < epoch.end and len(member.granted) < ahead:
-            if self.balance.withholds(member, self._now):
+            if self._weighs and self.balance.withholds(member, self._now):
                 break
             self._leases = (self._leases + 1) & 0xFFFFFFFF
             member.leases[self._leases] = member.cursor
@@ -292,8 +285,9 @@ class Dispatch:
             member.granted.append(Grant(seq, batch.rows))
             self._out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
             member.cursor += 1
-        (member.withhold if withheld else member.let_go)(self._now)
-        self._withheld = self._withheld or withheld
+        if withheld or member.withheld_since_s is not None:
+            (member.withhold if withheld else member.let_go)(self._now)
+            self._withheld = self._withheld or withheld
         if epoch.finished and member.cursor >= epoch.end:
             self._tell_end(member, epoch)
 

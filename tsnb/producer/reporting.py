@@ -59,8 +59,8 @@ def reading(core: Core) -> StreamReading:
         consumers=tuple(reading for reading, _ in consumers(core, now, blocked_s)),
         failure=core.failure[0][:500] if core.failure else "",
         refused=core.refused,
-        mode=dispatch.mode,
-        weights=dict(dispatch.weights),
+        mode=dispatch.balance.mode,
+        weights=dict(dispatch.balance.weights),
         rebalancing=core.controller.state if core.controller else "off",
         moves=core.controller.moves if core.controller else (),
     )
