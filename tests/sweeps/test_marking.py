@@ -7,20 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sweeps.conftest import Page
 from tsnb.kernels.outlets import TerminalOutlet
 from tsnb.sweeps.marking import Marked, marked
-
-
-class Page:
-    def __init__(self) -> None:
-        self.shown: list[tuple[str, dict[str, Any]]] = []
-
-    def publish(self, kind: str, content: dict[str, Any]) -> None:
-        self.shown.append((kind, content))
-
-    @property
-    def text(self) -> str:
-        return "".join(content["text"] for kind, content in self.shown if kind == "stream")
 
 
 def say(outlet: Any, text: str, name: str = "stdout") -> None:
