@@ -28,7 +28,7 @@ from tsnb.config import private_directory, runtime_directory
 from tsnb.kernels import forking
 from tsnb.kernels.death import Death, KernelDied, OutOfMemory
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
-from tsnb.kernels.processes import ENTRY, KernelProcess, Launch, adopt
+from tsnb.kernels.processes import ENTRY, KernelProcess, Launch, adopt, require_directory
 from tsnb.kernels.variables import environment
 
 __all__ = ["ENTRY", "Child", "log_path"]
@@ -98,8 +98,10 @@ class Child:
         """Start the process and wait until it answers.
 
         Raises:
-            KernelDied: It ended before it answered, or took too long; carries its last words.
+            KernelDied: It ended before it answered, or took too long; carries its last words. Or there is no
+                directory to start it in.
         """
+        require_directory()
         process = await self._launch()
         self._connect(process, str(self.connection_file))
         if self._detached_log is None:

@@ -23,7 +23,22 @@ from typing import NamedTuple
 from tsnb.kernels.death import KernelDied, when_gone
 from tsnb.kernels.launch import DETACHED
 
-__all__ = ["ENTRY", "Ending", "KernelProcess", "Launch", "adopt", "entry", "spawn"]
+__all__ = ["ENTRY", "Ending", "KernelProcess", "Launch", "adopt", "entry", "require_directory", "spawn"]
+
+
+def require_directory() -> None:
+    """Look whether there is a directory to start in: what Python says where there is none differs, and never helps.
+
+    Raises:
+        KernelDied: The working directory has been removed.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109 (a path is not what is asked for)
+    except FileNotFoundError:
+        raise KernelDied(
+            "the working directory of this process has been removed, so no kernel can start in it. Change to one "
+            "that exists (`%cd ~`), and start again."
+        ) from None
 
 
 def entry(module: str) -> str:
