@@ -298,7 +298,7 @@ def test_what_the_connection_cannot_carry_is_a_start_of_its_own(
     lost.mkdir()
     monkeypatch.chdir(lost)
     lost.rmdir()
-    with pytest.raises(KernelDied, match="working directory has been removed.*%cd"):
+    with pytest.raises(KernelDied, match=r"working directory of this process has been removed.*%cd"):
         start()
 
 
