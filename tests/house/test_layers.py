@@ -23,9 +23,10 @@ LAYERS = [
     {"panel", "reports", "stalling", "sweeps", "top"},
     {"experiments", "streams"},
     {"kernels"},
+    {"engines"},
     {"producer", "consumer"},
     {"telemetry"},
-    {"records", "registry"},
+    {"clusters", "records", "registry"},
     {"transport"},
     {"arena", "wire"},
     {"config"},
@@ -38,6 +39,7 @@ NOTEBOOK_STACK = {"IPython", "anywidget", "ipykernel", "ipywidgets", "jupyter_cl
 
 # part or module: what it may not import, directly or through other modules of ours
 PURITY = {
+    "tsnb.engines.books": OUTSIDE,
     "tsnb.wire": OUTSIDE,
     "tsnb.producer.dispatch": OUTSIDE,
     "tsnb.producer.epochs": OUTSIDE,

@@ -40,6 +40,7 @@ class Connection:
         name: The consumer's name.
         on_lag: `wait` or `skip`.
         scratch: Where batches are copied to that must be.
+        reader: What reads the slots.
 
     Attributes:
         successor_s: How long to wait for another producer of the name once this one has gone; 0: not at all.
@@ -51,7 +52,14 @@ class Connection:
         JoinRefused: The stream does not take this consumer.
     """
 
-    def __init__(self, entry: registry.Entry, name: str, on_lag: str, scratch: ScratchPool) -> None:
+    def __init__(
+        self,
+        entry: registry.Entry,
+        name: str,
+        on_lag: str,
+        scratch: ScratchPool,
+        reader: type[Unpacker] = Unpacker,
+    ) -> None:
         self.entry = entry
         self.layouts = LayoutReader()
         self._retired = False
@@ -75,7 +83,7 @@ class Connection:
             self._close()
             raise
         self.successor_s = self.welcome.reconnect_s
-        self.unpacker = Unpacker(self._arena, self.welcome.hold, scratch, self.release)
+        self.unpacker = reader(self._arena, self.welcome.hold, scratch, self.release)
 
     def _open_pidfd(self) -> int:
         """Watch the producer's process: a child of it may keep its socket open past its death."""

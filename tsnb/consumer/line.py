@@ -16,7 +16,7 @@ from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.reconnecting import connect_to_successor
-from tsnb.consumer.unpacking import Delivered
+from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.errors import (
     ConsumerParked,
     JoinRefused,
@@ -39,6 +39,7 @@ class Line:
         entry: The producer.
         name: The consumer's name.
         options: How it wants its batches; may be set anew between two epochs.
+        reader: What reads the slots.
 
     Attributes:
         place: The next loader batch.
@@ -52,12 +53,14 @@ class Line:
         NameInUse, JoinRefused, ProducerGone: As `Connection`.
     """
 
-    def __init__(self, entry: registry.Entry, name: str, options: Options) -> None:
+    def __init__(
+        self, entry: registry.Entry, name: str, options: Options, reader: type[Unpacker] = Unpacker
+    ) -> None:
         self.name = name
         self.options = options
         self.notices = Notices(name)
         self.scratch = ScratchPool()
-        self.connection = Connection(entry, name, options.on_lag, self.scratch)
+        self.connection = Connection(entry, name, options.on_lag, self.scratch, reader)
         self.place = Place()
         self.epoch = -1
         self.closed = False

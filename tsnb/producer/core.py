@@ -45,6 +45,8 @@ class Settings:
     max_batch_bytes: int | None
     reconnect_s: float = 0.0
     first_epoch: int = 0
+    least_band: int = 0
+    """Batches that the rubber band keeps at least; no fewer than the window."""
 
 
 class Core:
@@ -122,7 +124,7 @@ class Core:
         Raises:
             ArenaFull: The system does not give so much, or has not the memory for what will be used of it.
         """
-        band = self.settings.window
+        band = max(self.settings.window, self.settings.least_band)
         if batches is not None:
             band = max(band, math.ceil(self.settings.rubber_band * batches))
         band = max(1, min(band, BAND_BYTES // max(1, first_batch_bytes)))

@@ -83,6 +83,8 @@ class Dispatch:
             ev.BatchLoaded: self._batch_loaded,
             ev.LoaderEnded: self._loader_ended,
             ev.LoaderRaised: self._loader_raised,
+            ev.Renumbered: self._renumbered,
+            ev.Withdrawn: self._withdrawn,
             ev.Tick: self._tick,
         }
 
@@ -203,6 +205,26 @@ class Dispatch:
 
     def _loader_raised(self, event: ev.LoaderRaised) -> None:
         self.epochs.finish(event.run, (event.message, event.traceback))
+
+    def _renumbered(self, event: ev.Renumbered) -> None:
+        epoch = self.epochs.loading
+        if epoch is not None and epoch.run == event.run and epoch.number != event.epoch:
+            self._out += self.admission.renumber(epoch, event.epoch)
+
+    def _withdrawn(self, event: ev.Withdrawn) -> None:
+        epoch = self.epochs.loading
+        if epoch is not None and epoch.run == event.run:
+            self._out += self.admission.withdraw(epoch)
+
+    def narrow(self, window: int) -> None:
+        """Let the window, and the rubber band, be no larger than this from now on."""
+        self.window = self.gap.window = self.admission.window = min(self.window, window)
+        self.epochs.band = min(self.epochs.band, window)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody takes an epoch, waits for one, or is expected back for the next."""
+        return all(m.phase in (Phase.JOINING, Phase.AWAY) for m in self.members.values())
 
     def _tick(self, event: ev.Tick) -> None:
         for member in self.members.values():

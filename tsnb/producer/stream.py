@@ -7,12 +7,14 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 from tsnb import registry
 from tsnb.config import check_name, require_platform
 from tsnb.errors import LoaderFailed, ProducerGone
+from tsnb.producer import events as ev
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loading import as_source
@@ -20,7 +22,7 @@ from tsnb.producer.reporting import reading
 from tsnb.producer.server import Server
 from tsnb.telemetry.readings import StreamReading
 
-__all__ = ["Producer", "serve"]
+__all__ = ["Producer", "begin", "serve"]
 
 STOP_S = 10.0
 """How long `stop` waits for a loader that is in the middle of a batch."""
@@ -35,6 +37,7 @@ class Producer:
 
     Attributes:
         name: The stream's name.
+        endings: Called in turn when it is about to stop, before its consumers are told.
     """
 
     def __init__(self, core: Core, feeder: Feeder, server: Server, entry: registry.Entry) -> None:
@@ -45,6 +48,7 @@ class Producer:
         self._entry = entry
         self._ended = threading.Event()
         self._ending = threading.Lock()
+        self.endings: list[Callable[[], None]] = []
         stopper = threading.Thread(target=self._stop_when_asked, name=f"tsnb-stop-{self.name}", daemon=True)
         self._stopper = stopper
         stopper.start()
@@ -55,6 +59,16 @@ class Producer:
         """Identity of the order of its batches, equal for equal epochs; empty where none can be given again."""
         source = self._core.source
         return source.order if source is not None else ""
+
+    @property
+    def core(self) -> Core:
+        """What its threads share."""
+        return self._core
+
+    @property
+    def entry(self) -> registry.Entry:
+        """Where it is found."""
+        return self._entry
 
     def status(self) -> StreamReading:
         """Return the stream's numbers now.
@@ -103,6 +117,8 @@ class Producer:
         with self._ending:
             if self._ended.is_set():
                 return
+            for ending in self.endings:
+                ending()
             self._core.stop()
             self._server.wake()
             self._core.stop_asked.set()
@@ -145,6 +161,7 @@ def serve(
     reconnect_s: float = 0.0,
     first_epoch: int = 0,
     origin: str | None = None,
+    least_band: int = 0,
 ) -> Producer:
     """Serve a loader to any number of consumers, which attach by its name.
 
@@ -172,6 +189,7 @@ def serve(
             the same batches in the same order: a `DataLoader` with the same `seed`.
         first_epoch: The number of the first epoch, for a producer that is started again.
         origin: Who serves it, for messages; found out by default.
+        least_band: Batches that the rubber band keeps at least, for a stream that is passed on to other machines.
 
     Returns:
         The producer; a context manager that stops it at its end.
@@ -189,12 +207,55 @@ def serve(
     _check_restart(reconnect_s, first_epoch)
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
         raise ValueError(f"workers={workers!r}: give a number of processes, 0 or more.")
-    core = Core(Settings(name, window, rubber_band, patience_s, max_batch_bytes, reconnect_s, first_epoch))
+    settings = Settings(
+        name, window, rubber_band, patience_s, max_batch_bytes, reconnect_s, first_epoch, least_band
+    )
+    producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
+    feeder = producer._feeder
+    try:
+        feeder.proven.wait()
+    except BaseException:  # Ctrl-C while the first batch is on its way
+        producer.stop()
+        raise
+    if feeder.failure is not None:
+        failure = feeder.failure
+        producer.stop()
+        raise LoaderFailed(failure.summary, failure.loader_traceback)
+    return producer
+
+
+def begin(
+    loader: Any,
+    settings: Settings,
+    *,
+    seed: int | None = None,
+    workers: int | None = None,
+    origin: str | None = None,
+    primed: bool = True,
+) -> Producer:
+    """Begin to serve, without waiting for the first batch.
+
+    Args:
+        loader: As `serve`.
+        settings: What was chosen; checked already.
+        seed: As `serve`.
+        workers: As `serve`.
+        origin: As `serve`.
+        primed: Whether the first batch is loaded at once, before anybody asks.
+
+    Raises:
+        NameInUse, TypeError, ValueError: As `serve`.
+    """
+    name = settings.name
+    core = Core(settings)
     server = None
     try:
         core.source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
         core.slots.in_pipe = slots_for(core.source)
         core.dispatch.admission.repeatable = bool(core.source.order)
+        if not primed:
+            core.step(ev.Withdrawn(0))
+            core.abandoned = False
         address = registry.new_address(name)
         server = Server(core, address)
         feeder = Feeder(core, core.source)
@@ -207,17 +268,7 @@ def serve(
         raise
     feeder.start()
     server.start()
-    producer = Producer(core, feeder, server, entry)
-    try:
-        feeder.proven.wait()
-    except BaseException:  # Ctrl-C while the first batch is on its way
-        producer.stop()
-        raise
-    if feeder.failure is not None:
-        failure = feeder.failure
-        producer.stop()
-        raise LoaderFailed(failure.summary, failure.loader_traceback)
-    return producer
+    return Producer(core, feeder, server, entry)
 
 
 def _check_restart(reconnect_s: float, first_epoch: int) -> None:
