@@ -49,7 +49,7 @@ class SimRelay:
             self.books.took(self.key, self.asks, lease, now)
         elif told.kind == "ended":
             assert told.content == (self.epoch, self.seq)
-            self.complete.append(int(told.content[0]))
+            self.complete.append(int(str(told.content[0])))
             self.asking = False
         elif told.kind == "parked":
             self.asks += 1

@@ -39,7 +39,6 @@ NOTEBOOK_STACK = {"IPython", "anywidget", "ipykernel", "ipywidgets", "jupyter_cl
 
 # part or module: what it may not import, directly or through other modules of ours
 PURITY = {
-    "tsnb.engines.books": OUTSIDE,
     "tsnb.wire": OUTSIDE,
     "tsnb.producer.dispatch": OUTSIDE,
     "tsnb.producer.epochs": OUTSIDE,

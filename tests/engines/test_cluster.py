@@ -1,0 +1,227 @@
+"""Streams over three nodes of a real Ray cluster: real actors, object stores, SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+import ray
+
+import tsnb
+from tests.engines.conftest import Machines, until
+from tests.engines.takers import BATCH_BYTES, BATCHES, Taker, digest, loader
+from tsnb import clusters, registry
+from tsnb.errors import NameInUse, TsnbError
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
+
+ALONE = [digest(batch) for batch in loader()]
+
+
+class Place:
+    """A consumer's process on a node of the cluster; started again where it was killed."""
+
+    def __init__(self, machines: Machines, node: int) -> None:
+        self.machines, self.node = machines, node
+        self.begin()
+
+    def begin(self) -> None:
+        actor: Any = ray.remote(Taker)
+        self.actor = actor.options(num_cpus=0, scheduling_strategy=self.machines.at(self.node)).remote()
+
+    def __call__(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return ray.get(getattr(self.actor, method).remote(*arguments, **options), timeout=120)
+
+    def kill(self) -> None:
+        pid = self("pid")
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def takers(machines: Machines) -> list[Place]:
+    """Consumers' processes: two on the second node, one on the third, none on the producer's."""
+    places = [Place(machines, node) for node in (1, 1, 2)]
+    for place in places:
+        place("pid")
+    return places
+
+
+def together(places: list[Place], stream: str, epochs: int = 1) -> None:
+    """Have them take the first batch of the same epoch, and stand still there."""
+    for number, place in enumerate(places):
+        place("start", f"c{number}", stream, epochs, stop_at=1)
+    until(lambda: all(place("count") == 1 for place in places))
+
+
+def serve(name: str, **options: Any) -> tsnb.Producer:
+    """Serve the loader to the cluster; who comes late gets a whole epoch for as long as that can be."""
+    return tsnb.serve(loader(), name=name, engine="ray", rubber_band=1.0, **options)
+
+
+def hub_of(stream: str) -> Any:
+    return ray.get_actor(clusters.hub_name(stream), namespace=clusters.namespace())
+
+
+def status(stream: str) -> Any:
+    return ray.get(hub_of(stream).status.remote())
+
+
+def relay_pid(place: Place, stream: str) -> int:
+    return int(dict(place("served"))[stream])
+
+
+def test_each_batch_reaches_a_node_once_and_every_consumer_gets_what_the_loader_gives(
+    machines: Machines, takers: list[Place]
+) -> None:
+    """Two consumers on one node, one on another, none on the producer's: in bytes of each node's object store."""
+    before = machines.stored_bytes()
+    with tsnb.serve(loader(), name="once", engine="ray"):
+        for number, place in enumerate(takers):
+            place("start", f"c{number}", "once", 2, stop_at=1)
+        until(
+            lambda: all(place("count") == 1 for place in takers)
+        )  # all have the first batch of the same epoch
+        for place in takers:
+            place("go_on")
+        for place in takers:
+            taken, error = place("result")
+            assert (taken, error) == ([(0, ALONE), (1, ALONE)], "")
+        seen = status("once")
+        assert [relay["batches"] for relay in seen["relays"].values()] == [2 * BATCHES] * 2
+        crossings = [
+            (after - then) / (2 * BATCHES * BATCH_BYTES)
+            for then, after in zip(before, machines.stored_bytes(), strict=True)
+        ]
+        assert crossings == pytest.approx([1.0] * 3, abs=0.02), crossings
+        assert seen["kept_bytes"] == 0
+        assert seen["most_bytes"] <= 16 * (BATCH_BYTES + 4096)
+        until(lambda: max(machines.used_bytes()) < BATCH_BYTES)  # Ray frees with a delay
+    assert registry.entries() == []
+    assert all(place("served") == [] for place in takers), "relays end with the stream"
+    with pytest.raises(ValueError, match="Failed to look up"):
+        hub_of("once")
+
+
+def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(takers: list[Place]) -> None:
+    """A consumer beside the loader and one on another node share an epoch; one takes batches of 5."""
+    with tsnb.serve(loader(shuffle=True), name="mixed", engine="ray", seed=7) as producer:
+        far = takers[0]
+        with tsnb.attach("near", producer="mixed", batch_size=5) as near:
+            batches = iter(near)
+            first = next(batches)
+            far("start", "far", "mixed")
+            files = [*first["file"], *(name for batch in batches for name in batch["file"])]
+            assert near.epoch == 0
+        taken, error = far("result")
+        assert not error
+        assert taken[0][0] == 0, "it came within the rubber band"
+        assert sorted(files) == sorted(f"{n}.png" for n in range(120))
+        assert producer.status().consumers[0].name == "cluster"
+    with tsnb.serve(loader(shuffle=True), name="again", seed=7), tsnb.attach("c", producer="again") as same:
+        assert [digest(batch) for batch in same] == taken[0][1], "the seed's order, whatever the engine"
+
+
+def test_a_killed_consumer_costs_its_neighbours_nothing(takers: list[Place]) -> None:
+    """On its own node and on others; it had stood still, and they were waiting for it."""
+    victim, *others = takers
+    with serve("kill"):
+        together(takers, "kill")
+        for place in others:
+            place("go_on")
+        until(lambda: all(place("count") > 3 for place in others))
+        assert max(place("count") for place in others) < BATCHES, "they wait for it"
+        victim.kill()
+        for place in others:
+            assert place("result") == ([(0, ALONE)], "")
+    victim.begin()
+
+
+def test_a_killed_relay_ends_its_machines_consumers_only_and_is_replaced(takers: list[Place]) -> None:
+    """They are told; who attaches there again gets the next epoch from a new relay."""
+    here, there = takers[0], takers[2]
+    with serve("relay"):
+        together([here, there], "relay", 2)
+        former = relay_pid(here, "relay")
+        os.kill(former, signal.SIGKILL)
+        here("go_on")
+        error = here("result")[1]
+        assert error.startswith("ProducerGone")
+        there("go_on")
+        assert there("result") == ([(0, ALONE), (1, ALONE)], "")
+        until(lambda: len(status("relay")["relays"]) == 1)
+        here("start", "c0", "relay")
+        (epoch, rows), error = here("result")[0][0], here("result")[1]
+        assert (rows, error) == (ALONE, "")
+        assert epoch >= 1
+        assert relay_pid(here, "relay") != former
+
+
+def test_a_place_is_gone_on_from_on_another_machine(takers: list[Place]) -> None:
+    """A state saved on one node is loaded on another: the rest of that epoch, every batch once."""
+    here, there = takers[0], takers[2]
+    with tsnb.serve(loader(shuffle=True), name="resume", engine="ray", seed=3):
+        here("start", "whole", "resume")
+        whole = here("result")[0]
+        here("start", "half", "resume", stop_at=11)
+        until(lambda: here("count") == 11)
+        state = here("place")
+        here.kill()
+        there("start", "rest", "resume", state=state)
+        (epoch, rest), error = there("result")[0][0], there("result")[1]
+        assert not error
+        assert epoch == 1
+        assert len(rest) == BATCHES - 11
+    with tsnb.serve(loader(shuffle=True), name="check", seed=3), tsnb.attach("c", producer="check") as alone:
+        epochs = [[digest(batch) for batch in alone] for _ in range(2)]
+    assert whole == [(0, epochs[0])]
+    assert rest == epochs[1][11:]
+    here.begin()
+
+
+def test_a_machine_that_stood_still_is_told_and_the_others_go_on(takers: list[Place]) -> None:
+    """Its only consumer sleeps past the stream's patience; its next epoch is whole."""
+    here, there = takers[0], takers[2]
+    with serve("parked", patience_s=0.5):
+        here("start", "sleeps", "parked", stop_at=1)
+        until(lambda: here("count") == 1)
+        there("start", "works", "parked", 2)
+        assert there("result") == ([(0, ALONE), (1, ALONE)], ""), (
+            "after the hub's patience, 5 s more than 0.5"
+        )
+        here("go_on")
+        _, error = here("result")
+        assert error.startswith("LoaderFailed")
+        assert "Iterate again for the next epoch" in error
+        here("start", "sleeps", "parked")
+        (_, rows), error = here("result")[0][0], here("result")[1]
+        assert (rows, error) == (ALONE, "")
+
+
+def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(machines: Machines) -> None:
+    """A name that is served in the cluster, another cluster's address, an engine that is none, no such stream."""
+    with tsnb.serve(loader(), name="taken", engine="ray"):
+        hub = hub_of("taken")
+        with pytest.raises(TsnbError, match="install the same"):
+            ray.get(hub.relay_on.remote(machines.ids()[1], "/tmp", 999))
+        registry.unregister(registry.find("taken"))  # as if it were another machine's
+        with pytest.raises(NameInUse, match="in the cluster"):
+            tsnb.serve(loader(), name="taken", engine="ray")
+    with pytest.raises(TsnbError, match="not in that at"):
+        tsnb.serve(loader(), name="x", engine="ray://10.0.0.1:6379")
+    with pytest.raises(ValueError, match="say"):
+        tsnb.serve(loader(), name="x", engine="dask")
+    with pytest.raises(tsnb.errors.ProducerNotFound, match="no producer"):
+        tsnb.attach("c", producer="nobody")
+
+
+def test_a_killed_node_is_noticed_and_the_others_go_on(machines: Machines, takers: list[Place]) -> None:
+    """The last test: one machine of three is lost, with its store, its relay and its consumers."""
+    here, there = takers[0], takers[2]
+    with serve("node"):
+        together([here, there], "node", 2)
+        machines.cluster.remove_node(machines.nodes[1], allow_graceful=False)
+        there("go_on")
+        assert there("result") == ([(0, ALONE), (1, ALONE)], "")
+        assert list(status("node")["relays"]) == [machines.ids()[2]]
