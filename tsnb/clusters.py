@@ -15,11 +15,24 @@ from tsnb.config import runtime_directory
 from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.wire.messages import PROTOCOL
 
-__all__ = ["bring_here", "hub_name", "joined", "namespace"]
+__all__ = ["address_of", "bring_here", "hub_name", "joined", "namespace"]
 
 _PREFIX = "tsnb-hub-"
 OPEN_S = 120.0
 """How long a machine's relay may take to come up: a process that imports torch, on a machine that may be busy."""
+
+
+def address_of(engine: str) -> str | None:
+    """Return the cluster's address that an engine names, "" for the one at hand; None for this machine alone.
+
+    Raises:
+        ValueError: It is no engine.
+    """
+    if engine == "local":
+        return None
+    if engine == "ray" or engine.startswith("ray://"):
+        return engine.removeprefix("ray").removeprefix("://")
+    raise ValueError(f'engine={engine!r}: say "local", "ray" or "ray://HOST:PORT".')
 
 
 def joined() -> Any:

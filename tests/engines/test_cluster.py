@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.engines.conftest import Machines, until
 from tests.engines.takers import BATCH_BYTES, BATCHES, Taker, digest, loader
 from tsnb import clusters, registry
 from tsnb.errors import NameInUse, TsnbError
+from tsnb.integrations.ray_tune import CommonStart
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -214,6 +216,42 @@ def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(machines: Ma
         tsnb.serve(loader(), name="x", engine="dask")
     with pytest.raises(tsnb.errors.ProducerNotFound, match="no producer"):
         tsnb.attach("c", producer="nobody")
+
+
+def test_trials_of_ray_tune_share_a_stream_and_begin_together(takers: list[Place], tmp_path: Path) -> None:
+    """Two trials, wherever Ray puts them: the same batches of the first epoch, from the first one on."""
+    tune: Any = pytest.importorskip("ray.tune")
+    start = CommonStart(2)
+    with serve("tuned"):
+        trainable = tune.with_resources(tune.with_parameters(tuned, start=start), {"cpu": 0.5})
+        tuner = tune.Tuner(
+            trainable,
+            param_space={"lr": tune.grid_search([0.1, 0.01])},
+            run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0),
+        )
+        results = tuner.fit()
+    assert not results.errors
+    assert [(r.metrics["epoch"], r.metrics["rows"]) for r in results] == [(0, ALONE)] * 2
+
+
+def tuned(config: dict[str, float], start: CommonStart) -> dict[str, Any]:
+    with start.attach(producer="tuned") as batches:
+        rows = [digest(batch) for batch in batches]
+        return {"rows": rows, "epoch": batches.epoch}
+
+
+def test_ray_data_is_a_loader(machines: Machines) -> None:
+    """`iter_torch_batches` is iterated anew for each epoch: two consumers get what it gives alone, twice."""
+    data: Any = pytest.importorskip("ray.data")
+    data.DataContext.get_current().enable_progress_bars = False
+    rows = data.range(60, override_num_blocks=1).map_batches(lambda batch: {"n": batch["id"] * 2.0})
+    batches = rows.iter_torch_batches(batch_size=8)
+    alone = [batch["n"].tolist() for batch in batches]
+    assert len(alone) == 8
+    with tsnb.serve(batches, name="rows") as producer, tsnb.attach("c", producer="rows") as consumer:
+        for _ in range(2):
+            assert [batch["n"].tolist() for batch in consumer] == alone
+        assert producer.order == "", "it may be shuffled: nobody goes on in the middle of an epoch"
 
 
 def test_a_killed_node_is_noticed_and_the_others_go_on(machines: Machines, takers: list[Place]) -> None:

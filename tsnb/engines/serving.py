@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
+from collections.abc import Callable
 from typing import Any
 
 from tsnb import clusters
@@ -13,13 +15,15 @@ from tsnb.errors import ExtraMissing, NameInUse, TsnbError
 from tsnb.producer.stream import Producer
 from tsnb.producer.stream import serve as serve_here
 
-__all__ = ["address_of", "join_cluster", "serve"]
+__all__ = ["join_cluster", "serve"]
 
 STORE_SHARE = 0.3
 """What a stream may use of the smallest object store of the cluster, for batches that machines have yet to take."""
 BETWEEN = 4
 """Batches that one machine may be ahead of another, beside what the window lets each machine's own consumers drift: two
 are on their way to each, and so are their acknowledgements."""
+ENDING_S = 3.0
+"""An actor that was ended keeps its name for a moment."""
 LATER_S = 5.0
 """The hub waits so much longer than a relay for what stands still, and the producer than the hub: whoever is at fault
 is parked by its own machine first, and not the whole machine, or the cluster, in its place."""
@@ -82,7 +86,7 @@ def serve(
         ValueError: A number is out of range, `engine` is none, or the name has odd characters.
         UnsupportedPlatform: Not on Linux.
     """
-    far = address_of(engine)
+    far = clusters.address_of(engine)
     check_name(name, "producer")
     leave = join_cluster(far) if far is not None else contextlib.ExitStack()
     with leave:
@@ -111,19 +115,6 @@ def serve(
             raise
         producer.endings += [stop, leave.pop_all().close]
     return producer
-
-
-def address_of(engine: str) -> str | None:
-    """Return the cluster's address that an engine names, "" for the one at hand; None for this machine alone.
-
-    Raises:
-        ValueError: It is no engine.
-    """
-    if engine == "local":
-        return None
-    if engine == "ray" or engine.startswith("ray://"):
-        return engine.removeprefix("ray").removeprefix("://")
-    raise ValueError(f'engine={engine!r}: say "local", "ray" or "ray://HOST:PORT".')
 
 
 def join_cluster(address: str) -> contextlib.ExitStack:
@@ -179,15 +170,12 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
     where = {"name": clusters.hub_name(producer.name), "namespace": clusters.namespace()}
     window, patience_s = options["window"], options["patience_s"] + LATER_S
     actor: Any = ray.remote(Hub)
-    try:
-        hub = actor.options(num_cpus=0, max_concurrency=1000, scheduling_strategy=here, **where).remote(
+    hub = _named(
+        lambda: actor.options(num_cpus=0, max_concurrency=1000, scheduling_strategy=here, **where).remote(
             producer.name, BETWEEN, _kept_between(window), patience_s, _budget_bytes(ray), facts, options
-        )
-    except ValueError:
-        raise NameInUse(
-            f"a stream named {producer.name!r} is served in the cluster already (namespace {where['namespace']}). "
-            "Choose another name, or stop it where it is served."
-        ) from None
+        ),
+        producer.name,
+    )
     ray.get(hub.begin.remote())
     feed = Feed(hub, producer.entry)
     feed.start()
@@ -202,6 +190,25 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
         ray.kill(hub)
 
     return stop
+
+
+def _named(make: Callable[[], Any], stream: str) -> Any:
+    """Make a named actor; one of the name that has just been ended is waited for.
+
+    Raises:
+        NameInUse: Its name is taken.
+    """
+    deadline = time.monotonic() + ENDING_S
+    while True:
+        try:
+            return make()
+        except ValueError:
+            if time.monotonic() > deadline:
+                raise NameInUse(
+                    f"a stream named {stream!r} is served in the cluster already (namespace {clusters.namespace()}). "
+                    "Choose another name, or stop it where it is served."
+                ) from None
+        time.sleep(0.1)
 
 
 def _kept_between(window: int) -> int:

@@ -107,6 +107,7 @@ def _start() -> Parser:
     parser.add_argument("--patience", type=_seconds, default=30.0, metavar="SECONDS")
     parser.add_argument("--seed", type=_whole(0), metavar="S")
     parser.add_argument("--workers", type=_whole(0), metavar="N")
+    parser.add_argument("--engine", default="local", metavar="local|ray|ray://HOST:PORT")
     parser.add_argument("--detach", action="store_true")
     parser.add_argument("--restart", choices=RESTARTS)
     return parser

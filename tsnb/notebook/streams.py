@@ -54,6 +54,7 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         patience_s=given.patience,
         seed=given.seed,
         workers=given.workers,
+        engine=given.engine,
         detach=given.detach,
         restart=given.restart,
     )

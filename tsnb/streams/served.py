@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tsnb.clusters import address_of
+
 __all__ = ["RECONNECT_S", "RESTARTS", "ServeOptions", "Shipment", "seed_of"]
 
 RESTARTS = ("on-crash",)
@@ -23,7 +25,7 @@ class ServeOptions:
     """How a loader is served: `tsnb.serve`'s keywords, and two that only a background kernel knows.
 
     Raises:
-        ValueError: `restart` is none of `RESTARTS`, or stands beside `detach`.
+        ValueError: `engine` is none; `restart` is none of `RESTARTS`, or stands beside `detach` or a cluster.
     """
 
     window: int = 8
@@ -36,6 +38,8 @@ class ServeOptions:
     """Makes the order of samples a function of (seed, epoch)."""
     workers: int | None = None
     """The DataLoader's number of workers, where that is to be another."""
+    engine: str = "local"
+    """"ray" or "ray://HOST:PORT": for consumers on every machine of that cluster."""
     detach: bool = False
     """Whether it outlives this notebook."""
     restart: str | None = None
@@ -45,6 +49,11 @@ class ServeOptions:
         if self.restart is not None and self.restart not in RESTARTS:
             raise ValueError(
                 f"restart={self.restart!r}: give {' or '.join(map(repr, RESTARTS))}, or nothing."
+            )
+        if address_of(self.engine) is not None and self.restart is not None:
+            raise ValueError(
+                "restart= works on this machine only: consumers on others would not wait for a new producer. Leave out "
+                "restart or engine."
             )
         if self.restart is not None and self.detach:
             raise ValueError(
