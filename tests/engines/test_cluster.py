@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 
@@ -16,9 +17,12 @@ from tests.engines.takers import BATCH_BYTES, BATCHES, Taker, digest, loader
 from tsnb import clusters, registry
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.integrations.ray_tune import CommonStart
+from tsnb.streams.served import ServeOptions
+from tsnb.streams.serving import serve_from_cell
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 
+ROOT = Path(__file__).parents[2]
 ALONE = [digest(batch) for batch in loader()]
 
 
@@ -216,6 +220,30 @@ def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(machines: Ma
         tsnb.serve(loader(), name="x", engine="dask")
     with pytest.raises(tsnb.errors.ProducerNotFound, match="no producer"):
         tsnb.attach("c", producer="nobody")
+
+
+def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_kernel(
+    machines: Machines, takers: list[Place]
+) -> None:
+    """`--engine ray://HOST:PORT` in a producer kernel, which is killed: every run is told, hub and relays end."""
+    cell = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom tests.engines.takers import loader as make\n"
+        "loader = make()"
+    )
+    options = ServeOptions(engine=f"ray://{machines.cluster.address}", rubber_band=1.0)
+    kernel = serve_from_cell(cell, {}, "kernel", options)
+    try:
+        together(takers[1:], "kernel")
+        pid = relay_pid(takers[1], "kernel")
+        assert kernel.pid is not None
+        os.kill(kernel.pid, signal.SIGKILL)
+        for place in takers[1:]:
+            place("go_on")
+            assert place("result")[1].startswith("ProducerGone")
+        until(lambda: not psutil.pid_exists(pid))
+        until(lambda: clusters.hub_name("kernel") not in str(ray.util.list_named_actors(all_namespaces=True)))
+    finally:
+        kernel.stop()
 
 
 def test_trials_of_ray_tune_share_a_stream_and_begin_together(takers: list[Place], tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from tsnb import clusters
 from tsnb.consumer.line import Line
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
@@ -94,6 +95,7 @@ class Feed(threading.Thread):
             self._line.connection.retire()
 
     def _wanted(self) -> Any:
+        self._require_ray()
         return ray.get(self._hub.wanted.remote())
 
     def _load(self, run: int, epoch: int, first: int) -> Any:
@@ -122,9 +124,15 @@ class Feed(threading.Thread):
         return self._give(run, taken[1])
 
     def _give(self, run: int, batch: Any) -> Any:
+        self._require_ray()
         memory = batch.leaves[0]
         ref = ray.put((batch.layout.encode(), batch.rows, *batch.values, memory))
         return ray.get(self._hub.loaded.remote(run, [ref], memory.nbytes, batch.rows))
+
+    def _require_ray(self) -> None:
+        """End where Ray was shut down under this thread: its functions would start a cluster of their own."""
+        if clusters.joined() is None:
+            raise ProducerGone("Ray was shut down in the producer's process")
 
     def _leave(self) -> None:
         """Leave the epoch, if one is being taken."""

@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tsnb.engines.books import Books
@@ -39,7 +39,7 @@ class Hub:
         patience_s: As `Books`.
         budget_bytes: As `Books`.
         facts: What relays tell their consumers of the loader: batch_size, batches, samples, order.
-        relay_options: How relays serve: window, rubber_band, patience_s.
+        relay_options: How relays serve: window, rubber_band, patience_s, max_batch_bytes.
     """
 
     def __init__(
@@ -122,11 +122,18 @@ class Hub:
         """
         _require_same(protocol)
         where = (node, directory)
+        try:
+            await _awaited((await self._relay(where)).open.remote())
+        except RayActorError:  # it has just died, and was not heard of
+            self._opening.pop(where, None)
+            await self._relay(where)
+
+    async def _relay(self, where: tuple[str, str]) -> Any:
+        """Return the relay of a place, started if there is none."""
         task = self._opening.get(where)
         if task is None or (task.done() and task.exception() is not None):
             task = self._opening[where] = asyncio.create_task(self._open(*where))
-        handle = await asyncio.shield(task)
-        await _awaited(handle.open.remote())
+        return await asyncio.shield(task)
 
     async def _open(self, node: str, directory: str) -> Any:
         at = NodeAffinitySchedulingStrategy(node, soft=False)
@@ -148,6 +155,9 @@ class Hub:
         """Notice a relay's death: a call that never returns fails then."""
         with contextlib.suppress(RayError):
             await _awaited(handle.live.remote())
+        task = self._opening.get(where)
+        if task is not None and task.done() and not task.exception() and task.result() is not handle:
+            return  # another has taken its place, and its key
         self._opening.pop(where, None)
         key = self._keys.pop(where, None)
         if key is not None:

@@ -36,7 +36,7 @@ class Relay:
         name: The stream's name.
         directory: The runtime directory in which it enters itself.
         facts: As `Hub`.
-        options: window, rubber_band and patience_s of the stream on this machine.
+        options: window, rubber_band, patience_s and max_batch_bytes of the stream on this machine.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Relay:
             if self._producer is not None:
                 return
             epochs = RemoteEpochs(self._hub, self._facts, self._join)
-            settings = Settings(self._name, max_batch_bytes=None, **self._options)
+            settings = Settings(self._name, **self._options)
             self._producer = begin(epochs, settings, origin="the cluster's relay", primed=False)
             watching = threading.Thread(
                 target=self._watch, args=(self._producer, epochs), name="tsnb-relay", daemon=True

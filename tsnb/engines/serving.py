@@ -107,7 +107,12 @@ def serve(
         )
         if far is None:
             return producer
-        options = {"window": window, "rubber_band": rubber_band, "patience_s": patience_s}
+        options = {
+            "window": window,
+            "rubber_band": rubber_band,
+            "patience_s": patience_s,
+            "max_batch_bytes": max_batch_bytes,
+        }
         try:
             stop = _open(producer, options)
         except BaseException:
@@ -182,12 +187,15 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
     serving = os.getpid()
 
     def stop() -> None:
-        if os.getpid() != serving or clusters.joined() is None:
+        if os.getpid() != serving:
             return
+        there = clusters.joined() is not None  # else Ray was shut down, which has ended the hub
         with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(hub.stop.remote(), timeout=15.0)
+            if there:
+                ray.get(hub.stop.remote(), timeout=15.0)
         feed.stop()
-        ray.kill(hub)
+        if there:
+            ray.kill(hub)
 
     return stop
 
