@@ -11,7 +11,7 @@ Two things bound the batches a second of a stream over N nodes, whatever the loa
   pulls from the producer's machine, which is what happens when all ask at the same moment; *tree*, who has a batch
   gives it to one other at a time, so that the nodes that have it double with each round. Ray lies in between.
 
-Nothing here was measured on a real network or on more than three nodes. No torch, no Ray, one process:
+Nothing here was measured on a real network or on more than three nodes. No Ray, one process:
 
     python -m benchmarks.cluster_simulation [--nodes 8,64,1000] [--batch-mb 38.5] [--json FILE]
 

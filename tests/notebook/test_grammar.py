@@ -19,7 +19,7 @@ def test_every_option_of_start_is_read_in_its_unit() -> None:
     given = start("train --name m --window 4 --rubber-band 2% --patience 5s --seed 0 --workers 2 --detach")
     assert vars(given) == {
         "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience": 5.0, "seed": 0,
-        "workers": 2, "detach": True, "restart": None,
+        "workers": 2, "engine": "local", "detach": True, "restart": None,
     }  # fmt: skip
     assert start("train --name m --restart on-crash").restart == "on-crash"
     assert start("train --name m --rubber-band 0.5").rubber_band == 0.5
@@ -30,12 +30,19 @@ def test_options_left_out_are_serve_s_defaults() -> None:
     """The magic and `tsnb.serve` agree."""
     import inspect
 
-    from tsnb.producer import serve
+    from tsnb.engines.serving import serve
 
     defaults = {name: p.default for name, p in inspect.signature(serve).parameters.items()}
     given = start("train --name m")
-    assert (given.window, given.rubber_band, given.patience, given.seed, given.workers) == tuple(
-        defaults[name] for name in ("window", "rubber_band", "patience_s", "seed", "workers")
+    assert (
+        given.window,
+        given.rubber_band,
+        given.patience,
+        given.seed,
+        given.workers,
+        given.engine,
+    ) == tuple(
+        defaults[name] for name in ("window", "rubber_band", "patience_s", "seed", "workers", "engine")
     )
 
 
