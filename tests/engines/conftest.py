@@ -12,10 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from tests.conftest import leftovers
+from tests.conftest import _infrastructure, leftovers
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
@@ -100,9 +99,8 @@ def machines(runtime_directory: Path) -> Iterator[Machines]:
         ray.shutdown()
         made.cluster.shutdown()
         shutil.rmtree(directory, ignore_errors=True)
-    own = psutil.Process()
-    until(lambda: not {p for p in leftovers() - before if p.startswith(("process", "entry", "socket"))})
-    assert not [p for p in own.children(recursive=True) if "ray" in p.name()]
+    kinds = ("process", "entry", "socket")
+    until(lambda: not {p for p in leftovers() - before - _infrastructure() if p.startswith(kinds)})
 
 
 def until(true: Callable[[], Any], within_s: float = GONE_S) -> Any:

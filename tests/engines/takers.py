@@ -60,7 +60,14 @@ class Taker:
         return os.getpid()
 
     def start(
-        self, name: str, stream: str, epochs: int = 1, *, stop_at: int = -1, state: Any = None, **options: Any
+        self,
+        name: str,
+        stream: str | None,
+        epochs: int = 1,
+        *,
+        stop_at: int = -1,
+        state: Any = None,
+        **options: Any,
     ) -> None:
         """Begin to take; stand still after `stop_at` batches until `go_on`."""
         self.taken, self.error = [], ""

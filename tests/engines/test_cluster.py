@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,19 @@ def together(places: list[Place], stream: str, epochs: int = 1) -> None:
     until(lambda: all(place("count") == 1 for place in places))
 
 
-def serve(name: str, **options: Any) -> tsnb.Producer:
-    """Serve the loader to the cluster; who comes late gets a whole epoch for as long as that can be."""
-    return tsnb.serve(loader(), name=name, engine="ray", rubber_band=1.0, **options)
+@pytest.fixture(scope="module")
+def main(machines: Machines) -> Iterator[tsnb.Producer]:
+    """One stream for many tests; who comes late gets a whole epoch for as long as that can be."""
+    with tsnb.serve(loader(), name="main", engine="ray", rubber_band=1.0) as producer:
+        yield producer
+
+
+def epochs(place: Place) -> list[list[str]]:
+    """Wait for a consumer's end; return what each of its epochs gave."""
+    taken, error = place("result")
+    assert not error
+    assert [epoch for epoch, _ in taken] == list(range(taken[0][0], taken[0][0] + len(taken)))
+    return [rows for _, rows in taken]
 
 
 def hub_of(stream: str) -> Any:
@@ -79,35 +90,90 @@ def relay_pid(place: Place, stream: str) -> int:
 
 
 def test_each_batch_reaches_a_node_once_and_every_consumer_gets_what_the_loader_gives(
-    machines: Machines, takers: list[Place]
+    machines: Machines, main: tsnb.Producer, takers: list[Place]
 ) -> None:
     """Two consumers on one node, one on another, none on the producer's: in bytes of each node's object store."""
     before = machines.stored_bytes()
-    with tsnb.serve(loader(), name="once", engine="ray"):
-        for number, place in enumerate(takers):
-            place("start", f"c{number}", "once", 2, stop_at=1)
-        until(
-            lambda: all(place("count") == 1 for place in takers)
-        )  # all have the first batch of the same epoch
-        for place in takers:
-            place("go_on")
-        for place in takers:
-            taken, error = place("result")
-            assert (taken, error) == ([(0, ALONE), (1, ALONE)], "")
-        seen = status("once")
-        assert [relay["batches"] for relay in seen["relays"].values()] == [2 * BATCHES] * 2
-        crossings = [
-            (after - then) / (2 * BATCHES * BATCH_BYTES)
-            for then, after in zip(before, machines.stored_bytes(), strict=True)
-        ]
-        assert crossings == pytest.approx([1.0] * 3, abs=0.02), crossings
-        assert seen["kept_bytes"] == 0
-        assert seen["most_bytes"] <= 16 * (BATCH_BYTES + 4096)
-        until(lambda: max(machines.used_bytes()) < BATCH_BYTES)  # Ray frees with a delay
-    assert registry.entries() == []
-    assert all(place("served") == [] for place in takers), "relays end with the stream"
-    with pytest.raises(ValueError, match="Failed to look up"):
-        hub_of("once")
+    together(takers, "main", 2)
+    for place in takers:
+        place("go_on")
+    assert [epochs(place) for place in takers] == [[ALONE, ALONE]] * 3
+    seen = status("main")
+    assert [relay["batches"] for relay in seen["relays"].values()] == [2 * BATCHES] * 2
+    crossings = [
+        (after - then) / (2 * BATCHES * BATCH_BYTES)
+        for then, after in zip(before, machines.stored_bytes(), strict=True)
+    ]
+    assert crossings == pytest.approx([1.0] * 3, abs=0.02), crossings
+    assert seen["most_bytes"] <= 16 * (BATCH_BYTES + 4096)
+    until(lambda: not status("main")["kept_bytes"])
+    until(lambda: max(machines.used_bytes()) < BATCH_BYTES)  # Ray frees with a delay
+
+
+def test_a_killed_consumer_costs_its_neighbours_nothing(main: tsnb.Producer, takers: list[Place]) -> None:
+    """On its own node and on others; it had stood still, and they were waiting for it."""
+    victim, *others = takers
+    together(takers, "main")
+    for place in others:
+        place("go_on")
+    until(lambda: all(place("count") > 3 for place in others))
+    assert max(place("count") for place in others) < BATCHES, "they wait for it"
+    victim.kill()
+    assert [epochs(place) for place in others] == [[ALONE]] * 2
+    victim.begin()
+
+
+def test_a_place_is_gone_on_from_on_another_machine(main: tsnb.Producer, takers: list[Place]) -> None:
+    """A state saved on one node is loaded on another: the rest of that epoch, every batch once."""
+    here, there = takers[0], takers[2]
+    here("start", "half", "main", stop_at=11)
+    until(lambda: here("count") == 11)
+    state = here("place")
+    here.kill()
+    there("start", "rest", "main", state=state)
+    assert epochs(there) == [ALONE[11:]]
+    assert there("place")["epoch"] == state["epoch"]
+    here.begin()
+
+
+def test_a_killed_relay_ends_its_machines_consumers_only_and_is_replaced(
+    main: tsnb.Producer, takers: list[Place]
+) -> None:
+    """They are told; who attaches there again gets a whole epoch from a new relay."""
+    here, there = takers[0], takers[2]
+    together([here, there], "main", 2)
+    former = relay_pid(here, "main")
+    os.kill(former, signal.SIGKILL)
+    here("go_on")
+    assert here("result")[1].startswith("ProducerGone")
+    there("go_on")
+    assert epochs(there) == [ALONE, ALONE]
+    here("start", "c0", None)  # there is one stream in the cluster, and none on that machine any more
+    assert epochs(here) == [ALONE]
+    assert relay_pid(here, "main") != former
+    until(lambda: len(status("main")["relays"]) == 2)
+
+
+def test_trials_of_ray_tune_share_a_stream_and_begin_together(main: tsnb.Producer, tmp_path: Path) -> None:
+    """Two trials, wherever Ray puts them: the same batches of the same epoch, from the first one on."""
+    tune: Any = pytest.importorskip("ray.tune")
+    start = CommonStart(2)
+    trainable = tune.with_resources(tune.with_parameters(tuned, start=start), {"cpu": 0.5})
+    tuner = tune.Tuner(
+        trainable,
+        param_space={"lr": tune.grid_search([0.1, 0.01])},
+        run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0),
+    )
+    results = tuner.fit()
+    assert not results.errors
+    assert [r.metrics["rows"] for r in results] == [ALONE] * 2
+    assert len({r.metrics["epoch"] for r in results}) == 1
+
+
+def tuned(config: dict[str, float], start: CommonStart) -> dict[str, Any]:
+    with start.attach(producer="main") as batches:
+        rows = [digest(batch) for batch in batches]
+        return {"rows": rows, "epoch": batches.epoch}
 
 
 def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(takers: list[Place]) -> None:
@@ -125,65 +191,12 @@ def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
         assert taken[0][0] == 0, "it came within the rubber band"
         assert sorted(files) == sorted(f"{n}.png" for n in range(120))
         assert producer.status().consumers[0].name == "cluster"
+    assert not [entry for entry in registry.entries() if entry.name == "mixed"]
+    assert "mixed" not in dict(far("served")), "relays end with the stream"
+    with pytest.raises(ValueError, match="Failed to look up"):
+        hub_of("mixed")
     with tsnb.serve(loader(shuffle=True), name="again", seed=7), tsnb.attach("c", producer="again") as same:
         assert [digest(batch) for batch in same] == taken[0][1], "the seed's order, whatever the engine"
-
-
-def test_a_killed_consumer_costs_its_neighbours_nothing(takers: list[Place]) -> None:
-    """On its own node and on others; it had stood still, and they were waiting for it."""
-    victim, *others = takers
-    with serve("kill"):
-        together(takers, "kill")
-        for place in others:
-            place("go_on")
-        until(lambda: all(place("count") > 3 for place in others))
-        assert max(place("count") for place in others) < BATCHES, "they wait for it"
-        victim.kill()
-        for place in others:
-            assert place("result") == ([(0, ALONE)], "")
-    victim.begin()
-
-
-def test_a_killed_relay_ends_its_machines_consumers_only_and_is_replaced(takers: list[Place]) -> None:
-    """They are told; who attaches there again gets the next epoch from a new relay."""
-    here, there = takers[0], takers[2]
-    with serve("relay"):
-        together([here, there], "relay", 2)
-        former = relay_pid(here, "relay")
-        os.kill(former, signal.SIGKILL)
-        here("go_on")
-        error = here("result")[1]
-        assert error.startswith("ProducerGone")
-        there("go_on")
-        assert there("result") == ([(0, ALONE), (1, ALONE)], "")
-        until(lambda: len(status("relay")["relays"]) == 1)
-        here("start", "c0", "relay")
-        (epoch, rows), error = here("result")[0][0], here("result")[1]
-        assert (rows, error) == (ALONE, "")
-        assert epoch >= 1
-        assert relay_pid(here, "relay") != former
-
-
-def test_a_place_is_gone_on_from_on_another_machine(takers: list[Place]) -> None:
-    """A state saved on one node is loaded on another: the rest of that epoch, every batch once."""
-    here, there = takers[0], takers[2]
-    with tsnb.serve(loader(shuffle=True), name="resume", engine="ray", seed=3):
-        here("start", "whole", "resume")
-        whole = here("result")[0]
-        here("start", "half", "resume", stop_at=11)
-        until(lambda: here("count") == 11)
-        state = here("place")
-        here.kill()
-        there("start", "rest", "resume", state=state)
-        (epoch, rest), error = there("result")[0][0], there("result")[1]
-        assert not error
-        assert epoch == 1
-        assert len(rest) == BATCHES - 11
-    with tsnb.serve(loader(shuffle=True), name="check", seed=3), tsnb.attach("c", producer="check") as alone:
-        epochs = [[digest(batch) for batch in alone] for _ in range(2)]
-    assert whole == [(0, epochs[0])]
-    assert rest == epochs[1][11:]
-    here.begin()
 
 
 def test_a_machine_that_stood_still_is_told_and_the_others_go_on(takers: list[Place]) -> None:
@@ -245,28 +258,6 @@ def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_k
         kernel.stop()
 
 
-def test_trials_of_ray_tune_share_a_stream_and_begin_together(takers: list[Place], tmp_path: Path) -> None:
-    """Two trials, wherever Ray puts them: the same batches of the first epoch, from the first one on."""
-    tune: Any = pytest.importorskip("ray.tune")
-    start = CommonStart(2)
-    with serve("tuned"):
-        trainable = tune.with_resources(tune.with_parameters(tuned, start=start), {"cpu": 0.5})
-        tuner = tune.Tuner(
-            trainable,
-            param_space={"lr": tune.grid_search([0.1, 0.01])},
-            run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0),
-        )
-        results = tuner.fit()
-    assert not results.errors
-    assert [(r.metrics["epoch"], r.metrics["rows"]) for r in results] == [(0, ALONE)] * 2
-
-
-def tuned(config: dict[str, float], start: CommonStart) -> dict[str, Any]:
-    with start.attach(producer="tuned") as batches:
-        rows = [digest(batch) for batch in batches]
-        return {"rows": rows, "epoch": batches.epoch}
-
-
 def test_ray_data_is_a_loader(machines: Machines) -> None:
     """`iter_torch_batches` is iterated anew for each epoch: two consumers get what it gives alone, twice."""
     data: Any = pytest.importorskip("ray.data")
@@ -281,12 +272,13 @@ def test_ray_data_is_a_loader(machines: Machines) -> None:
         assert producer.order == "", "it may be shuffled: nobody goes on in the middle of an epoch"
 
 
-def test_a_killed_node_is_noticed_and_the_others_go_on(machines: Machines, takers: list[Place]) -> None:
+def test_a_killed_node_is_noticed_and_the_others_go_on(
+    machines: Machines, main: tsnb.Producer, takers: list[Place]
+) -> None:
     """The last test: one machine of three is lost, with its store, its relay and its consumers."""
     here, there = takers[0], takers[2]
-    with serve("node"):
-        together([here, there], "node", 2)
-        machines.cluster.remove_node(machines.nodes[1], allow_graceful=False)
-        there("go_on")
-        assert there("result") == ([(0, ALONE), (1, ALONE)], "")
-        assert list(status("node")["relays"]) == [machines.ids()[2]]
+    together([here, there], "main", 2)
+    machines.cluster.remove_node(machines.nodes[1], allow_graceful=False)
+    there("go_on")
+    assert epochs(there) == [ALONE, ALONE]
+    until(lambda: list(status("main")["relays"]) == [machines.ids()[2]])
