@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -12,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.conftest import _infrastructure, leftovers
@@ -25,6 +27,21 @@ STORE_BYTES = 80 << 20
 GONE_S = 30.0
 
 
+def patiently(start: Callable[[], Any]) -> Any:
+    """Start a node; again where Ray gave it up after 30 s, which a machine with other work may need."""
+    for _ in range(2):
+        before = set(psutil.Process().children(recursive=True))
+        try:
+            return start()
+        except Exception as error:  # Ray raises no other
+            if "timed out" not in str(error):
+                raise
+            for process in set(psutil.Process().children(recursive=True)) - before:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+    return start()
+
+
 class Machines:
     """The cluster; `nodes[0]` is the producer's."""
 
@@ -33,7 +50,7 @@ class Machines:
         self.directory = directory
         self._options = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
         head = {**self._options, "include_dashboard": False, "env_vars": self._environment(0)}
-        self.cluster = cluster(initialize_head=True, connect=False, head_node_args=head)
+        self.cluster = patiently(lambda: cluster(initialize_head=True, connect=False, head_node_args=head))
         self.nodes: list[Any] = [self.cluster.head_node]
         for _ in range(2):
             self.add()
@@ -49,7 +66,8 @@ class Machines:
     def add(self) -> None:
         """Start one more node."""
         number = len(self.nodes)
-        self.nodes.append(self.cluster.add_node(env_vars=self._environment(number), **self._options))
+        options = {"env_vars": self._environment(number), **self._options}
+        self.nodes.append(patiently(lambda: self.cluster.add_node(**options)))
 
     def ids(self) -> list[str]:
         return [str(node.node_id) for node in self.nodes]

@@ -46,7 +46,7 @@ class TsnbMagics(Magics):
         """Serve a loader from the background, and look after it.
 
         %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
-                            [--workers N] [--detach] [--restart on-crash]
+                            [--workers N] [--engine local|ray|ray://HOST:PORT] [--detach] [--restart on-crash]
         %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
         %tensorsocket list
         %tensorsocket status [NAME]
@@ -65,6 +65,7 @@ class TsnbMagics(Magics):
           --patience SECONDS  how long the others wait for one that stands still (30)
           --seed S            makes the order of samples a function of seed and epoch
           --workers N         loader processes, where that is to be another number than the loader's own
+          --engine ray        for trials on every machine of the Ray cluster at hand, or of that at ray://HOST:PORT
           --detach            goes on when this notebook's kernel ends
           --restart on-crash  when its kernel dies (out of memory, say) it is started again, and trials go on
                               where they were; a DataLoader without --seed is given one
