@@ -8,7 +8,7 @@ FRONTEND := tsnb/panel/frontend
 PANEL := $(wildcard hatch_build.py $(FRONTEND)/package*.json $(FRONTEND)/src/*)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lab check format bench soak clean
+.PHONY: help demo test lab check format bench docs soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make check    formatting, lint, types, layers"
 	@echo "make format   put the formatting right"
 	@echo "make bench    plain loader, separate loaders, tensorsocket and tsnb, side by side"
+	@echo "make docs     the documentation as a site, in artifacts/site"
 	@echo "make soak     a random fault every few seconds, every sample checked (SOAK=\"--minutes 30 --consumers 8\")"
 	@echo "make clean    remove the environment and everything built"
 
@@ -26,7 +27,7 @@ demo: $(VENV)/demo.stamp
 
 test: $(VENV)/test.stamp
 	@./.ci/chromium $(BIN)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(TESTS) || $(BIN)/python -m tests.again $$?
 
 lab: $(VENV)/lab.stamp
 	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb
@@ -48,6 +49,10 @@ bench: $(VENV)/bench.stamp
 
 soak: $(VENV)/test.stamp
 	$(BIN)/python -m tests.soak $(SOAK)
+
+docs: $(VENV)/docs.stamp
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs artifacts/site
+	@echo "artifacts/site/index.html"
 
 clean:
 	rm -rf $(VENV) build dist artifacts tsnb/panel/static $(FRONTEND)/node_modules

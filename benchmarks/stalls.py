@@ -3,7 +3,8 @@
 What is isolated: one loader worker a loader, one torch thread a trial, k equal trials, in an epoch that does not end.
 Each round calls `tsnb.stalls` in a fresh process, and then trains k trials with a loader each and k on one loader, all
 in fresh processes (benchmarks.sharing runs them). A figure is the median over the rounds. `off` is measured over
-foretold.
+foretold. Training the same again does not take the same time again: `±` is how far the round farthest from the median
+was from it, and a forecast that is no farther off than that cannot be told from a right one.
 
     photos-small   decoding JPEG costs twice what the model does: sharing gives much
     photos-large   the model costs three times what decoding does: sharing gives little
@@ -11,9 +12,11 @@ foretold.
     digits         0.2 MB a batch and an MLP: what the DataLoader's queues cost beside a small model
 
 Other programs on the machine slow every run. They are counted (`others`), and `foretold` is asked for the cores that
-they left: `stalls(...).sharing(k, cores=...)`. On an idle machine that is all of them.
+they left: `stalls(...).sharing(k, cores=...)`. On an idle machine that is all of them; where this program is favoured
+by the scheduler, so that others get what it leaves, say so (`--favoured`).
 
-    python -m benchmarks.stalls [--rounds 3] [--seconds 3] [--json FILE] [--quick]
+    python -m benchmarks.stalls [--case NAME ...] [--rounds 3] [--seconds 3] [--favoured] [--json FILE] [--quick]
+    python -m benchmarks.stalls --read FILE ...     the table of what was kept, one file a case
 
 The figures stand in docs/stalls.md.
 """
@@ -65,6 +68,8 @@ class Row:
     """Of the shared one."""
     others: float
     """Cores that other programs took while the trials ran."""
+    spread: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Of the measured figures, separate, shared, gain: the round farthest from the median, over it, less 1."""
 
     @property
     def off(self) -> tuple[float, float, float]:
@@ -138,7 +143,9 @@ def foretell(case: Workload, seconds: float) -> tsnb.Stalls:
     return found
 
 
-def one_round(case: Workload, trials: Sequence[int], seconds: float) -> dict[int, tuple[Any, Run, Run, str]]:
+def one_round(
+    case: Workload, trials: Sequence[int], seconds: float, *, favoured: bool = False
+) -> dict[int, tuple[Any, Run, Run, str]]:
     """Foretell, then train; return by the number of trials what was foretold and both runs."""
     told = foretell(case, seconds)
     print(told, file=sys.stderr, flush=True)
@@ -147,7 +154,8 @@ def one_round(case: Workload, trials: Sequence[int], seconds: float) -> dict[int
         own = measure(SYSTEMS["plain" if number == 1 else "separate"], case, number, WORKERS, seconds)
         one = measure(SYSTEMS["tsnb"], case, number, WORKERS, seconds)
         separate, shared = (
-            told.sharing(number, cores=max(0.1, told.cores - run.others)) for run in (own, one)
+            told.sharing(number, cores=max(0.1, told.cores - (0 if favoured else run.others)))
+            for run in (own, one)
         )
         found[number] = (
             (separate.separate.samples_per_s, shared.shared.samples_per_s),
@@ -174,8 +182,14 @@ def rows_of(name: str, rounds: Sequence[dict[int, tuple[Any, Run, Run, str]]]) -
         others = statistics.median(run.others for r in runs for run in r[1:3])
         limit = statistics.mode(r[3] for r in runs)
         paces = (own_told, own_is, one_told, one_is)
-        rows.append(Row(name, number, *paces, gain_told, gain_is, limit, others))
+        spread = (_spread(own), _spread(one), _spread(gains[1]))
+        rows.append(Row(name, number, *paces, gain_told, gain_is, limit, others, spread))
     return rows
+
+
+def _spread(rounds: Sequence[float]) -> float:
+    middle = statistics.median(rounds)
+    return max(abs(each / middle - 1) for each in rounds)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -187,20 +201,27 @@ def table(rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         off = [f"{share:+.0%}" for share in row.off]
-        head.append(
-            f"| {row.case} | {row.trials} | {row.separate_foretold:,.0f} | {row.separate_measured:,.0f} | {off[0]} "
-            f"| {row.shared_foretold:,.0f} | {row.shared_measured:,.0f} | {off[1]} | {row.limit} "
-            f"| {row.gain_foretold:.2f} | {row.gain_measured:.2f} | {off[2]} | {row.others:.1f} |"
-        )
+        own, one, gain = (f"±{share:.0%}" for share in row.spread)
+        separate = f"{row.separate_foretold:,.0f} | {row.separate_measured:,.0f} {own} | {off[0]}"
+        shared = f"{row.shared_foretold:,.0f} | {row.shared_measured:,.0f} {one} | {off[1]} | {row.limit}"
+        gained = f"{row.gain_foretold:.2f} | {row.gain_measured:.2f} {gain} | {off[2]}"
+        head.append(f"| {row.case} | {row.trials} | {separate} | {shared} | {gained} | {row.others:.1f} |")
     return "\n".join(head)
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """Say how many figures are as near as they should be."""
-    off = [abs(share) for row in rows for share in row.off]
-    near = sum(share <= WITHIN for share in off)
-    within = f"{near} of {len(off)} figures within {WITHIN:.0%}"
-    return f"{within}; median {statistics.median(off):.0%} off, most {max(off):.0%}"
+    """Say how many figures are as near as they should be, and how many of the others differ no more than rounds do."""
+    figures = [(abs(off), spread) for row in rows for off, spread in zip(row.off, row.spread, strict=True)]
+    off = [share for share, _ in figures]
+    far = [(share, spread) for share, spread in figures if share > WITHIN]
+    unclear = sum(share <= spread for share, spread in far)
+    within = f"{len(off) - len(far)} of {len(off)} figures within {WITHIN:.0%}"
+    beyond = f", {unclear} of the other {len(far)} within their own spread" if far else ""
+    middle = statistics.median(spread for _, spread in figures)
+    return (
+        f"{within}{beyond}; median {statistics.median(off):.0%} off, most {max(off):.0%}. "
+        f"The measured figures' own spread: median {middle:.0%}, most {max(spread for _, spread in figures):.0%}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -212,8 +233,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="interleaved (default 3)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement (default 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there")
+    parser.add_argument(
+        "--favoured", action="store_true", help="other programs get only what this one leaves"
+    )
+    parser.add_argument("--read", type=Path, nargs="+", metavar="FILE", help="only show what --json wrote")
     parser.add_argument("--quick", action="store_true", help="one case, short: only to see that it works")
     given = parser.parse_args(arguments)
+    if given.read:
+        kept = [row for file in given.read for row in json.loads(file.read_text(encoding="utf-8"))["rows"]]
+        read = [Row(**{**row, "spread": tuple(row["spread"])}) for row in kept]
+        print(f"{table(read)}\n\n{verdict(read)}")
+        return 0
     cases, rounds, seconds = given.case, given.rounds, given.seconds
     trials: Sequence[int] = TRIALS
     if given.quick:
@@ -224,13 +254,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for _ in range(rounds):
         for name in cases:
             print(name, file=sys.stderr, flush=True)
-            found[name].append(one_round(CASES[name], trials, seconds))
+            found[name].append(one_round(CASES[name], trials, seconds, favoured=given.favoured))
     rows = [row for name in cases for row in rows_of(name, found[name])]
     cores = len(os.sched_getaffinity(0))
     print(f"{cores} cores, medians of {rounds} rounds of {seconds:g} s\n\n{table(rows)}\n\n{verdict(rows)}")
     if given.json:
-        kept = {"cores": cores, "rounds": rounds, "seconds": seconds, "rows": [asdict(row) for row in rows]}
-        given.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        written = {
+            "cores": cores,
+            "rounds": rounds,
+            "seconds": seconds,
+            "rows": [asdict(row) for row in rows],
+        }
+        given.json.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

@@ -23,7 +23,10 @@ _PUBLIC = {
     "record": "tsnb.telemetry.recording",
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
+    "doctor": "tsnb.checks",
     "stalls": "tsnb.stalling",
+    "devices": "tsnb.hardware.listing",
+    "Devices": "tsnb.hardware.listing",
     "Stalls": "tsnb.stalling",
     "dashboard": "tsnb.notebook",
     "trials": "tsnb.experiments",
@@ -46,10 +49,12 @@ _PUBLIC = {
 """Public names and the package that each comes from."""
 
 if TYPE_CHECKING:
+    from tsnb.checks import doctor
     from tsnb.consumer import Consumer, attach
     from tsnb.engines.serving import serve
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
+    from tsnb.hardware.listing import Devices, devices
     from tsnb.notebook import dashboard, replay
     from tsnb.producer import Producer
     from tsnb.records.comparing import compare
@@ -67,6 +72,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Consumer",
+    "Devices",
     "Producer",
     "Report",
     "Stalls",
@@ -75,6 +81,8 @@ __all__ = [
     "attach",
     "compare",
     "dashboard",
+    "devices",
+    "doctor",
     "errors",
     "export",
     "halving",

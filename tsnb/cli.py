@@ -1,4 +1,4 @@
-"""The command line: `tsnb serve | list | status | top | record | stop`. No logic of its own."""
+"""The command line: `tsnb COMMAND`; `tsnb --help` lists them. No logic of its own."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from tsnb import registry
+from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
 from tsnb.streams.served import RECONNECT_S, RESTARTS, seed_of
 from tsnb.telemetry.incidents import incidents
-from tsnb.telemetry.observer import status, stop
+from tsnb.telemetry.marks import mode_text
+from tsnb.telemetry.observer import balance, status, stop
+from tsnb.telemetry.rates import alone
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.recording import record
+from tsnb.telemetry.words import balanced, count, milliseconds
 
 __all__ = ["main"]
 
@@ -71,6 +75,10 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--workers", type=int, metavar="N", help="worker processes instead of the loader's own"
     )
+    _add_balance(serve, "--mode", default="pace")
+    serve.add_argument(
+        "--rebalance", action="store_true", help="move cores and threads to whoever sets the pace"
+    )
     serve.add_argument(
         "--engine", default="local", metavar="ENGINE", help="ray or ray://HOST:PORT: for a whole Ray cluster"
     )
@@ -78,6 +86,10 @@ def _parser() -> argparse.ArgumentParser:
         "--restart", choices=RESTARTS, help="start it again when its process dies; consumers go on"
     )
     serve.set_defaults(run=_serve)
+    examined = commands.add_parser(
+        "doctor", help="try what tsnb needs on this machine, and say what will not work"
+    )
+    examined.set_defaults(run=_doctor)
     commands.add_parser("list", help="list what is served").set_defaults(run=_list)
     for name, run, text in (
         ("status", _status, "show a stream and its consumers"),
@@ -87,7 +99,15 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         command.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
         command.set_defaults(run=run)
+    balancing = commands.add_parser(
+        "balance", help="divide a stream's compute between its trials in another way"
+    )
+    balancing.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
+    _add_balance(balancing, "mode")
+    balancing.set_defaults(run=_balance)
     commands.choices["top"].add_argument("--once", action="store_true", help="print it once and end")
+    listing = commands.add_parser("devices", help="show GPUs and cores, and who uses them")
+    listing.set_defaults(run=_devices)
     recording = commands.add_parser(
         "record", help="write a stream's readings to a file until it ends or Ctrl-C"
     )
@@ -95,6 +115,19 @@ def _parser() -> argparse.ArgumentParser:
     recording.add_argument("file", metavar="FILE", help="a new file, such as run.jsonl")
     recording.set_defaults(run=_record)
     return parser
+
+
+def _add_balance(parser: argparse.ArgumentParser, mode: str, **options: Any) -> None:
+    parser.add_argument(
+        mode, metavar="|".join(MODES), help="how compute is divided between trials", **options
+    )
+    parser.add_argument(
+        "--weight",
+        action="append",
+        default=[],
+        metavar="TRIAL=2",
+        help="by weight: twice the compute of one with 1",
+    )
 
 
 def _share(text: str) -> float:
@@ -141,9 +174,12 @@ def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, firs
         engine=options.engine,
         seed=seed,
         workers=options.workers,
+        rebalance=options.rebalance,
         origin=f"tsnb serve {options.loader}",
         reconnect_s=0.0 if spare_seed is None else RECONNECT_S,
         first_epoch=first_epoch,
+        mode=options.mode,
+        weights=dict(map(read_weight, options.weight)),
     ) as producer:
         print(
             f"serving {producer.name!r} (pid {os.getpid()}); attach with "
@@ -170,9 +206,23 @@ def _load(target: str) -> Any:
     return found if iterable else found()
 
 
+def _doctor(_options: argparse.Namespace) -> int:
+    from tsnb.checks import doctor
+
+    found = doctor()
+    print(found)
+    return 0 if found.works else 1
+
+
 def _list(_options: argparse.Namespace) -> None:
     for entry in registry.entries():
         print(entry)
+
+
+def _devices(_options: argparse.Namespace) -> None:
+    from tsnb.hardware.listing import devices
+
+    print(devices())
 
 
 def _status(options: argparse.Namespace) -> None:
@@ -183,7 +233,7 @@ def _lines(reading: StreamReading) -> list[str]:
     of = f" of {reading.epoch_batches}" if reading.epoch_batches is not None else ""
     head = (
         f"{reading.name}: {reading.state}, epoch {reading.epoch}, batch {reading.published}{of}, "
-        f"window {reading.window_fill} of {reading.window}, "
+        f"window {reading.window_fill} of {reading.window}, mode {mode_text(reading)}, "
         f"{reading.slots_used} slots and {reading.touched_bytes / 2**20:.1f} MiB in use"
     )
     lines = [head]
@@ -196,11 +246,18 @@ def _lines(reading: StreamReading) -> list[str]:
         if busy:
             parts = (("computing", c.computing_s), ("waiting", c.waiting_s), ("held back", c.held_s))
             spent = ", ".join(f"{word} {seconds / busy:.0%}" for word, seconds in parts)
+        if c.batches and c.computing_s:
+            step_s, apart = c.computing_s / c.batches, alone(c.samples, c.computing_s)
+            spent += f", {milliseconds(step_s)} a batch, alone {count(apart)} samples/s"
         lines.append(
             f"  {c.name} (pid {c.pid}): {c.state}, epoch {c.epoch}, batch {c.position}, lag {c.lag}, "
             f"{c.samples} samples, {spent}"
         )
     return lines
+
+
+def _balance(options: argparse.Namespace) -> None:
+    print("\n".join(balanced(balance(options.name, options.mode, dict(map(read_weight, options.weight))))))
 
 
 def _top(options: argparse.Namespace) -> None:

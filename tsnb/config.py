@@ -5,13 +5,14 @@ Owns no state but `attach_defaults`; imports nothing heavy, so that every layer 
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,14 +20,23 @@ from pathlib import Path
 from tsnb.errors import TsnbError, UnsupportedPlatform
 
 __all__ = [
+    "MODES",
     "AttachDefaults",
     "attach_defaults",
+    "check_balance",
     "check_name",
     "explained",
     "private_directory",
+    "read_weight",
     "require_platform",
     "runtime_directory",
 ]
+
+MODES = ("pace", "weights", "free")
+"""How a stream divides compute between its consumers (docs/balance.md)."""
+
+MAX_WEIGHTS = 64
+"""Twice as many as one stream takes consumers."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ELSEWHERE = "Set TSNB_RUNTIME_DIR to a directory that only you can enter."
@@ -55,7 +65,11 @@ class AttachDefaults:
     batch_size: int | None = None
     """Samples in a batch; None: the loader's own batches."""
     device: str | None = None
-    """Where batches are delivered, as torch spells it; None: where the loader left them."""
+    """Where batches are delivered, as torch spells it in this process; None: where the loader left them."""
+    outside: str | None = None
+    """What that device is called outside, where this process was put on it and sees no other GPU."""
+    threads_fixed: bool = False
+    """Whether the user has said on how many threads to compute."""
     gate: Path | None = None
     """A file whose lock this process waits for before its first batch, so that trials that start together begin with
     the same one. None: nobody waits."""
@@ -85,6 +99,53 @@ def check_name(name: object, kind: str) -> str:
         f"{name!r} cannot name a {kind}: use 1 to 64 letters, digits, '.', '_' or '-', "
         f"starting with a letter or digit.{hint}"
     )
+
+
+def check_balance(mode: object, weights: Mapping[str, float] | None) -> tuple[str, dict[str, float]]:
+    """Return a mode and its weights if a stream can divide compute by them.
+
+    Args:
+        mode: One of `MODES`.
+        weights: By the consumer's name; only with the mode "weights". Who is not named has weight 1.
+
+    Raises:
+        ValueError: There is no such mode; a weight is no number above 0, or belongs to no possible name; or there are
+            weights in a mode that knows none.
+    """
+    if mode not in MODES:
+        near = difflib.get_close_matches(str(mode), MODES, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"mode {mode!r}: a stream divides compute by {', '.join(MODES)}.{hint}")
+    found: dict[str, float] = {}
+    for name, weight in (weights or {}).items():
+        check_name(name, "consumer")
+        number = weight if isinstance(weight, (int, float)) and not isinstance(weight, bool) else 0.0
+        if not 0 < number < float("inf"):
+            raise ValueError(
+                f"weight {name}={weight!r}: give a number above 0; {name}=2 is twice the compute of one with weight 1."
+            )
+        found[name] = float(number)
+    if len(found) > MAX_WEIGHTS:  # they stand in every reading, which has to fit a packet
+        raise ValueError(f"{len(found)} weights: give {MAX_WEIGHTS} at most; who is not named has weight 1.")
+    if found and mode != "weights":
+        raise ValueError(
+            f"weights count in the mode 'weights' only, and the mode is {mode!r}: choose 'weights', or leave "
+            f"out {', '.join(found)}."
+        )
+    return str(mode), found
+
+
+def read_weight(text: str) -> tuple[str, float]:
+    """Read a weight as it is typed: `resnet50=2`.
+
+    Raises:
+        ValueError: It is not written so.
+    """
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise ValueError(f"{text!r} is no weight: write NAME=NUMBER, such as resnet50=2") from None
 
 
 def runtime_directory() -> Path:

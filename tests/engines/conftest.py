@@ -24,7 +24,7 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
 )
 
 STORE_BYTES = 80 << 20
-GONE_S = 30.0
+GONE_S = 90.0
 
 
 def patiently(start: Callable[[], Any]) -> Any:

@@ -109,7 +109,7 @@ class Taker:
     def result(self) -> tuple[list[tuple[int, list[str]]], str]:
         """Wait for the end; return what was taken, by epoch, and the error."""
         assert self.thread is not None
-        self.thread.join(60.0)
+        self.thread.join(100.0)
         return self.taken, self.error if not self.thread.is_alive() else "it stands still"
 
     def served(self) -> list[tuple[str, int]]:

@@ -126,6 +126,8 @@ def test_what_is_kept_stays_within_the_budget_whatever_the_sizes(seed: int) -> N
         rng.choices(parts, [5, 5, 1])[0].act(step * 0.001)
         allowed = 300 + books.largest  # and what came when batches were smaller: ten of the least
         assert books.kept_bytes <= max(allowed, 11 * 60)
+        if step % 7 == 0:
+            books.dispatch.check()
     assert books.dispatch.window == 3
     assert len(slow.complete) > 3
     tiny = new_books(budget_bytes=1)

@@ -52,7 +52,7 @@ def test_a_function_runs_as_a_trial_and_gives_back_what_it_returns(train: Any, p
     started = start(page, train, lr=0.5, seed=7)
     assert started.name == "train-lr0.5"
     assert started.params == {"lr": 0.5}
-    assert started.options == {"seed": 7, "threads": 1}
+    assert started.options == {"seed": 7}
     assert started.result(30) == {"lr": 0.5, "floor": 0, "seed": 7}, "an option that it has is passed to it"
     assert started.metrics.by_step("loss") == {0: 5.0, 1: 2.5, 2: pytest.approx(5 / 3)}
     assert "trained with 0.5" in page.text
@@ -95,7 +95,7 @@ def test_options_may_be_written_as_one_has_them() -> None:
         after=SimpleNamespace(name="first"),  # type: ignore[arg-type]
         log_to="tensorboard, mlflow",  # type: ignore[arg-type]
     )
-    plain = TrialOptions("p", 4, "cpu", 3, 1, {"A": "1"}, "first", log_to=("tensorboard", "mlflow"))
+    plain = TrialOptions("p", 4, "cpu", 3, None, {"A": "1"}, "first", log_to=("tensorboard", "mlflow"))
     assert repr(one) == repr(plain)
     for wrong in ({"threads": "2"}, {"batch_size": 1.5}, {"seed": "x"}):
         with pytest.raises(ValueError, match="of trial 'x' must be"):

@@ -171,6 +171,14 @@ def test_interrupt_keeps_the_variables(page: Any, until: Until) -> None:
     assert trial["steps"] == 3
 
 
+def test_one_that_has_ended_keeps_no_more_memory_than_its_variables_need(page: Any, until: Until) -> None:
+    """What training freed lies scattered in malloc's heaps: it goes back to the system at the end."""
+    cell = "hoard = [bytearray(5000) for _ in range(60_000)]\nkept = hoard[::500]\ndel hoard\nprint('freed')"
+    trial = start("large", cell, page).wait(30)
+    until(lambda: psutil.Process(trial.pid).memory_full_info().uss < 150 << 20, 20)
+    assert len(trial["kept"]) == 120
+
+
 def test_a_name_started_again_replaces_the_old_one(page: Any, until: Until) -> None:
     """The older kernel is gone before the newer one starts; the mapping has the newer."""
     old = start("same", "print('begun', flush=True)\nimport time\ntime.sleep(60)", page)

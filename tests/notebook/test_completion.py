@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +32,8 @@ def named(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     shell.push({"train": Loader(), "validate": Loader(), "count": 3, "names": ["a"], "_hidden": Loader()})
     entry = registry.Entry("mnist", 1, "x", 0.0, "a test")
     monkeypatch.setattr(registry, "entries", lambda: [entry])
-    monkeypatch.setattr("tsnb.notebook.completion.watched", lambda: {"ended": None})
+    ended, nobody = SimpleNamespace(readings=lambda: ["one"]), SimpleNamespace(readings=list)
+    monkeypatch.setattr("tsnb.notebook.completion.watched", lambda: {"ended": ended, "never-served": nobody})
     monkeypatch.setitem(trials._trials, "cnn", None)
     yield shell
     trials._trials.clear()

@@ -19,11 +19,27 @@ def test_every_option_of_start_is_read_in_its_unit() -> None:
     given = start("train --name m --window 4 --rubber-band 2% --patience 5s --seed 0 --workers 2 --detach")
     assert vars(given) == {
         "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience": 5.0, "seed": 0,
-        "workers": 2, "engine": "local", "detach": True, "restart": None,
+        "workers": 2, "engine": "local", "rebalance": False, "detach": True, "restart": None, "mode": "pace",
+        "weight": [],
     }  # fmt: skip
+    assert start("train --name m --rebalance").rebalance
     assert start("train --name m --restart on-crash").restart == "on-crash"
     assert start("train --name m --rubber-band 0.5").rubber_band == 0.5
     assert start("train --name m --rubber-band=100%").rubber_band == 1.0
+
+
+def test_balance_takes_a_mode_weights_and_a_name_where_there_are_several() -> None:
+    """The name may be left out; a weight is NAME=NUMBER."""
+
+    def balance(line: str) -> Any:
+        return parse(f"balance {line}", "%tensorsocket", TENSORSOCKET)[1]
+
+    assert vars(balance("free")) == {"name": None, "mode": "free", "weight": []}
+    given = balance("digits weights --weight cnn=2 --weight mlp=0.5")
+    assert (given.name, given.mode, given.weight) == ("digits", "weights", [("cnn", 2.0), ("mlp", 0.5)])
+    assert start("train --name m --mode weights --weight cnn=2").weight == [("cnn", 2.0)]
+    with pytest.raises(UsageError, match="write NAME=NUMBER"):
+        balance("digits weights --weight cnn")
 
 
 def test_options_left_out_are_serve_s_defaults() -> None:
@@ -41,8 +57,10 @@ def test_options_left_out_are_serve_s_defaults() -> None:
         given.seed,
         given.workers,
         given.engine,
+        given.rebalance,
     ) == tuple(
-        defaults[name] for name in ("window", "rubber_band", "patience_s", "seed", "workers", "engine")
+        defaults[name]
+        for name in ("window", "rubber_band", "patience_s", "seed", "workers", "engine", "rebalance")
     )
 
 

@@ -19,6 +19,7 @@ from jupyter_client.manager import KernelManager
 import tsnb
 from tests.notebook.test_magics import LOADER, run
 from tests.panel.streams import three_models
+from tests.telemetry.watches import forget_watches
 from tsnb.experiments import trials
 from tsnb.notebook.reporting import recorders
 from tsnb.notebook.runs import interrupt_consumer
@@ -291,3 +292,4 @@ def test_another_notebook_shows_the_same_stream(notebook: Callable[..., list[dic
     notebook("%tensorsocket stop shared")
     until(lambda: panel.state == "gone")
     panel.close()
+    forget_watches()

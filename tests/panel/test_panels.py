@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
+import tsnb
+from tests.telemetry.watches import forget_watches
 from tsnb.panel import Panel, dashboard
+from tsnb.telemetry.watching import watch, watched
 
 package = sys.modules["tsnb.panel"]
 
@@ -20,6 +25,7 @@ def closed() -> Iterator[None]:
     for panel in package._panels:
         panel.close()
     package._panels.clear()
+    forget_watches()
 
 
 def test_asking_again_gives_the_same_panel() -> None:
@@ -28,15 +34,15 @@ def test_asking_again_gives_the_same_panel() -> None:
     assert isinstance(one, Panel)
     assert dashboard("mnist") is one
     assert dashboard("other") is not one
-    assert sum(t.name.startswith("tsnb-panel") for t in threading.enumerate()) == 2
+    assert sum(t.name.startswith("tsnb-follow") for t in threading.enumerate()) == 2
 
 
 def test_a_closed_panel_is_not_given_out_again() -> None:
-    """After `close()` the next call makes a new one, and the old one's thread has ended."""
+    """After `close()` the next call makes a new one; both would have the same thread, which follows the stream."""
     one = dashboard("mnist")
     one.close()
     assert dashboard("mnist") is not one
-    assert sum(t.name.startswith("tsnb-panel") for t in threading.enumerate()) == 1
+    assert sum(t.name.startswith("tsnb-follow") for t in threading.enumerate()) == 1
 
 
 def test_the_last_stop_callback_counts() -> None:
@@ -75,3 +81,45 @@ def test_without_a_name_it_waits_for_whatever_comes() -> None:
     assert "%tensorsocket start" in panel._tape.sentence
     assert panel.stream == ""
     assert panel.state == "absent"
+
+
+@pytest.mark.system
+def test_a_panel_and_a_report_follow_a_stream_together() -> None:
+    """One connection for both; the panel knows what was read before it was opened, and the next stream of that name."""
+    with tsnb.serve([torch.zeros(4, 2)] * 3, name="together"):
+        known = watch("together")
+        assert known.readings(20)
+        panel = dashboard("together")
+        assert panel.state == known.state != "absent"
+        assert panel.get_state()["scene"]["n"] >= 1
+        assert [t.name for t in threading.enumerate()].count("tsnb-follow-together") == 1
+    assert _eventually(lambda: panel.state == "gone")
+    first = known.readings()
+    with tsnb.serve([torch.zeros(4, 2)] * 3, name="together"):
+        assert _eventually(lambda: panel.state != "gone")
+        panel._end_stream("")  # asked over the watch's connection
+        assert _eventually(lambda: panel.state == "gone")
+    assert len(first) >= 1
+    panel.close()
+    watch("together").close()
+    assert not any(t.name == "tsnb-follow-together" for t in threading.enumerate())
+
+
+@pytest.mark.system
+def test_a_panel_without_a_name_finds_the_only_stream() -> None:
+    """Opened before anything is served; once it knows the name, it has the same watch as everybody."""
+    panel = dashboard()
+    assert panel.stream == ""
+    with tsnb.serve([torch.zeros(4, 2)] * 3, name="found"):
+        assert _eventually(lambda: panel.stream == "found" and panel.state != "absent")
+        assert _eventually(lambda: not any(t.name == "tsnb-follow-any" for t in threading.enumerate()))
+        assert watched()["found"].listened
+    panel.close()
+    watch("found").close()
+
+
+def _eventually(true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 30
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return true()

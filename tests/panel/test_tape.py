@@ -79,14 +79,14 @@ def test_consumers_of_one_process_share_its_numbers() -> None:
 
 
 def test_a_tick_of_three_trials_is_small() -> None:
-    """Numbers and words of three trials and of their machine stay within 0.25 kB a tick on average."""
+    """Numbers and words of three trials and of their machine stay within 0.28 kB a tick on average."""
     trials = [Trial("cnn-small", 0.02), Trial("resnet10", 0.045), Trial("resnet18-wide", 0.1)]
     random.seed(7)
     stream, tape, sizes = Stream(trials, gpus=1), Tape(), []
     for reading in stream.run(60):
         message = tape.feed(reading)
         sizes.append(len(message.frame) + len(json.dumps(message.content, separators=(",", ":"))))
-    assert np.mean(sizes[20:]) <= 250
+    assert np.mean(sizes[20:]) <= 280
 
 
 def test_what_changed_is_marked_once_and_kept() -> None:

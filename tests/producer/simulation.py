@@ -115,6 +115,8 @@ class SimConsumer:
             self._next(self.inbox.pop(0), Steady())
         elif not self.iterating:
             self.ask()
+        else:
+            self.channel.send(encode(ms.Waiting()))
         for batch in self.held:
             self.channel.send(encode(ms.Release(batch.lease)))
         self.held.clear()
@@ -171,6 +173,7 @@ class Simulation:
         failures: Whether the loader raises now and then.
         restarts: Whether the producer is killed and started again now and then.
         skips: Whether some consumers give up batches rather than hold the others up.
+        modes: Whether compute is divided in another way now and then.
     """
 
     def __init__(
@@ -181,12 +184,14 @@ class Simulation:
         failures: bool = False,
         restarts: bool = False,
         skips: bool = False,
+        modes: bool = False,
     ) -> None:
         self.rng = random.Random(seed)
         self.kills = kills
         self.failures = failures
         self.restarts = restarts
         self.skips = skips
+        self.modes = modes
         self.batches = self.rng.choice([1, 3, 7, 20])
         self.window = self.rng.choice([1, 2, 4, 8])
         self.band = self.rng.choice([1, 2, 5, 20])
@@ -210,6 +215,23 @@ class Simulation:
             self.ends[key] = ours
             self.step(ev.Joined(key, consumer.name, consumer.skips))
             consumer.reconnect(theirs)
+
+    def balance(self, mode: str) -> None:
+        """Divide in another way: by need in the stream's own window, else in one of 16 batches."""
+        weights = {f"c{k}": self.rng.choice([0.2, 1.0, 3.0]) for k in range(4)} if mode == "weights" else {}
+        self.step(ev.Balanced(mode, weights, self.window if mode == "pace" else 16))
+
+    def divide(self) -> None:
+        """Choose another mode, or let cores come free, or not."""
+        if self.rng.random() < 0.5:
+            self.balance(self.rng.choice(["pace", "weights", "weights", "free"]))
+        else:
+            self.step(ev.Contended(self.rng.random() < 0.7))
+
+    def look(self) -> None:
+        """Step when the decisions ask for it, as the serving thread does."""
+        if self.dispatch.due_s is not None and self.now >= self.dispatch.due_s:
+            self.step(ev.Tick())
 
     def kill_producer(self) -> None:
         """Whatever it knew is gone; what it had sent can still be read, as from a real socket."""
@@ -315,6 +337,9 @@ class Simulation:
                 self.kill_producer()
             elif choice < 0.95:
                 self.step(ev.Tick())
+            elif choice < 0.97 and self.modes:
+                self.divide()
+            self.look()
             self.poll()
 
     def settle(self) -> None:
@@ -326,6 +351,7 @@ class Simulation:
         target = {key: len(c.complete) + 2 for key, c in self.consumers.items()}
         for _ in range(20_000):
             self.now += 0.01
+            self.look()
             self.load()
             for consumer in self.consumers.values():
                 consumer.run_steadily()

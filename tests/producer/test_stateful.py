@@ -120,6 +120,14 @@ class Stream(RuleBasedStateMachine):
         self.simulation.kill_producer()
         self.simulation.poll()
 
+    @rule(mode=st.sampled_from(["pace", "weights", "free"]))
+    def divide(self, mode: str) -> None:
+        self.simulation.balance(mode)
+
+    @rule(contended=st.booleans())
+    def cores_come_free_or_not(self, contended: bool) -> None:
+        self.simulation.step(ev.Contended(contended))
+
     @rule(seconds=st.sampled_from([0.1, 10.0, 60.0]), stopped=st.booleans())
     def time_passes(self, seconds: float, stopped: bool) -> None:
         self.simulation.now += seconds

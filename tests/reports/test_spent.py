@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from tests.reports.made import START_S, consumer, reading
 from tsnb.reports.spent import PARTS, spent
 from tsnb.reports.strips import COUNTED, strips
 from tsnb.telemetry.history import History
+from tsnb.telemetry.host_readings import HostReading, ProcessReading
 
 
 def test_every_second_of_a_watched_trial_is_accounted_for() -> None:
@@ -121,3 +124,18 @@ def test_strips_need_time() -> None:
     """One reading, or none, has no course."""
     assert strips([]) is None
     assert strips([reading(0)]) is None
+
+
+def test_what_a_trial_did_alone_and_its_cpu_seconds_are_in_its_totals() -> None:
+    """CPU from one look at the machine to the next; without a look it is not known, and not zero."""
+    readings = [
+        reading(0, consumer("a")),
+        reading(2, consumer("a", 1.0, 1.0)),
+    ]
+    (trial,) = spent(readings)
+    assert np.isnan(trial.cpu_s)
+    assert trial.step_s == pytest.approx(trial.computing_s / trial.batches)
+    assert trial.alone_per_s == pytest.approx(trial.samples / trial.computing_s)
+    used = HostReading(2, 1.0, 1, 2, consumers={"a": ProcessReading(0.5, 1, 2)})
+    seen = [replace(one, host=used) for one in readings]
+    assert spent(seen)[0].cpu_s == pytest.approx(1.0)

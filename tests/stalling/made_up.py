@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsnb.stalling import Computing, Loading, Stalls
+from tsnb.stalling import Computing, Loading, Stalls, Way
 
 
 def measured(
@@ -26,10 +26,11 @@ def measured(
     def loading(cpu_ms: float) -> Loading:
         return Loading((cpu_ms + resting_ms) / 1000 / max(1, workers), cpu_ms / 1000, 0.0, workers)
 
-    computing = together = None
+    computing, one_s = None, 0.0
     if compute_ms is not None:
         wall_s = compute_ms / 1000
         computing = Computing(wall_s, wall_s / 10, wall_s) if device else Computing(wall_s, wall_s)
-        together = (1 - stalled) / wall_s
+        one_s = wall_s / (1 - stalled)
     served = loading(prepare_ms if served_ms is None else served_ms)
-    return Stalls(trials, cores, 32, 1, loading(prepare_ms), served, computing, together, others)
+    own, one = Way(loading(prepare_ms), computing, one_s), Way(served, computing)
+    return Stalls(trials, cores, 32, 1, own, one, others)

@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tsnb
 from tsnb.errors import LoaderFailed
-from tsnb.stalling import clocks, measuring
+from tsnb.stalling import batches as going_through
+from tsnb.stalling import clocks
 
 SAMPLE_S = 0.002
 STEP_S = 0.012
@@ -123,8 +124,8 @@ def iter_again(batches: list[Any]) -> Any:
 @pytest.mark.system
 def test_any_iterable_that_begins_anew_can_be_measured() -> None:
     """A list of batches, and a stream without length or end."""
-    steps: list[Any] = []
-    told = tsnb.stalls([torch.zeros(5, 2)] * 20, step=steps.append, seconds=0.1)
+    steps: list[int] = []
+    told = tsnb.stalls([torch.zeros(5, 2)] * 20, step=lambda _: steps.append(1), seconds=0.1)
     assert told.batch_size == 5 and told.plain.workers == 0 and steps
     assert tsnb.stalls([torch.zeros(5, 2)] * 2, seconds=0.1).batch_size == 5
     unmeasured = iter_again([torch.zeros(5, 2)] * 20)
@@ -175,7 +176,7 @@ class Pair(NamedTuple):
 )
 def test_the_samples_of_a_batch_are_counted_in_any_nesting(batch: Any, samples: int) -> None:
     """By the first tensor or array that has a first dimension."""
-    assert measuring.rows(batch) == samples
+    assert going_through.rows(batch) == samples
 
 
 @pytest.mark.system

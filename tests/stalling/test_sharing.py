@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.stalling.made_up import measured
-from tsnb.stalling.sharing import Computing, Loading, foretell, with_workers
+from tsnb.stalling.sharing import Computing, Loading, Way, foretell, with_workers
 
 seconds = st.floats(1e-6, 1e-1)
 
@@ -31,9 +33,22 @@ def test_with_cores_to_spare_the_model_decides_and_sharing_gains_nothing() -> No
 
 def test_a_loader_without_workers_takes_turns_with_the_model_until_it_is_served() -> None:
     """In the training process nothing overlaps; in a producer it does."""
-    found = measured(prepare_ms=1, compute_ms=1, workers=0, cores=8).sharing(1)
+    found = measured(prepare_ms=1, compute_ms=1, workers=0, cores=8, stalled=0.5).sharing(1)
     assert found.separate.samples_per_s == pytest.approx(500)
     assert found.shared.samples_per_s == pytest.approx(1000)
+
+
+def test_one_trial_is_told_as_it_was_measured_and_several_are_not_faster() -> None:
+    """What waking up costs is no CPU time: it is in what was measured; a smaller machine is calculated all the same."""
+    step = Computing(0.001, 0.001)
+    way = Way(Loading(wall_s=0.0005, cpu_s=0.0005, taking_s=0.0, workers=1), step, one_s=0.002)
+    found = foretell(1, way, way, cores=8)
+    assert found.separate.samples_per_s == found.shared.samples_per_s == pytest.approx(500)
+    assert foretell(3, way, way, cores=8).shared.samples_per_s == pytest.approx(500)
+    assert foretell(1, way, way, cores=0.5).shared.samples_per_s == pytest.approx(0.5 * 1000 / 1.5)
+    faster = replace(way, one_s=0.0008)  # than the sum of its parts: the measured one is right
+    assert foretell(1, faster, faster, cores=8).separate.samples_per_s == pytest.approx(1250)
+    assert with_workers(way, 2).one_s == 0
 
 
 def test_trials_on_one_gpu_share_it() -> None:
@@ -51,10 +66,10 @@ def test_fewer_cores_than_this_machine_has_can_be_asked_for() -> None:
 
 def test_two_workers_are_twice_as_fast_until_the_batches_are_taken_no_faster() -> None:
     """What one thread must do for each sample does not become faster by workers."""
-    slow = Loading(wall_s=0.004, cpu_s=0.004, taking_s=0.001, workers=1)
-    assert with_workers(slow, 2).wall_s == pytest.approx(0.002)
-    assert with_workers(slow, 100).wall_s == pytest.approx(0.001)
-    moved = with_workers(Loading(wall_s=0.004, cpu_s=0.0, taking_s=0.004, workers=0), 1)
+    slow = Way(Loading(wall_s=0.004, cpu_s=0.004, taking_s=0.001, workers=1))
+    assert with_workers(slow, 2).loading.wall_s == pytest.approx(0.002)
+    assert with_workers(slow, 100).loading.wall_s == pytest.approx(0.001)
+    moved = with_workers(Way(Loading(wall_s=0.004, cpu_s=0.0, taking_s=0.004, workers=0)), 1).loading
     assert (moved.wall_s, moved.cpu_s, moved.taking_s) == (0.004, 0.004, 0.0)
 
 
@@ -73,10 +88,11 @@ def test_sharing_never_loses_and_never_gains_more_than_the_number_of_trials(
 ) -> None:
     """With the same costs on both sides; and nobody uses more cores than there are."""
     loading = Loading((prepare + taking) / max(1, workers), prepare, taking, workers)
-    found = foretell(trials, loading, loading, Computing(compute, compute), cores)
+    way = Way(loading, Computing(compute, compute))
+    found = foretell(trials, way, way, cores)
     most = trials if workers else trials + 1  # without workers, sharing also lets the two overlap
     assert 1 - 1e-9 <= found.gain <= most + 1e-9
     assert max(found.separate.cores, found.shared.cores) <= cores * (1 + 1e-9)
-    more = foretell(trials + 1, loading, loading, Computing(compute, compute), cores)
+    more = foretell(trials + 1, way, way, cores)
     assert more.separate.samples_per_s <= found.separate.samples_per_s * (1 + 1e-9)
     assert more.shared.samples_per_s <= found.shared.samples_per_s * (1 + 1e-9)

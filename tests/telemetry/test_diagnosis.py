@@ -297,3 +297,17 @@ def test_what_a_forked_child_logs_is_told_to_go_nowhere() -> None:
     )
     os.close(receiving)
     os.close(sending)
+
+
+def test_by_weight_nobody_is_blamed_for_who_is_held_back() -> None:
+    """No model sets the pace there, and a wider window would change nothing."""
+    earlier = stream(consumer("light"), consumer("heavy"), mode="weights")
+    later = stream(
+        consumer("light", computing=0.5, held=1.5),
+        consumer("heavy", computing=2),
+        mode="weights",
+        time_s=102.0,
+    )
+    found = diagnose(earlier, later)
+    assert (found.kind, found.pace) == ("weighed", None)
+    assert found.text == "Compute is divided by weight. light is held back 75 % of its time."

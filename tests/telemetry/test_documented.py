@@ -9,7 +9,13 @@ import pytest
 
 from tsnb.telemetry.host_readings import GpuReading, HostReading, ProcessReading
 from tsnb.telemetry.marks import MARK_KINDS
-from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES, ConsumerReading, StreamReading
+from tsnb.telemetry.readings import (
+    CONSUMER_STATES,
+    PRODUCER_STATES,
+    ConsumerReading,
+    MoveReading,
+    StreamReading,
+)
 
 TEXT = (Path(__file__).parents[2] / "docs/telemetry.md").read_text(encoding="utf-8")
 UNITS = {"_s": "seconds", "_bytes": "bytes"}
@@ -27,7 +33,9 @@ def tables() -> dict[str, dict[str, tuple[str, str]]]:
     return found
 
 
-@pytest.mark.parametrize("kind", [StreamReading, ConsumerReading, HostReading, ProcessReading, GpuReading])
+@pytest.mark.parametrize(
+    "kind", [StreamReading, ConsumerReading, MoveReading, HostReading, ProcessReading, GpuReading]
+)
 def test_every_field_is_documented_with_its_unit(kind: type) -> None:
     """In the order of the dataclass; a field that ends in a unit has that one."""
     rows = tables()[kind.__name__]

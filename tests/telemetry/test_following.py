@@ -98,7 +98,7 @@ def follower(stream: FakeStream, listener: Listener) -> Iterator[Follower]:
 def test_it_waits_for_a_producer_and_says_what_to_do(
     stream: FakeStream, listener: Listener, follower: Follower
 ) -> None:
-    """No producer is no error: the panel says how to start one, and fills in once it is there."""
+    """No producer is no error: it says how to start one, and fills in once it is there."""
     state, text, _ = listener.heard()
     assert state == "absent"
     assert "%tensorsocket start" in text
@@ -159,9 +159,9 @@ def test_closing_ends_the_thread(stream: FakeStream, listener: Listener) -> None
     """No thread outlives its panel."""
     follower = Follower("digits", listener.reading, listener.note, stream.connect)
     follower.start()
-    assert any(t.name == "tsnb-panel-digits" for t in threading.enumerate())
+    assert any(t.name == "tsnb-follow-digits" for t in threading.enumerate())
     follower.close()
-    assert not any(t.name == "tsnb-panel-digits" for t in threading.enumerate())
+    assert not any(t.name == "tsnb-follow-digits" for t in threading.enumerate())
 
 
 class FakeSampler:

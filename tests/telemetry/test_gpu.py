@@ -2,81 +2,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-import pynvml
 import pytest
 
+from tests.telemetry.fake_nvml import GIB, H200, FakeNvml
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.host_readings import GpuReading
-
-GIB = 1 << 30
-
-
-class FakeNvml:
-    """Devices are dicts; what one lacks raises as NVML does."""
-
-    NVMLError = pynvml.NVMLError
-    NVML_DEVICE_MIG_ENABLE = pynvml.NVML_DEVICE_MIG_ENABLE
-
-    def __init__(self, *devices: dict[str, Any], starts: bool = True) -> None:
-        self.devices, self.starts, self.started = devices, starts, 0
-
-    def nvmlInit(self) -> None:
-        self.started += 1
-        if not self.starts:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-
-    def nvmlDeviceGetCount(self) -> int:
-        return len(self.devices)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> dict[str, Any]:
-        return _of(self.devices, index, pynvml.NVML_ERROR_GPU_IS_LOST)
-
-    def nvmlDeviceGetMigMode(self, device: dict[str, Any]) -> list[int]:
-        return [1, 1] if "instances" in device else _get(device, "mig")
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, device: dict[str, Any]) -> int:
-        return 7
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: dict[str, Any], number: int) -> dict[str, Any]:
-        return _of(device["instances"], number, pynvml.NVML_ERROR_NOT_FOUND)
-
-    def nvmlDeviceGetMemoryInfo(self, device: dict[str, Any]) -> Any:
-        used, total = _get(device, "memory")
-        return SimpleNamespace(used=used, total=total)
-
-    def nvmlDeviceGetUtilizationRates(self, device: dict[str, Any]) -> Any:
-        return SimpleNamespace(gpu=_get(device, "percent"), memory=1)
-
-    def nvmlDeviceGetName(self, device: dict[str, Any]) -> Any:
-        return _get(device, "name")
-
-    def nvmlDeviceGetComputeRunningProcesses(self, device: dict[str, Any]) -> list[Any]:
-        return [SimpleNamespace(pid=p, usedGpuMemory=b) for p, b in _get(device, "processes")]
-
-
-def _get(device: dict[str, Any], name: str) -> Any:
-    if name not in device:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
-    return device[name]
-
-
-def _of(devices: Any, number: int, error: int) -> dict[str, Any]:
-    if number >= len(devices) or devices[number] is None:
-        raise pynvml.NVMLError(error)
-    found: dict[str, Any] = devices[number]
-    return found
-
-
-H200 = {
-    "name": "NVIDIA H200",
-    "memory": (20 * GIB, 140 * GIB),
-    "percent": 87,
-    "mig": [0, 0],
-    "processes": [(10, 3 * GIB), (11, 2 * GIB)],
-}
 
 
 def test_a_gpu_is_read() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry.incidents import incidents
+from tsnb.telemetry.readings import MoveReading
 
 
 def test_an_undisturbed_stream_has_none() -> None:
@@ -22,4 +23,18 @@ def test_what_was_given_up_and_who_was_refused_is_said() -> None:
     assert incidents(reading) == [
         "a gave up 7 batches to keep pace",
         "2 connections were dropped: malformed or hostile messages",
+    ]
+
+
+def test_the_last_moves_of_cores_are_said_with_reason_and_effect() -> None:
+    """As far as the effect is known; and why none are made, where somebody asked for them."""
+    reading = stream(consumer("a"), time_s=200.0)
+    moves = (
+        MoveReading(125.0, "a", "2 threads for a", "it sets the pace", "pace 4.1 -> 5.3 batches/s"),
+        MoveReading(190.0, "", "all cores to all", "it was switched off"),
+    )
+    assert incidents(replace(reading, moves=moves, rebalancing="stands back: why")) == [
+        "cores are not moved: the balancer stands back: why",
+        "1:15 ago 2 threads for a (it sets the pace): pace 4.1 -> 5.3 batches/s",
+        "0:10 ago all cores to all (it was switched off)",
     ]

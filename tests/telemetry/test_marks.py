@@ -11,7 +11,7 @@ from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.marks import MARK_KINDS, Mark, Marker, marks
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.readings import MoveReading, StreamReading
 
 
 def said(earlier: StreamReading, later: StreamReading, host: HostReading | None = None) -> list[str]:
@@ -79,6 +79,22 @@ def test_cores_that_move_are_marked(before: HostReading, after: HostReading, tex
     assert said(stream(*two), stream(*two, host=after), before) == text
 
 
+def test_a_move_of_the_balancers_is_one_mark_with_its_reason() -> None:
+    """Not another one when the machine's next reading shows it; later changes, by others, are marked again."""
+    moves = (MoveReading(101.0, "a", "2 threads for a", "it sets the pace at 4.1 batches/s, computing 93%"),)
+    marker = Marker()
+    one = stream(consumer("a"), consumer("b"), time_s=100.0, host=cores(a=2, b=2))
+    assert marker.feed(one) == []
+    moved = replace(one, time_s=101.2, moves=moves, host=None)
+    [mark] = marker.feed(moved)
+    assert (mark.time_s, mark.kind, mark.consumer) == (101.0, "cores", "a")
+    assert mark.text == "2 threads for a: it sets the pace at 4.1 batches/s"
+    judged = (replace(moves[0], effect="pace 4.1 -> 5.3 batches/s"),)
+    assert marker.feed(replace(moved, time_s=103.0, moves=judged, host=cores(a=3, b=1))) == []
+    [mark] = marker.feed(replace(moved, time_s=300.0, moves=judged, host=cores(a=2, b=2)))
+    assert mark.text == "1 core to b"
+
+
 def test_cores_are_compared_over_readings_without_a_host() -> None:
     """The machine is looked at less often than the stream is read."""
     marker = Marker()
@@ -114,3 +130,20 @@ def test_a_whole_stream_is_marked_where_its_story_turns() -> None:
     quiet = Stream([Trial("a", 0.02), Trial("b", 0.05)])
     marker = Marker()
     assert not [mark for reading in quiet.run(30) for mark in marker.feed(reading)]
+
+
+def test_a_report_knows_where_to_draw_every_kind_of_mark() -> None:
+    """A kind that its picture did not know would cost the whole report."""
+    from tsnb.reports.drawing import MARK_ORDER
+
+    assert set(MARK_ORDER) == set(MARK_KINDS)
+
+
+def test_another_mode_and_other_weights_are_marked() -> None:
+    """Once, in the words that the panel's header has."""
+    pace, free = stream(), stream(mode="free")
+    weighed = stream(mode="weights", weights={"cnn": 2.0})
+    assert said(pace, free) == ["mode: free"]
+    assert said(free, weighed) == ["mode: weights (cnn 2, others 1)"]
+    assert said(weighed, stream(mode="weights")) == ["mode: weights (all 1)"]
+    assert said(weighed, weighed) == []

@@ -152,3 +152,35 @@ def test_the_last_look_at_the_machine_is_kept_for_a_while() -> None:
     assert window.host == host
     window.add(reading(20.0, 3))
     assert window.host is None
+
+
+def test_a_batch_and_alone_are_of_the_time_it_computed() -> None:
+    """Ten batches of 64 in one second of computing, whatever it waited: 100 ms a batch, 640 samples/s alone."""
+    window = RateWindow()
+    later = consumer(10, 1.0, waiting_s=0.5, held_s=0.5)
+    window.add(reading(0.0, 0, (consumer(0),)))
+    window.add(reading(2.0, 10, (later,)))
+    pace = window.pace(later)
+    assert pace.step_s == pytest.approx(0.1)
+    assert pace.alone_per_s == pytest.approx(640)
+    assert pace.samples_per_s == pytest.approx(320)
+
+
+def test_who_took_nothing_is_not_told_what_it_would_do_alone() -> None:
+    """No batch, no number: neither zero nor infinite."""
+    window = RateWindow()
+    later = consumer(0, 1.0)
+    window.add(reading(0.0, 0, (consumer(0),)))
+    window.add(reading(2.0, 10, (later,)))
+    assert math.isnan(window.pace(later).step_s)
+    assert math.isnan(window.pace(later).alone_per_s)
+
+
+def test_the_loader_alone_gives_what_it_gave_and_what_it_stood_still() -> None:
+    """Blocked half of the time it could give twice as much; blocked all of it, nobody knows."""
+    window = RateWindow()
+    window.add(replace(reading(0.0, 0), workers=0, blocked_s=0.0))
+    window.add(replace(reading(2.0, 20), workers=0, blocked_s=1.0))
+    assert window.loader_alone_per_s() == pytest.approx(20)
+    window.add(replace(reading(4.0, 20), workers=0, blocked_s=3.0))
+    assert math.isnan(window.loader_alone_per_s())

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,8 @@ from tests.panel.streams import three_models
 from tests.telemetry.test_following import FakeStream
 from tests.telemetry.watches import forget_watches
 from tsnb.errors import ProducerGone
-from tsnb.telemetry.watching import Watch, watch, watched
+from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.watching import Watch, listen, unlisten, watch, watched
 
 module = sys.modules["tsnb.telemetry.watching"]
 
@@ -61,6 +63,87 @@ def test_a_name_that_nobody_ever_serves_is_given_up() -> None:
     watching = Watch("nobody", FakeStream().connect, await_s=0.1)
     assert eventually(lambda: watching.over)
     assert watching.readings() == []
+
+
+class Ear:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[StreamReading] = []
+        self.notes: list[str] = []
+
+    def feed(self, reading: StreamReading) -> None:
+        self.heard.append(reading)
+
+    def note(self, state: str, text: str, name: str) -> None:
+        self.notes.append(state)
+
+
+def test_whoever_listens_hears_all_of_it_over_one_connection() -> None:
+    """What was before is returned, what comes is told, also of the next stream of that name, with a new history."""
+    stream, early, late = FakeStream(), Ear(), Ear()
+    watching = Watch("mnist", stream.connect, await_s=0.5)
+    assert watching.listen(early).readings == []
+    readings = list(three_models().run(2.0))
+    stream.up = True
+    for reading in readings[:4]:
+        stream.readings.put(reading)
+    assert eventually(lambda: len(early.heard) == 4)
+    known = watching.listen(late)
+    assert known.readings == readings[:4] and known.note is None
+    stream.readings.put(readings[4])
+    assert eventually(lambda: late.heard == readings[4:5])
+    assert stream.opened == 1
+    watching.unlisten(early)
+    stream.up = False
+    stream.readings.put(ProducerGone("gone"))
+    assert eventually(
+        lambda: watching.over
+    )  # the history is complete, but somebody waits for the next stream
+    assert late.notes[-1] == "gone" and early.heard == readings[:5]
+    known = watching.listen(early)
+    assert known.readings == readings[:5] and known.note is not None and known.note[0] == "gone"
+    other = replace(readings[5], pid=readings[5].pid + 1)
+    stream.readings.put(other)
+    stream.up = True
+    assert eventually(lambda: watching.readings() == [other] and late.heard[-1] == other)
+    assert not watching.over
+    watching.close()
+    assert watching.listened and watching._follower._thread.is_alive()
+    watching.unlisten(early)
+    watching.unlisten(late)
+    assert not watching._follower._thread.is_alive()
+
+
+def test_a_stream_that_has_ended_is_waited_for_again_when_somebody_listens() -> None:
+    """Its history is not lost by that, until another stream of its name begins one."""
+    stream, ear = FakeStream(), Ear()
+    stream.up = True
+    reading = three_models().reading()
+    stream.readings.put(reading)
+    watching = Watch("mnist", stream.connect)
+    assert watching.readings(10.0)
+    watching.close()
+    assert watching.listen(ear).readings == [reading]
+    other = replace(reading, pid=reading.pid + 1)
+    stream.readings.put(other)
+    assert eventually(lambda: watching.readings() == [other])
+    assert ear.heard == [other]
+    watching.unlisten(ear)
+    watching.close()
+
+
+def test_listeners_go_on_with_the_stream_that_has_the_name_next() -> None:
+    """A stream that is started again has another watch; what is listened to is not forgotten."""
+    ear = Ear()
+    assert listen("mnist", ear).readings == []
+    one = watch("mnist")
+    two = watch("mnist", anew=True)
+    assert two is not one and two.listened and not one.listened
+    assert eventually(lambda: "absent" in ear.notes)
+    unlisten("mnist", ear)
+    assert not two.listened
+    unlisten("nobody", ear)
 
 
 def test_one_watch_a_stream_until_another_stream_has_its_name() -> None:

@@ -51,7 +51,8 @@ const states = {json.dumps(STATES)}, streams = {json.dumps([*PRODUCER_STATES, "a
 console.log(JSON.stringify({{
   count: numbers.map(w.count), pace: numbers.map(w.pace), clock: numbers.map(w.clock),
   percent: numbers.map(w.percent), sizes: sizes.map(w.mebibytes), used: sizes.map((v) => w.usedOf(v, 4 * v + 1)),
-  nan: [w.count(NaN), w.percent(NaN), w.mebibytes(NaN)],
+  short: numbers.map((v) => w.milliseconds(v)),
+  nan: [w.milliseconds(NaN), w.count(NaN), w.percent(NaN), w.mebibytes(NaN)],
   logged: logged.map(([name, value]) => w.metric(name, value)),
   states: states.map(([state, s, live]) => w.consumerState(state, s, live)),
   streams: streams.map((state) => [w.streamWord(state), w.tone(state), w.LIVE.has(state)]),
@@ -85,7 +86,13 @@ def test_the_terminal_and_the_panel_speak_alike() -> None:
         "percent": [words.percent(n) for n in NUMBERS],
         "sizes": [words.mebibytes(n) for n in SIZES],
         "used": [words.used_of(n, 4 * n + 1) for n in SIZES],
-        "nan": [words.count(math.nan), words.percent(math.nan), words.mebibytes(math.nan)],
+        "short": [words.milliseconds(n / 1000) for n in NUMBERS],
+        "nan": [
+            words.milliseconds(math.nan),
+            words.count(math.nan),
+            words.percent(math.nan),
+            words.mebibytes(math.nan),
+        ],
         "logged": [words.metric(str(name), float(str(value))) for name, value in LOGGED],
         "states": [words.consumer_state(*state) for state in STATES],  # type: ignore[arg-type]
         "streams": [

@@ -10,7 +10,8 @@ __all__ = ["forget_watches"]
 
 
 def forget_watches() -> None:
-    """Close every watch of this process and forget it."""
+    """Close every watch of this process, whoever listens, and forget it."""
     for there in watched().values():
+        there.release()
         there.close()
     sys.modules["tsnb.telemetry.watching"]._watches.clear()

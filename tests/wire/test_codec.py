@@ -25,10 +25,14 @@ EXAMPLES: list[ms.Message] = [
     ms.Bye(),
     ms.StopProducer(60.0),
     ms.StopConsumer("resnet"),
+    ms.Balance("weights", {"resnet": 2.0}),
     ms.Welcome("mnist", 12, 8, 4, None, 79, None, "seed 1", 60.0),
     ms.Refused("full", "no room"),
     ms.LayoutTold(65535, b"[]"),
     ms.Batch(1, 2, 3, 4, 64, 5, 2**40, 17),
+    ms.DeviceTold('{"memory": "AA=="}'),
+    ms.DeviceRefused("no peer"),
+    ms.OnDevice(5, 3),
     ms.EpochStarted(1, 2, 40),
     ms.NotJoined(1, 2, 120, 10),
     ms.EpochEnded(3, 79),
@@ -37,6 +41,9 @@ EXAMPLES: list[ms.Message] = [
     ms.StopAsked(),
     ms.Stopping("it was stopped", 30.0),
     ms.Reading("{}"),
+    ms.Threads(4, 1, fixed=False),
+    ms.Allotted(3, "0-2", "0-7"),
+    ms.Rebalance(on=True),
 ]
 
 

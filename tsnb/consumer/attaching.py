@@ -17,6 +17,7 @@ from tsnb import clusters, registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer
 from tsnb.consumer.options import Options
+from tsnb.consumer.placed import device_here
 from tsnb.errors import NameInUse, ProducerNotFound
 
 __all__ = ["attach", "consumers", "detach_all", "rest_all"]
@@ -41,6 +42,8 @@ def attach(
     on_lag: str = "wait",
     private: bool = False,
     reconnect_s: float | None = None,
+    prefetch_to_device: int = 0,
+    share_on_device: bool = False,
 ) -> Consumer:
     """Attach to a stream by name; iterate the result like a DataLoader.
 
@@ -53,7 +56,8 @@ def attach(
             cluster, a stream of the cluster is found too (docs/cluster.md).
         batch_size: Samples in a batch; by default the loader's own batches.
         drop_last: Leave out an epoch's last batch if it is not full.
-        device: Where tensors are wanted ("cuda:0"); by default they stay in shared memory on the CPU.
+        device: Where tensors are wanted ("cuda:0"); by default they stay in shared memory on the CPU. In a trial that
+            was started with `--device`: that device, which is called cuda:0 there.
         transform: Applied to each batch, in this process, for this consumer only.
         join: Which epoch to begin with: "epoch", the one being given if all of it can still be had, else the
             next; "now", that one or `JoinRefused`, with the numbers.
@@ -63,6 +67,10 @@ def attach(
         private: Give copies, so that batches may be changed in place.
         reconnect_s: Seconds to wait for a producer that has gone to be started again, and then go on at the same
             batch; by default what the producer says (0 if nobody starts it again).
+        prefetch_to_device: Batches that are copied to the GPU ahead, while the model computes; 0: each when it is
+            asked for. Without a GPU it changes nothing.
+        share_on_device: Experimental, not yet run on a GPU. Copy each batch to the GPU once for all consumers there
+            that say so too. Where that cannot be had, one warning says why, and each copies its own.
 
     Returns:
         The consumer. Every iteration over it takes one epoch.
@@ -71,21 +79,18 @@ def attach(
         ProducerNotFound: There is no such producer, or none or several and no name; lists what there is.
         NameInUse: A live consumer elsewhere has that name; says who.
         JoinRefused: The stream does not take this consumer.
-        ValueError: `batch_size` below 1, a name with odd characters, or a word that `join` or `on_lag` is not.
+        ValueError: `batch_size` below 1, a name with odd characters, a word that `join` or `on_lag` is not, or a
+            device that this process does not see.
         UnsupportedPlatform: Not on Linux.
     """
     require_platform()
     chosen = check_name(name or attach_defaults.name or _own_name(), "consumer")
     size = batch_size if batch_size is not None else attach_defaults.batch_size
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise ValueError(f"batch_size={size!r}: give a number of samples, 1 or more.")
-    _require_one_of("join", join, ("epoch", "now"))
-    _require_one_of("on_lag", on_lag, ("wait", "skip"))
-    if reconnect_s is not None and not reconnect_s >= 0:
-        raise ValueError(f"reconnect_s={reconnect_s!r}: give seconds, 0 or more.")
     options = Options(
-        size, drop_last, device or attach_defaults.device, transform, private, on_lag, join, reconnect_s
-    )
+        size, drop_last, device_here(device), transform, private, on_lag, join, reconnect_s, prefetch_to_device,
+        share_on_device,
+    )  # fmt: skip
+    options.check()
     entry = _find(producer or attach_defaults.producer, chosen)
     if isinstance(entry, Consumer):
         return _again(entry, options)
@@ -93,10 +98,10 @@ def attach(
     mine = _consumers.get((entry.name, chosen))
     if mine is not None and mine.address != entry.address:
         mine.close_if_gone(taken_over=True)
-    if mine is not None and not mine.closed and mine.options.on_lag == on_lag:
+    if mine is not None and not mine.closed and _same_kind(mine.options, options):
         return _again(mine, options)
     if mine is not None:
-        mine.close()  # another way of lagging is another kind of consumer
+        mine.close()
     for key, other in list(_consumers.items()):
         other.close_if_gone()
         if other.closed:
@@ -120,9 +125,9 @@ def _find(stream: str | None, name: str) -> registry.Entry | Consumer:
         return registry.find(brought)
 
 
-def _require_one_of(option: str, given: object, words: tuple[str, ...]) -> None:
-    if given not in words:
-        raise ValueError(f"{option}={given!r}: say {' or '.join(map(repr, words))}.")
+def _same_kind(old: Options, new: Options) -> bool:
+    """Whether one connection serves both: the producer was told how it lags, and of its device."""
+    return (old.on_lag, old.shared_device) == (new.on_lag, new.shared_device)
 
 
 def _again(mine: Consumer, options: Options) -> Consumer:

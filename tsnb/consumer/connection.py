@@ -11,9 +11,12 @@ import os
 import select
 import time
 
+import torch
+
 from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.on_device import OnDevice
 from tsnb.consumer.standstill import Standstill
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import JoinRefused, NameInUse, ProducerGone, RemoteProtocolError, StopRequested
@@ -40,9 +43,11 @@ class Connection:
         name: The consumer's name.
         on_lag: `wait` or `skip`.
         scratch: Where batches are copied to that must be.
+        device: Where batches are wanted to be shared with others; None: on the CPU alone.
         reader: What reads the slots.
 
     Attributes:
+        on_device: Knows which batches lie there.
         successor_s: How long to wait for another producer of the name once this one has gone; 0: not at all.
         unpacker: Reads what the slots hold.
 
@@ -58,10 +63,15 @@ class Connection:
         name: str,
         on_lag: str,
         scratch: ScratchPool,
+        device: torch.device | None = None,
         reader: type[Unpacker] = Unpacker,
     ) -> None:
         self.entry = entry
+        self.device = device
+        self.on_device = OnDevice(device, entry.pid)
         self.layouts = LayoutReader()
+        self.allotted: ms.Allotted | None = None
+        """What this process was given last, to be followed at the next step."""
         self._retired = False
         self.idle = False
         """Whether it only waits: an interrupt of that loses nothing."""
@@ -77,13 +87,13 @@ class Connection:
         if self._pidfd >= 0:
             self._poll.register(self._pidfd, select.POLLIN)
         try:
-            self.post(ms.Hello("consumer", name, registry.describe_origin(), on_lag))
+            self.post(ms.Hello("consumer", name, registry.describe_origin(), on_lag, self.on_device.wish))
             self.welcome, self._arena = self._receive_welcome()
         except BaseException:
             self._close()
             raise
         self.successor_s = self.welcome.reconnect_s
-        self.unpacker = reader(self._arena, self.welcome.hold, scratch, self.release)
+        self.unpacker = reader(self._arena, self.welcome.hold, scratch, self.release, self.on_device)
 
     def _open_pidfd(self) -> int:
         """Watch the producer's process: a child of it may keep its socket open past its death."""
@@ -146,6 +156,12 @@ class Connection:
             message = decode(packet)
             if isinstance(message, ms.LayoutTold):
                 self.layouts.learn(message.number, Layout.decode(message.layout))
+            elif isinstance(message, ms.Allotted):
+                self.allotted = message
+            elif isinstance(message, ms.OnDevice):
+                self.on_device.lies(message.lease, message.place)
+            elif isinstance(message, (ms.DeviceTold, ms.DeviceRefused)):
+                self._hear_of_device(message)
             elif isinstance(message, ms.Stopping):
                 self.successor_s = message.reconnect_s
                 raise self._gone("was stopped")
@@ -155,6 +171,12 @@ class Connection:
                 )
             else:
                 return message
+
+    def _hear_of_device(self, message: ms.DeviceTold | ms.DeviceRefused) -> None:
+        if isinstance(message, ms.DeviceRefused):
+            self.on_device.refuse(message.reason)
+        elif not self.on_device.open(message.handles):
+            self.post(ms.DeviceRefused(self.on_device.refusal[:500]))
 
     def wait(self) -> ms.Message:
         """Wait for the next message.
@@ -214,11 +236,13 @@ class Connection:
     def _close_when_idle(self) -> None:
         """Close the line once nothing of the arena is held: until then its slots must stay ours."""
         if not self.unpacker.held:
+            self.unpacker.pinned.close()
             self._close()
             self._arena.close()
 
     def _close(self) -> None:
         """Close the line. The arena's memory stays for views that are still held."""
+        self.on_device.close()  # first: the producer takes the end of the line for the end of our kernels
         self.channel.close()
         # taken before it is closed: two finalizers may come here at once
         pidfd, self._pidfd = self._pidfd, -1

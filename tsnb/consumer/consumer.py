@@ -10,6 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from tsnb import registry
+from tsnb.consumer.dataloader import ConsumerLoader
+from tsnb.consumer.length import epoch_length
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
@@ -40,6 +42,7 @@ class Consumer:
         self.producer = entry.name
         self.thread = threading.get_ident()
         self._line = Line(entry, name, options)
+        self.prefetch = self._line.prefetch
         self._current: Progress | None = None
         self._last: Progress | None = None  # over or not: where it is is where this consumer is
         self._resume: Place | None = None  # for the next loop
@@ -83,15 +86,9 @@ class Consumer:
         Raises:
             TypeError: The loader has no length.
         """
-        welcome, own = self._line.connection.welcome, self.options.batch_size
-        if own is None and not (self.options.drop_last and welcome.epoch_samples is not None):
-            if welcome.epoch_batches is not None:
-                return welcome.epoch_batches
-        elif welcome.epoch_samples is not None:
-            size = own or welcome.batch_size or 1
-            return (
-                welcome.epoch_samples // size if self.options.drop_last else -(-welcome.epoch_samples // size)
-            )
+        length = epoch_length(self._line.connection.welcome, self.options)
+        if length is not None:
+            return length
         raise TypeError(
             f"the loader behind {self.producer!r} does not say how many samples an epoch has, "
             "so this consumer has no len(). Iterate it; it ends with the epoch."
@@ -148,6 +145,10 @@ class Consumer:
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the stream counts its epochs itself. Trainers call this on every loader."""
 
+    def as_dataloader(self) -> ConsumerLoader:
+        """Return this consumer as a torch `DataLoader`, for trainers that demand one."""
+        return ConsumerLoader(self)
+
     def stats(self) -> Stats:
         """Return what was taken so far."""
         now_s = 0.0 if self._entered_s is None else time.monotonic() - self._entered_s
@@ -161,6 +162,7 @@ class Consumer:
             waited_s=self._line.waited_s,
             skipped=self._line.skipped,
             reconnects=self._line.reconnects,
+            on_device=self._line.on_device,
         )
 
     def close(self) -> None:
@@ -176,6 +178,7 @@ class Consumer:
         self._line.connection.post(ms.Bye())
         with contextlib.suppress(ProducerGone):
             self._line.discard_waiting()
+        self._line.put_back()
         self._line.connection.retire()
 
     @property

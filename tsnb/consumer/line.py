@@ -9,14 +9,19 @@ from __future__ import annotations
 import logging
 import time
 
+import torch
+
 from tsnb import registry
 from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer import uploading
+from tsnb.consumer.allotment import Allotment
 from tsnb.consumer.connection import Connection
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.reconnecting import connect_to_successor
 from tsnb.consumer.unpacking import Delivered, Unpacker
+from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import (
     ConsumerParked,
     JoinRefused,
@@ -45,6 +50,7 @@ class Line:
         place: The next loader batch.
         epoch: The epoch that is taken, or was taken last; -1 before the first.
         connection: To the producer of now.
+        allotment: The cores and threads that its producer has given this process.
         scratch: Where batches are copied to that must be.
         closed: Set to end a wait for a successor.
         stop_asked: What to raise at the next step: somebody asked, between two loops, that this consumer stop.
@@ -60,13 +66,16 @@ class Line:
         self.options = options
         self.notices = Notices(name)
         self.scratch = ScratchPool()
-        self.connection = Connection(entry, name, options.on_lag, self.scratch, reader)
+        self.connection = Connection(entry, name, options.on_lag, self.scratch, options.shared_device, reader)
+        self.allotment = Allotment()
+        self.connection.post(self.allotment.report())
         self.place = Place()
         self.epoch = -1
         self.closed = False
         self.stop_asked: StopRequested | None = None
         self.batches = self.samples = self.skipped = self.reconnects = 0
         self.waited_s = 0.0
+        self._on_device_before = 0  # by connections that have gone
         self._skipped_before = 0  # before this epoch
         self._asks = 0
         self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
@@ -77,6 +86,21 @@ class Line:
         """How long a successor is waited for, should the producer go; 0: not at all."""
         own = self.options.reconnect_s
         return self.connection.successor_s if own is None else own
+
+    @property
+    def on_device(self) -> int:
+        """Batches that were read on the device."""
+        return self._on_device_before + self.connection.on_device.taken
+
+    def prefetch(self) -> Prefetch | None:
+        """Return what copies batches to the device ahead, for one loop; None where nobody wants that."""
+        ahead, device = self.options.prefetch_to_device, self.options.device
+        if not ahead or device is None:
+            return None
+        uploads = uploading.uploads_for(
+            torch.device(device), lambda delivered: self.connection.unpacker.pin(delivered.leaves)
+        )
+        return None if uploads is None else Prefetch(ahead, uploads, lambda: self.connection.channel.wait(0))
 
     def ask(self, place: Place) -> None:
         """Say where this consumer stands, and that it wants to go on from there."""
@@ -113,7 +137,21 @@ class Line:
                 self._come_back(gone)
             else:
                 if ended or taken is not None:
+                    self._heed_allotment()
                     return taken
+
+    def _heed_allotment(self) -> None:
+        """Between two steps: follow what this process was given, and say so; or that its user has chosen anew."""
+        told, self.connection.allotted = self.connection.allotted, None
+        if told is not None:
+            self.allotment.take(told)
+        if self.allotment.look() or told is not None:
+            self.connection.post(self.allotment.report())
+
+    def put_back(self) -> None:
+        """Nobody gives this process cores and threads any more: it has its own again."""
+        self._heed_allotment()
+        self.allotment.put_back()
 
     def _next_message(self) -> ms.Message:
         message = self.connection.poll()
@@ -132,6 +170,7 @@ class Line:
         Raises:
             ProducerGone: There will be none, none came, or it gives something else.
         """
+        self.put_back()  # before a successor sees it
         old, began = self.connection, time.monotonic()
         successor = None
         if not self.closed:
@@ -142,6 +181,8 @@ class Line:
         if successor is None:
             raise gone
         self.connection = successor
+        successor.post(self.allotment.report())
+        self._on_device_before += old.on_device.taken
         old.retire()
         if self.closed:  # by another thread, which retired the old one
             successor.retire()
@@ -207,6 +248,8 @@ class Line:
         self.batches += 1
         self.samples += batch.rows
         self.skipped += missing
+        if refusal := self.connection.on_device.refusal:
+            self.notices.device_refused(refusal)
         if unpacker.crowded and not self.options.private:
             self.notices.look_for_hoarding(unpacker.hold, unpacker.addresses)
         return batch.seq, delivered

@@ -17,6 +17,7 @@ from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.rebatching import Rebatcher, cut
 from tsnb.consumer.unpacking import Delivered
+from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import TsnbError
 
 __all__ = ["EpochIterator"]
@@ -39,6 +40,9 @@ class _Taker(Protocol):
 
     def rebatcher(self) -> Rebatcher | None:
         """Return what cuts batches to another size, where one is wanted."""
+
+    def prefetch(self) -> Prefetch | None:
+        """Return what copies batches to the device ahead, where that is wanted."""
 
     def take(self, loop: Progress) -> tuple[int, Delivered] | None:
         """Return the epoch's next loader batch and its number; None at its end."""
@@ -68,10 +72,14 @@ class EpochIterator(Iterator[Any]):
         self._full_rows = consumer.batch_size
         self._failed: TsnbError | None = None
         self._in_step = False
+        self._prefetch: Prefetch | None = None
         self._begin()
 
     def _begin(self) -> None:
         """Forget what was received; all that comes follows on the place that was reached."""
+        if self._prefetch is not None:
+            self._prefetch.close()
+        self._prefetch = self._consumer.prefetch()
         self._rebatcher = self._consumer.rebatcher()
         self._ready: Iterator[Delivered] = iter(())
         self._held_back: Delivered | None = None
@@ -99,7 +107,8 @@ class EpochIterator(Iterator[Any]):
                 self._begin()
             self._in_step = True
             options = self._consumer.options
-            delivered = self._next_full() if options.drop_last else self._next_delivered()
+            ahead = self._prefetch
+            delivered = self._next_plain() if ahead is None else ahead.next(self._next_plain)
         except TsnbError as error:
             # a loop that goes on regardless is told the same again; a copy has no traceback, which would keep the
             # user's frame, and the batch in it
@@ -145,6 +154,9 @@ class EpochIterator(Iterator[Any]):
             place = start._replace(batch=number, offset=offset)
         return place
 
+    def _next_plain(self) -> Delivered:
+        return self._next_full() if self._consumer.options.drop_last else self._next_delivered()
+
     def _next_full(self) -> Delivered:
         """Return the next batch, unless it is the epoch's last and not full: then the epoch has ended."""
         current = self._held_back = self._held_back or self._next_delivered()
@@ -183,6 +195,9 @@ class EpochIterator(Iterator[Any]):
 
     def __del__(self) -> None:
         # the last reference to the loop has gone: after `break`, an exception, or at the epoch's end
+        with contextlib.suppress(Exception):
+            if self._prefetch is not None:
+                self._prefetch.close()
         with contextlib.suppress(Exception):
             self._consumer.leave(self._progress)
 

@@ -36,6 +36,7 @@ class Notices:
         self._layout: Any = None
         self._written = False
         self._hoarding = False
+        self._refused = False
 
     def given(self, delivered: Delivered) -> None:
         """Remember a batch that the user is about to get."""
@@ -79,6 +80,16 @@ class Notices:
             f"ones are copied into this process's own, so that the others do not have to wait. {keeper} "
             "Keep numbers (loss.item()) or copies of what is needed (x[0].clone()), not batches. This is said once."
         )
+
+    def device_refused(self, why: str) -> None:
+        """Warn that batches are not shared on the device."""
+        if not self._refused:
+            self._refused = True
+            self._warn(
+                f"{self._name!r} cannot share batches on its device: {why}. Instead each trial copies its batches "
+                "from the shared memory of the CPU to the device by itself, as with share_on_device=False. This is "
+                "said once."
+            )
 
     def _warn(self, text: str) -> None:
         frame, level = _user_frame()

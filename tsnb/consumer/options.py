@@ -23,6 +23,41 @@ class Options:
     on_lag: str = "wait"
     join: str = "epoch"
     reconnect_s: float | None = None
+    prefetch_to_device: int = 0
+    share_on_device: bool = False
+
+    def check(self) -> None:
+        """Refuse what cannot be meant.
+
+        Raises:
+            ValueError: A number is too small, a word unknown, or two options do not go together.
+        """
+        for option, given, least, of in (
+            ("batch_size", self.batch_size, 1, "samples"),
+            ("prefetch_to_device", self.prefetch_to_device, 0, "batches"),
+        ):
+            whole = isinstance(given, int) and not isinstance(given, bool)
+            if given is not None and not (whole and given >= least):
+                raise ValueError(f"{option}={given!r}: give a number of {of}, {least} or more.")
+        for option, word, words in (
+            ("join", self.join, ("epoch", "now")),
+            ("on_lag", self.on_lag, ("wait", "skip")),
+        ):
+            if word not in words:
+                raise ValueError(f"{option}={word!r}: say {' or '.join(map(repr, words))}.")
+        if self.reconnect_s is not None and not self.reconnect_s >= 0:
+            raise ValueError(f"reconnect_s={self.reconnect_s!r}: give seconds, 0 or more.")
+        if self.share_on_device and (self.batch_size is not None or self.device is None):
+            raise ValueError(
+                "share_on_device=True gives the loader's own batches on a device: leave batch_size out and say "
+                "device=, or leave share_on_device out."
+            )
+
+    @property
+    def shared_device(self) -> torch.device | None:
+        """The device on which batches are wanted to be shared with others."""
+        wanted = self.share_on_device and self.device is not None
+        return torch.device(self.device) if wanted and self.device is not None else None
 
 
 @dataclass(frozen=True)
@@ -47,3 +82,5 @@ class Stats:
     """Loader batches that were given up (`on_lag="skip"`)."""
     reconnects: int = 0
     """How often the producer was started again, and this consumer went on."""
+    on_device: int = 0
+    """Loader batches that were read from memory shared on the device (`share_on_device`)."""

@@ -42,7 +42,7 @@ def connect_to_successor(
         entry = next((e for e in registry.entries() if e.name == gone.entry.name), None)
         if entry is not None and entry.address != gone.entry.address:
             try:
-                return Connection(entry, name, on_lag, scratch)
+                return Connection(entry, name, on_lag, scratch, gone.device)
             except (ProducerGone, NameInUse, RemoteProtocolError):
                 pass  # it has just ended in its turn, or is not up yet: the next look tells
         time.sleep(LOOK_S)

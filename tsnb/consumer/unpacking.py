@@ -17,7 +17,9 @@ import torch
 from tsnb.arena.leases import lease
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.on_device import OnDevice
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
+from tsnb.hardware.pinning import PinnedSlots
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import ArrayLeaf, Layout, decode_values
 from tsnb.wire.tree import leaf_paths, unflatten
@@ -89,12 +91,22 @@ class Unpacker:
         hold: Slots this consumer may keep leased; past that it gets copies.
         scratch: Where the copies go.
         release: Called with a lease's number when its last reference has gone; from any thread.
+        on_device: Knows which batches lie on this consumer's device.
 
     Attributes:
         crowded: Whether the last batch was copied because too many were held.
+        pinned: The slots that this process has locked.
     """
 
-    def __init__(self, arena: Arena, hold: int, scratch: ScratchPool, release: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        hold: int,
+        scratch: ScratchPool,
+        release: Callable[[int], None],
+        on_device: OnDevice | None = None,
+    ) -> None:
+        self._on_device = on_device
         self._arena = arena
         self._hold = hold
         self._scratch = scratch
@@ -103,6 +115,7 @@ class Unpacker:
             int, weakref.ref[Any]
         ] = {}  # single operations are atomic: finalizers need no lock
         self.crowded = False
+        self.pinned = PinnedSlots(arena)
 
     @property
     def hold(self) -> int:
@@ -141,9 +154,13 @@ class Unpacker:
         copied = private or self.crowded
         try:
             values = self._values(over, batch) if layout.has_values else []
+            size = max((_end(leaf) for leaf in layout.arrays), default=0)
+            there = self._on_device.view(batch.lease, size, over) if self._on_device and size else None
             if copied:
-                over = self._copy(over, max((_end(leaf) for leaf in layout.arrays), default=0))
-            return Delivered(layout, _leaves(layout, over, values), batch.rows, shared=not copied)
+                if there is not None:
+                    there = there.clone()  # with its stream's order: the view goes when this has been done
+                over = self._copy(over, size)
+            return Delivered(layout, _leaves(layout, over, values, there), batch.rows, shared=not copied)
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             # a layout that reaches past the slot, a dtype that is none, values that are not those of the tree
             raise RemoteProtocolError(f"a batch that does not fit its layout: {error}") from None
@@ -171,6 +188,16 @@ class Unpacker:
             raise RemoteProtocolError("a batch that reaches past its slot")
         return np.frombuffer(over, np.uint8, size)
 
+    def pin(self, leaves: list[Any]) -> None:
+        """Lock the slots that tensors lie in, for copies to a GPU; what lies elsewhere is left alone."""
+        ends: dict[int, int] = {}
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor) and leaf.numel() and leaf.data_ptr() in self.addresses:
+                slot, offset = divmod(leaf.data_ptr() - self.addresses.start, self._arena.slot_bytes)
+                ends[slot] = max(ends.get(slot, 0), offset + leaf.numel() * leaf.itemsize)
+        for slot, size in ends.items():
+            self.pinned.pin(slot, size)
+
     def _let_go(self, number: int) -> None:
         self._leases.pop(number, None)
         self._release(number)
@@ -187,9 +214,18 @@ class Unpacker:
         return block
 
 
-def _leaves(layout: Layout, over: Any, values: list[Any]) -> list[Any]:
-    """Return all leaves in the tree's order; `over` is kept alive by those that lie in it."""
-    arrays = iter([_array(leaf, over) for leaf in layout.arrays])
+def _leaves(layout: Layout, over: Any, values: list[Any], there: torch.Tensor | None = None) -> list[Any]:
+    """Return all leaves in the tree's order; `over` is kept alive by those that lie in it.
+
+    Args:
+        layout: The batch's.
+        over: The slot's memory.
+        values: The leaves that are no arrays.
+        there: The same bytes on a device, uint8; the tensors are made of those.
+    """
+    arrays = iter(
+        [_array(leaf, over) if there is None else _array_on(leaf, over, there) for leaf in layout.arrays]
+    )
     if not layout.has_values:
         return list(arrays)
     rest = iter(values)
@@ -213,6 +249,14 @@ def _array(leaf: ArrayLeaf, over: Any) -> Any:
         return np.empty(leaf.shape, leaf.dtype)
     array = np.frombuffer(over, leaf.dtype, count, leaf.offset).reshape(leaf.shape)
     return array[()].copy() if leaf.kind == "scalar" else array
+
+
+def _array_on(leaf: ArrayLeaf, over: Any, there: torch.Tensor) -> Any:
+    """Return a tensor on the device; what numpy is to have stays on the CPU."""
+    if leaf.kind != "tensor" or not math.prod(leaf.shape):
+        made = _array(leaf, over)
+        return made.to(there.device) if leaf.kind == "tensor" else made
+    return there[leaf.offset : _end(leaf)].view(_torch_dtype(leaf.dtype)).view(leaf.shape)
 
 
 @lru_cache(maxsize=64)

@@ -59,7 +59,7 @@ class Feed(threading.Thread):
     def __init__(self, hub: Any, entry: Entry) -> None:
         super().__init__(name=f"tsnb-feed-{entry.name}", daemon=True)
         self._hub = hub
-        self._line = Line(entry, FEED_NAME, Options(None, False), _ImageReader)
+        self._line = Line(entry, FEED_NAME, Options(reconnect_s=0.0), _ImageReader)
         self._progress = Progress(Place())
         self._run: int | None = None  # the run that is being taken
         self._fresh = False  # nothing of it has come yet

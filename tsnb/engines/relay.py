@@ -17,7 +17,8 @@ import ray
 from tsnb.engines.remote_epochs import RemoteEpochs
 from tsnb.producer import events as ev
 from tsnb.producer.core import Core, Settings
-from tsnb.producer.stream import Producer, begin
+from tsnb.producer.serving import begin
+from tsnb.producer.stream import Producer
 from tsnb.wire.messages import PROTOCOL
 
 __all__ = ["Relay"]
@@ -58,7 +59,7 @@ class Relay:
             if self._producer is not None:
                 return
             epochs = RemoteEpochs(self._hub, self._facts, self._join)
-            settings = Settings(self._name, **self._options)
+            settings = Settings(self._name, **self._options, in_step=True)
             self._producer = begin(epochs, settings, origin="the cluster's relay", primed=False)
             watching = threading.Thread(
                 target=self._watch, args=(self._producer, epochs), name="tsnb-relay", daemon=True

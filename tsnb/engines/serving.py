@@ -6,14 +6,14 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsnb import clusters
 from tsnb.config import check_name
 from tsnb.errors import ExtraMissing, NameInUse, TsnbError
+from tsnb.producer.serving import serve as serve_here
 from tsnb.producer.stream import Producer
-from tsnb.producer.stream import serve as serve_here
 
 __all__ = ["join_cluster", "serve"]
 
@@ -42,7 +42,10 @@ def serve(
     max_batch_bytes: int | None = None,
     reconnect_s: float = 0.0,
     first_epoch: int = 0,
+    rebalance: bool = False,
     origin: str | None = None,
+    mode: str = "pace",
+    weights: Mapping[str, float] | None = None,
 ) -> Producer:
     """Serve a loader to any number of consumers, which attach by its name.
 
@@ -72,7 +75,14 @@ def serve(
             again, instead of raising `ProducerGone`. They then go on where they were, exactly once, if it gives
             the same batches in the same order: a `DataLoader` with the same `seed`. On this machine only.
         first_epoch: The number of the first epoch, for a producer that is started again.
+        rebalance: Move cores and torch threads between trials and the loader's workers, so that the pace of the
+            slowest rises (docs/balance.md); `Producer.rebalance` switches it while it runs. On this machine only.
         origin: Who serves it, for messages; found out by default.
+        mode: How compute is divided between consumers (docs/balance.md). "pace": the window keeps all in step, and
+            what the small models leave, the large one gets. "free": a wide window, each as fast as it can. "weights":
+            as "free", and who has computed more than its weighted share lets the others go first. Over a cluster
+            always "pace".
+        weights: By the consumer's name, for "weights": {"resnet50": 2} has twice the compute of one with 1.
 
     Returns:
         The producer; a context manager that stops it at its end.
@@ -83,11 +93,14 @@ def serve(
         ExtraMissing: `engine="ray"` without Ray.
         TsnbError: There is no cluster.
         TypeError: `loader` cannot be iterated.
-        ValueError: A number is out of range, `engine` is none, or the name has odd characters.
+        ValueError: A number is out of range, `engine` or `mode` is none, or not for a cluster, or the name has odd
+            characters.
         UnsupportedPlatform: Not on Linux.
     """
     far = clusters.address_of(engine)
     check_name(name, "producer")
+    if far is not None:
+        clusters.check_in_step(mode, rebalance=rebalance)
     leave = join_cluster(far) if far is not None else contextlib.ExitStack()
     with leave:
         producer = serve_here(
@@ -102,7 +115,11 @@ def serve(
             max_batch_bytes=max_batch_bytes,
             reconnect_s=reconnect_s,
             first_epoch=first_epoch,
+            rebalance=rebalance,
             origin=origin,
+            mode=mode,
+            weights=weights,
+            in_step=far is not None,
             least_band=_kept_here(window) if far is not None else 0,
         )
         if far is None:

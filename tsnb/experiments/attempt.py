@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tsnb.experiments.plan import TrialPlan
+from tsnb.hardware.placing import place
 from tsnb.kernels import orders
 from tsnb.kernels.child import Child
 from tsnb.kernels.death import KernelDied
@@ -63,7 +64,10 @@ class Attempt:
         take: Callable[[str, dict[str, Any]], None],
         log: Path | None = None,
     ) -> None:
-        env = {**orders.thread_variables(plan.options.threads), **plan.options.env}
+        options = plan.options
+        placed = place(options.device, options.mps_percent, options.env)
+        threads = orders.thread_variables(options.threads or 1)
+        env = {**threads, **placed.environment, **options.env}
         self.child = Child(hub, plan.name, self._take, env, detached_log=log)
         self._plan = plan
         self._settings = {**plan.options.attach, **plan.arrival, "name": plan.name, **settings}

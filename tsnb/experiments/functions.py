@@ -22,6 +22,7 @@ from tsnb.experiments.naming import trial_name
 from tsnb.experiments.plan import FUNCTION, OPTION_NAMES, PARAMETERS, RESULT, TrialOptions, TrialPlan
 from tsnb.experiments.replanning import check_fit
 from tsnb.experiments.trial import Trial
+from tsnb.hardware.placing import inside_name
 from tsnb.kernels import orders
 from tsnb.kernels.capture import Captured, UndefinedNames
 from tsnb.kernels.hub import the_hub
@@ -41,8 +42,9 @@ def run(
     producer: str | None = None,
     batch_size: int | None = None,
     device: str | None = None,
+    mps_percent: int | None = None,
     seed: int | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     env: Mapping[str, str] | None = None,
     after: str | Trial | None = None,
     restart: bool = False,
@@ -61,9 +63,12 @@ def run(
         name: The trial's name; by default the function's, with the parameters: "train-lr0.1".
         producer: The stream that `tsnb.attach()` takes there; may be left out while one is served.
         batch_size: Samples in a batch that `tsnb.attach()` gives there.
-        device: Where it delivers them there ("cuda:0").
+        device: The device it runs on, the only one that it sees: "cuda:1", "mig:UUID" or "cpu". `tsnb.attach()`
+            delivers there. Inside, that GPU is called cuda:0, also where the function has `device` as a parameter.
+        mps_percent: Share of that GPU's threads that it may use, in percent; only where NVIDIA's MPS runs.
         seed: Seeds Python's, numpy's and torch's generators.
-        threads: Threads that torch computes on. One, since several trials share the machine.
+        threads: Threads that torch computes on, and stays on. By default one, since several trials share the machine,
+            or more where the stream's balancer says so (docs/balance.md).
         env: Added to the environment of its process.
         after: A trial that has to be done first, or its name.
         restart: Start it again from the top when its process dies, three times at most.
@@ -84,7 +89,8 @@ def run(
         TrialFailed: It was waited for, and failed.
     """
     given = {
-        "producer": producer, "batch_size": batch_size, "device": device, "seed": seed, "threads": threads,
+        "producer": producer, "batch_size": batch_size, "device": device, "mps_percent": mps_percent,
+        "seed": seed, "threads": threads,
         "env": dict(env or {}), "after": after, "restart": restart, "detach": detach,
         "log_to": log_to if isinstance(log_to, str) else tuple(log_to or ()),
     }  # fmt: skip
@@ -120,6 +126,8 @@ def plan_function(
     chosen = name or trial_name(own, params)
     both = OPTION_NAMES & signature.parameters.keys()
     passed = {option: value for option, value in options.items() if option in both}
+    if "device" in passed:
+        passed["device"] = inside_name(str(passed["device"]))
     if "name" in signature.parameters:
         passed["name"] = chosen
     arguments = {**params, **passed}

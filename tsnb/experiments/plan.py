@@ -1,7 +1,7 @@
 """What a trial is to do, settled before anything is started: its code, its parameters, our options.
 
 *Parameters* are the user's own (`lr=0.1`); *options* are ours. Both are plain values here: nothing in this module
-starts anything or touches a file.
+starts anything; `check` looks at what the machine has.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.config import check_name
+from tsnb.hardware.placing import inside_name, place
 from tsnb.records.bridges import check_bridges
 
 __all__ = ["FUNCTION", "OPTION_NAMES", "PARAMETERS", "RESULT", "TrialOptions", "TrialPlan"]
@@ -33,11 +34,12 @@ class TrialOptions:
     batch_size: int | None = None
     """The batch size that `tsnb.attach()` asks for there, in samples."""
     device: str | None = None
-    """Where `tsnb.attach()` delivers batches there."""
+    """The device it is put on, and where `tsnb.attach()` delivers batches there: "cuda:1", "mig:UUID", "cpu"."""
     seed: int | None = None
     """Seeds Python's, numpy's and torch's generators."""
-    threads: int = 1
-    """Threads that torch computes on. One, since several trials share the machine."""
+    threads: int | None = None
+    """Threads that torch computes on, and stays on. By default one, since several trials share the machine, or more
+    where the stream's balancer says so."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to its process's environment."""
     after: str | None = None
@@ -48,6 +50,8 @@ class TrialOptions:
     """Whether it goes on when the notebook ends."""
     log_to: tuple[str, ...] = ()
     """Where its numbers go besides: "tensorboard", "mlflow", "wandb"."""
+    mps_percent: int | None = None
+    """Share of the GPU's threads that it may use, in percent; where MPS runs."""
     gate: Path | None = None
     """A file whose lock its first `attach` waits for (sweeps, so that all begin with the same batch)."""
     sweep: str = ""
@@ -61,6 +65,7 @@ class TrialOptions:
             "device": None if self.device is None else str(self.device),
             "seed": _whole(self.seed),
             "threads": _whole(self.threads),
+            "mps_percent": _whole(self.mps_percent),
             "env": {name: str(value) for name, value in self.env.items()},
             "after": _name_of(self.after),
             "log_to": _listed(self.log_to),
@@ -75,7 +80,7 @@ class TrialOptions:
             name: The trial's name.
 
         Raises:
-            ValueError: A number is too small, or words do not go together.
+            ValueError: A number is too small, words do not go together, or there is no such device.
             ExtraMissing: A tracker that its numbers are to go to is not installed.
         """
         check_name(name, "trial")
@@ -87,6 +92,7 @@ class TrialOptions:
         if self.after == name:
             raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
         check_bridges(self.log_to)
+        place(self.device, self.mps_percent, self.env)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -100,7 +106,8 @@ class TrialOptions:
         return {
             "producer": self.producer,
             "batch_size": self.batch_size,
-            "device": self.device,
+            "device": inside_name(self.device),
+            "outside": self.device,
             "seed": self.seed,
             "threads": self.threads,
             "gate": None if self.gate is None else str(self.gate),

@@ -15,6 +15,7 @@ from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
+from tsnb.hardware.placing import inside_name
 from tsnb.kernels.shipping import ship
 
 __all__ = ["check_fit", "replanned"]
@@ -48,6 +49,8 @@ def replanned(
     name = changes.get("name") or _named(plan, merged, options)
     options.check(name)
     new = {**params, **{k: v for k, v in {**changes, "name": name}.items() if k in known - params.keys()}}
+    if "device" in new and new["device"] is not None:
+        new["device"] = inside_name(str(new["device"]))
     arguments = {**plan.arguments, **new}
     if plan.signature is not None:
         check_fit(plan.signature, arguments, plan.name)

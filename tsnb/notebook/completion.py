@@ -18,6 +18,7 @@ from IPython.core.completer import (
 )
 
 from tsnb import registry
+from tsnb.config import MODES
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of
@@ -55,8 +56,11 @@ def _candidates(shell: Any, line: str, symbol: str) -> Iterable[str]:
         if words[-1] == "--restart":
             return RESTARTS
         return loader_names(shell.user_ns) if magic == "%tensorsocket" else ()
+    if words[0] == "balance":
+        return [*_streams(), *MODES] if len(words) == 1 else MODES
     if words[0] == "report":
-        return [*_streams(), *watched()]  # one that has ended has its report still
+        ended = [name for name, there in watched().items() if there.readings()]
+        return [*_streams(), *ended]  # one that has ended has its report still
     return list(trials) if magic == "%trials" else _streams()
 
 

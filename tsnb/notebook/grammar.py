@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
+from tsnb.config import MODES, read_weight
 from tsnb.streams.served import RESTARTS
 from tsnb.sweeps.wording import read_grid, read_sample
 
@@ -98,6 +99,17 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _add_weight(parser: Parser) -> None:
+    parser.add_argument("--weight", type=_read(read_weight), action="append", default=[], metavar="NAME=2")
+
+
+def _balance() -> Parser:
+    parser = _named("%tensorsocket balance", "Divide a stream's compute in another way.", optional=True)
+    parser.add_argument("mode", metavar="|".join(MODES))
+    _add_weight(parser)
+    return parser
+
+
 def _start() -> Parser:
     parser = Parser("%tensorsocket start", "Serve a loader from a background kernel.")
     parser.add_argument("loader", nargs="?", metavar="LOADER")
@@ -108,6 +120,9 @@ def _start() -> Parser:
     parser.add_argument("--seed", type=_whole(0), metavar="S")
     parser.add_argument("--workers", type=_whole(0), metavar="N")
     parser.add_argument("--engine", default="local", metavar="local|ray|ray://HOST:PORT")
+    parser.add_argument("--mode", default="pace", metavar="|".join(MODES))
+    _add_weight(parser)
+    parser.add_argument("--rebalance", action="store_true")
     parser.add_argument("--detach", action="store_true")
     parser.add_argument("--restart", choices=RESTARTS)
     return parser
@@ -140,9 +155,10 @@ def _trial() -> Parser:
     parser.add_argument("name", metavar="NAME")
     parser.add_argument("--producer", metavar="P")
     parser.add_argument("--batch-size", type=_whole(1), metavar="N")
-    parser.add_argument("--device", metavar="D")
+    parser.add_argument("--device", metavar="cuda:N|mig:UUID|cpu")
+    parser.add_argument("--mps-percent", type=_whole(1), metavar="PERCENT")
     parser.add_argument("--seed", type=_whole(0), metavar="S")
-    parser.add_argument("--threads", type=_whole(1), default=1, metavar="T")
+    parser.add_argument("--threads", type=_whole(1), metavar="T")
     parser.add_argument("--env", type=_setting, action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--after", metavar="NAME")
     parser.add_argument("--restart", action="store_true")
@@ -208,6 +224,7 @@ TENSORSOCKET = {
     "dashboard": _dashboard(),
     "report": _named("%tensorsocket report", "Show where each second of each trial went.", optional=True),
     "record": _record(),
+    "balance": _balance(),
 }
 """The subcommands of `%tensorsocket`."""
 

@@ -21,6 +21,7 @@ _BY_NAME = {
     "logs": streams.logs,
     "restart": streams.restart,
 }
+_BY_OPTIONS = {"record": reporting.record, "balance": streams.balance}
 
 
 @contextlib.contextmanager
@@ -46,7 +47,8 @@ class TsnbMagics(Magics):
         """Serve a loader from the background, and look after it.
 
         %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
-                            [--workers N] [--engine local|ray|ray://HOST:PORT] [--detach] [--restart on-crash]
+                            [--workers N] [--engine local|ray|ray://HOST:PORT] [--mode pace|weights|free]
+                            [--weight TRIAL=2 ...] [--rebalance] [--detach] [--restart on-crash]
         %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
         %tensorsocket list
         %tensorsocket status [NAME]
@@ -54,6 +56,7 @@ class TsnbMagics(Magics):
         %tensorsocket stop [NAME]
         %tensorsocket restart [NAME]              the same loader from a new kernel; trials wait and go on
         %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
+        %tensorsocket balance [NAME] pace|weights|free [--weight TRIAL=2 ...]     how compute is divided, from now on
         %tensorsocket dashboard [NAME] [--side]   the live panel; --side: beside the notebook (package sidecar)
         %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well
         %tensorsocket record NAME FILE            writes all readings; tsnb.replay(FILE) shows them. --stop ends it
@@ -64,8 +67,11 @@ class TsnbMagics(Magics):
           --rubber-band 2%    share of an epoch that may be over for a latecomer to still get all of it
           --patience SECONDS  how long the others wait for one that stands still (30)
           --seed S            makes the order of samples a function of seed and epoch
+          --rebalance         move cores and threads to whoever sets the pace (docs/balance.md)
           --workers N         loader processes, where that is to be another number than the loader's own
           --engine ray        for trials on every machine of the Ray cluster at hand, or of that at ray://HOST:PORT
+          --mode MODE         how compute is divided between trials: pace (in step), weights, free
+          --weight TRIAL=2    with --mode weights: twice the compute of one with 1; may be repeated
           --detach            goes on when this notebook's kernel ends
           --restart on-crash  when its kernel dies (out of memory, say) it is started again, and trials go on
                               where they were; a DataLoader without --seed is given one
@@ -85,8 +91,8 @@ class TsnbMagics(Magics):
                 text = streams.listing()
             elif command == "reload":
                 text = streams.reload(self.shell, given.name)
-            elif command == "record":
-                text = reporting.record(given)
+            elif command in _BY_OPTIONS:
+                text = _BY_OPTIONS[command](given)
             elif command == "stop":
                 text, shown = streams.stop(given.name)
             else:
@@ -98,13 +104,14 @@ class TsnbMagics(Magics):
     def trial(self, line: str, cell: str) -> Any:
         """Run this cell in a background kernel of its own, with copies of the variables that it reads.
 
-        %%trial NAME [--producer P] [--batch-size N] [--device D] [--seed S] [--threads T] [--env K=V]
-                     [--after NAME] [--restart] [--detach] [--log-to T] [--wait]
+        %%trial NAME [--producer P] [--batch-size N] [--device D] [--mps-percent P] [--seed S]
+                     [--threads T] [--env K=V] [--after NAME] [--restart] [--detach] [--log-to T] [--wait]
 
         Options:
           --producer P     the stream that tsnb.attach() takes; may be left out while one is served
           --batch-size N   samples in a batch that tsnb.attach() gives
-          --device D       where it delivers them ("cuda:0")
+          --device D       the only device that it sees: cuda:1, mig:UUID or cpu; batches are delivered there
+          --mps-percent P  share of that GPU's threads, where NVIDIA's MPS runs
           --seed S         seeds random, numpy and torch
           --threads T      threads that torch computes on (1)
           --env K=V        an environment variable of its process; may be repeated

@@ -39,6 +39,7 @@ def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
         producer=given.producer,
         batch_size=given.batch_size,
         device=given.device,
+        mps_percent=given.mps_percent,
         seed=given.seed,
         threads=given.threads,
         env=dict(given.env),

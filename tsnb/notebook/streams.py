@@ -28,11 +28,12 @@ from tsnb.streams.serving import (
 from tsnb.telemetry import observer
 from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.words import balanced
 
 if TYPE_CHECKING:
     from tsnb.reports import Report
 
-__all__ = ["dashboard", "listing", "logs", "reload", "restart", "start", "status", "stop"]
+__all__ = ["balance", "dashboard", "listing", "logs", "reload", "restart", "start", "status", "stop"]
 
 LOOK_S = 1.0
 """How long `status` watches: rates and the sentence are differences of readings."""
@@ -55,6 +56,9 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         seed=given.seed,
         workers=given.workers,
         engine=given.engine,
+        mode=given.mode,
+        weights=dict(given.weight),
+        rebalance=given.rebalance,
         detach=given.detach,
         restart=given.restart,
     )
@@ -178,6 +182,17 @@ def _incidents(reading: StreamReading | None, kernel: ProducerKernel | None) -> 
     if reading is not None:
         lines += incidents(reading)
     return lines
+
+
+def balance(given: Namespace) -> str:
+    """Divide a stream's compute in another way from now on. Returns what to tell.
+
+    Raises:
+        ValueError: There is no such mode, or the weights are none for it.
+        ProducerNotFound: There is no such producer.
+        TsnbError: It does not answer.
+    """
+    return "\n".join(balanced(observer.balance(given.name, given.mode, dict(given.weight))))
 
 
 def logs(name: str) -> str:

@@ -6,8 +6,8 @@ joins or leaves changes nothing that was written before.
 
 ```
 frame     = header, row, row, ..., machine             little-endian float32
-header    = `HEADER` below                             11 numbers
-row       = `ROW` below, then the lane's metrics       9 numbers + one for each metric that it had then
+header    = `HEADER` below                             12 numbers
+row       = `ROW` below, then the lane's metrics       11 numbers + one for each metric that it had then
 machine   = `MACHINE` below, then processes and GPUs   only in ticks with a host reading, every other second
 process   = `PROCESS` below                            5 numbers
 GPU       = `GPU` below                                4 numbers
@@ -44,6 +44,7 @@ HEADER = (
     "touched_mib",  # MiB of shared memory in use
     "batches",  # published so far, all epochs
     "copied",  # batches that the producer had to copy into the arena
+    "alone_per_s",  # loader batches a second at most, if nobody held the loader back
 )
 """What each number of a frame's header means."""
 
@@ -57,6 +58,8 @@ ROW = (
     "held",
     "epoch",  # from 0; -1 before the first
     "position",  # loader batches taken in that epoch
+    "step_ms",  # milliseconds that it computes on a loader batch
+    "alone_per_s",  # samples a second with a batch always ready and nobody to wait for
 )
 """What each number of a consumer's row means; the lane's metrics follow in the order of `Lane.metrics`."""
 
@@ -111,6 +114,7 @@ def frame(
     reading: StreamReading,
     origin_s: float,
     batches_per_s: float,
+    alone_per_s: float,
     left_s: float,
     rows: Sequence[tuple[int, Lane, Pace]],
     lanes: Mapping[str, int],
@@ -121,6 +125,7 @@ def frame(
         reading: The stream now.
         origin_s: What `time_s` counts from (wall clock): float32 could not hold today's date.
         batches_per_s: The loader's pace.
+        alone_per_s: What that could be if nobody held it back.
         left_s: Seconds left of the epoch.
         rows: Lane number, lane and pace of each consumer, in the order of `reading.consumers`.
         lanes: Lane numbers by name, for the machine's processes.
@@ -142,6 +147,7 @@ def frame(
         reading.touched_bytes / _MIB,
         reading.batches,
         reading.copied,
+        alone_per_s,
     ]
     return np.asarray(header + body, dtype="<f4").tobytes()
 
@@ -158,6 +164,8 @@ def _row(consumer: ConsumerReading, number: int, lane: Lane, pace: Pace) -> list
         pace.held,
         consumer.epoch,
         consumer.position,
+        pace.step_s * 1000,
+        pace.alone_per_s,
         *(consumer.metrics.get(name, math.nan) for name in lane.metrics),
     ]
 

@@ -7,7 +7,7 @@ Neither a widget nor a thread is here, so a recorded log draws the same panel as
 ```
 tick   {"op": "tick", "n": 812}                                   and, only when they have changed:
        "state": "blocked"                                         the stream's
-       "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure"}
+       "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure", "mode", "weights"}
        "say": {"kind", "text", "lead", "pace"}                    the one plain sentence; its first `lead`
                                                                   characters say it all
        "lanes": {"2": {"name", "here", "since_s", "metrics"}}     only the lanes that changed
@@ -30,7 +30,7 @@ from typing import Any
 from tsnb.panel.frames import Lane, frame
 from tsnb.panel.reel import Reel
 from tsnb.telemetry.diagnosis import diagnose
-from tsnb.telemetry.marks import Mark, Marker
+from tsnb.telemetry.marks import Mark, Marker, mode_text
 from tsnb.telemetry.rates import Pace, RateWindow
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, ConsumerReading, StreamReading
 
@@ -60,7 +60,7 @@ class Message:
 
 
 class Tape:
-    """What is known of one stream since the panel was opened.
+    """What is known of one stream from what was read of it.
 
     Args:
         name: The stream's name as far as it is known; empty: whichever there will be.
@@ -114,8 +114,8 @@ class Tape:
         if changed:
             changes["lanes"] = {str(number): asdict(self.lanes[number]) for number in sorted(changed)}
         changes |= self._happened(reading)
-        pace, left_s = self.rates.batches_per_s(), self.rates.left_s()
-        numbers = frame(reading, self._origin_s or 0.0, pace, left_s, rows, self._numbers)
+        paces = self.rates.batches_per_s(), self.rates.loader_alone_per_s(), self.rates.left_s()
+        numbers = frame(reading, self._origin_s or 0.0, *paces, rows, self._numbers)
         self._reel.add(reading.time_s, numbers, wanted=reading.host is not None)
         return self._message(changes, numbers)
 
@@ -257,4 +257,6 @@ def _stream_words(reading: StreamReading) -> dict[str, Any]:
         "slots": reading.slots,
         "epoch_batches": reading.epoch_batches,
         "failure": reading.failure,
+        "mode": mode_text(reading),
+        "weights": reading.weights if reading.mode == "weights" else {},
     }

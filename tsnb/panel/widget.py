@@ -1,11 +1,12 @@
 """The live panel: an anywidget fed by readings.
 
-The widget is thin: `Tape` decides what is sent, `Follower` where it comes from, the front end how it looks.
+The widget is thin: `Tape` decides what is sent, the stream's one `Watch` where it comes from, the front end how it
+looks.
 Only two things live here: the *snapshot* (a page that is loaded again asks for the widget's state, and gets
 all of the tape, built in that moment; nothing large is kept in a trait), and the way back, from a button to a
 callback.
 
-Threads: readings arrive on the follower's thread, state requests and clicks on the kernel's; one lock guards
+Threads: readings arrive on the watch's thread, state requests and clicks on the kernel's; one lock guards
 the tape. Nothing is computed under it that takes longer than copying the history (0.4 MB at most).
 """
 
@@ -24,9 +25,9 @@ from tsnb.errors import TsnbError
 from tsnb.panel.logs import LogFeed
 from tsnb.panel.summary import summary
 from tsnb.panel.tape import Message, Tape
-from tsnb.telemetry.following import Connection, Follower
-from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.following import Follower
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.watching import Watch, listen, unlisten, watched
 
 __all__ = ["Panel"]
 
@@ -82,6 +83,7 @@ class Panel(anywidget.AnyWidget):
         self._interrupt_consumer: Callable[[str], None] | None = None
         self._make_report: Callable[[], None] | None = None
         self._follower: Follower | None = None
+        self._closed = False
         self.logs = LogFeed(self._send_log)
         self.stop_consumer = stop_consumer
         super().__init__(**traits)
@@ -134,13 +136,37 @@ class Panel(anywidget.AnyWidget):
         """The stream's state as the panel shows it."""
         return self._tape.state
 
-    def follow(self, connect: Callable[[str | None], Connection] = Observer) -> None:
-        """Start following the stream on a thread of its own, until `close()`."""
-        self._follower = Follower(self._tape.name or None, self.feed, self.note, connect)
-        self._follower.start()
+    def follow(self) -> None:
+        """Show the stream from now on, until `close()`, with what this process already knows of it.
+
+        A panel without a name looks for the one stream that is served by itself, and then joins its watch.
+        """
+        if self._tape.name:
+            self._listen(self._tape.name)
+        else:
+            self._follower = Follower(None, self._found, self.note)
+            self._follower.start()
+
+    def _found(self, reading: StreamReading) -> None:
+        """Know the stream's name. Called once, on the follower's thread."""
+        assert self._follower is not None
+        self._follower.close()
+        self._listen(reading.name)
+
+    def _listen(self, name: str) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            known = listen(name, self)
+            for reading in known.readings:  # not tick by tick: the page asks once, and gets all of it
+                self._tape.feed(reading)
+            if known.note:
+                self._tape.note(*known.note)
+            if known.readings or known.note:
+                self._deliver_all()
 
     def feed(self, reading: StreamReading) -> None:
-        """Show a reading. Called by the follower's thread, or with the readings of a recorded log."""
+        """Show a reading. Called on the watch's thread, or with the readings of a recorded log."""
         with self._lock:
             self._deliver(self._tape.feed(reading))
 
@@ -154,8 +180,12 @@ class Panel(anywidget.AnyWidget):
     def close(self) -> None:
         """Stop following and remove the widget."""
         self.logs.rest()
+        with self._lock:
+            self._closed = True
         if self._follower:
             self._follower.close()
+        if self._tape.name:
+            unlisten(self._tape.name, self)
         super().close()
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
@@ -189,6 +219,10 @@ class Panel(anywidget.AnyWidget):
         with self._lock:
             self._deliver(Message(content))
 
+    def _deliver_all(self) -> None:
+        """Send everything so far; the lock is held."""
+        self._deliver(Message({"op": "all", "scene": self._scene()}, self._tape.history()))
+
     def _deliver(self, message: Message) -> None:
         """Send a message; the lock is held, so that messages leave in order."""
         if self.comm is None:
@@ -206,9 +240,8 @@ class Panel(anywidget.AnyWidget):
         op, name = content.get("op"), str(content.get("name", ""))
         if op == "hello":
             with self._lock:
-                scene = self._scene()
-                if scene["n"] != content.get("n"):
-                    self.send({"op": "all", "scene": scene}, [self._tape.history()])
+                if self._scene()["n"] != content.get("n"):
+                    self._deliver_all()
         elif op == "log":
             self.logs.watch(name, str(content.get("run", "")), int(content.get("at", 0)))
         elif op == "log off":
@@ -235,12 +268,15 @@ class Panel(anywidget.AnyWidget):
         threading.Thread(target=run, name=f"tsnb-{what}-{name}", daemon=True).start()
 
     def _end_consumer(self, name: str) -> None:
-        if self._follower:
-            self._follower.request_consumer_stop(name)
+        if watch := self._watch():
+            watch.request_consumer_stop(name)
 
     def _end_stream(self, _: str) -> None:
-        if self._follower:
-            self._follower.request_stop()
+        if watch := self._watch():
+            watch.request_stop()
+
+    def _watch(self) -> Watch | None:
+        return watched().get(self._tape.name)
 
     def _answer_while_busy(self) -> None:
         """Let clicks and state requests reach their own subshell while a cell runs.

@@ -73,11 +73,14 @@ class Admission:
                 self._refuse(member)
         return self._out
 
-    def renumber(self, epoch: Epoch, number: int) -> list[ev.Instruction]:
+    def renumber(self, run: int, number: int) -> list[ev.Instruction]:
         """The pass being loaded, of which nothing has come yet, is of another epoch than was wanted.
 
         Who takes any epoch is told the number again; who wanted just that one cannot have it.
         """
+        epoch = self._epochs.loading
+        if epoch is None or epoch.run != run or epoch.number == number:
+            return []
         self._out = []
         epoch.number = number
         self._next = number + 1
@@ -89,9 +92,10 @@ class Admission:
                 self._out.append(ev.SendEpochStarted(member.key, member.asked.ask, number, 0))
         return self._out
 
-    def withdraw(self, epoch: Epoch) -> list[ev.Instruction]:
+    def withdraw(self, run: int) -> list[ev.Instruction]:
         """Give up the pass being loaded, if nobody takes it; whoever asks next begins with it again if nobody did."""
-        if self._streaming_in(epoch):
+        epoch = self._epochs.loading
+        if epoch is None or epoch.run != run or self._streaming_in(epoch):
             return []
         if not epoch.taken:
             self._next = epoch.number

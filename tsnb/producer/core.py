@@ -9,14 +9,18 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
+from tsnb.balancing.controller import Controller
+from tsnb.clusters import check_in_step
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import LOOKAHEAD, Dispatch
-from tsnb.producer.limits import require_memory
+from tsnb.producer.limits import reach_of, require_memory, wide_window
 from tsnb.producer.loading import Source
+from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
 from tsnb.telemetry.memory import free_memory
 from tsnb.wire import messages as ms
@@ -45,8 +49,12 @@ class Settings:
     max_batch_bytes: int | None
     reconnect_s: float = 0.0
     first_epoch: int = 0
+    mode: str = "pace"
+    weights: Mapping[str, float] = field(default_factory=dict)
     least_band: int = 0
     """Batches that the rubber band keeps at least; no fewer than the window."""
+    in_step: bool = False
+    """Whether it is one machine's part of a cluster's stream: its mode is `pace` for good, and no cores are moved."""
 
 
 class Core:
@@ -59,6 +67,8 @@ class Core:
         farewell: What consumers are told at the end.
         successor_s: How long they are told to wait for a successor; 0: there will be none.
         loader_waits: Whether the loading thread waits until something is wanted.
+        alarm: Tells the serving thread that `dispatch.due_s` has changed.
+        controller: Moves cores between trials and loader; None until the loading thread runs.
         refused: Connections dropped because they did not keep to the protocol, or flooded.
     """
 
@@ -73,32 +83,76 @@ class Core:
             raise
         self.dispatch = Dispatch(settings.window, settings.window, settings.patience_s, settings.first_epoch)
         self.sessions: dict[int, Session] = {}
+        self.devices = OnDevices(self.arena, self.lock, settings.window, self._tell)
         self.source: Source | None = None
         self.stopping = False
         self.stop_asked = threading.Event()
         self.farewell = "was stopped"
         self.successor_s = 0.0
         self.refused = 0
+        self.alarm: Callable[[], None] = lambda: None
+        self._batch_bytes = 0  # what the first batch took
         self.abandoned = False
         self.loader_waits = False
         self.failure: tuple[str, str] | None = None
         self.loading_s = 0.0
         self.in_place = 0
         self.copied = 0
+        self.balance(settings.mode, settings.weights)
+        self.controller: Controller | None = None
 
     def step(self, event: ev.Event) -> None:
         """Let one event happen. Called from any thread."""
         with self.lock:
+            due_s = self.dispatch.due_s
+            if self.devices.busy:
+                self.devices.note(event)
+                self.settle()
             for instruction in self.dispatch.step(event, time.monotonic()):
                 self._follow(instruction)
             if self.loader_waits and (self.abandoned or self.dispatch.wanted is not None):
                 self.lock.notify_all()
+            if self.dispatch.due_s not in (None, due_s):
+                self.alarm()
+
+    def balance(self, mode: str, weights: Mapping[str, float]) -> None:
+        """Divide compute in another way from now on. Called from any thread.
+
+        Args:
+            mode: One of `config.MODES`.
+            weights: By consumer name.
+
+        Raises:
+            ValueError: It is a stream of a cluster.
+        """
+        if self.settings.in_step:
+            check_in_step(mode)
+        with self.lock:
+            window = self.settings.window
+            if mode != "pace" and self._batch_bytes:
+                window = wide_window(window, self._batch_bytes, free_memory())
+            self.step(ev.Balanced(mode, dict(weights), window))
+
+    def leave_device(self, member: int) -> None:
+        """A consumer copies its batches to its device by itself from now on."""
+        with self.lock:
+            self.devices.leave(member)
+
+    def settle(self) -> None:
+        """Free the slots from which copies to a device have ended meanwhile. Called under the lock."""
+        for slot in self.devices.settled():
+            self.slots.free(slot)
+
+    def _tell(self, member: int, message: ms.Message) -> None:
+        if member in self.sessions:
+            self.sessions[member].send(message)
 
     def _follow(self, made: ev.Instruction) -> None:
         if isinstance(made, ev.FreeSlot):
-            self.slots.free(made.slot)
+            if not self.devices.keeps(made.slot):
+                self.slots.free(made.slot)
         elif isinstance(made, ev.Granted):
-            self.sessions[made.member].grant(made)
+            self.sessions[made.member].grant(made, self.devices.place(made))
         elif isinstance(made, ev.Abandon):
             self.abandoned = True
         elif isinstance(made, ev.SendEpochStarted):
@@ -129,13 +183,37 @@ class Core:
             band = max(band, math.ceil(self.settings.rubber_band * batches))
         band = max(1, min(band, BAND_BYTES // max(1, first_batch_bytes)))
         # what `Dispatch.check` proves can be kept, what the workers have in hand, one being copied
-        kept = max(self.settings.window, band) + 1 + MAX_CONSUMERS * (HOLD + LOOKAHEAD)
+        kept = (
+            max(self.settings.window, band, reach_of(first_batch_bytes))
+            + 1
+            + MAX_CONSUMERS * (HOLD + LOOKAHEAD)
+        )
         slot_bytes = self.settings.max_batch_bytes or max(MIN_SLOT_BYTES, ROOM * first_batch_bytes)
         require_memory(self.settings.window, band, batches, ahead, first_batch_bytes, free_memory())
         with self.lock:
             self.dispatch.epochs.band = band
             self.arena.fit(kept + 2 * (ahead + 2), slot_bytes)
             self.slots.open(self.arena.slots)
+            self._batch_bytes = first_batch_bytes
+            self.balance(self.dispatch.balance.mode, self.dispatch.balance.weights)
+
+    def rebalance(self, on: bool) -> None:
+        """Move cores from now on, or put them back. Called from any thread that does not hold the lock.
+
+        Raises:
+            ValueError: It is a stream of a cluster.
+        """
+        if self.settings.in_step:
+            check_in_step(rebalance=on)
+        if self.controller is not None:
+            self.controller.switch(on)
+
+    def ask_to_end(self, consumer: str) -> None:
+        """Ask a consumer's loop to end. Called from any thread."""
+        with self.lock:
+            for session in self.sessions.values():
+                if (session.role, session.name) == ("consumer", consumer):
+                    session.send(ms.StopAsked())
 
     def crashed(self, text: str) -> None:
         """A thread of the producer's own cannot go on: stop in as good an order as can be had, and say so."""

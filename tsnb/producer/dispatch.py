@@ -19,6 +19,7 @@ The rules:
 - A consumer that stands still for `patience_s` while others are held back by it is parked: it keeps what it
   was granted, the others go on, and it is told.
 - A consumer that would rather skip is waited for by nobody: it gives up what has gone by the time it comes.
+- By weight, who has computed more than its share gets its next batch later (`producer.balance`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 
 from tsnb.producer import events as ev
 from tsnb.producer.admission import Admission
+from tsnb.producer.balance import Balance
 from tsnb.producer.epochs import Epoch, Epochs
 from tsnb.producer.gap import Gap
 from tsnb.producer.roster import Grant, Member, Phase
@@ -36,8 +38,6 @@ __all__ = ["LOOKAHEAD", "Dispatch"]
 
 LOOKAHEAD = 2
 """Batches granted beyond what is taken: two hide the round trip of a grant; each costs one slot a consumer."""
-
-
 _QUIET = (ev.Took, ev.WaitingForBatch, ev.Released)
 """Events of one consumer in the middle of its epoch: three for each batch and consumer, so they look no further than
 they must. `check` after each of them, in the tests, proves that nothing else follows."""
@@ -54,6 +54,7 @@ class Dispatch:
 
     Attributes:
         gap: How far apart they are.
+        balance: How compute is divided between them.
         wanted: What the loader should give next; None while there is nothing to do.
     """
 
@@ -63,8 +64,11 @@ class Dispatch:
         self.members: dict[int, Member] = {}
         self.epochs = Epochs(band)
         self.gap = Gap(window, self.members, self.epochs)
+        self.balance = Balance(self.members)
         self.admission = Admission(self.epochs, self.members, window, patience_s, first_epoch)
         self._leases = 0
+        self._withheld = False  # somebody's next batch is
+        self._wider = 0  # the window that was, while they are still further apart than the new one
         self._lost: list[tuple[Member, int]] = []
         self._places_changed = False
         self._out: list[ev.Instruction] = []
@@ -81,12 +85,24 @@ class Dispatch:
             ev.LeftEpoch: self._left_epoch,
             ev.Rested: self._rested,
             ev.BatchLoaded: self._batch_loaded,
-            ev.LoaderEnded: self._loader_ended,
-            ev.LoaderRaised: self._loader_raised,
+            ev.LoaderEnded: lambda event: self.epochs.finish(event.run, None),
+            ev.LoaderRaised: lambda event: self.epochs.finish(event.run, (event.message, event.traceback)),
             ev.Renumbered: self._renumbered,
             ev.Withdrawn: self._withdrawn,
             ev.Tick: self._tick,
+            ev.Balanced: self._balanced,
+            ev.Contended: lambda event: self.balance.note_contended(event.contended),
         }
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody takes an epoch, waits for one, or is expected back for the next."""
+        return all(m.phase in (Phase.JOINING, Phase.AWAY) for m in self.members.values())
+
+    @property
+    def due_s(self) -> float | None:
+        """When to step by a Tick if nothing happens before (monotonic seconds); None: nothing is due."""
+        return self.balance.due_s if self._withheld else None
 
     def step(self, event: ev.Event, now: float) -> list[ev.Instruction]:
         """Take one event.
@@ -102,7 +118,7 @@ class Dispatch:
         self._out = []
         self._places_changed = False
         self._steps[type(event)](event)
-        if self._places_changed or self.gap.skipping or type(event) not in _QUIET:
+        if self._places_changed or self.gap.skipping or self._withheld or type(event) not in _QUIET:
             self._settle()
         return self._out
 
@@ -114,6 +130,7 @@ class Dispatch:
 
     def _left(self, event: ev.Left) -> None:
         member = self.members.pop(event.member, None)
+        self.balance.left(event.member)
         for index in member.leases.values() if member else ():
             self.epochs.unpin(index)
 
@@ -127,14 +144,15 @@ class Dispatch:
         member.granted.clear()
         member.parked = member.moved_over = False
         member.moved_s = self._now
-        if event.held is not None:
-            self._lost = [(member, lease) for lease in member.leases if lease not in event.held]
+        held = member.leases if event.held is None else event.held
+        self._lost = [(member, lease) for lease in member.leases if lease not in held]
 
     def _took(self, event: ev.Took) -> None:
         member = self.members[event.member]
         if not member.granted:
             return  # it was never granted this: a confused peer, of no effect on the others
         member.took(self._now, self.gap.blocked_s(self._now))
+        self.balance.took(member, self._now)
         taken = member.granted.popleft()
         member.skipping = taken.seq > member.position
         member.position = taken.seq + 1
@@ -180,19 +198,13 @@ class Dispatch:
         member.last_step = False
 
     def _rested(self, event: ev.Rested) -> None:
-        member = self.members[event.member]
-        if member.phase is Phase.BETWEEN:
-            member.phase = Phase.AWAY
+        if self.members[event.member].phase is Phase.BETWEEN:
+            self.members[event.member].phase = Phase.AWAY
 
     def _end_epoch(self, member: Member, phase: Phase) -> None:
         """Take the member out of its epoch; what it was granted and did not take is its own to release."""
         self._places_changed = True
-        if member.waiting_since_s is not None:
-            member.stopped_waiting(self._now, self.gap.blocked_s(self._now))
-        elif phase is not Phase.AWAY:  # one that is parked stood still, it did not compute
-            member.computing_s += self._now - member.moved_s
-        member.phase = phase
-        member.moved_s = self._now
+        member.left_epoch(phase, self._now, self.gap.blocked_s(self._now))
 
     # -- events from the loader and the clock ------------------------------------------------------------
 
@@ -200,31 +212,11 @@ class Dispatch:
         if not self.epochs.publish(event.run, event.batch):
             self._out.append(ev.FreeSlot(event.batch.slot))  # of an epoch that was abandoned meanwhile
 
-    def _loader_ended(self, event: ev.LoaderEnded) -> None:
-        self.epochs.finish(event.run, None)
-
-    def _loader_raised(self, event: ev.LoaderRaised) -> None:
-        self.epochs.finish(event.run, (event.message, event.traceback))
-
     def _renumbered(self, event: ev.Renumbered) -> None:
-        epoch = self.epochs.loading
-        if epoch is not None and epoch.run == event.run and epoch.number != event.epoch:
-            self._out += self.admission.renumber(epoch, event.epoch)
+        self._out += self.admission.renumber(event.run, event.epoch)
 
     def _withdrawn(self, event: ev.Withdrawn) -> None:
-        epoch = self.epochs.loading
-        if epoch is not None and epoch.run == event.run:
-            self._out += self.admission.withdraw(epoch)
-
-    def narrow(self, window: int) -> None:
-        """Let the window, and the rubber band, be no larger than this from now on."""
-        self.window = self.gap.window = self.admission.window = min(self.window, window)
-        self.epochs.band = min(self.epochs.band, window)
-
-    @property
-    def idle(self) -> bool:
-        """Whether nobody takes an epoch, waits for one, or is expected back for the next."""
-        return all(m.phase in (Phase.JOINING, Phase.AWAY) for m in self.members.values())
+        self._out += self.admission.withdraw(event.run)
 
     def _tick(self, event: ev.Tick) -> None:
         for member in self.members.values():
@@ -232,31 +224,38 @@ class Dispatch:
                 member.forgive(event.stopped_s, self._now)
             if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.patience_s:
                 member.phase = Phase.AWAY
-        for member in self.gap.pace_setters():
-            if member.phase is not Phase.STREAMING or not member.granted or member.skips:
-                continue  # it is between epochs, or has nothing to take: not its fault
-            empty = (m for m in self.members.values() if m is not member and not m.granted)
-            waiting = [m.waiting_since_s for m in empty if m.waiting_since_s is not None]
-            if not waiting:
-                continue  # it may take its time: nobody is held up by it
-            stood_still_s = self._now - max(member.moved_s, member.offered_s, min(waiting))
+        for member, stood_still_s in self.gap.standing_still(self._now):
             if stood_still_s >= self.patience_s:
-                self._out.append(
-                    ev.SendParked(member.key, member.epoch, self._next_seq(member), stood_still_s)
-                )
+                seq = self.epochs.get(member.run).seq(member.cursor)  # the first that it was not granted
+                self._out.append(ev.SendParked(member.key, member.epoch, seq, stood_still_s))
                 self._end_epoch(member, Phase.AWAY)
                 member.parked = True
+
+    def _balanced(self, event: ev.Balanced) -> None:
+        self._keep_within(event.window)
+        self.balance.change(event.mode, event.weights)
+
+    def narrow(self, window: int) -> None:
+        """Let the window, and the rubber band, be no larger than this from now on."""
+        self._keep_within(min(self.window, window))
+        self.admission.window = min(self.admission.window, window)
+        self.epochs.band = min(self.epochs.band, window)
+
+    def _keep_within(self, window: int) -> None:
+        self._wider = max(self._wider, self.window)
+        self.window = self.gap.window = window
 
     # -- what follows from every event -------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Let in who asked, grant what can be granted, free what nobody needs."""
         self._out += self.admission.admit(self._now, self.gap.blocked_s(self._now))
-        for member, lease in self._lost:  # not before somebody who comes back for that very batch was let in
-            self._let_go(member, lease)
-        self._lost = []
-        for member in self.members.values():
-            if member.phase is Phase.STREAMING:
+        while self._lost:  # not before somebody who comes back for that very batch was let in
+            self._let_go(*self._lost.pop())
+        # by weight in two rounds: whose epoch ends in the first one computes no more
+        for _ in range(2 if self.balance.mode == "weights" else 1):
+            self._withheld, self.balance.due_s = False, None
+            for member in [m for m in self.members.values() if m.phase is Phase.STREAMING]:
                 self._grant(member)
         self._collect()
         self._note_wanted()
@@ -274,7 +273,11 @@ class Dispatch:
             member.offered_s = self._now
         if member.skips:
             self._skip(member, epoch)
-        while member.cursor < epoch.end and len(member.granted) < LOOKAHEAD:
+        # by weight one by one: what is granted ahead is granted before its share is known
+        ahead = 1 if self.balance.mode == "weights" else LOOKAHEAD
+        while withheld := member.cursor < epoch.end and len(member.granted) < ahead:
+            if self.balance.withholds(member, self._now):
+                break
             self._leases = (self._leases + 1) & 0xFFFFFFFF
             member.leases[self._leases] = member.cursor
             batch = self.epochs.pin(member.cursor)
@@ -282,6 +285,8 @@ class Dispatch:
             member.granted.append(Grant(seq, batch.rows))
             self._out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
             member.cursor += 1
+        (member.withhold if withheld else member.let_go)(self._now)
+        self._withheld = self._withheld or withheld
         if epoch.finished and member.cursor >= epoch.end:
             self._tell_end(member, epoch)
 
@@ -315,10 +320,6 @@ class Dispatch:
         goes_on = proof or (streaming and not full)
         self.wanted = ev.Wanted(loading.run, loading.number, loading.first) if loading and goes_on else None
 
-    def _next_seq(self, member: Member) -> int:
-        """Return the first batch of its epoch that it has not been granted."""
-        return self.epochs.get(member.run).seq(member.cursor)
-
     # -- invariants --------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -335,5 +336,8 @@ class Dispatch:
             for index in member.leases.values():
                 pins[index] = pins.get(index, 0) + 1
         self.epochs.check(pins, self.gap.needed_from())
-        bound = max(self.window, self.epochs.band) + 1 + sum(len(m.leases) for m in self.members.values())
+        self.balance.check(self.due_s)
+        self._wider = self._wider if self.gap.ahead > self.window else 0
+        leases = sum(len(m.leases) for m in self.members.values())
+        bound = max(self.window, self._wider, self.epochs.band) + 1 + leases
         assert self.epochs.kept <= bound, f"{self.epochs.kept} batches kept, {bound} can be needed"

@@ -5,12 +5,15 @@ Pure values. `member` is the key of one attached consumer, given by whoever runs
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 __all__ = [
     "Abandon",
     "Asked",
+    "Balanced",
     "BatchLoaded",
+    "Contended",
     "Event",
     "FreeSlot",
     "Granted",
@@ -175,8 +178,27 @@ class Tick(NamedTuple):
     them nobody else can be blamed."""
 
 
+class Balanced(NamedTuple):
+    """Compute is divided in another way from now on. What somebody has yet to take stays, however much that is."""
+
+    mode: str
+    """One of `config.MODES`."""
+    weights: Mapping[str, float]
+    """By consumer name; 1 for who is not named."""
+    window: int
+    """Batches that the fastest consumer may be ahead of the slowest."""
+
+
+class Contended(NamedTuple):
+    """Whether the consumers compete for the machine has changed."""
+
+    contended: bool
+
+
 Event = (
-    Joined
+    Balanced
+    | Contended
+    | Joined
     | Left
     | Asked
     | Took

@@ -186,6 +186,7 @@ class Feeder(threading.Thread):
         deadline = time.monotonic() + SLOT_WAIT_S
         with core.lock:
             while (slot := core.slots.take()) is None:
+                core.settle()
                 if core.stopping or time.monotonic() > deadline:
                     raise ArenaFull(
                         f"no slot of the arena came free in {SLOT_WAIT_S:.0f} s ({core.arena.slots} slots, "

@@ -23,9 +23,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tsnb.config import check_name
+from tsnb.config import check_balance, check_name
 from tsnb.errors import RemoteProtocolError
-from tsnb.producer.core import HOLD, Core
+from tsnb.producer.core import HOLD, MAX_CONSUMERS, Core
 from tsnb.producer.dispatch import LOOKAHEAD
 from tsnb.producer.session import Session
 from tsnb.wire import messages as ms
@@ -149,18 +149,45 @@ class Guard:
                 check_name(message.name, message.role)
             except ValueError as error:
                 raise RemoteProtocolError(str(error)[:200]) from None
+            if len(message.device) > MAX_ORIGIN:
+                raise RemoteProtocolError(f"a device's name of {len(message.device)} letters")
         shown = "".join(c if c.isprintable() else "?" for c in message.origin[:MAX_ORIGIN])
         return message._replace(origin=shown)
 
-    def refusal(self) -> ms.Refused | None:
-        """Return why one more observer cannot be taken, if so."""
+    def divided(self, message: ms.Balance) -> tuple[str, dict[str, float]]:
+        """Return the mode and the weights that an observer asks for.
+
+        Raises:
+            RemoteProtocolError: They are none; ours are looked at before they are sent.
+        """
+        try:
+            return check_balance(message.mode, message.weights)
+        except (ValueError, TypeError) as error:
+            raise RemoteProtocolError(str(error)[:200]) from None
+
+    def refusal(self, hello: ms.Hello) -> ms.Refused | None:
+        """Return why this connection cannot be taken: it speaks otherwise, or is one observer too many."""
+        if hello.protocol != ms.PROTOCOL:
+            return ms.Refused(
+                "protocol",
+                f"the producer speaks protocol {ms.PROTOCOL} of tsnb and this process protocol {hello.protocol}: "
+                "install the same version of tsnb in both, and start both again",
+            )
         watching = sum(s.role == "observer" for s in self._core.sessions.values())
-        if watching < MAX_OBSERVERS:
+        if hello.role != "observer" or watching < MAX_OBSERVERS:
             return None
         return ms.Refused(
             "full",
             f"{watching} observers follow {self._core.settings.name!r} already, which is as many as one stream "
             "takes: close some panels",
+        )
+
+    def full(self) -> ms.Refused | None:
+        """Return why one more consumer cannot be taken, if so."""
+        if len(self._core.dispatch.members) < MAX_CONSUMERS:
+            return None
+        return ms.Refused(
+            "full", f"{MAX_CONSUMERS} consumers are attached, which is as many as one stream takes"
         )
 
     def overdue(self) -> list[Session]:

@@ -10,6 +10,13 @@ the batches kept for the slowest consumer and for latecomers, the one being gran
 have in hand or wait for. It is reached in every epoch in which two consumers drift apart. What consumers hold beyond
 comes on top (docs/architecture.md has the bound), so this refuses only what could not go well.
 
+In the modes `free` and `weights` a wide window takes the place of the stream's own:
+
+    reach = min(256 batches, 1 GiB / b)                  the arena has slots for so many, as addresses
+    wide  = max(window, min(reach, free / (2 b)))        free: when the mode is chosen, and again at the first batch
+
+so that one that falls behind costs at most half of what is free at that moment, and never more than 1 GiB.
+
 What is free is said by `telemetry.memory`. Memory that gets short later is not watched.
 """
 
@@ -18,7 +25,35 @@ from __future__ import annotations
 from tsnb.errors import ArenaFull
 from tsnb.telemetry.memory import Free
 
-__all__ = ["certain_batches", "require_memory"]
+__all__ = ["certain_batches", "reach_of", "require_memory", "wide_window"]
+
+WIDE_BATCHES = 256
+"""A consumer that is further behind than this will not catch up by a wider window."""
+WIDE_BYTES = 1 << 30
+"""A wide window keeps no more than this."""
+
+
+def reach_of(batch_bytes: int) -> int:
+    """Return how many batches a wide window may keep at most.
+
+    Args:
+        batch_bytes: What the first batch takes.
+    """
+    return min(WIDE_BATCHES, WIDE_BYTES // max(1, batch_bytes))
+
+
+def wide_window(window: int, batch_bytes: int, free: Free | None) -> int:
+    """Return the window of the modes that keep nobody in step.
+
+    Args:
+        window: The stream's own.
+        batch_bytes: What the first batch takes.
+        free: What can be had; None where the system does not tell.
+    """
+    most = reach_of(batch_bytes)
+    if free is not None:
+        most = min(most, free.size // (2 * max(1, batch_bytes)))
+    return max(window, most)
 
 
 def certain_batches(window: int, band: int, batches: int | None, ahead: int) -> int:

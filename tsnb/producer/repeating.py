@@ -72,9 +72,14 @@ def sampler_chain(sampler: Any) -> Iterator[Any]:
 
 
 def _repeats(sampler: Any, seed: int | None) -> bool:
-    if type(sampler) in _PLAIN:
+    if type(sampler) in _PLAIN or _is_stateful(sampler):
         return True
     return seed is not None and (hasattr(sampler, "generator") or hasattr(sampler, "set_epoch"))
+
+
+def _is_stateful(sampler: Any) -> bool:
+    """Whether it is torchdata's batch sampler, which adds a `state_dict` to torch's and no choice."""
+    return isinstance(sampler, BatchSampler) and type(sampler).__module__.startswith("torchdata.")
 
 
 def _describe(part: Any) -> str:

@@ -11,7 +11,7 @@ from tsnb.producer.session import Session
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 from tsnb.wire import messages as ms
 
-__all__ = ["reading", "welcome"]
+__all__ = ["consumers", "reading", "welcome"]
 
 
 def welcome(core: Core) -> ms.Welcome:
@@ -36,7 +36,6 @@ def reading(core: Core) -> StreamReading:
     dispatch, source = core.dispatch, core.source
     newest = dispatch.epochs.newest
     blocked_s = dispatch.gap.blocked_s(now)
-    front = max((m.taken for m in dispatch.members.values() if m.phase is Phase.STREAMING), default=0)
     return StreamReading(
         time_s=time.time(),
         name=core.settings.name,
@@ -45,8 +44,8 @@ def reading(core: Core) -> StreamReading:
         epoch=newest.number,
         published=newest.seq(newest.end),
         epoch_batches=source.batches if source else None,
-        window=core.settings.window,
-        window_fill=min(dispatch.gap.ahead, core.settings.window),
+        window=dispatch.window,
+        window_fill=min(dispatch.gap.ahead, dispatch.window),
         batches=dispatch.epochs.end,
         loading_s=core.loading_s,
         blocked_s=blocked_s,
@@ -57,14 +56,32 @@ def reading(core: Core) -> StreamReading:
         touched_bytes=core.arena.touched_bytes(),
         in_place=core.in_place,
         copied=core.copied,
-        consumers=tuple(
-            _consumer(core, core.sessions[m.key], m, now, blocked_s, front)
-            for m in dispatch.members.values()
-            if core.sessions[m.key].role == "consumer"
-        ),
+        consumers=tuple(reading for reading, _ in consumers(core, now, blocked_s)),
         failure=core.failure[0][:500] if core.failure else "",
         refused=core.refused,
+        mode=dispatch.balance.mode,
+        weights=dict(dispatch.balance.weights),
+        rebalancing=core.controller.state if core.controller else "off",
+        moves=core.controller.moves if core.controller else (),
     )
+
+
+def consumers(core: Core, now: float, blocked_s: float) -> list[tuple[ConsumerReading, Session]]:
+    """Read every attached consumer's numbers now. Called under the lock.
+
+    Args:
+        core: The producer's.
+        now: Monotonic seconds.
+        blocked_s: The stream's blocked clock then.
+    """
+    members = core.dispatch.members.values()
+    front = max((m.taken for m in members if m.phase is Phase.STREAMING), default=0)
+    attached = [(m, core.sessions[m.key]) for m in members]
+    return [
+        (_consumer(core, session, m, now, blocked_s, front), session)
+        for m, session in attached
+        if session.role == "consumer"
+    ]
 
 
 def _producer_state(core: Core) -> str:
@@ -104,6 +121,7 @@ def _consumer(
         waiting_s=waiting_s,
         held_s=held_s,
         metrics=dict(session.metrics),
+        weight=core.dispatch.balance.weight(member.name),
     )
 
 
@@ -114,6 +132,8 @@ def _consumer_state(core: Core, member: Member) -> str:
         return "waiting"
     if member.phase is Phase.STREAMING:
         setters = core.dispatch.gap.pace_setters()
+        if member.withheld_since_s is not None and member.waiting_since_s is not None:
+            return "held back"
         if member in setters:
             return "sets the pace"
         if member.waiting_since_s is not None:

@@ -93,6 +93,12 @@ class Member:
     computing_s: float = 0.0
     waiting_s: float = 0.0
     held_s: float = 0.0
+    withheld_since_s: float | None = None
+    """Since when a batch lies ready that it is not granted, because others have had less than their share."""
+    withheld_s: float = 0.0
+    """Seconds that it waited for that reason: a part of `held_s`."""
+    withheld_then_s: float = 0.0
+    """The same when it began to wait."""
 
     @property
     def taken(self) -> int:
@@ -112,6 +118,29 @@ class Member:
             self.computing_s += now - self.moved_s
             self.waiting_since_s = now
             self.blocked_then_s = blocked_s
+            self.withheld_then_s = self.withheld_s
+
+    def withhold(self, now: float) -> None:
+        """A batch lies ready, and it is not granted."""
+        if self.withheld_since_s is None:
+            self.withheld_since_s = now
+
+    def let_go(self, now: float) -> None:
+        """It may have its next batch: nobody withholds any more."""
+        self.withheld_s = self._withheld(now)
+        self.withheld_since_s = None
+
+    def _withheld(self, now: float) -> float:
+        """Return `withheld_s` up to now: only what it waited counts."""
+        if self.withheld_since_s is None or self.waiting_since_s is None:
+            return self.withheld_s
+        return self.withheld_s + now - max(self.withheld_since_s, self.waiting_since_s)
+
+    def _held(self, now: float, blocked_s: float) -> float:
+        """Return how much of its present wait was for the others: for the slowest, or for those with less use."""
+        assert self.waiting_since_s is not None
+        others = blocked_s - self.blocked_then_s + self._withheld(now) - self.withheld_then_s
+        return min(now - self.waiting_since_s, others)
 
     def took(self, now: float, blocked_s: float) -> None:
         """It took a batch: the time since the last one was spent waiting, held, or computing."""
@@ -125,18 +154,28 @@ class Member:
         """Split the time it waited by the stream's blocked clock: window-bound or loader-bound."""
         if self.waiting_since_s is None:
             return
-        waited = now - self.waiting_since_s
-        held = min(waited, blocked_s - self.blocked_then_s)
+        waited, held = now - self.waiting_since_s, self._held(now, blocked_s)
+        self.let_go(now)
         self.held_s += held
         self.waiting_s += waited - held
         self.waiting_since_s = None
+        self.moved_s = now
+
+    def left_epoch(self, phase: Phase, now: float, blocked_s: float) -> None:
+        """It takes its epoch no more, and does something else from now on."""
+        self.let_go(now)
+        if self.waiting_since_s is not None:
+            self.stopped_waiting(now, blocked_s)
+        elif phase is not Phase.AWAY:  # one that is parked stood still, it did not compute
+            self.computing_s += now - self.moved_s
+        self.phase = phase
         self.moved_s = now
 
     def times(self, now: float, blocked_s: float) -> tuple[float, float, float]:
         """Return (computing_s, waiting_s, held_s) up to now, the running interval included."""
         if self.waiting_since_s is not None:
             waited = now - self.waiting_since_s
-            held = min(waited, blocked_s - self.blocked_then_s)
+            held = self._held(now, blocked_s)
             return self.computing_s, self.waiting_s + waited - held, self.held_s + held
         running = now - self.moved_s if self.phase is Phase.STREAMING or self.last_step else 0.0
         return self.computing_s + running, self.waiting_s, self.held_s

@@ -16,8 +16,10 @@ import traceback
 from tsnb.config import explained
 from tsnb.errors import RemoteProtocolError
 from tsnb.producer import events as ev
-from tsnb.producer.core import MAX_CONSUMERS, Core
+from tsnb.producer.contention import Contention
+from tsnb.producer.core import Core
 from tsnb.producer.guard import ACCEPTS, Guard
+from tsnb.producer.hearing import hear_consumer, hear_observer
 from tsnb.producer.reporting import reading, welcome
 from tsnb.producer.session import Session
 from tsnb.transport.channel import Channel, ChannelClosed
@@ -39,12 +41,6 @@ _NO_DESCRIPTOR = ms.Refused(
     "the producer's process has as many files open as it may: raise its limit (`ulimit -n`) and start it again, or "
     "detach others first",
 )
-_EVENTS: dict[type[object], type[ev.Took | ev.WaitingForBatch | ev.LeftEpoch | ev.Rested]] = {
-    ms.Take: ev.Took,
-    ms.Waiting: ev.WaitingForBatch,
-    ms.Leave: ev.LeftEpoch,
-    ms.Rest: ev.Rested,
-}
 
 
 class Server(threading.Thread):
@@ -71,6 +67,8 @@ class Server(threading.Thread):
         self._pidfds: dict[int, int] = {}  # descriptor of a consumer's process -> its session's key
         self._next_reading_s = 0.0
         self._next_tick_s = 0.0
+        self._contention = Contention()
+        core.alarm = self.wake
         for fd in (self._listener.fileno(), self._wake):
             self._epoll.register(fd, select.EPOLLIN)
 
@@ -95,10 +93,13 @@ class Server(threading.Thread):
 
     def _patience_s(self) -> float | None:
         """Return how long nothing needs to be looked at."""
-        sessions = self._core.sessions.values()
+        sessions, due_s = self._core.sessions.values(), self._core.dispatch.due_s
+        looks_s = [] if due_s is None else [due_s]
         if any(s.role == "observer" for s in sessions):
-            return max(0.0, self._next_reading_s - time.monotonic())
-        return TICK_S if self._core.sessions or self._resting else None
+            looks_s.append(self._next_reading_s)
+        if looks_s:
+            return max(0.0, min(looks_s) - time.monotonic())
+        return TICK_S if sessions or self._resting else None
 
     def _look_at(self, fd: int) -> None:
         if fd == self._wake:
@@ -174,45 +175,12 @@ class Server(threading.Thread):
 
     def _take(self, session: Session, message: ms.Message) -> bool:
         """Act on one message; return whether the connection goes on."""
-        if not session.role:
-            return self._greet(session, self._guard.vetted(message))
         if session.role in ("consumer", "leaving"):
-            return self._take_from_consumer(session, message)
-        if isinstance(message, ms.StopProducer):
-            self._core.successor_s = message.reconnect_s
-            self._core.stop_asked.set()
-        elif isinstance(message, ms.StopConsumer):
-            with self._core.lock:
-                for other in self._core.sessions.values():
-                    if other.role == "consumer" and other.name == message.name:
-                        other.send(ms.StopAsked())
+            hear_consumer(self._core, session, message)
+        elif session.role:
+            hear_observer(self._core, self._guard, session, message)
         else:
-            raise RemoteProtocolError(f"{type(message).__name__} from an observer")
-        return True
-
-    def _take_from_consumer(self, session: Session, message: ms.Message) -> bool:
-        kind = _EVENTS.get(type(message))
-        if kind is not None:
-            self._core.step(kind(session.key))
-        elif isinstance(message, ms.Release):
-            self._core.step(ev.Released(session.key, message.lease))
-        elif isinstance(message, ms.Ask) and session.role == "leaving":
-            pass  # of a thread that had not heard of the close in another
-        elif isinstance(message, ms.Ask):
-            held = frozenset(message.held)
-            with self._core.lock:
-                session.forget_layouts()
-            self._core.step(ev.Asked(session.key, *message[:-1], held))
-        elif isinstance(message, ms.Metrics):
-            with self._core.lock:
-                session.log(message.numbers)
-        elif isinstance(message, ms.Bye):
-            # its name is free from now on; its slots come back as it lets go of them, or with the connection
-            session.role = "leaving"
-            self._core.step(ev.LeftEpoch(session.key))
-            self._core.step(ev.Rested(session.key))
-        else:
-            raise RemoteProtocolError(f"{type(message).__name__} from a consumer")
+            return self._greet(session, self._guard.vetted(message))
         return True
 
     # -- coming and going --------------------------------------------------------------------------------
@@ -230,18 +198,14 @@ class Server(threading.Thread):
                 return True
             session.channel.send(encode(welcome(self._core)), self._core.arena.fd)
             self._core.step(ev.Joined(session.key, hello.name, hello.on_lag == "skip"))
+            self._core.devices.wish(session.key, hello.device)
         self._watch_process(session)
         return True
 
     def _refusal(self, hello: ms.Hello) -> ms.Refused | None:
-        if hello.protocol != ms.PROTOCOL:
-            return ms.Refused(
-                "protocol",
-                f"the producer speaks protocol {ms.PROTOCOL} of tsnb and this process protocol {hello.protocol}: "
-                "install the same version of tsnb in both, and start both again",
-            )
-        if hello.role == "observer":
-            return self._guard.refusal()
+        refusal = self._guard.refusal(hello)
+        if refusal is not None or hello.role == "observer":
+            return refusal
         holder = self._holder(hello.name)
         if holder is not None:
             return ms.Refused(
@@ -249,11 +213,7 @@ class Server(threading.Thread):
                 f"a consumer named {hello.name!r} is attached to {self._core.settings.name!r} already: "
                 f"{holder.origin}, pid {holder.channel.peer.pid}. Attach with another name, or stop that one",
             )
-        if len(self._core.dispatch.members) >= MAX_CONSUMERS:
-            return ms.Refused(
-                "full", f"{MAX_CONSUMERS} consumers are attached, which is as many as one stream takes"
-            )
-        return None
+        return self._guard.full()
 
     def _holder(self, name: str) -> Session | None:
         """Return the live consumer of that name; one whose process has just gone is dropped on the way."""
@@ -291,16 +251,23 @@ class Server(threading.Thread):
     # -- on time -----------------------------------------------------------------------------------------
 
     def _on_time(self) -> None:
-        now = time.monotonic()
-        core = self._core
+        now, core = time.monotonic(), self._core
         if now >= self._next_tick_s:
             # `_patience_s` lets no second pass without a tick while somebody is attached
             late_s = now - self._next_tick_s if self._next_tick_s and core.sessions else 0.0
             self._next_tick_s = now + TICK_S
             core.step(ev.Tick(late_s if late_s > LATE_S else 0.0))
+            self._contention.watch(core)
             self._show_out()
             if self._resting:
                 self._rest_listener(False)
+        elif (due_s := core.dispatch.due_s) is not None and now >= due_s:
+            core.step(ev.Tick())
+        self._send_late(now)
+
+    def _send_late(self, now: float) -> None:
+        """Send what waited for room, and the readings that are due."""
+        core = self._core
         stuck = [s for s in list(core.sessions.values()) if s.broken or len(s.outbox)]
         for session in stuck:
             if session.broken:
@@ -308,10 +275,8 @@ class Server(threading.Thread):
         with core.lock:
             for session in stuck:
                 session.flush()
-            if now < self._next_reading_s:
-                return
             observers = [s for s in core.sessions.values() if s.role == "observer"]
-            if not observers:
+            if now < self._next_reading_s or not observers:
                 return
             self._next_reading_s = now + READING_S
             text = reading(core).to_json()
@@ -320,11 +285,10 @@ class Server(threading.Thread):
                     observer.send(ms.Reading(text))
 
     def _say_goodbye(self) -> None:
-        core = self._core
+        core, deadline = self._core, time.monotonic() + GOODBYE_S
         with core.lock:
             for session in core.sessions.values():
                 session.send(ms.Stopping(core.farewell, core.successor_s))
-        deadline = time.monotonic() + GOODBYE_S
         while time.monotonic() < deadline:
             with core.lock:
                 if all(s.broken or s.flush() for s in core.sessions.values()):

@@ -34,6 +34,8 @@ class Session:
     origin: str = ""
     broken: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
+    threads: ms.Threads | None = None
+    """On how many threads a consumer computes; None: it has not said."""
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.channel)
@@ -55,12 +57,19 @@ class Session:
         except ChannelClosed:
             return True
 
-    def grant(self, granted: ev.Granted) -> None:
-        """Send a batch, and its layout before it where the consumer does not know it yet."""
+    def grant(self, granted: ev.Granted, place: int | None = None) -> None:
+        """Send a batch, and its layout before it where the consumer does not know it yet.
+
+        Args:
+            granted: The batch.
+            place: Where it lies on the consumer's device; None: nowhere there.
+        """
         placed = granted.batch
         number, new = self._layouts.intern(placed.layout)
         if new:
             self.send(ms.LayoutTold(number, placed.layout))
+        if place is not None:
+            self.send(ms.OnDevice(granted.lease, place))
         self.send(
             ms.Batch(
                 number,

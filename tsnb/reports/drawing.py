@@ -57,7 +57,7 @@ STRIP = 26
 LINE_CHARACTERS = 122
 """As much of the sentence as fits in a line."""
 
-MARK_ORDER = ("restarted", "cores", "parked", "back", "skipped", "joined", "left")
+MARK_ORDER = ("restarted", "mode", "cores", "parked", "back", "skipped", "joined", "left")
 """Which marks get a place first where there is not room for all: strips show by themselves who came and went."""
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
 from tsnb.reports.wording import short_names, subtitle, when
-from tsnb.telemetry.words import clock, count, metric, percent
+from tsnb.telemetry.words import clock, count, metric, milliseconds, percent
 
 __all__ = ["plain"]
 
 _COLUMNS = (
     f"{'trial':<20} {'time':>8} {'computing':>10} {'waiting':>8} {'held back':>10} {'between':>8} {'samples/s':>10} "
-    f"{'epochs':>7}  last logged"
+    f"{'a batch':>9} {'alone':>8} {'CPU s':>7} {'epochs':>7}  last logged"
 )
 
 
@@ -27,7 +27,9 @@ def plain(story: Story) -> str:
     if story.trials:
         names = short_names([trial.name for trial in story.trials], 20)
         lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
-        lines += ["Shares are of the time inside epochs."]
+        lines += ["Shares are of the time inside epochs. a batch: what it computed on one."]
+        lines += ["alone: samples/s with a batch always ready and nobody to wait for."]
+    lines += [f"Energy: {story.energy}."]
     if story.watched_late:
         lines += ["It was not watched from its start: time between epochs before that is not known."]
     if story.marks:
@@ -45,6 +47,7 @@ def _row(trial: Spent, name: str) -> str:
         logged = f"parked {clock(trial.parked_s)}  {logged}"
     row = (
         f"{name:<20} {clock(trial.total_s):>8} {shares} {clock(trial.between_s):>8} "
-        f"{count(trial.samples_per_s):>10} {trial.epochs:>7.2f}  {logged}"
+        f"{count(trial.samples_per_s):>10} {milliseconds(trial.step_s):>9} {count(trial.alone_per_s):>8} "
+        f"{count(trial.cpu_s):>7} {trial.epochs:>7.2f}  {logged}"
     )
     return row.rstrip()

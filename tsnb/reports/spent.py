@@ -11,9 +11,11 @@ What a life's span has beyond its counters was spent outside epochs, and can be 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tsnb.telemetry.rates import alone
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["PARTS", "Life", "Spent", "lives", "spent"]
@@ -89,6 +91,8 @@ class Spent:
     """Epochs taken, the one under way as a share where the loader has a length."""
     metrics: dict[str, float]
     """Last logged numbers."""
+    cpu_s: float = math.nan
+    """CPU seconds of its process and its children, as far as it was watched; nan where the machine was not seen."""
 
     @property
     def total_s(self) -> float:
@@ -107,6 +111,16 @@ class Spent:
     def share(self, part: str) -> float:
         """Return what share of the time inside epochs went to computing, waiting or held; 0 where there is none."""
         return self.seconds(part) / self.inside_s if self.inside_s > 0 else 0.0
+
+    @property
+    def step_s(self) -> float:
+        """Seconds that it computed on one loader batch; nan where it took none."""
+        return self.computing_s / self.batches if self.batches else math.nan
+
+    @property
+    def alone_per_s(self) -> float:
+        """Samples a second of computing: its pace with a batch always ready and nobody to wait for."""
+        return alone(self.samples, self.computing_s)
 
     @property
     def samples_per_s(self) -> float:
@@ -139,9 +153,25 @@ def spent(readings: Sequence[StreamReading]) -> list[Spent]:
     by_name: dict[str, list[Life]] = {}
     for life in lives(readings):
         by_name.setdefault(life.name, []).append(life)
+    cpu = _cpu_s(readings)
     here = {c.name: c.state for c in readings[-1].consumers} if readings else {}
     epoch_batches = readings[-1].epoch_batches if readings else None
-    return [_sum(its, here.get(name, "gone"), epoch_batches) for name, its in by_name.items()]
+    sums = [_sum(its, here.get(name, "gone"), epoch_batches) for name, its in by_name.items()]
+    return [replace(one, cpu_s=cpu.get(one.name, math.nan)) for one in sums]
+
+
+def _cpu_s(readings: Iterable[StreamReading]) -> dict[str, float]:
+    """Return the CPU seconds of each trial: cores busy, from one look at the machine to the next."""
+    found: dict[str, float] = {}
+    before_s: float | None = None
+    for reading in readings:
+        if reading.host is None:
+            continue
+        for name, process in reading.host.consumers.items():
+            spent_s = 0.0 if before_s is None else process.cpu * (reading.time_s - before_s)
+            found[name] = found.get(name, 0.0) + spent_s
+        before_s = reading.time_s
+    return found
 
 
 def _sum(its: Sequence[Life], state: str, epoch_batches: int | None) -> Spent:

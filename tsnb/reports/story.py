@@ -11,8 +11,9 @@ from typing import Any
 from tsnb.errors import TsnbError
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
+from tsnb.telemetry.energy_use import NOT_MEASURABLE, energy_use
 from tsnb.telemetry.host_readings import HostReading
-from tsnb.telemetry.marks import Mark, Marker
+from tsnb.telemetry.marks import Mark, Marker, mode_text
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["Story", "story"]
@@ -61,8 +62,12 @@ class Story:
     """Where the time of each trial went, in the order of first appearance."""
     marks: tuple[Mark, ...]
     """What changed, and when."""
+    energy: str = NOT_MEASURABLE
+    """Joules for 1,000 samples, in words."""
     failure: str = ""
     """The loader's last error, one line."""
+    mode: str = "pace"
+    """How compute was divided at the end."""
 
     @property
     def seconds(self) -> float:
@@ -114,7 +119,9 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         kind=said.kind,
         trials=tuple(trials),
         marks=tuple(mark for reading in readings for mark in marker.feed(reading)),
+        energy=energy_use(readings).text,
         failure=last.failure,
+        mode=mode_text(last),
     )
 
 

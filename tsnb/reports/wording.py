@@ -79,7 +79,8 @@ def subtitle(story: Story) -> str:
     prepared = f"{count(story.batches)} batches prepared once"
     if story.delivered:
         prepared += f", taken {count(story.delivered)} times"
-    return ", ".join(parts) + "; " + prepared
+    divided = "" if story.mode == "pace" else f"; mode {story.mode}"
+    return ", ".join(parts) + "; " + prepared + divided
 
 
 def ticks_s(seconds: float, most: int) -> Iterator[int]:

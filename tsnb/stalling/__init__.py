@@ -2,14 +2,16 @@
 
 After DS-Analyzer (Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021, the CoorDL paper):
 the loader alone, the model alone, both together; what both together lack is the stall. A short time of the same loader
-served by `tsnb.serve` comes on top, because a batch that is collated into shared memory costs less than one of a plain
-DataLoader.
+served by `tsnb.serve`, alone and with the model, comes on top: a batch that is collated into shared memory costs less
+than one of a plain DataLoader, and holds the model up less.
 
 | module | what it does |
 |---|---|
 | `sharing` | pure: costs a sample in, samples/s of k trials out |
 | `clocks` | CPU time of other processes, time without a core, cores |
+| `batches` | goes through a loader without disturbing its owner; samples in a batch |
 | `measuring` | runs loader and step for some seconds and counts |
+| `costs` | pure: what was counted in, costs a sample out |
 | `result` | `stalls`, and `Stalls`, which it returns |
 | `wording` | pure: the sentences, and what to do next |
 | `tables` | pure: text and HTML |
@@ -18,6 +20,6 @@ The package is not called `stalls`, because a submodule of that name would hide 
 """
 
 from tsnb.stalling.result import Stalls, stalls
-from tsnb.stalling.sharing import Computing, Loading, Sharing
+from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
 
-__all__ = ["Computing", "Loading", "Sharing", "Stalls", "stalls"]
+__all__ = ["Computing", "Loading", "Sharing", "Stalls", "Way", "stalls"]

@@ -6,20 +6,18 @@ neither a start nor an epoch's end is in it: small epochs are repeated.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
 
 from tsnb.stalling import clocks
+from tsnb.stalling.batches import Continued, rows
 
-__all__ = ["Continued", "Counted", "Step", "fresh", "length_of", "rows", "run", "run_step", "wait_for_gpu"]
+__all__ = ["Counted", "Step", "run", "run_step", "wait_for_gpu"]
 
 Step = Callable[[Any], Any]
 MARK_S = 0.02
@@ -28,40 +26,6 @@ LEAST = 3
 """Batches that are counted at least, however long they take."""
 LONGEST = 5
 """Times the seconds asked for: then a run ends, whatever it has."""
-
-
-class Continued:
-    """A loader whose next loop goes on where the last one was left; at an epoch's end it begins the next.
-
-    New workers of a served loader meet its memory for the first time, which costs them as much as a batch for each
-    slot: in a long epoch that is nothing, in a measurement of half a second it would be most of it.
-    """
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-        self._loop: Iterator[Any] | None = None
-
-    @property
-    def begins(self) -> bool:
-        """Whether the next batch is the first of an epoch."""
-        return self._loop is None
-
-    def __iter__(self) -> Continued:
-        return self
-
-    def __next__(self) -> Any:
-        """Return the next batch.
-
-        Raises:
-            StopIteration: The epoch has ended.
-        """
-        if self._loop is None:
-            self._loop = iter(self._loader)
-        try:
-            return next(self._loop)
-        except StopIteration:
-            self._loop = None
-            raise
 
 
 @dataclass
@@ -76,7 +40,7 @@ class Counted:
     taking_s: float = 0.0
     """CPU of this thread in `next()`."""
     computing_s: float = 0.0
-    """CPU of this process in the step."""
+    """CPU of this process in the step, but for the loader's own threads."""
     rest_s: float = 0.0
     """CPU of everything else here and below: workers, threads that help."""
     no_core_s: float = 0.0
@@ -113,6 +77,7 @@ def run(
     ahead: int,
     epoch_batches: int | None,
     before: set[int] | None = None,
+    threads: Collection[int] = (),
 ) -> Counted:
     """Take batches for some seconds, and compute on them.
 
@@ -123,6 +88,7 @@ def run(
         ahead: Batches that its workers prepare ahead: so many are taken before it counts.
         epoch_batches: In an epoch, where known.
         before: Processes below this one that have nothing to do with it; by default those of this moment.
+        threads: Those of this process that belong to the loader; see `clocks.threads`.
 
     Raises:
         ValueError: The loader gives no batch.
@@ -135,7 +101,7 @@ def run(
         skip, stop = _span(ahead, epoch_batches if whole else None)
         marks: list[_Mark] = []
         number = 0
-        for number, mark in _marks(loader, step, skip, stop, before):  # noqa: B007  # the last one counts
+        for number, mark in _marks(loader, step, skip, stop, before, threads):  # noqa: B007  # the last one counts
             if mark is not None:
                 marks.append(mark)
                 if _far_enough(total, marks, seconds, deadline_s) or mark.batches == stop:
@@ -175,7 +141,7 @@ def _enough(total: Counted, seconds: float, deadline_s: float) -> bool:
 
 
 def _marks(
-    loader: Any, step: Step | None, skip: int, stop: int | None, before: set[int]
+    loader: Any, step: Step | None, skip: int, stop: int | None, before: set[int], threads: Collection[int]
 ) -> Iterator[tuple[int, _Mark | None]]:
     """Go through one epoch; yield the number of batches, with all clocks now and then from the first that counts on."""
     pids: set[int] = set()
@@ -193,9 +159,9 @@ def _marks(
         batches += 1
         samples += rows(batch)
         if step is not None:
-            cpu = time.process_time()
+            cpu = _without_s(threads)
             step(batch)
-            computing_s += time.process_time() - cpu
+            computing_s += _without_s(threads) - cpu
         del batch
         if batches == skip:
             pids = clocks.below() - before
@@ -204,6 +170,11 @@ def _marks(
             continue
         marked_s = time.perf_counter()
         yield batches, _mark(pids, samples, batches, taking_wall_s, taking_s, computing_s)
+
+
+def _without_s(threads: Collection[int]) -> float:
+    """Return the CPU seconds of this process without those of some of its threads."""
+    return time.process_time() - sum(map(clocks.thread_cpu_s, threads))
 
 
 def _mark(
@@ -289,35 +260,3 @@ def wait_for_gpu() -> bool:
         return False
     torch.cuda.synchronize()
     return True
-
-
-def fresh(loader: Any) -> Any:
-    """Return a loader that may be iterated without disturbing the user's own loop over it."""
-    if not isinstance(loader, DataLoader):
-        return loader
-    mine = copy.copy(loader)
-    mine.__dict__["_iterator"] = None  # that of persistent workers
-    return mine
-
-
-def length_of(loader: Any) -> int | None:
-    """Return the batches in an epoch, where the loader says so."""
-    try:
-        return len(loader)
-    except TypeError:
-        return None
-
-
-def rows(batch: Any) -> int:
-    """Return the samples in a batch: the first dimension of its first tensor or array; 1 if it has none."""
-    return _rows(batch) or 1
-
-
-def _rows(part: Any) -> int:
-    shape = getattr(part, "shape", None)
-    if shape is not None:
-        return int(shape[0]) if len(shape) else 0
-    if dataclasses.is_dataclass(part) and not isinstance(part, type):
-        part = vars(part)
-    inside = part.values() if isinstance(part, dict) else part if isinstance(part, (list, tuple)) else ()
-    return next((found for each in inside if (found := _rows(each))), 0)

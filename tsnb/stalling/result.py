@@ -9,15 +9,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from tsnb.consumer import attach
 from tsnb.producer import serve
-from tsnb.stalling import clocks, measuring, tables, wording
-from tsnb.stalling.measuring import Continued, Counted, Step
-from tsnb.stalling.sharing import Computing, Loading, Sharing, foretell, with_workers
+from tsnb.stalling import clocks, costs, measuring, tables, wording
+from tsnb.stalling.batches import Continued, fresh, length_of
+from tsnb.stalling.costs import Round
+from tsnb.stalling.measuring import Step
+from tsnb.stalling.sharing import Computing, Loading, Sharing, Way, foretell, with_workers
 
 __all__ = ["Stalls", "stalls"]
 
@@ -41,15 +43,6 @@ PATIENCE_S = 3600.0
 _numbers = itertools.count(1)
 
 
-class _Round(NamedTuple):
-    """Everything measured once."""
-
-    alone: Counted
-    computing: Counted | None
-    together: Counted | None
-    served: Counted
-
-
 @dataclass(frozen=True, repr=False)
 class Stalls:
     """Where a trial's time goes, and what k of them would get on this machine. Shown as a table with sentences."""
@@ -62,16 +55,37 @@ class Stalls:
     """Samples in a batch."""
     threads: int
     """Torch threads in each trial."""
-    plain: Loading
+    own: Way
     """The loader as it is."""
-    served: Loading
+    one: Way
     """The same loader, shared."""
-    computing: Computing | None
-    """One step; None if none was given."""
-    together_per_s: float | None
-    """Samples/s of loader and step together, on a machine without other programs; None without a step."""
     others: float | None
     """Cores that other programs took meanwhile; None where that is not told."""
+
+    @property
+    def plain(self) -> Loading:
+        """What the loader costs as it is."""
+        return self.own.loading
+
+    @property
+    def served(self) -> Loading:
+        """What the same loader costs, shared."""
+        return self.one.loading
+
+    @property
+    def computing(self) -> Computing | None:
+        """What one step costs; None if none was given."""
+        return self.own.computing
+
+    @property
+    def together_per_s(self) -> float | None:
+        """Samples/s of loader and step together, on a machine without other programs; None without a step."""
+        return 1 / self.own.one_s if self.own.one_s else None
+
+    @property
+    def together_served_per_s(self) -> float | None:
+        """The same, with the loader shared."""
+        return 1 / self.one.one_s if self.one.one_s else None
 
     @property
     def loader_per_s(self) -> float:
@@ -112,8 +126,7 @@ class Stalls:
         Raises:
             ValueError: Fewer than one trial, or no core.
         """
-        computing = self.computing or Computing()
-        return foretell(trials, self.plain, self.served, computing, self.cores if cores is None else cores)
+        return foretell(trials, self.own, self.one, self.cores if cores is None else cores)
 
     def with_workers(self, workers: int) -> Stalls:
         """Return the same for a loader with another `num_workers`, calculated, not measured.
@@ -126,8 +139,7 @@ class Stalls:
         """
         if workers < 1:
             raise ValueError(f"workers={workers!r}: give a number of processes, 1 or more.")
-        plain, served = with_workers(self.plain, workers), with_workers(self.served, workers)
-        return replace(self, plain=plain, served=served, together_per_s=None)
+        return replace(self, own=with_workers(self.own, workers), one=with_workers(self.one, workers))
 
     def __repr__(self) -> str:
         return tables.plain_text(self)
@@ -146,9 +158,9 @@ def stalls(
 ) -> Stalls:
     """Measure how long a model waits for its loader, and what trials would get from sharing it.
 
-    Runs the loader alone, the step alone, both together, and the loader as `tsnb.serve` shares it: some 15 seconds. The
-    step really runs: give it a model that may be trained a little, or a copy. Nothing else is changed, and nothing is
-    left running.
+    Runs the loader alone, the step alone, both together, and the loader as `tsnb.serve` shares it, alone and with the
+    step: some 15 seconds. The step really runs: give it a model that may be trained a little, or a copy. Nothing else
+    is changed, and nothing is left running.
 
     Args:
         loader: A DataLoader, or another iterable of batches that can be gone through more than once.
@@ -168,22 +180,27 @@ def stalls(
     """
     _check(loader, step, trials, seconds, threads)
     ahead = getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0)
-    batches = measuring.length_of(loader)
+    batches = length_of(loader)
     rounds = []
-    before = clocks.below()
+    before, others = clocks.below(), clocks.threads()
     with _threads(threads), torch.random.fork_rng(devices=[]), _served(loader, seconds) as stream:
-        kept = list(itertools.islice(iter(measuring.fresh(loader)), KEPT)) if step is not None else []
-        for _ in range(ROUNDS):  # in turns, so that a busy moment does not fall on one of the four
-            span = (seconds / ROUNDS, ahead, batches)
-            alone = measuring.run(measuring.fresh(loader), None, *span)
-            computing = together = None
+        serving = clocks.threads() - others
+        kept = list(itertools.islice(iter(fresh(loader)), KEPT)) if step is not None else []
+        part_s = seconds / ROUNDS
+        length = None if isinstance(stream, Continued) else batches
+        served_span = (part_s, ahead * TICKETS + WINDOW, length, before, serving)
+        for _ in range(ROUNDS):  # in turns, so that a busy moment does not fall on one of the five
+            alone = measuring.run(fresh(loader), None, part_s, ahead, batches)
+            computing = together = together_served = None
             if step is not None:
-                computing = measuring.run_step(step, kept, seconds / ROUNDS)
-                together = measuring.run(measuring.fresh(loader), step, *span)
+                computing = measuring.run_step(step, kept, part_s)
+                together = measuring.run(fresh(loader), step, part_s, ahead, batches)
                 measuring.wait_for_gpu()
-            length = None if isinstance(stream, Continued) else batches
-            served = measuring.run(stream, None, seconds / ROUNDS, ahead * TICKETS + WINDOW, length, before)
-            rounds.append(_Round(alone, computing, together, served))
+            served = measuring.run(stream, None, *served_span)
+            if step is not None:
+                together_served = measuring.run(stream, step, *served_span)
+                measuring.wait_for_gpu()
+            rounds.append(Round(alone, computing, together, served, together_served))
     return _result(loader, trials, threads, rounds)
 
 
@@ -215,11 +232,15 @@ def _threads(threads: int) -> Iterator[None]:
 def _served(loader: Any, seconds: float) -> Iterator[Any]:
     """Serve the loader in this process; give a consumer of it.
 
-    Its slots have been written once by then: memory that is new is expensive, but only once.
+    Its slots have been written once by then: memory that is new is expensive, but only once. Nobody joins late, so it
+    has no rubber band, which would take new memory for all of the measurement.
     """
     name = f"stalls-{os.getpid()}-{next(_numbers)}"
-    with serve(loader, name=name, window=WINDOW, patience_s=PATIENCE_S), attach("stalls", name) as consumer:
-        stream = consumer if (measuring.length_of(loader) or LONG) < LONG else Continued(consumer)
+    with (
+        serve(loader, name=name, window=WINDOW, rubber_band=0.0, patience_s=PATIENCE_S),
+        attach("stalls", name) as consumer,
+    ):
+        stream = consumer if (length_of(loader) or LONG) < LONG else Continued(consumer)
         began = time.perf_counter()
         for number, _ in enumerate(stream):
             if number >= WARM_UP or time.perf_counter() - began > measuring.LONGEST * seconds:
@@ -227,53 +248,9 @@ def _served(loader: Any, seconds: float) -> Iterator[Any]:
         yield stream
 
 
-def _result(loader: Any, trials: int, threads: int, rounds: list[_Round]) -> Stalls:
+def _result(loader: Any, trials: int, threads: int, rounds: list[Round]) -> Stalls:
     """Draw the medians of all rounds together."""
     workers = getattr(loader, "num_workers", 0)
-    plain = _loading([r.alone for r in rounds], workers)
-    served = _loading([r.served for r in rounds], workers)
-    steps = [r.computing for r in rounds if r.computing is not None]
-    together = [r.together for r in rounds if r.together is not None]
-    computing = rate = None
-    if steps and together:
-        # caches and memory are busier when all work at once, and that is how trials will run
-        crowd = _crowd(_median(steps, "computing_s"), _median(together, "computing_s"))
-        cpu_s = _median(steps, "computing_s") * crowd
-        wall_s = median(run.each(run.wall_s - run.no_core_s) for run in steps) * crowd
-        computing = Computing(wall_s, cpu_s, wall_s if measuring.wait_for_gpu() else 0.0)
-        busy_s = _median(together, "rest_s") + _median(together, "taking_s")
-        crowd = _crowd(plain.cpu_s + plain.taking_s, busy_s)
-        plain, served = (
-            Loading(each.wall_s * crowd, each.cpu_s * crowd, each.taking_s * crowd, workers)
-            for each in (plain, served)
-        )
-        rate = median(
-            run.samples / (run.wall_s - min(run.no_core_s, run.others_s or 0.0)) for run in together
-        )
-    if rate is not None:  # alone it is at least as fast as beside a model, whatever a busy moment made of it
-        plain = replace(plain, wall_s=min(plain.wall_s, 1 / rate))
+    own, one = costs.ways(rounds, workers, on_gpu=measuring.wait_for_gpu())
     size = round(median(r.alone.samples / r.alone.batches for r in rounds))
-    cores = clocks.available_cores()
-    return Stalls(trials, cores, size, threads, plain, served, computing, rate, _others(rounds))
-
-
-def _crowd(alone_s: float, together_s: float) -> float:
-    """Return how many times as much CPU time something takes when everything runs at once."""
-    return max(1.0, together_s / alone_s) if alone_s else 1.0
-
-
-def _median(runs: list[Counted], name: str) -> float:
-    """Return a cost a sample, the median of several runs."""
-    return median(run.each(getattr(run, name)) for run in runs)
-
-
-def _loading(runs: list[Counted], workers: int) -> Loading:
-    wall_s = median(run.each(run.wall_s - run.no_core_s) for run in runs)
-    return Loading(wall_s, _median(runs, "rest_s"), _median(runs, "taking_s"), workers)
-
-
-def _others(rounds: list[_Round]) -> float | None:
-    """Return the cores that other programs took, on average over all rounds."""
-    runs = [run for each in rounds for run in each if run is not None]
-    taken = [run.others_s for run in runs if run.others_s is not None]
-    return sum(taken) / sum(run.wall_s for run in runs) if len(taken) == len(runs) else None
+    return Stalls(trials, clocks.available_cores(), size, threads, own, one, costs.others(rounds))

@@ -10,13 +10,16 @@ A trial cannot be faster than the slowest of these, all in seconds a sample:
 With c the CPU time of computing and p that of preparing, the last one is k(p + c)/cores with a loader for each trial,
 and (p + kc)/cores with one for all. Their quotient, k(p + c)/(p + kc), is what sharing gives where the cores are all
 that limits. Where a model or a loader is slower than its share of the cores, that one decides, and sharing gives less.
+
+One trial is not calculated where it was measured, with all that costs no CPU time, such as waking up; of several, none
+is faster than one alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["Computing", "Loading", "Pace", "Sharing", "foretell", "separate", "shared", "with_workers"]
+__all__ = ["Computing", "Loading", "Pace", "Sharing", "Way", "foretell", "separate", "shared", "with_workers"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,17 @@ class Computing:
     """CPU seconds of all threads of the training process."""
     device_s: float = 0.0
     """Seconds that a GPU is busy; 0 without one."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of feeding a trial, measured with one trial or none."""
+
+    loading: Loading
+    computing: Computing | None = None
+    """One step; None: there is none."""
+    one_s: float = 0.0
+    """Seconds a sample of one trial; 0 where it was not measured."""
 
 
 @dataclass(frozen=True)
@@ -79,14 +93,13 @@ class Sharing:
         return 1 - one / own
 
 
-def foretell(trials: int, plain: Loading, served: Loading, computing: Computing, cores: float) -> Sharing:
+def foretell(trials: int, own: Way, one: Way, cores: float) -> Sharing:
     """Return what so many equal trials get.
 
     Args:
         trials: How many train at the same time.
-        plain: The loader as it is.
-        served: The same loader, shared.
-        computing: One step.
+        own: With a loader each.
+        one: With one loader for all.
         cores: CPU cores for all of it; may be broken.
 
     Raises:
@@ -94,44 +107,43 @@ def foretell(trials: int, plain: Loading, served: Loading, computing: Computing,
     """
     if trials < 1 or cores <= 0:
         raise ValueError(f"{trials} trials on {cores} cores: give at least 1 trial and more than 0 cores.")
-    return Sharing(
-        trials, separate(trials, plain, computing, cores), shared(trials, served, computing, cores)
-    )
+    return Sharing(trials, separate(trials, own, cores), shared(trials, one, cores))
 
 
-def separate(trials: int, plain: Loading, computing: Computing, cores: float) -> Pace:
+def separate(trials: int, way: Way, cores: float) -> Pace:
     """Return the pace of trials that have a loader each."""
+    plain, computing = way.loading, way.computing or Computing()
     in_turn = 0.0 if plain.workers else computing.wall_s
     cpu_s = trials * (plain.cpu_s + plain.taking_s + computing.cpu_s)
-    return _slowest(
-        trials,
-        computing,
-        cpu_s,
-        cores,
-        model=plain.taking_s + computing.wall_s,
-        loader=plain.wall_s + in_turn,
-    )
+    return _slowest(trials, way, cpu_s, cores, loader=plain.wall_s + in_turn)
 
 
-def shared(trials: int, served: Loading, computing: Computing, cores: float) -> Pace:
+def shared(trials: int, way: Way, cores: float) -> Pace:
     """Return the pace of trials on one loader."""
+    served, computing = way.loading, way.computing or Computing()
     cpu_s = served.cpu_s + trials * (served.taking_s + computing.cpu_s)
-    return _slowest(
-        trials, computing, cpu_s, cores, model=served.taking_s + computing.wall_s, loader=served.wall_s
-    )
+    return _slowest(trials, way, cpu_s, cores, loader=served.wall_s)
 
 
-def with_workers(loading: Loading, workers: int) -> Loading:
-    """Return the loader with another number of workers: as much faster, but not faster than its batches are taken."""
+def with_workers(way: Way, workers: int) -> Way:
+    """Return the way with another number of workers: as much faster, but not faster than its batches are taken."""
+    loading = way.loading
     now = max(1, loading.workers)
     if not loading.workers:  # what it did in the training process is the workers' then
         loading = replace(loading, cpu_s=loading.cpu_s + loading.taking_s, taking_s=0.0)
     wall_s = max(loading.wall_s * now / workers, loading.taking_s)
-    return replace(loading, wall_s=wall_s, workers=workers)
+    return Way(replace(loading, wall_s=wall_s, workers=workers), way.computing)
 
 
-def _slowest(trials: int, computing: Computing, cpu_s: float, cores: float, **bounds: float) -> Pace:
-    bounds |= {"device": trials * computing.device_s, "cores": cpu_s / cores}
+def _slowest(trials: int, way: Way, cpu_s: float, cores: float, *, loader: float) -> Pace:
+    computing = way.computing or Computing()
+    bounds = {
+        "model": way.loading.taking_s + computing.wall_s,
+        "loader": loader,
+        "device": trials * computing.device_s,
+        "cores": cpu_s / cores,
+    }
     limit = max(bounds, key=lambda name: bounds[name])
-    second = max(bounds[limit], 1e-12)
+    slowest_s = bounds["cores"] if trials == 1 and way.one_s else bounds[limit]
+    second = max(slowest_s, way.one_s, 1e-12)
     return Pace(1 / second, limit, cpu_s / second)

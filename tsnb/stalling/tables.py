@@ -22,6 +22,8 @@ def tables(told: Told) -> tuple[list[Row], list[Row]]:
         if told.together_per_s is not None:
             measured.append(["both together", rate(told.together_per_s), ""])
     measured.append(["loader alone, shared", rate(told.served_per_s), _cost(told, told.served)])
+    if told.together_served_per_s is not None:
+        measured.append(["both together, shared", rate(told.together_served_per_s), ""])
     foretold = [
         ["trials", "a loader each", "limit", "one shared loader", "limit", "gain", "CPU saved"],
     ]

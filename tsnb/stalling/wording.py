@@ -64,6 +64,10 @@ class Told(Protocol):
         """Both."""
 
     @property
+    def together_served_per_s(self) -> float | None:
+        """Both, the loader shared."""
+
+    @property
     def stalled(self) -> float | None:
         """Share of its time that one trial waits."""
 

@@ -6,6 +6,8 @@ stream's readings, over a connection of its own, four times a second.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tsnb.errors import TsnbError
 from tsnb.streams.crashes import Position
 from tsnb.telemetry.observer import Observer
@@ -21,6 +23,7 @@ class Following:
 
     Attributes:
         position: How far it had come at the last reading, of this life or of an earlier one.
+        options: How compute was divided then, as options of `tsnb.serve`; empty before the first reading.
         served: Whether this life of its producer has had a first batch: before, it may be refused.
 
     Args:
@@ -30,6 +33,7 @@ class Following:
     def __init__(self, name: str) -> None:
         self.name = name
         self.position = Position(0, 0)
+        self.options: dict[str, Any] = {}
         self.served = False
         self._observer: Observer | None = None
 
@@ -58,6 +62,7 @@ class Following:
                 if reading.state in SERVING:
                     self.served = True
                     self.position = Position(reading.epoch, reading.published)
+                    self.options = {"mode": reading.mode, "weights": reading.weights}
                 timeout_s = 0.0
         except (TsnbError, OSError, ValueError):  # it ends, or speaks otherwise: its process's end tells more
             self.close()

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from dataclasses import replace
 from typing import Any
 
 from tsnb.errors import ProducerGone, TsnbError
@@ -204,6 +205,7 @@ class ProducerKernel:
         """Start it again after a crash, unless it crashes in a row."""
         reached = self._following.position
         while self._crashes.allow_another(time.monotonic(), reached):
+            self.options = replace(self.options, **self._following.options)  # divided as it was at the last
             epoch = self._crashes.position.epoch
             where = f"in epoch {epoch + 1}"
             self._tell(f"producer {self.name!r} has crashed: {cause}\nstarting it again, {where}", "stderr")
@@ -234,6 +236,7 @@ class ProducerKernel:
             reading = await asyncio.to_thread(observer.status, self.name)
             if wanted is None and not self.order:
                 _spare_those_inside(reading)
+            self.options = replace(self.options, mode=reading.mode, weights=reading.weights)
             # a new loader is tried first; the same one is not, since two copies may be more than memory has
             new = None if wanted is None else await self._prepare(wanted, prove=True)
             if self.ended:

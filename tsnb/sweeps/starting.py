@@ -226,7 +226,7 @@ def start(
         outlet: Where their output goes; left out: under the running cell, or to the terminal.
 
     Raises:
-        ValueError: `at_once` is below 1, or the trials are to be detached.
+        ValueError: `at_once` is below 1, the trials are to be detached, or a device is none.
         Exception: A trial could not be started; then none runs.
     """
     if at_once is not None and at_once < 1:
@@ -235,6 +235,9 @@ def start(
         raise ValueError(
             "the trials of a sweep end with the notebook, which starts and stops them: leave detach out."
         )
+    for trial, own in params.items():  # before any is started
+        if "device" in own:
+            replace(plan.options, device=own["device"]).check(trial)
     here = outlet or outlet_here(title)
     cores = len(os.sched_getaffinity(0))
     places = Places(at_once or places_here(len(params), cores))

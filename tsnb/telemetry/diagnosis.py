@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, replace
 
 from tsnb.telemetry.host_readings import HostReading
+from tsnb.telemetry.rates import loader_faster
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["Diagnosis", "Shares", "diagnose", "shares"]
@@ -45,7 +46,7 @@ class Diagnosis:
     """What limits the stream now."""
 
     kind: str
-    """starting, idle, loader-bound, window-bound, model-bound, failed, or gone."""
+    """starting, idle, loader-bound, window-bound, weighed, model-bound, failed, or gone."""
     text: str
     """All that is to be said, the lead included."""
     pace: str | None = None
@@ -137,6 +138,9 @@ def _window_bound(
     earlier: StreamReading, later: StreamReading, parts: dict[str, Shares], host: HostReading | None
 ) -> Diagnosis:
     held = {name: s.held for name, s in parts.items() if s.held >= SMALL}
+    if later.mode == "weights" and later.state != "blocked":
+        some = _spend(held, "is held back", "are held back")
+        return _say("weighed", "Compute is divided by weight.", f"{some}.")
     others = _spend(held, "is held back", "are held back")
     free = [c for c in later.consumers if c.name in parts and c.name not in held]
     slowest = max(free, key=lambda c: (c.state == "sets the pace", c.lag), default=None)
@@ -193,19 +197,8 @@ def _advice(later: StreamReading, waiting: float, host: HostReading | None) -> s
 
 
 def _headroom(earlier: StreamReading, later: StreamReading, host: HostReading | None) -> str:
-    """Say how much faster the loader could feed; nothing where that is little or unknown.
-
-    The producer stands still while the window is full. Without a worker nothing is prepared meanwhile, so it could
-    be faster by what it stood still. Workers go on until all that they may prefetch is ready: then that is only the
-    most it could be, and what their cores have left (from the host reading) bounds it too.
-    """
-    seconds = later.time_s - earlier.time_s
-    idle = (later.blocked_s - earlier.blocked_s) / seconds if seconds > 0 else 0.0
-    faster = 1 / (1 - idle) if idle < 1 else math.inf
-    sure = later.workers == 0
-    if not sure and host and host.producer and host.producer.cpu > 0:
-        faster = min(faster, min(later.workers, host.cores) / host.producer.cpu)
-        sure = True
+    """Say how much faster the loader could feed; nothing where that is little or unknown."""
+    faster, sure = loader_faster(earlier, later, host)
     least, most = _SPEED_UP
     if faster < least or (faster > most and not sure):
         return ""

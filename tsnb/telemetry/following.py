@@ -32,7 +32,7 @@ _RETRY_S = 0.5
 """How often to look for a producer; a look reads one small directory."""
 
 _READ_S = 1.0
-"""How long to wait for a reading before looking whether the panel was closed."""
+"""How long to wait for a reading before looking whether to go on."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Connection(Protocol):
 
 
 class Follower:
-    """Feeds a panel from a stream until it is closed.
+    """Hands on what a stream tells, to a panel, a recording or a terminal, until it is closed.
 
     Args:
         name: The stream to follow; None: the one that is served, once there is exactly one.
@@ -88,7 +88,7 @@ class Follower:
         """Whether the stream was stopped last time, and no other producer was said to take it over."""
         self._closing = threading.Event()
         self._connection: Connection | None = None
-        self._thread = threading.Thread(target=self._run, name=f"tsnb-panel-{name or 'any'}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"tsnb-follow-{name or 'any'}", daemon=True)
 
     def start(self) -> None:
         """Start following."""
@@ -174,7 +174,7 @@ class Follower:
 def _nobody(name: str | None, error: ProducerNotFound) -> str:
     """Say what to do when nobody serves the stream."""
     if name is None and "several" in str(error):
-        return f"{error}".rstrip(".") + ". Open one of them: tsnb.dashboard(NAME)."
+        return f"{error}".rstrip(".") + ". Name one of them."
     what = f"No stream named {name} is served yet" if name else "No stream is served yet"
     start = f"%tensorsocket start LOADER --name {name or 'NAME'}"
-    return f"{what}: {start}. This panel will show it once it is there."
+    return f"{what}: {start}. It is followed from here once it is there."

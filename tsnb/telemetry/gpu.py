@@ -32,26 +32,51 @@ class Gpus:
     Args:
         nvml: The module `pynvml`; left out: the installed one.
         host_pids: Whether this process counts processes as the host does; left out: looks.
+
+    Attributes:
+        obstacle: Once it was looked: why NVML tells nothing; empty where it answers.
     """
 
     def __init__(self, nvml: Any = None, host_pids: bool | None = None) -> None:
         self._nvml = nvml
         self._host_pids = _counts_as_the_host() if host_pids is None else host_pids
         self._devices: list[tuple[int, Any, bool]] | None = None
+        self.obstacle = ""
+
+    @property
+    def nvml(self) -> Any:
+        """The module `pynvml`, or what stands for it; None where there is none."""
+        return self._nvml
+
+    @property
+    def tells_processes(self) -> bool:
+        """Whether the processes that NVML names are those of the same number here."""
+        return self._host_pids
+
+    def opened(self) -> list[tuple[int, Any, bool]]:
+        """Return NVML's handle on each GPU or MIG instance: its index, the handle, whether it is a whole GPU."""
+        return list(self._found())
 
     def look(self) -> tuple[GpuReading, ...]:
         """Return every GPU, or its MIG instances; one that does not answer is left out."""
-        found = []
-        for index, device, whole in self._found():
-            try:
-                found.append(self._reading(index, device, whole))
-            except self._nvml.NVMLError as error:
-                _log.debug("GPU %d does not answer: %s", index, error)
-        return tuple(found)
+        readings = (self.read(index, device, whole) for index, device, whole in self._found())
+        return tuple(reading for reading in readings if reading is not None)
+
+    def read(self, index: int, device: Any, whole: bool) -> GpuReading | None:
+        """Return what one of `opened` does; None where it does not answer."""
+        try:
+            return self._reading(index, device, whole)
+        except self._nvml.NVMLError as error:
+            _log.debug("GPU %d does not answer: %s", index, error)
+            return None
 
     def by_process(self) -> dict[int, int]:
         """Return the bytes of GPU memory that each process holds, over all devices, by process number."""
-        held: dict[int, int] = {}
+        return {pid: sum(held.values()) for pid, held in self.by_process_and_gpu().items()}
+
+    def by_process_and_gpu(self) -> dict[int, dict[int, int]]:
+        """Return the bytes of GPU memory that each process holds, by process number and the GPU's index."""
+        held: dict[int, dict[int, int]] = {}
         if not self._host_pids:
             return held
         for index, device, _ in self._found():
@@ -62,7 +87,8 @@ class Gpus:
                 continue
             for process in running:
                 # None where the driver does not say (WSL)
-                held[process.pid] = held.get(process.pid, 0) + (process.usedGpuMemory or 0)
+                own = held.setdefault(process.pid, {})
+                own[index] = own.get(index, 0) + (process.usedGpuMemory or 0)
         return held
 
     def _reading(self, index: int, device: Any, whole: bool) -> GpuReading:
@@ -89,6 +115,7 @@ class Gpus:
             try:
                 import pynvml
             except ImportError:
+                self.obstacle = "the package nvidia-ml-py is not installed"
                 return []
             self._nvml = pynvml
         try:
@@ -98,6 +125,7 @@ class Gpus:
             ]
         except self._nvml.NVMLError as error:  # no driver, or one of another version than its library
             _log.debug("no GPU to look at: %s", error)
+            self.obstacle = f"NVML says: {error}"
             return []
 
     def _parts(self, index: int) -> Iterator[tuple[int, Any, bool]]:

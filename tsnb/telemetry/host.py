@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tsnb.telemetry.energy import EnergyMeter
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.machine import Machine
@@ -89,6 +90,7 @@ class HostSampler:
     ) -> None:
         self._machine = machine or Machine()
         self._gpus = gpus or Gpus()
+        self._energy = EnergyMeter(self._gpus)
         self._clock = clock
         self._named: dict[tuple[str, int], _Watched | None] = {}
         self._pages = _SharedPages(clock)
@@ -154,7 +156,7 @@ class HostSampler:
         self._looks += 1
         if slowly:
             self._memory = self._machine.memory()
-        gpu_bytes = self._gpus.by_process()
+        gpu_bytes = self._gpus.by_process_and_gpu()
         apart = {w.pid for w in self._named.values() if w}
         seen: dict[int, ProcessReading | None] = {}
         for watched in self._named.values():
@@ -174,9 +176,12 @@ class HostSampler:
             producer=seen.get(reading.pid),
             consumers={name: process for name, process in by_name.items() if process},
             gpus=self._gpus.look(),
+            energy_j={source: round(joules, 3) for source, joules in self._energy.spent().items()},
         )
 
-    def _process(self, watched: _Watched, now_s: float, gpu_bytes: dict[int, int]) -> ProcessReading | None:
+    def _process(
+        self, watched: _Watched, now_s: float, gpu_bytes: dict[int, dict[int, int]]
+    ) -> ProcessReading | None:
         """Return what a process and all below it did since the last look; None where that is not to be said."""
         uses = self._uses(watched)
         seconds = now_s - watched.looked_s
@@ -202,7 +207,8 @@ class HostSampler:
             cpu=round(max(0.0, cpu) / seconds, 3),
             memory_bytes=own,
             cores=min(cores, self._machine.cores()),
-            gpu_bytes=sum(gpu_bytes.get(pid, 0) for pid in uses),
+            gpu_bytes=sum(sum(gpu_bytes.get(pid, {}).values()) for pid in uses),
+            gpus=tuple(sorted({index for pid in uses for index in gpu_bytes.get(pid, {})})),
         )
 
     def _uses(self, watched: _Watched) -> dict[int, Use] | None:

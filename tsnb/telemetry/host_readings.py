@@ -27,6 +27,8 @@ class ProcessReading:
     """Cores it may use."""
     gpu_bytes: int = 0
     """GPU memory, all devices; 0 where it is not told, as inside most containers."""
+    gpus: tuple[int, ...] = ()
+    """The GPUs (`GpuReading.index`) that it computes on; empty where that is not told."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class HostReading:
     """By the consumer's name; who cannot be seen (another machine or container) is not there."""
     gpus: tuple[GpuReading, ...] = ()
     """Empty where there is none."""
+    energy_j: dict[str, float] = field(default_factory=dict)
+    """Joules since the follower began to look, by what has a counter: "cuda:0", "package-0"; empty: not measurable."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> HostReading:
@@ -72,17 +76,22 @@ class HostReading:
             TypeError: A number is missing.
         """
         producer = fields.get("producer")
-        seen = {name: _pick(ProcessReading, use) for name, use in fields.get("consumers", {}).items()}
+        seen = {name: _process(use) for name, use in fields.get("consumers", {}).items()}
         made: HostReading = _pick(
             cls,
             {
                 **fields,
-                "producer": _pick(ProcessReading, producer) if producer else None,
+                "producer": _process(producer) if producer else None,
                 "consumers": seen,
                 "gpus": tuple(_pick(GpuReading, gpu) for gpu in fields.get("gpus", ())),
             },
         )
         return made
+
+
+def _process(fields: Mapping[str, Any]) -> ProcessReading:
+    made: ProcessReading = _pick(ProcessReading, {**fields, "gpus": tuple(fields.get("gpus", ()))})
+    return made
 
 
 def _pick(cls: type[Any], fields: Mapping[str, Any]) -> Any:

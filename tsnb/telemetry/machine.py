@@ -45,6 +45,11 @@ class Machine:
         allowed = len(os.sched_getaffinity(0))
         return min(allowed, max(1, round(self._quota.cores))) if self._quota else allowed
 
+    @property
+    def quota(self) -> float | None:
+        """CPU time that a container or control group gives, in cores; None: as much as there is."""
+        return self._quota.cores if self._quota else None
+
     def cpu_s(self) -> float:
         """Return the CPU seconds spent so far on those cores, by anybody; where there is a quota, by those under it."""
         if self._quota:

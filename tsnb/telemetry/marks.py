@@ -9,25 +9,32 @@
 | parked | it stood still past the stream's patience | `resnet10 parked` |
 | back | it was parked and takes part again | `resnet10 back` |
 | skipped | it gave up batches (`on_lag="skip"`) | `resnet10 skipped 7` |
-| cores | it may use another number of cores than before | `1 core to resnet10` |
+| mode | compute is divided in another way (docs/balance.md) | `mode: free` |
+| cores | cores or threads were moved, by the stream's balancer | `2 threads for resnet10: it sets the pace ...` |
+| | or else it may use another number of cores than before | `1 core to resnet10` |
 | restarted | another process serves the stream | `producer restarted` |
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
-__all__ = ["MARK_KINDS", "Mark", "Marker", "marks"]
+__all__ = ["MARK_KINDS", "Mark", "Marker", "marks", "mode_text"]
 
-MARK_KINDS = ("joined", "left", "parked", "back", "skipped", "cores", "restarted")
+MARK_KINDS = ("joined", "left", "parked", "back", "skipped", "cores", "mode", "restarted")
 """What a mark can say; the table above explains."""
 
 _SKIPPING_S = 10.0
 """A consumer that skips does so several times a second: one mark for all that follow each other this closely."""
+
+
+_SHOWS_S = 60.0
+"""The machine is looked at every 2 to 30 s."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +62,18 @@ def marks(earlier: StreamReading, later: StreamReading, host: HostReading | None
     now_s = later.time_s
     again = earlier.pid != later.pid
     found = [Mark(now_s, "restarted", "", "producer restarted")] if again else []
+    if (earlier.mode, earlier.weights) != (later.mode, later.weights):
+        found.append(Mark(now_s, "mode", "", f"mode: {mode_text(later)}"))
     before, after = _here(earlier), _here(later)
     for name, consumer in after.items():
         found += [Mark(now_s, kind, name, text) for kind, text in _changes(before.get(name), consumer, again)]
     # while a producer is started again its consumers come back one by one: they have not left
     found += [Mark(now_s, "left", name, f"{name} left") for name in before if name not in after and not again]
     known = host or earlier.host
-    if known and later.host:
+    if new := _balanced(earlier, later, again):
+        found += new
+    # what the balancer has moved shows in the machine's next readings: that is told already
+    elif known and later.host and not (later.moves and now_s - later.moves[-1].time_s < _SHOWS_S):
         found += [Mark(now_s, "cores", name, text) for name, text in _moved(known, later.host)]
     return found
 
@@ -97,6 +109,14 @@ class Marker:
         return since_s > _SKIPPING_S
 
 
+def mode_text(reading: StreamReading) -> str:
+    """Return a stream's mode in a few words: "free", or "weights (resnet50 2, others 1)"."""
+    if reading.mode != "weights":
+        return reading.mode
+    given = "".join(f"{name} {weight:g}, " for name, weight in reading.weights.items())
+    return f"weights ({given}others 1)" if given else "weights (all 1)"
+
+
 def _here(reading: StreamReading) -> dict[str, ConsumerReading]:
     return {consumer.name: consumer for consumer in reading.consumers if consumer.state != "gone"}
 
@@ -118,6 +138,16 @@ def _changes(
         yield "back", f"{name} back"
     if after.skipped > before.skipped:
         yield "skipped", f"{name} skipped {after.skipped - before.skipped}"
+
+
+def _balanced(earlier: StreamReading, later: StreamReading, again: bool) -> list[Mark]:
+    """Return a mark for each move of the balancer's since the reading before."""
+    last_s = earlier.moves[-1].time_s if earlier.moves and not again else -math.inf
+    return [
+        Mark(move.time_s, "cores", move.consumer, f"{move.text}: {move.reason.partition(',')[0]}")
+        for move in later.moves
+        if move.time_s > last_s
+    ]
 
 
 def _moved(before: HostReading, after: HostReading) -> Iterator[tuple[str, str]]:

@@ -6,8 +6,10 @@ An observer has a connection of its own and gets no batches; any number may foll
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from tsnb import registry
+from tsnb.config import check_balance
 from tsnb.errors import JoinRefused, ProducerGone, TsnbError
 from tsnb.telemetry.readings import StreamReading
 from tsnb.transport.channel import ChannelClosed
@@ -15,7 +17,10 @@ from tsnb.transport.seqpacket import connect
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
-__all__ = ["Observer", "status", "stop"]
+__all__ = ["Observer", "balance", "rebalance", "status", "stop"]
+
+BALANCED_S = 5.0
+"""How long a producer may take to say that it divides as it was asked to: its readings come four times a second."""
 
 
 class Observer:
@@ -58,6 +63,7 @@ class Observer:
         Raises:
             ProducerGone: The producer died or was stopped.
             JoinRefused: It speaks another version of the protocol.
+            TsnbError: It cannot do what was asked of it.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -73,7 +79,8 @@ class Observer:
                     self.successor_s = message.reconnect_s
                     raise self._gone()
                 if isinstance(message, ms.Refused):
-                    raise JoinRefused(f"{message.reason}.")
+                    refused = TsnbError if message.code == "in-step" else JoinRefused
+                    raise refused(f"{message.reason}.")
             elif not self._channel.wait(None if deadline is None else deadline - time.monotonic()):
                 return None
 
@@ -88,6 +95,14 @@ class Observer:
     def request_consumer_stop(self, consumer: str) -> None:
         """Ask that a consumer's loop end: it raises `StopRequested` at its next step."""
         self._send(ms.StopConsumer(consumer))
+
+    def request_balance(self, mode: str, weights: Mapping[str, float]) -> None:
+        """Ask that compute be divided in another way; the readings say when it is."""
+        self._send(ms.Balance(mode, dict(weights)))
+
+    def request_rebalance(self, *, on: bool) -> None:
+        """Ask that cores be moved between trials and loader from now on, or put back."""
+        self._send(ms.Rebalance(on))
 
     def _send(self, message: ms.Message) -> None:
         try:
@@ -126,6 +141,65 @@ def status(name: str | None = None) -> StreamReading:
     if reading is None:
         raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
     return reading
+
+
+def balance(
+    name: str | None, mode: str, weights: Mapping[str, float] | None = None, *, timeout_s: float = BALANCED_S
+) -> StreamReading:
+    """Divide a stream's compute in another way from now on.
+
+    Args:
+        name: The stream's name; may be None while one producer is running.
+        mode: "pace", "weights" or "free"; see `tsnb.serve`.
+        weights: By the consumer's name; only with "weights".
+        timeout_s: Seconds to wait until it has.
+
+    Returns:
+        A reading of the stream that divides so.
+
+    Raises:
+        ValueError: There is no such mode, or the weights are none for it.
+        ProducerNotFound: There is no such producer.
+        ProducerGone: It died before it answered.
+        TsnbError: It does not answer, or is a stream of a cluster.
+    """
+    asked = check_balance(mode, weights)
+    observer = Observer(name)
+    deadline = time.monotonic() + timeout_s
+    try:
+        observer.request_balance(*asked)
+        while (left := deadline - time.monotonic()) > 0:
+            reading = observer.read(left)
+            if reading is not None and (reading.mode, reading.weights) == asked:
+                return reading
+    finally:
+        observer.close()
+    raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+
+
+def rebalance(name: str | None = None, *, on: bool) -> None:
+    """Have a stream's producer move cores between trials and loader from now on, or put them back.
+
+    Args:
+        name: The stream's name; may be left out while one producer is running.
+        on: Whether they are to be moved.
+
+    Raises:
+        ProducerNotFound: There is no such producer.
+        ProducerGone: It died before it answered.
+        TsnbError: It does not answer, or is a stream of a cluster.
+    """
+    observer = Observer(name)
+    deadline = time.monotonic() + 5.0
+    try:
+        observer.request_rebalance(on=on)
+        while (left := deadline - time.monotonic()) > 0:
+            reading = observer.read(left)
+            if reading is not None and (reading.rebalancing != "off") == on:
+                return
+    finally:
+        observer.close()
+    raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
 
 
 def stop(name: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:

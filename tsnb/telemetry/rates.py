@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
-__all__ = ["PATIENCE_S", "SPAN_S", "UNKNOWN", "Pace", "RateWindow"]
+__all__ = ["PATIENCE_S", "SPAN_S", "UNKNOWN", "Pace", "RateWindow", "alone", "loader_faster"]
 
 SPAN_S = 2.0
 """Rates look back this far: long enough to be steady, short enough to be now."""
@@ -38,7 +38,12 @@ class Pace:
     waiting: float
     """Share of time waiting for the loader, 0 to 1."""
     held: float
-    """Share of time held back by the window's slowest, 0 to 1."""
+    """Share of time held back by the others, 0 to 1."""
+    step_s: float = math.nan
+    """Seconds that it computes on one loader batch: the user's own code; NaN where it took none."""
+    alone_per_s: float = math.nan
+    """Samples a second that it would take with a batch always ready and nobody to wait for: as fast as it computes
+    now, beside the others. On cores of its own it may be faster."""
 
 
 UNKNOWN = Pace(math.nan, math.nan, math.nan, math.nan)
@@ -98,6 +103,11 @@ class RateWindow:
             return math.nan
         return max(0, whole - last.published) * (last.time_s - first.time_s) / published
 
+    def loader_alone_per_s(self) -> float:
+        """Return how many batches a second the loader could give if nobody held it back; NaN where unknown."""
+        faster, _ = loader_faster(*self.span, self.host)
+        return faster * self.batches_per_s() if math.isfinite(faster) else math.nan
+
     @property
     def host(self) -> HostReading | None:
         """The last reading of the machine, which not every reading carries; None: none in the last seconds."""
@@ -133,4 +143,47 @@ def _between(before: ConsumerReading, after: ConsumerReading, seconds: float) ->
     ]
     # time is booked when a step ends, so a long step can bring more seconds than have passed
     whole = max(seconds, sum(spent))
-    return Pace((after.samples - before.samples) / seconds, *(s / whole for s in spent))
+    batches, samples = after.batches - before.batches, after.samples - before.samples
+    step_s = spent[0] / batches if batches else math.nan
+    computing, waiting, held = (s / whole for s in spent)
+    return Pace(samples / seconds, computing, waiting, held, step_s, alone(samples, spent[0]))
+
+
+def alone(count: float, computing_s: float) -> float:
+    """Return a consumer's pace with a batch always ready and nobody to wait for: what it did a second of computing.
+
+    Args:
+        count: Samples or batches that it took.
+        computing_s: Seconds that it computed meanwhile.
+
+    Returns:
+        As many a second; NaN where it took none.
+    """
+    return count / computing_s if count > 0 and computing_s > 0 else math.nan
+
+
+def loader_faster(
+    earlier: StreamReading, later: StreamReading, host: HostReading | None
+) -> tuple[float, bool]:
+    """Return how many times as fast the loader could be if nobody held it back.
+
+    The producer stands still while the window is full. Without a worker nothing is prepared meanwhile, so it could
+    be faster by what it stood still. Workers go on until all that they may prefetch is ready: then that is only the
+    most it could be, and what their cores have left (from the host reading) bounds it too.
+
+    Args:
+        earlier: A reading of about two seconds before.
+        later: The newest reading.
+        host: The machine, as far as it is known.
+
+    Returns:
+        How many times (infinite: it stood still all the time), and whether it is that rather than at most that.
+    """
+    seconds = later.time_s - earlier.time_s
+    idle = (later.blocked_s - earlier.blocked_s) / seconds if seconds > 0 else 0.0
+    faster = 1 / (1 - idle) if idle < 1 else math.inf
+    sure = later.workers == 0
+    if not sure and host and host.producer and host.producer.cpu > 0:
+        faster = min(faster, min(later.workers, host.cores) / host.producer.cpu)
+        sure = True
+    return faster, sure

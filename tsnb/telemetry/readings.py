@@ -7,7 +7,8 @@ Where a consumer's time goes (`computing_s + waiting_s + held_s` = time spent in
 
 - computing: between two batches, in the user's own code (model-bound);
 - waiting: it asked for a batch and the loader had none ready (loader-bound);
-- held: it asked for a batch and the window was full, because a slower consumer holds it (window-bound).
+- held: it asked for a batch and the window was full, because a slower consumer holds it (window-bound); or, by
+  weight, it had had more than its share.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from tsnb.telemetry.host_readings import HostReading
 
-__all__ = ["ABSENT", "CONSUMER_STATES", "PRODUCER_STATES", "ConsumerReading", "StreamReading"]
+__all__ = ["ABSENT", "CONSUMER_STATES", "PRODUCER_STATES", "ConsumerReading", "MoveReading", "StreamReading"]
 
 PRODUCER_STATES = ("starting", "serving", "idle", "blocked", "failed", "stopping", "gone")
 """serving: a batch was published lately; idle: no consumer wants one; blocked: the window is full."""
@@ -74,6 +75,24 @@ class ConsumerReading:
     """Last numbers given to `tsnb.log`."""
     skipped: int = 0
     """Loader batches it gave up so far (`on_lag="skip"`)."""
+    weight: float = 1.0
+    """Its weight; it counts in the mode `weights` only."""
+
+
+@dataclass(frozen=True)
+class MoveReading:
+    """Cores or threads that were moved by the stream's balancer."""
+
+    time_s: float
+    """When: wall clock, seconds since 1970."""
+    consumer: str
+    """Who gained; empty for the loader, and where all was given back."""
+    text: str
+    """What, in a few words."""
+    reason: str
+    """Why, with numbers."""
+    effect: str = ""
+    """What it did to the pace, in words; empty until that has been measured."""
 
 
 @dataclass(frozen=True)
@@ -124,6 +143,14 @@ class StreamReading:
     """The loader's last error, one line; empty while it is well."""
     refused: int = 0
     """Connections that were dropped because they did not keep to the protocol, or flooded."""
+    mode: str = "pace"
+    """How compute is divided: `pace`, `weights` or `free`."""
+    weights: dict[str, float] = field(default_factory=dict)
+    """The weights that were given, by consumer name; some may not be attached."""
+    rebalancing: str = "off"
+    """Whether cores are moved: "off", "on", or "stands back: " and why."""
+    moves: tuple[MoveReading, ...] = ()
+    """The last times that cores or threads were moved, oldest first."""
     host: HostReading | None = None
     """The machine; added by who follows the stream (`tsnb.telemetry.host`), now and then: None in between."""
 
@@ -141,8 +168,9 @@ class StreamReading:
         fields: dict[str, Any] = json.loads(text)
         try:
             consumers = tuple(_pick(ConsumerReading, c) for c in fields.pop("consumers", ()))
+            moves = tuple(_pick(MoveReading, m) for m in fields.pop("moves", ()))
             host = HostReading.of(fields["host"]) if fields.get("host") else None
-            made: StreamReading = _pick(cls, {**fields, "consumers": consumers, "host": host})
+            made: StreamReading = _pick(cls, {**fields, "consumers": consumers, "moves": moves, "host": host})
         except (TypeError, AttributeError) as error:
             raise ValueError(f"not a stream reading: {error}") from None
         return made

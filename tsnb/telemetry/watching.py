@@ -1,4 +1,6 @@
-"""Watch: one follower a stream and process, so that a report knows the stream's life from its start.
+"""Watch: one follower a stream and process, for its reports and its panel.
+
+A report knows the stream's life from its start; a panel is told each reading, with those before it.
 
 ```
 watch(name) ── a thread follows the stream ─┬─ it is stopped: the thread ends, the history stays
@@ -7,7 +9,7 @@ watch(name) ── a thread follows the stream ─┬─ it is stopped: the thre
 ```
 
 A watch costs a reading four times a second and keeps no more than a `History` holds. It ends with the stream, or
-with the process.
+with the process. While somebody listens it goes on: another stream of that name begins another history.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from tsnb.errors import ProducerNotFound
 from tsnb.telemetry.following import Connection, Follower
@@ -22,7 +25,7 @@ from tsnb.telemetry.history import History
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, StreamReading
 
-__all__ = ["Watch", "watch", "watched"]
+__all__ = ["Known", "Listener", "Watch", "listen", "unlisten", "watch", "watched"]
 
 AWAIT_S = 75.0
 """How long a stream that has gone may take to come back: a producer that is started again has 60 s."""
@@ -32,6 +35,25 @@ ENDED_KEPT = 8
 
 _watches: dict[str, Watch] = {}
 _lock = threading.Lock()
+
+
+class Listener(Protocol):
+    """Who is told what a watch is told; called on the follower's thread."""
+
+    def feed(self, reading: StreamReading) -> None:
+        """Take in a reading."""
+
+    def note(self, state: str, text: str, name: str) -> None:
+        """Take in what no reading says: nobody serves the stream, it has ended."""
+
+
+class Known(NamedTuple):
+    """What a watch was told before somebody began to listen."""
+
+    readings: list[StreamReading]
+    """Oldest first."""
+    note: tuple[str, str, str] | None
+    """State, sentence and name, where that is the last word."""
 
 
 class Watch:
@@ -57,7 +79,14 @@ class Watch:
         self._first = threading.Event()
         self._state = ABSENT
         self._over = threading.Event()
-        self._follower = Follower(name, self._take, self._note, self._connect)
+        self._said: tuple[str, str, str] | None = None
+        self._listeners: list[Listener] = []
+        self._lock = threading.Lock()
+        """Guards the history, the last word and the listeners, so that whoever begins to listen misses nothing."""
+        self._follow()
+
+    def _follow(self) -> None:
+        self._follower = Follower(self.name, self._take, self._note, self._connect)
         self._follower.start()
 
     @property
@@ -67,7 +96,7 @@ class Watch:
 
     @property
     def over(self) -> bool:
-        """Whether nobody follows any more: the stream has ended, or the watch was closed."""
+        """Whether the history is complete: the stream has ended, or the watch was closed."""
         return self._over.is_set()
 
     def readings(self, timeout_s: float = 0.0) -> list[StreamReading]:
@@ -80,18 +109,87 @@ class Watch:
             self._first.wait(timeout_s)
         return self._history.readings()
 
+    @property
+    def listened(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
+    def listen(self, listener: Listener) -> Known:
+        """Tell a listener everything from now on; return what was before.
+
+        Args:
+            listener: Told on the follower's thread, maybe before this returns.
+        """
+        with self._lock:
+            if self._over.is_set() and not self._listeners:
+                self._absent_s = time.monotonic()
+                self._follow()
+            self._listeners.append(listener)
+            return Known(self._history.readings(), self._said)
+
+    def unlisten(self, listener: Listener) -> None:
+        """Tell a listener no more."""
+        with self._lock:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+        if self._over.is_set():
+            self.close()
+
+    def release(self) -> list[Listener]:
+        """Tell nobody any more; return who listened."""
+        with self._lock:
+            listeners, self._listeners = self._listeners, []
+            return listeners
+
     def close(self) -> None:
-        """Follow no longer; what was read stays."""
-        self._over.set()
-        self._follower.close()
+        """The history is complete; follow no longer, unless somebody listens. What was read stays."""
+        with self._lock:
+            self._over.set()
+            follower = None if self._listeners else self._follower
+        if follower is not None:
+            follower.close()
+
+    def request_stop(self) -> None:
+        """Ask the producer to stop in good order.
+
+        Raises:
+            ProducerGone: It is not there.
+        """
+        self._follower.request_stop()
+
+    def request_consumer_stop(self, consumer: str) -> None:
+        """Ask for one consumer's loop to end at its next step.
+
+        Raises:
+            ProducerGone: The producer is not there.
+        """
+        self._follower.request_consumer_stop(consumer)
 
     def _take(self, reading: StreamReading) -> None:
-        self._state = reading.state
-        self._history.add(reading)
+        with self._lock:
+            if self._over.is_set() and self._another(reading):
+                self._history = History()
+                self._over.clear()
+            self._state, self._said = reading.state, None
+            self._history.add(reading)
+            listeners = list(self._listeners)
         self._first.set()
+        for listener in listeners:
+            listener.feed(reading)
+
+    def _another(self, reading: StreamReading) -> bool:
+        """Whether a reading is of another producer than the last one, or of one that has begun again."""
+        before = self._history.readings()
+        return not before or reading.pid != before[-1].pid or reading.batches < before[-1].batches
 
     def _note(self, state: str, text: str, name: str) -> None:
-        self._state = state
+        with self._lock:
+            if state == ABSENT and len(self._history):
+                return  # its end has been told
+            self._state, self._said = state, (state, text, name)
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener.note(state, text, name)
         if state != ABSENT:
             self._absent_s = time.monotonic()
             if self._follower.ended_for_good:
@@ -112,19 +210,47 @@ def watch(name: str, *, anew: bool = False) -> Watch:
 
     Args:
         name: The stream's name.
-        anew: Begin a new history: another stream of that name has been started.
+        anew: Begin a new history: another stream of that name has been started. Listeners go on with it.
     """
     with _lock:
         there = _watches.get(name)
         if there is not None and not anew and not there.over:
             return there
+        listeners = []
         if there is not None:
+            listeners = there.release()
             there.close()
         # at the end of the dictionary, which is in the order in which streams were started
         _watches.pop(name, None)
-        _watches[name] = Watch(name)
+        there = _watches[name] = Watch(name)
+        for listener in listeners:
+            there.listen(listener)
         _forget()
-        return _watches[name]
+        return there
+
+
+def listen(name: str, listener: Listener) -> Known:
+    """Tell a listener all that the watch of a stream is told; return what it was told before.
+
+    A stream that nobody serves, or that has ended, is waited for until `unlisten`.
+
+    Args:
+        name: The stream's.
+        listener: Told on the follower's thread.
+    """
+    with _lock:
+        there = _watches.get(name)
+        if there is None:
+            there = _watches[name] = Watch(name)
+        return there.listen(listener)
+
+
+def unlisten(name: str, listener: Listener) -> None:
+    """Tell a listener no more; the stream is watched on until it ends."""
+    with _lock:
+        there = _watches.get(name)
+    if there is not None:
+        there.unlisten(listener)
 
 
 def watched() -> dict[str, Watch]:
@@ -135,6 +261,6 @@ def watched() -> dict[str, Watch]:
 
 def _forget() -> None:
     """Let go of the oldest that have ended. Called under the lock."""
-    ended = [name for name, there in _watches.items() if there.over]
+    ended = [name for name, there in _watches.items() if there.over and not there.listened]
     for name in ended[: max(0, len(ended) - ENDED_KEPT)]:
         del _watches[name]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import re
 
+from tsnb.telemetry.marks import mode_text
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = [
     "COLOURS",
     "LIVE",
+    "balanced",
     "clock",
     "consumer_state",
     "count",
     "mebibytes",
     "metric",
+    "milliseconds",
     "pace",
     "percent",
     "progress",
@@ -90,6 +93,31 @@ def pace(value: float) -> str:
 def percent(share: float) -> str:
     """Write a share of 0 to 1: 0.38 as 38 %."""
     return f"{_half_up(share * 100)} %" if math.isfinite(share) else _DASH
+
+
+def milliseconds(seconds: float) -> str:
+    """Write a short time: 0.0123 as 12.3 ms, 1.234 as 1,234 ms."""
+    if not math.isfinite(seconds):
+        return _DASH
+    value = seconds * 1000
+    return f"{value:.1f} ms" if value < 99.95 else f"{count(value)} ms"
+
+
+def balanced(reading: StreamReading) -> list[str]:
+    """Say how a stream divides compute, and which weights belong to nobody who is attached."""
+    window = f"window of {reading.window}"
+    what = {
+        "pace": f"the {window} keeps all in step, and what the small models leave, the large one gets",
+        "free": f"a {window}, and each goes as fast as it can",
+        "weights": f"a {window}, and who has computed more than its weight lets the others go first",
+    }
+    lines = [f"{reading.name}: mode {mode_text(reading)}: {what.get(reading.mode, window)}"]
+    here = [consumer.name for consumer in reading.consumers]
+    for name in reading.weights:
+        if name not in here:
+            there = ", ".join(here) or "nobody"
+            lines.append(f"note: {name!r} is not attached; its weight counts once it is. Attached: {there}")
+    return lines
 
 
 def mebibytes(value: float) -> str:

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
+from tsnb.telemetry.energy_use import NOT_MEASURABLE, energy_use
 from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.marks import Mark, Marker
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow
@@ -27,6 +28,9 @@ _SENTENCE_S = 2.5
 
 _TURN_S = 1.5
 """... or this often, where it says something else than before; an end or a failure shows at once."""
+
+_LOOKS = 15
+"""Looks at the machine over which energy is told: half a minute."""
 
 _URGENT = frozenset({"failed", "gone", "starting", ABSENT})
 
@@ -64,12 +68,21 @@ class Story:
         self._rows: dict[str, Row] = {}
         self._marker = Marker()
         self._said_s = 0.0
+        self._looks: deque[StreamReading] = deque(maxlen=_LOOKS)
+
+    @property
+    def energy(self) -> str:
+        """Joules for 1,000 samples over the last looks at the machine; empty where nothing is measured."""
+        text = energy_use(self._looks).text
+        return "" if text == NOT_MEASURABLE else text
 
     def feed(self, reading: StreamReading) -> None:
         """Take in a reading."""
         self.latest, self.state = reading, reading.state
         self.rates.add(reading)
         self.host = reading.host or self.host
+        if reading.host is not None:
+            self._looks.append(reading)
         self.marks += self._marker.feed(reading)
         self._speak(diagnose(*self.rates.span, self.host), reading.time_s)
         for row in self._rows.values():

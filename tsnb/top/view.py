@@ -12,6 +12,7 @@ from rich.text import Text
 from tsnb.telemetry import words
 from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.incidents import incidents
+from tsnb.telemetry.marks import mode_text
 from tsnb.telemetry.readings import StreamReading
 from tsnb.top.story import Row, Story
 
@@ -86,6 +87,7 @@ def _header(story: Story) -> list[Text]:
         _epoch(story, reading, live),
         _pair("loader", f"{rate} batches/s, {words.workers(reading)}" if live else _DASH),
         _pair("window", f"{reading.window_fill} of {reading.window}" if live else _DASH),
+        *([_pair("mode", mode_text(reading))] if live and reading.mode != "pace" else []),
     ]
 
 
@@ -142,7 +144,11 @@ def _fitting(story: Story, room: int) -> list[_Column]:
     batches = story.latest.epoch_batches if story.latest else None
     epoch = _Column("epoch", 6, lambda row: Text(words.progress(row.reading, batches)), right=True)
     logs = [_logged(name) for name in story.metrics()]
-    uses = _uses(story)
+    uses = [
+        *_uses(story),
+        _number(story, "a batch", 8, lambda row: words.milliseconds(row.pace.step_s)),
+        _number(story, "alone", 7, lambda row: words.count(row.pace.alone_per_s)),
+    ]
     shown = [state, buffer, lag, rate, epoch, *logs, *uses]
 
     def left() -> int:
@@ -250,6 +256,10 @@ def _footer(story: Story) -> list[Text]:
         found.append(_pair("arena", arena if story.state in words.LIVE else _DASH))
     if story.host and story.state in words.LIVE:
         found += _gpus(story.host)
+    could = story.rates.loader_alone_per_s() if reading and story.state in words.LIVE else math.nan
+    if not math.isnan(could):
+        found.append(_pair("loader alone", f"{words.pace(could)} batches/s at most"))
+        found += [_pair("energy", story.energy)] if story.energy else []
     return found
 
 

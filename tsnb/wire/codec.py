@@ -13,9 +13,13 @@ from typing import Any
 
 from tsnb.errors import LocalProtocolError, RemoteProtocolError
 from tsnb.wire.messages import (
+    Allotted,
     Ask,
+    Balance,
     Batch,
     Bye,
+    DeviceRefused,
+    DeviceTold,
     EpochEnded,
     EpochStarted,
     Failed,
@@ -25,8 +29,10 @@ from tsnb.wire.messages import (
     Message,
     Metrics,
     NotJoined,
+    OnDevice,
     Parked,
     Reading,
+    Rebalance,
     Refused,
     Release,
     Rest,
@@ -35,6 +41,7 @@ from tsnb.wire.messages import (
     Stopping,
     StopProducer,
     Take,
+    Threads,
     Waiting,
     Welcome,
 )
@@ -59,6 +66,9 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     13: (EpochStarted, struct.Struct("<BIII")),
     14: (NotJoined, struct.Struct("<BIIII")),
     12: (Parked, struct.Struct("<BIId")),
+    15: (Threads, struct.Struct("<BII?")),
+    16: (Rebalance, struct.Struct("<B?")),
+    17: (OnDevice, struct.Struct("<BII")),
 }
 _LAYOUT_KIND = 32
 _LAYOUT_HEAD = struct.Struct("<BH")
@@ -74,6 +84,10 @@ _JSON: dict[int, type[Any]] = {
     69: Reading,
     70: Metrics,
     71: StopConsumer,
+    72: Balance,
+    73: Allotted,
+    74: DeviceTold,
+    75: DeviceRefused,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

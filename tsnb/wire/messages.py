@@ -1,9 +1,10 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Bye
+consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
+                       DeviceRefused  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  StopAsked  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer
+                       Parked  Allotted  DeviceTold  DeviceRefused  OnDevice  StopAsked  Stopping
+observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
 
@@ -13,9 +14,13 @@ from typing import NamedTuple
 
 __all__ = [
     "PROTOCOL",
+    "Allotted",
     "Ask",
+    "Balance",
     "Batch",
     "Bye",
+    "DeviceRefused",
+    "DeviceTold",
     "EpochEnded",
     "EpochStarted",
     "Failed",
@@ -25,8 +30,10 @@ __all__ = [
     "Message",
     "Metrics",
     "NotJoined",
+    "OnDevice",
     "Parked",
     "Reading",
+    "Rebalance",
     "Refused",
     "Release",
     "Rest",
@@ -35,11 +42,12 @@ __all__ = [
     "StopProducer",
     "Stopping",
     "Take",
+    "Threads",
     "Waiting",
     "Welcome",
 ]
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -54,6 +62,8 @@ class Hello(NamedTuple):
     """Where it runs, for messages ("script train.py")."""
     on_lag: str = "wait"
     """`wait` or `skip`: whether the others wait for this consumer, or it gives up what it misses."""
+    device: str = ""
+    """The device on which it would share batches with others: its kind, identity and the process's namespaces."""
     protocol: int = PROTOCOL
 
 
@@ -102,6 +112,16 @@ class Metrics(NamedTuple):
     numbers: dict[str, float]
 
 
+class Threads(NamedTuple):
+    """On how many threads torch computes in the consumer's process: said when it attaches and when that changes."""
+
+    number: int
+    own: int
+    """Its number before the producer asked for another."""
+    fixed: bool
+    """Whether its user has chosen it, so that it stays."""
+
+
 class Bye(NamedTuple):
     """The consumer detaches: its name is free, what it still holds stays readable until it closes."""
 
@@ -117,6 +137,21 @@ class StopConsumer(NamedTuple):
     """An observer asks that a consumer's loop end."""
 
     name: str
+
+
+class Balance(NamedTuple):
+    """An observer asks that compute be divided in another way."""
+
+    mode: str
+    """`pace`, `weights` or `free`."""
+    weights: dict[str, float]
+    """By consumer name."""
+
+
+class Rebalance(NamedTuple):
+    """An observer asks that cores be moved between trials and loader from now on, or put back."""
+
+    on: bool
 
 
 class Welcome(NamedTuple):
@@ -140,10 +175,10 @@ class Welcome(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The producer does not take this connection."""
+    """The producer does not take this connection, or does not do what an observer asked for."""
 
     code: str
-    """`protocol`, `name-in-use`, `full` or `stopping`."""
+    """`protocol`, `name-in-use`, `full` or `stopping`; `in-step`, after which the connection goes on."""
     reason: str
 
 
@@ -167,6 +202,26 @@ class Batch(NamedTuple):
     values_offset: int
     """Where the values text starts in the slot."""
     values_bytes: int
+
+
+class DeviceTold(NamedTuple):
+    """From now on batches may lie on the device that was asked for, too."""
+
+    handles: str
+    """JSON: how its memory and its events are opened."""
+
+
+class DeviceRefused(NamedTuple):
+    """Batches are not shared on the device: the consumer copies them there itself. Either side may say so."""
+
+    reason: str
+
+
+class OnDevice(NamedTuple):
+    """The batch that follows, by its lease, lies on the device as well."""
+
+    lease: int
+    place: int
 
 
 class EpochStarted(NamedTuple):
@@ -214,6 +269,21 @@ class Parked(NamedTuple):
     stood_still_s: float
 
 
+class Allotted(NamedTuple):
+    """The producer has given the consumer's process other cores, or is about to; another number of threads is wanted.
+
+    Threads are changed between two steps. The cores are the producer's to change, but if it dies, the consumer puts
+    itself back.
+    """
+
+    threads: int
+    """For torch to compute on; 0: as many as before anything was changed."""
+    cores: str
+    """As the kernel writes them ("0-3,8"); empty: it has all that it had."""
+    home: str
+    """Those that it had before."""
+
+
 class StopAsked(NamedTuple):
     """Somebody asked this consumer to stop (the panel's button)."""
 
@@ -241,18 +311,25 @@ Message = (
     | Leave
     | Rest
     | Metrics
+    | Threads
     | Bye
     | StopProducer
     | StopConsumer
+    | Balance
+    | Rebalance
     | Welcome
     | Refused
     | LayoutTold
     | Batch
+    | DeviceTold
+    | DeviceRefused
+    | OnDevice
     | EpochStarted
     | NotJoined
     | EpochEnded
     | Failed
     | Parked
+    | Allotted
     | StopAsked
     | Stopping
     | Reading

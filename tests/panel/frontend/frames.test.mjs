@@ -5,11 +5,11 @@ import { SOURCES, bytes } from "./sources.mjs";
 const { decode, encode } = await import(`${SOURCES}/frames.js`);
 
 // a row begins with 128 lane + 16 metrics + state
-const bare = [0, 11, 1, 0, 0, 1, NaN, 1, 1, 1, 0];
+const bare = [0, 12, 1, 0, 0, 1, NaN, 1, 1, 1, 0, 9];
 
 test("a frame written by hand is read back, metrics and all", () => {
-  const row = [128 * 2 + 16 * 2 + 4, 7, 3, 608.5, 0.75, 0.25, 0, 1, 40, 0.098, 0.97];
-  const [frame] = decode(bytes([12.5, 11 + row.length, 9.5, 3, 1, 43, 72, 12, 212, 106, 1, ...row]));
+  const row = [128 * 2 + 16 * 2 + 4, 7, 3, 608.5, 0.75, 0.25, 0, 1, 40, 12.5, 811, 0.098, 0.97];
+  const [frame] = decode(bytes([12.5, 12 + row.length, 9.5, 3, 1, 43, 72, 12, 212, 106, 1, 17.5, ...row]));
   assert.equal(frame.t, 12.5);
   assert.equal(frame.windowFill, 3);
   assert.equal(frame.leftS, 72);
@@ -19,16 +19,17 @@ test("a frame written by hand is read back, metrics and all", () => {
   assert.equal(frame.rows[2].state, 4);
   assert.equal(frame.rows[2].samplesPerS, 608.5);
   assert.equal(frame.rows[2].position, 40);
+  assert.deepEqual([frame.alonePerS, frame.rows[2].stepMs, frame.rows[2].alonePerS], [17.5, 12.5, 811]);
   assert.deepEqual([...frame.rows[2].metrics], [0.098, 0.97].map(Math.fround));
   assert.equal(frame.machine, null);
 });
 
 test("the machine's numbers follow the rows: processes by lane, the loader, GPUs", () => {
-  const row = [1, 0, 0, 64, 1, 0, 0, 0, 2];
+  const row = [1, 0, 0, 64, 1, 0, 0, 0, 2, 9, 64];
   const machine = [-1, 4, 1.5, 3072, 16384, 2, 0, 0.75, 200, 2, 1024, -1, 0.5, 300, 4, 0];
   const gpus = [0, 0.5, 9216, 81920, 1, 0.25, 512, 81920];
   const body = [...row, ...machine, ...gpus];
-  const [frame] = decode(bytes([1, 11 + body.length, 1, 0, 0, 2, 5, 1, 1, 2, 0, ...body]));
+  const [frame] = decode(bytes([1, 12 + body.length, 1, 0, 0, 2, 5, 1, 1, 2, 0, 9, ...body]));
   assert.equal(frame.rows[0].samplesPerS, 64);
   assert.equal(frame.machine.cores, 4);
   assert.deepEqual(frame.machine.trials[0], { cpu: 0.75, memoryMiB: 200, cores: 2, gpuMiB: 1024 });
@@ -37,7 +38,7 @@ test("the machine's numbers follow the rows: processes by lane, the loader, GPUs
 });
 
 test("frames of different length lie end to end", () => {
-  const full = [1, 20, 1, 0, 0, 2, NaN, 1, 1, 2, 0, 1, 1, 0, 64, 1, 0, 0, 0, 2];
+  const full = [1, 23, 1, 0, 0, 2, NaN, 1, 1, 2, 0, 9, 1, 1, 0, 64, 1, 0, 0, 0, 2, 9, 64];
   const frames = decode(bytes([...bare, ...full, ...bare]));
   assert.deepEqual(frames.map((f) => f.t), [0, 1, 0]);
   assert.deepEqual(frames.map((f) => f.rows.length), [0, 1, 0]);
@@ -54,11 +55,11 @@ test("nothing, and a torn end, give what there is", () => {
   assert.deepEqual(decode(null), []);
   assert.deepEqual(decode(new DataView(new ArrayBuffer(0))), []);
   assert.equal(decode(bytes([...bare, 1, 20, 1])).length, 1);
-  assert.equal(decode(bytes([...bare, 1, NaN, 1, 0, 0, 0, 0, 0, 0, 0, 0])).length, 1);
+  assert.equal(decode(bytes([...bare, 1, NaN, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])).length, 1);
 });
 
 test("what was decoded encodes to the same bytes", () => {
-  const numbers = [...bare, 1, 11, 2, 0, 0, 1, 4, 1, 1, 1, 0];
+  const numbers = [...bare, 1, 12, 2, 0, 0, 1, 4, 1, 1, 1, 0, 9];
   const again = encode(decode(bytes(numbers)));
   assert.deepEqual([...new Float32Array(again.buffer)], numbers);
 });

@@ -9,10 +9,10 @@ export const lane = (name, metrics = []) => ({ name, here: true, since_s: 0, met
 /** One frame. rows: {lane: {lag, rate, computing, held, metrics}}; machine: {cores, cpu, trials: {lane: cpu}, loader}. */
 export function frame(t, rows, machine) {
   const body = Object.entries(rows).flatMap(([number, { state = 1, fill = 0, lag = 0, rate = 0, computing = 0, held = 0, metrics = [] }]) => [
-    128 * Number(number) + 16 * metrics.length + state, fill, lag, rate, computing, 0, held, 0, 0, ...metrics,
+    128 * Number(number) + 16 * metrics.length + state, fill, lag, rate, computing, 0, held, 0, 0, NaN, NaN, ...metrics,
   ]);
   if (machine) body.push(...seen(machine));
-  return [t, 11 + body.length, 1, 0, 0, 0, NaN, 0, 0, 0, 0, ...body];
+  return [t, 12 + body.length, 1, 0, 0, 0, NaN, 0, 0, 0, 0, NaN, ...body];
 }
 
 function seen({ cores, cpu, trials = {}, loader = 0 }) {

@@ -5,6 +5,7 @@ import { SOURCES } from "./sources.mjs";
 const words = await import(`${SOURCES}/words.js`);
 const { metricsOf, visible } = await import(`${SOURCES}/lanes.js`);
 const { rowsOf } = await import(`${SOURCES}/details.js`);
+const { pacesOf } = await import(`${SOURCES}/paces.js`);
 const { spark } = await import(`${SOURCES}/row.js`);
 const { COLOURS, again, colour } = await import(`${SOURCES}/theme.js`);
 
@@ -21,6 +22,15 @@ test("numbers, and what is not known", () => {
   assert.deepEqual([9, 9.63, 540].map(words.pace), ["9.0", "9.6", "540"]);
   assert.deepEqual([212.4, 3200, 1.5].map(words.mebibytes), ["212 MiB", "3.1 GiB", "1.5 MiB"]);
   assert.equal(words.percent(0.745), "75 %");
+});
+
+test("what each trial does, and would do alone", () => {
+  const rows = [{ stepMs: 12.34, alonePerS: 5186, samplesPerS: 612 }, undefined, { stepMs: NaN, alonePerS: NaN, samplesPerS: 0 }];
+  const lanes = ["a", "b", "c"].map((name) => ({ name }));
+  const weighed = pacesOf({ lanes, last: { rows }, stream: { mode: "weights (a 2, others 1)", weights: { a: 2 } } });
+  assert.deepEqual(weighed.map((row) => [row.name, row.step, row.alone, row.now, row.weight]), [["a", "12.3 ms", "5,186", "612", "2"], ["c", "–", "–", "0", "1"]]);
+  assert.deepEqual(pacesOf({ lanes, last: { rows }, stream: {} }).map((row) => row.weight), ["–", "–"]);
+  assert.deepEqual(pacesOf({ lanes, last: null, stream: {} }), []);
 });
 
 test("logged numbers: accuracies as per cent, others with few figures", () => {

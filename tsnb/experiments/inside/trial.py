@@ -33,6 +33,7 @@ from tsnb.experiments.inside.reporting import (
 from tsnb.experiments.plan import PARAMETERS
 from tsnb.kernels.inside.arrival import arrive, seed_everything, use_threads
 from tsnb.kernels.inside.publishing import publish
+from tsnb.kernels.inside.trimming import trim
 from tsnb.kernels.launch import untie
 from tsnb.kernels.shipping import fetch, ship
 from tsnb.records.current import enter_run
@@ -121,8 +122,9 @@ def enter(settings: dict[str, Any]) -> None:
     """
     from IPython.core.getipython import get_ipython
 
-    for name in ("name", "producer", "batch_size", "device"):
+    for name in ("name", "producer", "batch_size", "device", "outside"):
         setattr(attach_defaults, name, settings[name])
+    attach_defaults.threads_fixed = settings["threads"] is not None
     attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
     attach_defaults.attached = lambda: publish(ATTACHED_MESSAGE, {})
     variables = arrive(settings, ("Trial", settings["name"]))
@@ -136,7 +138,7 @@ def enter(settings: dict[str, Any]) -> None:
     shell.events.register("post_run_cell", _after_code)
     if settings["quiet"]:
         shell.set_custom_exc((KeyboardInterrupt,), _say_nothing)
-    use_threads(settings["threads"])
+    use_threads(settings["threads"] or 1)
     if settings["seed"] is not None:
         seed_everything(settings["seed"])
 
@@ -198,6 +200,7 @@ def finish(state: str, failure: str = "") -> None:
                 course.end(state, failure)
                 if course.settings["detach"]:
                     leave(failure)
+                trim()
 
 
 class _without_interrupts:  # noqa: N801 (read as a word: `with _without_interrupts():`)

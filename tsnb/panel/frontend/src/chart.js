@@ -174,7 +174,7 @@ export class Chart {
     if (this.hover.hidden) return;
     const near = this.marks.filter(({ x }) => Math.abs(plot.valToPos(x, "x") - left) < NEAR);
     const lines = rows.map(([track, value]) => this.line(track, value));
-    this.hover.replaceChildren(make("div", "tsnb-soft", ago(this.x[idx], true, this.over)), ...lines, ...near.map(({ text }) => make("div", "tsnb-told", text)));
+    this.hover.replaceChildren(make("div", "tsnb-soft", ago(this.x[idx], true, this.over)), ...lines, ...near.map(({ whole }) => make("div", "tsnb-told", whole)));
     const right = left > plot.over.clientWidth / 2;
     this.hover.style.left = right ? "auto" : `${plot.over.offsetLeft + left + 12}px`;
     this.hover.style.right = right ? `${this.canvas.clientWidth - plot.over.offsetLeft - left + 12}px` : "auto";

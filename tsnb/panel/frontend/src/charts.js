@@ -67,7 +67,7 @@ export class Charts {
     const { reel, lanes, stream } = store, found = series(reel, lanes, spanS);
     const tracks = lanes.map((lane, k) => ({ name: lane ? lane.name : "", colour: colour(k), dashed: again(k) }));
     const end = reel.last ? reel.last.t : 0;
-    const marks = store.marks.map(({ t, text, kind }) => ({ x: t - end, text: brief(text), kind }));
+    const marks = store.marks.map(({ t, text, kind }) => ({ x: t - end, text: brief(text), whole: text, kind }));
     const base = { spanS, over, marks, tracks, x: found.x };
     const simple = (lists) => ({ ...base, lists, own: lists });
     const top = (peak) => (before) => [0, steadyTop(before ? before[1] : 0, peak)];

@@ -1,8 +1,9 @@
 // What is there on demand: more charts over time, and who uses the machine.
 
 import { attribute, make, put, style } from "./dom.js";
+import { Paces } from "./paces.js";
 import { colour } from "./theme.js";
-import { cores, count, mebibytes, percent, usedOf } from "./words.js";
+import { cores, count, mebibytes, pace, percent, usedOf } from "./words.js";
 
 const COLUMNS = [["process", "tsnb-p-name"], ["CPU", "tsnb-p-cpu"], ["cores busy", "tsnb-n"], ["may use", "tsnb-n"], ["memory", "tsnb-n tsnb-p-wide"], ["GPU memory", "tsnb-n tsnb-p-wide"]];
 
@@ -16,8 +17,9 @@ export class Details {
     head.forEach((cell) => (cell.scope = "col"));
     this.table = make("table", "tsnb-table tsnb-machine", make("thead", "", make("tr", "", ...head)), this.body);
     attribute(this.table, "aria-label", "Who uses this machine");
+    this.paces = new Paces();
     this.note = make("p", "tsnb-soft tsnb-note");
-    this.element = make("section", "tsnb-details", charts, this.table, this.note);
+    this.element = make("section", "tsnb-details", charts, this.paces.element, this.table, this.note);
     attribute(this.element, "aria-label", "Details");
     this.element.id = this.id;
     this.element.hidden = true;
@@ -29,9 +31,10 @@ export class Details {
     if (!this.shown) return;
     const { machine, last, stream } = store;
     this.table.hidden = !machine;
+    this.paces.draw(store);
     if (machine) this.fill(rowsOf(store), machine);
     const copied = last && last.copied ? `, ${percent(last.copied / last.batches)} of them copied into the arena` : "";
-    const made = last ? `${count(last.batches)} batches prepared once each${copied}; window ${stream.window}, ${stream.slots} slots.` : "";
+    const made = last ? `${count(last.batches)} batches prepared once each${copied}; window ${stream.window}, ${stream.slots} slots.${alone(last)}` : "";
     put(this.note, `${made}${machine ? "" : " Of the machine nothing is known here."}`.trim());
   }
 
@@ -49,6 +52,8 @@ export class Details {
     });
   }
 }
+
+const alone = ({ alonePerS }) => (Number.isFinite(alonePerS) ? ` The loader alone: ${pace(alonePerS)} batches/s at most.` : "");
 
 function emptyRow() {
   const name = make("th", "tsnb-p-name", make("span", "tsnb-swatch"), make("span", "tsnb-trial"));

@@ -1,7 +1,7 @@
 // Frames: rows of float32 numbers, laid out as tsnb/panel/frames.py says. Pure.
 
-const HEADER = 11;
-const ROW = 9;
+const HEADER = 12;
+const ROW = 11;
 const MACHINE = 6;
 const PROCESS = 5;
 const GPU = 4;
@@ -36,18 +36,18 @@ export function encode(frames) {
 }
 
 function frame(raw) {
-  const [t, , batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied] = raw;
+  const [t, , batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS] = raw;
   const rows = []; // sparse, by lane
   let at = HEADER, machine = null;
   while (at + ROW <= raw.length && raw[at] >= 0) {
-    const [place, fill, lag, samplesPerS, computing, waiting, held, epoch, position] = raw.subarray(at, at + ROW);
+    const [place, fill, lag, samplesPerS, computing, waiting, held, epoch, position, stepMs, alonePerS] = raw.subarray(at, at + ROW);
     const state = place % METRICS_AT, lane = Math.floor(place / LANES_AT);
     const end = at + ROW + Math.floor((place % LANES_AT) / METRICS_AT);
-    rows[lane] = { state, fill, lag, samplesPerS, computing, waiting, held, epoch, position, metrics: raw.subarray(at + ROW, end) };
+    rows[lane] = { state, fill, lag, samplesPerS, computing, waiting, held, epoch, position, stepMs, alonePerS, metrics: raw.subarray(at + ROW, end) };
     at = end;
   }
   if (at + MACHINE <= raw.length) machine = machineOf(raw, at);
-  return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, rows, machine };
+  return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS, rows, machine };
 }
 
 /** {cores, cpu, usedMiB, totalMiB, producer, trials: sparse by lane, gpus: [...]}; what cannot be seen is undefined. */

@@ -20,12 +20,14 @@ export class Header {
     this.loader = pair("loader", "tsnb-loader");
     this.window = pair("window", "tsnb-window");
     this.window.box.title = "Batches between the fastest and the slowest trial, of as many as may be";
+    this.mode = pair("mode", "tsnb-mode");
+    this.mode.box.title = "How compute is divided: in step (pace), by weight, or each as fast as it can (free)";
     this.report = button("Report", "", () => this.clickedReport());
     this.report.title = "Where each second of each trial went";
     this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
     const title = make("div", "tsnb-title", this.dot, this.name, this.word);
     const actions = make("div", "tsnb-actions", this.report, this.stop);
-    this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, actions);
+    this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, this.mode.box, actions);
   }
 
   clickedReport() {
@@ -75,6 +77,8 @@ export class Header {
     this.word.dataset.tone = tone(state);
     put(this.loader.value, OVER.has(state) ? inAll(store.reel) : loader(stream, live && last));
     put(this.window.value, live && last ? `${last.windowFill} of ${stream.window}` : "–");
+    this.mode.box.hidden = !live || !last || (stream.mode || "pace") === "pace";
+    put(this.mode.value, stream.mode || "pace");
     this.drawEpoch(stream, last, live);
     this.report.hidden = !can.report;
     this.report.disabled = !can.report || !last || state === "stale" || Date.now() - (this.reported || 0) < REPORTS_MS;

@@ -42,6 +42,9 @@ export function count(value) {
   return value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 
+/** A short time: 12.34 -> "12.3 ms", 1234 -> "1,234 ms". */
+export const milliseconds = (value) => (Number.isFinite(value) ? `${value < 99.95 ? value.toFixed(1) : count(value)} ms` : "–");
+
 export const percent = (share) => (Number.isFinite(share) ? `${Math.round(share * 100)} %` : "–");
 
 /** 212.4 -> "212 MiB", 3200 -> "3.1 GiB", 81920 -> "80 GiB". */

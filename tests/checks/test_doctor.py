@@ -1,0 +1,127 @@
+"""`tsnb doctor`: it tries the real thing, and what is wrong with a machine is said with what to do about it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tsnb
+from tsnb.checks import Checkup, Finding, doctor, machine, widgets
+from tsnb.checks.examining import CHECKS
+
+pytestmark = pytest.mark.system
+
+
+def told(done: subprocess.CompletedProcess[str]) -> str:
+    """Return what was printed, as one line."""
+    return " ".join(done.stdout.split())
+
+
+def command(*, limit: str = "true", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run `tsnb doctor` in a process of its own, after a shell command that limits it."""
+    line = f"{limit} && exec {sys.executable} -m tsnb doctor"
+    return subprocess.run(
+        ["/bin/bash", "-c", line],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_this_machine_is_well() -> None:
+    """A real stream and a real trial kernel are tried, and every part is told of once."""
+    found = tsnb.doctor()
+    assert found.works, str(found)
+    assert [finding.part for finding in found.findings] == list(CHECKS)
+    assert found["stream"].state == "works" and "every sample taken once" in found["stream"].says
+    assert found["trials"].state == "works" and "took an epoch" in found["trials"].says
+    assert found["panel"].state == "works"
+    assert not tsnb.producers()
+
+
+def test_a_process_that_may_open_few_files_is_told_how_to_get_more() -> None:
+    """It works all the same: the checks themselves need few."""
+    done = command(limit="ulimit -S -n 200")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "A process may have only 200 open." in told(done)
+    assert "`ulimit -n " in told(done)
+
+
+def test_a_limit_on_file_sizes_is_found_by_trying() -> None:
+    """Shared memory counts as a file: nothing can be served, and the stream's own error says why."""
+    done = command(limit="ulimit -f 64")
+    assert done.returncode == 1
+    assert done.stdout.startswith("tsnb cannot do its work here: stream")
+    assert "ulimit -f" in told(done)
+
+
+def test_a_directory_of_somebody_else_is_found(tmp_path: Path) -> None:
+    """Everything that needs it fails with the same advice, and the other checks are made."""
+    taken = tmp_path / "open-to-all"
+    taken.mkdir(mode=0o777)
+    taken.chmod(0o777)
+    done = command(TSNB_RUNTIME_DIR=str(taken))
+    assert done.returncode == 1
+    assert "Set TSNB_RUNTIME_DIR to a directory that only you can enter." in told(done)
+    assert "extras" in told(done)
+
+
+def test_kernels_that_are_not_forked_are_said_to_cost_more() -> None:
+    """They work."""
+    done = command(TSNB_START="spawn")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "It was started anew, not forked" in told(done)
+    assert "TSNB_START=spawn is set." in told(done)
+
+
+def test_a_panel_without_its_bundle_or_its_front_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JupyterLab would show nothing, or an error that says little."""
+    monkeypatch.setattr(widgets, "jupyter_path", lambda *_: [str(tmp_path)])
+    assert "ipywidgets and anywidget" in widgets.panel().says
+    (tmp_path / "panel").mkdir()
+    monkeypatch.setattr(
+        widgets, "find_spec", lambda _: type("Spec", (), {"origin": str(tmp_path / "panel" / "__init__.py")})
+    )
+    assert widgets.panel().state == "fails"
+
+
+def test_one_core_and_a_small_shm_are_worth_knowing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is an error."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert machine.cores().state == "limited"
+    finally:
+        os.sched_setaffinity(0, before)
+    monkeypatch.setattr(machine, "SMALL_SHM_BYTES", 2**60)
+    assert "--shm-size" in machine.files().advice
+
+
+def test_an_error_inside_a_check_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are made, and the sentence at the top names it."""
+
+    def broken() -> Finding:
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setitem(CHECKS, "cores", broken)
+    monkeypatch.delitem(CHECKS, "trials")
+    found = doctor()
+    assert found["cores"] == Finding("cores", "fails", "RuntimeError: no such thing")
+    assert found.summary() == "tsnb cannot do its work here: cores."
+    assert not found.works
+    with pytest.raises(KeyError, match="nothing was found on 'tpu'"):
+        found["tpu"]
+
+
+def test_what_is_shown_in_a_notebook_is_escaped() -> None:
+    """A message of the system may hold anything."""
+    html = Checkup([Finding("a", "limited", "<b>", "x & y")])._repr_html_()
+    assert "&lt;b&gt;" in html and "x &amp; y" in html and "works, but" in html

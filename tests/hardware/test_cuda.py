@@ -1,0 +1,164 @@
+"""The CUDA side: what of it can be looked at without a GPU, and, marked, what needs one."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from tests.hardware.fake_device import FakeCopies
+from tsnb.arena.memory import Arena
+from tsnb.hardware.copies import DeviceCopies, SharingRefused
+from tsnb.hardware.driver import HANDLE_BYTES, Driver
+from tsnb.hardware.kinds import kind_of
+
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+
+class FakeLibrary:
+    """libcuda as far as it is called: each function fills in what it is to return, or fails."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.fails, self.opened = fails, b""
+
+    def _done(self, name: str) -> int:
+        return 205 if name == self.fails else 0
+
+    def cuMemAlloc_v2(self, address: Any, size: Any) -> int:  # noqa: N802
+        address._obj.value = 0x7F0000000000
+        return self._done("cuMemAlloc_v2")
+
+    def cuIpcGetMemHandle(self, handle: Any, address: Any) -> int:  # noqa: N802
+        ctypes.memmove(handle, bytes(range(HANDLE_BYTES)), HANDLE_BYTES)
+        return self._done("cuIpcGetMemHandle")
+
+    def cuIpcOpenMemHandle_v2(self, address: Any, handle: Any, flags: Any) -> int:  # noqa: N802
+        self.opened = bytes(handle)
+        address._obj.value = 0x7F1100000000
+        return self._done("cuIpcOpenMemHandle_v2")
+
+    def cuGetErrorString(self, code: Any, text: Any) -> int:  # noqa: N802
+        text._obj.value = b"mapping failed"
+        return 0
+
+
+def test_a_handle_goes_through_whole_and_addresses_have_64_bits() -> None:
+    """Zero bytes inside it too."""
+    library = FakeLibrary()
+    driver = Driver(library)
+    address = driver.allocate(1 << 20)
+    assert address == 0x7F0000000000
+    handle = driver.export(address)
+    assert handle == bytes(range(HANDLE_BYTES))
+    assert driver.open(handle) == 0x7F1100000000
+    assert library.opened == handle
+
+
+def test_what_the_driver_refuses_is_said_in_its_words() -> None:
+    """So that the warning names the cause."""
+    with pytest.raises(
+        SharingRefused, match=r"refuses it \(cuIpcOpenMemHandle_v2: error 205, mapping failed\)"
+    ):
+        Driver(FakeLibrary(fails="cuIpcOpenMemHandle_v2")).open(bytes(HANDLE_BYTES))
+    with pytest.raises(SharingRefused, match="a handle of 3 bytes"):
+        Driver(FakeLibrary()).open(b"abc")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_it_refuses_in_words() -> None:
+    """Never by an error that a training loop does not expect."""
+    for ask in (
+        lambda: kind_of("cuda").identity(torch.device("cuda:0")),
+        lambda: kind_of("cuda").free_bytes("GPU-aa"),
+        lambda: kind_of("tpu"),
+    ):
+        with pytest.raises(SharingRefused):
+            ask()
+
+
+@pytest.fixture
+def arena() -> Iterator[Arena]:
+    made = Arena.create()
+    made.fit(4, 1 << 16)
+    yield made
+    made.close()
+
+
+def _fake(arena: Arena) -> DeviceCopies:
+    return FakeCopies(arena, 3, 1 << 16, late_s=0.005)
+
+
+def _cuda(arena: Arena) -> DeviceCopies:
+    kind = kind_of("cuda")
+    return kind.copies(kind.identity(torch.device("cuda:0")), arena, 3, 1 << 16)
+
+
+COPIES = [pytest.param(_fake, id="fake"), pytest.param(_cuda, id="cuda", marks=[pytest.mark.gpu, NO_GPU])]
+
+
+def content(copies: Any, place: int, size: int) -> bytes:
+    """Return what lies in a place, once all is copied."""
+    if isinstance(copies, FakeCopies):
+        start = 4096 + place * copies.place_bytes
+        return bytes(copies.memory[start : start + size])
+    start = place * copies._place_bytes
+    return bytes(copies._memory[start : start + size].cpu().numpy())
+
+
+@pytest.mark.parametrize("make", COPIES)
+def test_copies_arrive_and_a_source_is_told_from_one_that_is_free(make: Any, arena: Arena) -> None:
+    """What lies where it was asked for; a slot of the host is kept until the copy from it is over."""
+    copies = make(arena)
+    told = copies.enter(1)
+    assert json.loads(json.dumps(dict(told))) == dict(told), "it travels as JSON"
+    for slot in range(3):
+        start = arena.offset_of(slot)
+        arena.buffer[start : start + 5000] = bytes([slot + 1]) * 5000
+        copies.copy(slot, 5000, 2 - slot, after=[1])
+    assert not copies.copying(3)
+    deadline = time.monotonic() + 30
+    while any(copies.copying(slot) for slot in range(3)):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert [content(copies, place, 5000) for place in range(3)] == [bytes([n]) * 5000 for n in (3, 2, 1)]
+    copies.leave(1)
+    copies.copy(0, 100, 0, after=[])
+    copies.close()
+
+
+@pytest.mark.gpu
+@NO_GPU
+def test_a_view_of_the_gpu_keeps_its_lease_until_the_last_reference() -> None:
+    """Promise 3: tensors, cuts and graphs hold the object behind `__cuda_array_interface__`, and nothing else does."""
+    from tsnb.hardware.cuda import _Held, _tensor
+
+    class Owner:
+        pass
+
+    memory = torch.arange(1024, dtype=torch.uint8, device="cuda:0")
+    owner = Owner()
+    gone = weakref.ref(owner)
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    stream = torch.cuda.current_stream(0)
+    view = _tensor(_Held(memory.data_ptr(), 1024, owner, done, stream), 0)
+    del owner
+    assert torch.equal(view, memory)
+    weight = torch.ones(4, device="cuda:0", requires_grad=True)
+    product = (view[:4].float() * weight).sum()
+    cut = view.view(4, 256)[1:, :3]
+    del view
+    gc.collect()
+    assert gone() is not None
+    del cut
+    product.backward()  # type: ignore[no-untyped-call]
+    del product
+    gc.collect()
+    assert gone() is None
+    done.synchronize()

@@ -1,0 +1,40 @@
+"""The documentation site: it builds without a warning, and its reference knows every public name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tsnb
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
+    """A new public function without one is noticed here."""
+    text = (site / "reference.html").read_text(encoding="utf-8")
+    assert not [name for name in tsnb.__all__ if name != "errors" and f'id="tsnb.{name}"' not in text]
+    assert not [name for name in tsnb.errors.__all__ if f'id="tsnb.errors.{name}"' not in text]
+
+
+@pytest.mark.slow
+def test_the_readme_is_the_first_page(site: Path) -> None:
+    """Its picture is shown, its links to pages lead to pages."""
+    text = (site / "index.html").read_text(encoding="utf-8")
+    assert "tsnb serves one PyTorch" in text
+    assert 'src="_images/panel.png"' in text
+    assert 'href="trials.html"' in text

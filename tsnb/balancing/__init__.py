@@ -1,0 +1,1 @@
+"""Carrying out what `planners` decides: cores and threads of real processes."""

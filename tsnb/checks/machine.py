@@ -1,0 +1,133 @@
+"""Checks of the machine: system, cores, memory, limits, GPUs. They look, and change nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tsnb.checks.findings import Finding
+from tsnb.config import runtime_directory
+from tsnb.errors import TsnbError
+from tsnb.telemetry.gpu import Gpus
+from tsnb.telemetry.machine import Machine
+from tsnb.telemetry.memory import free_memory
+
+__all__ = ["cores", "extras", "files", "gpus", "memory", "open_files", "system"]
+
+LITTLE_BYTES = 2 * 2**30
+"""Less free memory than this is soon used up by torch in a few trials (35 MiB each, forked) and a loader's workers."""
+SMALL_SHM_BYTES = 256 * 2**20
+"""A /dev/shm that small, as in containers, is soon full: torch's own workers keep batches there."""
+FEW_FILES = 1024
+"""Descriptors that a producer with 32 consumers and some workers stays far below."""
+EXTRAS = {
+    "results as DataFrames": "pandas",
+    "Parquet": "pyarrow",
+    "Optuna": "optuna",
+    "figures as PNG": "kaleido",
+    "the panel beside the notebook": "sidecar",
+    "TensorBoard": "tensorboard",
+    "MLflow": "mlflow-skinny",
+}
+"""What tsnb works with where it is installed, and the package that it needs."""
+
+
+def system() -> Finding:
+    """Look at system, Python and torch."""
+    import torch
+
+    here = f"{platform.system()} {platform.release()}, Python {platform.python_version()}, torch {torch.__version__}"
+    if not sys.platform.startswith("linux"):
+        return Finding("system", "fails", f"{here}.", "Run it on Linux, in WSL2, or in a Linux container.")
+    return Finding("system", "works", f"{here}.")
+
+
+def cores() -> Finding:
+    """Count the cores that this process may use."""
+    usable, there = Machine().cores(), os.cpu_count() or 1
+    of = f" of the machine's {there}" if usable < there else ""
+    says = f"{usable} core{'s' if usable > 1 else ''}{of} to use."
+    if usable == 1:
+        advice = "Loader and models take turns on it: sharing saves work, but nothing runs side by side."
+        return Finding("cores", "limited", says, advice)
+    return Finding("cores", "works", says)
+
+
+def memory() -> Finding:
+    """Look at what memory is left."""
+    free = free_memory()
+    if free is None:
+        return Finding("memory", "limited", "The system does not tell how much is free.")
+    says = f"{free.size / 2**30:.1f} GiB {free.where} are free."
+    if free.size < LITTLE_BYTES:
+        return Finding("memory", "limited", says, "Run few trials at once, and keep --window small.")
+    return Finding("memory", "works", says)
+
+
+def open_files() -> Finding:
+    """Look at the limit on open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= FEW_FILES:
+        return Finding("open files", "works", f"A process may have {_count(soft)} open.")
+    advice = f"`ulimit -n {_count(hard)}` before the notebook or script starts."
+    return Finding("open files", "limited", f"A process may have only {soft} open.", advice)
+
+
+def _count(limit: int) -> str:
+    return "any number of" if limit == resource.RLIM_INFINITY else str(limit)
+
+
+def files() -> Finding:
+    """Look at the directory where producers are found by name, and at /dev/shm."""
+    try:
+        directory = runtime_directory()
+    except TsnbError as error:
+        return Finding("directories", "fails", str(error))
+    says = f"Producers are found by name in {directory}."
+    shm = Path("/dev/shm")  # noqa: S108  # torch's place, not ours
+    size = shutil.disk_usage(shm).total if shm.is_dir() else 0
+    if size < SMALL_SHM_BYTES:
+        says += f" /dev/shm has {size / 2**20:.0f} MiB. tsnb does not use it, but torch's own workers do."
+        advice = "A loader that is not shared may fail for it: start the container with --shm-size=2g."
+        return Finding("directories", "limited", says, advice)
+    return Finding("directories", "works", says)
+
+
+def gpus() -> Finding:
+    """Look for GPUs, and whether torch can use them."""
+    import torch
+
+    found = Gpus().look()
+    usable = torch.cuda.is_available()
+    if usable:
+        names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
+        return Finding("GPU", "works", f"torch can use {names}.")
+    if found:
+        advice = (
+            "Install a CUDA build of torch that fits the driver: https://pytorch.org/get-started/locally."
+        )
+        says = f"{len(found)} are here, and torch {torch.__version__} cannot use them."
+        return Finding("GPU", "limited", says, advice)
+    return Finding("GPU", "absent", "None is here: models compute on the CPU.")
+
+
+def extras() -> Finding:
+    """List what tsnb works with where it is installed."""
+    here = [f"{name} ({found})" for name, package in EXTRAS.items() if (found := _version(package))]
+    missing = [f"{name} (pip install {package})" for name, package in EXTRAS.items() if not _version(package)]
+    says = f"There: {', '.join(here) or 'none'}."
+    if missing:
+        return Finding("extras", "absent", f"{says} Not installed, and not needed: {', '.join(missing)}.")
+    return Finding("extras", "works", says)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,89 @@
+"""What a producer's balancer has given this process, cores and torch threads, and putting it back.
+
+The balancer moves the process from outside; threads are set here, between two steps, in the thread that iterates
+(torch's number of threads is that thread's own). Should the producer die, nobody else is left to put things back:
+then this process does so itself, as soon as it notices.
+"""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import torch
+
+from tsnb.balancing.affinity import Cores, cores_in, move
+from tsnb.config import attach_defaults
+from tsnb.errors import RemoteProtocolError
+from tsnb.wire import messages as ms
+
+__all__ = ["Allotment"]
+
+
+class Allotment:
+    """One consumer's, over one producer after the other. Used in the thread that iterates."""
+
+    def __init__(self) -> None:
+        self._own = self._now = torch.get_num_threads()
+        self._fixed = attach_defaults.threads_fixed or self._chosen()
+        self._home: Cores = ()
+        self._given: set[Cores] = set()
+
+    def _chosen(self) -> bool:
+        """Whether this is no number that torch begins with by itself, but the user's own choice.
+
+        Trials of ours begin with one, unless the user says another.
+        """
+        if attach_defaults.name is not None:
+            return False
+        usual = {psutil.cpu_count(), psutil.cpu_count(logical=False), len(os.sched_getaffinity(0))}
+        return "OMP_NUM_THREADS" in os.environ or self._now not in usual
+
+    def report(self) -> ms.Threads:
+        """Return what the producer needs to know."""
+        return ms.Threads(self._now, self._own, self._fixed)
+
+    def look(self) -> bool:
+        """Note whether the user has set the number of threads since it was last looked at: then it is the user's."""
+        now = torch.get_num_threads()
+        if now == self._now:
+            return False
+        self._own = self._now = now
+        self._fixed = True
+        return True
+
+    def take(self, told: ms.Allotted) -> None:
+        """Follow what the balancer says. Called between two steps.
+
+        Args:
+            told: The cores are for `put_back` only; the producer changes them itself.
+
+        Raises:
+            RemoteProtocolError: It names what are no cores.
+        """
+        self.look()
+        try:
+            home, cores = cores_in(told.home), cores_in(told.cores)
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)) from None
+        self._home = home
+        if cores:
+            self._given.add(cores)
+        else:
+            self._given.clear()
+        if not self._fixed:
+            torch.set_num_threads(min(told.threads, _MOST) or self._own)
+            self._now = torch.get_num_threads()
+
+    def put_back(self) -> None:
+        """Be as if nothing had been given. What the user has set since stays."""
+        if torch.get_num_threads() == self._now != self._own:
+            torch.set_num_threads(self._own)
+        self._now = torch.get_num_threads()
+        if self._given and self._home:
+            move(os.getpid(), self._home, self._given)
+        self._given.clear()
+
+
+_MOST = 1024
+"""More threads than any machine has cores for: whoever says so is not to be believed."""

@@ -1,0 +1,69 @@
+"""A consumer as a torch `DataLoader`, for trainers that demand one: Fabric, resuming in Hugging Face, accelerate.
+
+Nothing is loaded again: its dataset is the consumer, in this process, and its batches are the consumer's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from torch.utils.data import DataLoader, IterableDataset
+
+__all__ = ["ConsumerLoader"]
+
+
+class _Consumer(Protocol):
+    """What is needed of the consumer."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+class ConsumerDataset(IterableDataset[Any]):
+    """Whose samples are a consumer's batches."""
+
+    def __init__(self, consumer: _Consumer) -> None:
+        self.consumer = consumer
+
+    def __len__(self) -> int:
+        """Return the batches in an epoch.
+
+        Raises:
+            TypeError: The stream's loader has no length.
+        """
+        return len(self.consumer)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.consumer)
+
+
+class ConsumerLoader(DataLoader[Any]):
+    """Made by `Consumer.as_dataloader`: an iterable-style loader without batching or workers of its own."""
+
+    def __init__(self, consumer: _Consumer) -> None:
+        # collate_fn: torch's own for batch_size=None would turn arrays into tensors
+        super().__init__(ConsumerDataset(consumer), batch_size=None, num_workers=0, collate_fn=_as_it_is)
+        self._consumer = consumer
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer stands."""
+        return self._consumer.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state_dict` was taken.
+
+        Raises:
+            ValueError: It is no such state.
+            JoinRefused: The stream cannot give the rest of that epoch.
+        """
+        self._consumer.load_state_dict(state)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Do nothing: the stream counts its epochs itself."""
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

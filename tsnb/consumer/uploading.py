@@ -1,0 +1,138 @@
+"""Copies batches to a GPU ahead of the loop: a few loader batches on a stream of their own, from locked memory.
+
+The loop's own stream waits for a batch's copy when the batch is given, on the GPU; the processor waits for nothing.
+What is copied from stays ours until the copy is over: the host's views are kept beside their event, and looked after at
+each step. Only what has arrived already is copied ahead, so that a slow loader makes no batch later than it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from tsnb.consumer.unpacking import Delivered
+from tsnb.errors import TsnbError
+
+__all__ = ["CudaUploads", "Prefetch", "Uploads", "uploads_for"]
+
+
+class Uploads(Protocol):
+    """Copies one batch at a time to a device."""
+
+    def begin(self, delivered: Delivered) -> Any:
+        """Begin to copy a batch's tensors, and put the copies in their place; return what tells the end of it."""
+
+    def give(self, delivered: Delivered, ticket: Any) -> None:
+        """Have the loop's stream wait for that."""
+
+    def close(self) -> None:
+        """Wait for all copies, and let go of what they were made from."""
+
+
+class CudaUploads:
+    """The same on a GPU.
+
+    Args:
+        device: Which.
+        pin: Locks the memory that a batch lies in, where that can be done.
+    """
+
+    def __init__(self, device: torch.device, pin: Callable[[Delivered], None]) -> None:
+        self._cuda: Any = torch.cuda  # annotated in part only
+        self._device = device
+        self._pin = pin
+        self._stream = self._cuda.Stream(device)
+        self._under_way: deque[tuple[Any, list[Any]]] = deque()
+
+    def begin(self, delivered: Delivered) -> Any:
+        """Begin to copy."""
+        sources = delivered.leaves
+        with self._cuda.device(self._device), self._cuda.stream(self._stream):
+            self._pin(delivered)
+            delivered.leaves = [
+                leaf.to(self._device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+                for leaf in sources
+            ]
+            over = self._cuda.Event()
+            over.record(self._stream)
+        delivered.shared = False
+        self._under_way.append((over, sources))
+        return over
+
+    def give(self, delivered: Delivered, ticket: Any) -> None:
+        """Have the current stream wait, and its kernels count as users of the memory."""
+        stream = self._cuda.current_stream(self._device)
+        stream.wait_event(ticket)
+        for leaf in delivered.leaves:
+            if isinstance(leaf, torch.Tensor) and leaf.is_cuda:
+                leaf.record_stream(stream)
+        while self._under_way and self._under_way[0][0].query():
+            self._under_way.popleft()
+
+    def close(self) -> None:
+        """Wait for all copies."""
+        while self._under_way:
+            self._under_way[0][0].synchronize()
+            self._under_way.popleft()
+
+
+def uploads_for(device: torch.device, pin: Callable[[Delivered], None]) -> Uploads | None:
+    """Return what copies to a device; None where there is nothing to copy to, as on the CPU.
+
+    Args:
+        device: Where batches are wanted.
+        pin: Locks the memory that a batch lies in.
+    """
+    return CudaUploads(device, pin) if device.type == "cuda" else None
+
+
+class Prefetch:
+    """Takes batches from a loop's source and hands them out, up to `ahead` of them copied before they are asked for.
+
+    Args:
+        ahead: How many batches are copied ahead.
+        uploads: Copies them.
+        arrived: Whether something was sent that has not been taken, so that a batch would not be waited for.
+    """
+
+    def __init__(self, ahead: int, uploads: Uploads, arrived: Callable[[], bool]) -> None:
+        self._ahead = ahead
+        self._uploads = uploads
+        self._arrived = arrived
+        self._ready: deque[tuple[Delivered, Any]] = deque()
+        self._end: BaseException | None = None
+
+    def next(self, take: Callable[[], Delivered]) -> Delivered:
+        """Return the next batch, on the device.
+
+        Args:
+            take: Returns the next batch; raises `StopIteration` at the epoch's end, or what went wrong. Not kept: it is
+                the loop's, which has to end with its last reference.
+
+        Raises:
+            StopIteration: The epoch has ended.
+            TsnbError: What `take` raised, once all that came before it has been given.
+        """
+        if not self._ready:
+            if self._end is not None:
+                raise self._end
+            self._begin(take())
+        while self._end is None and len(self._ready) <= self._ahead and self._arrived():
+            try:
+                self._begin(take())
+            except (StopIteration, TsnbError) as error:
+                self._end = error.with_traceback(None)
+        delivered, ticket = self._ready.popleft()
+        self._uploads.give(delivered, ticket)
+        return delivered
+
+    def _begin(self, delivered: Delivered) -> None:
+        self._ready.append((delivered, self._uploads.begin(delivered)))
+
+    def close(self) -> None:
+        """Forget what was not given."""
+        self._ready.clear()
+        self._uploads.close()

@@ -1,0 +1,96 @@
+"""The contract of memory that trials share on a device: who copies into it, who reads it, and in which order.
+
+The producer copies: it has the host's arena, and lives as long as the stream. It is given a device the first time that
+a consumer there asks for it. For each batch, on the device and without the host waiting for it:
+
+1. the copy waits for the kernels that read what its place held before (*done*, one event a consumer);
+2. the bytes are copied, once however many consumers there are;
+3. *ready* is recorded, one event a place;
+4. each consumer's stream waits for *ready* before its kernels read;
+5. when the last reference to a view has gone, the consumer records *done* on that stream, and releases its lease.
+
+Implementations: `hardware.cuda`, and memory of the CPU that stands for a device in the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from tsnb.arena.memory import Arena
+
+__all__ = ["DeviceCopies", "DeviceKind", "DeviceViews", "SharingRefused"]
+
+
+class SharingRefused(Exception):
+    """Memory cannot be shared on that device; says why, in words that end no sentence."""
+
+
+class DeviceCopies(Protocol):
+    """The producer's side: one device's memory, cut in places of one size. Called under the producer's lock."""
+
+    def copy(self, source: int, size: int, place: int, after: Sequence[int]) -> None:
+        """Begin to copy a batch, steps 1 to 3; return at once.
+
+        Args:
+            source: The host's slot.
+            size: Its first bytes that count.
+            place: Where to.
+            after: The members whose *done* comes first.
+        """
+
+    def copying(self, source: int) -> bool:
+        """Whether a copy from that slot of the host is not over: till then nobody may write there."""
+
+    def enter(self, member: int) -> Mapping[str, Any]:
+        """Take a consumer in; return what its process needs to open the memory and the events, as JSON has it."""
+
+    def leave(self, member: int) -> None:
+        """A consumer has gone: its *done* is never waited for again."""
+
+    def close(self) -> None:
+        """Wait for the copies and give the memory back. Nobody reads it any more."""
+
+
+class DeviceViews(Protocol):
+    """A consumer's side. Called in the thread that iterates."""
+
+    def view(self, place: int, size: int, owner: Any) -> torch.Tensor:
+        """Return a place's first bytes, steps 4 and 5: uint8 [size], which keeps `owner` alive as long as itself."""
+
+    def close(self) -> None:
+        """Let go of the memory. Called when no view is left, once what had read them is over."""
+
+
+class DeviceKind(Protocol):
+    """One kind of device."""
+
+    def identity(self, device: torch.device) -> str:
+        """Return what both processes call a device, whatever its number is in each.
+
+        Raises:
+            SharingRefused: It cannot be shared.
+        """
+
+    def free_bytes(self, identity: str) -> int:
+        """Return the memory that is free there. May take seconds, the first time.
+
+        Raises:
+            SharingRefused: This process does not see that device.
+        """
+
+    def copies(self, identity: str, arena: Arena, places: int, place_bytes: int) -> DeviceCopies:
+        """Take memory on a device, in the producer.
+
+        Raises:
+            SharingRefused: It cannot be had.
+        """
+
+    def views(self, device: torch.device, told: Mapping[str, Any]) -> DeviceViews:
+        """Open what `DeviceCopies.enter` has returned, in a consumer.
+
+        Raises:
+            SharingRefused: It cannot be opened.
+        """

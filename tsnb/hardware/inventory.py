@@ -1,0 +1,98 @@
+"""What a machine has, as plain values: GPUs, MIG instances, MPS, cores. Nothing here looks at anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Cores", "Gpu", "GpuUser", "Inventory", "Mps"]
+
+
+@dataclass(frozen=True)
+class GpuUser:
+    """One process that computes on a GPU."""
+
+    pid: int
+    """Its number, as the host of the machine counts."""
+    name: str
+    """Which trial or loader it is, else the program's name; empty: it cannot be told from here."""
+    used_bytes: int | None
+    """GPU memory it holds; None: the driver does not say."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU, or one MIG instance."""
+
+    device: str
+    """What `--device` calls it: "cuda:0", by `nvidia-smi`'s number, or "mig:MIG-...", by its UUID."""
+    index: int
+    """The GPU's number as `nvidia-smi` counts (by place on the bus)."""
+    uuid: str
+    """Its own name in the whole world; empty where the driver gives none."""
+    name: str
+    """What it is called."""
+    busy: float | None
+    """Share of the last second in which a kernel ran, 0 to 1; None: not told, as of a MIG instance."""
+    used_bytes: int
+    """Memory in use, by anybody."""
+    total_bytes: int
+    """Memory in all."""
+    users: tuple[GpuUser, ...] = ()
+    """Processes that compute on it."""
+    users_told: bool = True
+    """Whether those could be asked for."""
+    peers: tuple[int, ...] = ()
+    """GPUs (by number) whose memory it can read directly."""
+    energy_j: float | None = None
+    """Joules since the driver was loaded; None: not measured here."""
+
+    @property
+    def mig(self) -> bool:
+        """Whether it is a MIG instance."""
+        return self.device.startswith("mig:")
+
+
+@dataclass(frozen=True)
+class Mps:
+    """NVIDIA's Multi-Process Service, by which kernels of several processes run on one GPU at the same time."""
+
+    running: bool
+    """Whether its control daemon is there."""
+    directory: str
+    """Where its pipes are (CUDA_MPS_PIPE_DIRECTORY)."""
+    percent: float | None = None
+    """Share of a GPU's threads that a process gets unless it asks for less, in percent; None: not told."""
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Processor cores."""
+
+    machine: int
+    """Cores of the machine."""
+    allowed: int
+    """Cores that this process may run on."""
+    quota: float | None
+    """CPU time that the container or control group gives, in cores; None: as much as there is."""
+    usable: int
+    """What is left of them for trials: the smaller of the two, at least 1."""
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All of it at one moment."""
+
+    gpus: tuple[Gpu, ...]
+    """GPUs; one that is cut into MIG instances is listed as those."""
+    cores: Cores
+    """Processor cores."""
+    mps: Mps | None
+    """NVIDIA's Multi-Process Service; None where there is no GPU."""
+    torch: str
+    """The torch that is installed, and the CUDA it was built for: "2.13.0, CUDA 12.8"."""
+    obstacle: str = ""
+    """Why no GPU is listed; empty where one is."""
+    notes: tuple[str, ...] = ()
+    """What cannot be done here, and what happens instead."""
+    energy: str = "not measurable here"
+    """What can be measured of the energy spent."""

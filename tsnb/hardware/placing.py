@@ -1,0 +1,138 @@
+"""Where a trial is put: what its process is told before it starts, and what its device is called inside.
+
+| asked for | told by | inside |
+|---|---|---|
+| `cuda:1` | CUDA_VISIBLE_DEVICES=GPU-... | cuda:0, the only one |
+| `mig:MIG-...` | CUDA_VISIBLE_DEVICES=MIG-... | cuda:0, the only one |
+| `cpu` | CUDA_VISIBLE_DEVICES= | no GPU |
+| another word of torch's (`meta`, `xpu:0`) | nothing | the same word |
+
+Numbers count the GPUs as `nvidia-smi` does, or those that CUDA_VISIBLE_DEVICES leaves to the notebook, in its order.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tsnb.hardware.gpus import list_gpus
+from tsnb.hardware.inventory import Gpu
+from tsnb.hardware.mps import look_for_mps
+from tsnb.telemetry.gpu import Gpus
+
+__all__ = ["Placement", "inside_name", "place"]
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+MPS_PERCENT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a process is put."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to its environment before it starts."""
+    inside: str | None = None
+    """What its device is called there; None: none was asked for."""
+
+
+def inside_name(device: str | None) -> str | None:
+    """Return what a device that was asked for is called inside the process that sees nothing else."""
+    return "cuda:0" if device is not None and _is_gpu(device) else device
+
+
+def place(
+    device: str | None,
+    mps_percent: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    gpus: Gpus | None = None,
+) -> Placement:
+    """Return what a process needs so that it sees just one device.
+
+    Args:
+        device: "cuda:1", "mig:UUID", "cpu", or None for whatever there is.
+        mps_percent: Share of the GPU's threads that it may use, 1 to 100; only where MPS runs.
+        environment: What the process is given beside ours.
+        gpus: NVML; left out: this machine's.
+
+    Raises:
+        ValueError: There is no such device, MPS does not run, or both are asked for in two ways; says what there is.
+    """
+    given = {**os.environ, **(environment or {})}
+    told: dict[str, str] = {}
+    if device is not None and (device == "cpu" or _is_gpu(device)):
+        if VISIBLE in (environment or {}):
+            raise ValueError(
+                f"device={device!r} and {VISIBLE} in env= both say which GPU it is: leave one of them out."
+            )
+        gpu = None if device == "cpu" else _find(device, given.get(VISIBLE), gpus or _this_machine())
+        if gpu is not None and not gpu.uuid:
+            told = {VISIBLE: str(gpu.index), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        else:
+            told = {VISIBLE: gpu.uuid if gpu is not None else ""}
+    if mps_percent is not None:
+        told[MPS_PERCENT] = _checked_percent(mps_percent, device, given)
+    return Placement(told, inside_name(device))
+
+
+@functools.cache
+def _this_machine() -> Gpus:
+    return Gpus()
+
+
+def _is_gpu(device: str) -> bool:
+    return device == "cuda" or device.startswith(("cuda:", "mig:"))
+
+
+def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
+    gpus = list_gpus(nvml)
+    if not gpus:
+        why = nvml.obstacle or "NVML lists none"
+        raise ValueError(
+            f"device={device!r}: there is no GPU here ({why}). Leave it out, or say device='cpu'."
+        )
+    here = _visible(gpus, visible)
+    if device.startswith("mig:"):
+        found = [gpu for gpu in here if gpu.mig and gpu.device == device]
+    else:
+        number = device.partition(":")[2] or "0"
+        numbered = here if visible is not None else [gpu for gpu in here if str(gpu.index) == number]
+        place_of = int(number) if visible is not None and number.isdigit() else 0
+        found = [gpu for gpu in numbered[place_of : place_of + 1] if visible is not None or not gpu.mig]
+    if found:
+        return found[0]
+    names = ", ".join(
+        f"{gpu.device if visible is None or gpu.mig else f'cuda:{n}'} ({gpu.name})"
+        for n, gpu in enumerate(here)
+    )
+    left = "" if visible is None else f" (as {VISIBLE}={visible!r} leaves them)"
+    raise ValueError(f"there is no device {device!r} here. There are: {names or 'no GPU'}{left}, and cpu.")
+
+
+def _visible(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
+    """Return the GPUs that CUDA shows to a process, in its order; CUDA stops at the first that there is not."""
+    if visible is None:
+        return list(gpus)
+    found = []
+    for word in (part.strip() for part in visible.split(",")):
+        gpu = next((g for g in gpus if str(g.index) == word or (word and g.uuid.startswith(word))), None)
+        if gpu is None:
+            break
+        found.append(gpu)
+    return found
+
+
+def _checked_percent(percent: int, device: str | None, environment: Mapping[str, str]) -> str:
+    if isinstance(percent, bool) or not isinstance(percent, int) or not 1 <= percent <= 100:
+        raise ValueError(f"mps_percent={percent!r}: give a whole number from 1 to 100.")
+    if device == "cpu":
+        raise ValueError("mps_percent= shares a GPU, and device='cpu' hides them: leave one of them out.")
+    mps = look_for_mps(environment)
+    if not mps.running:
+        raise ValueError(
+            f"mps_percent={percent}: MPS does not run here (no control daemon at {mps.directory}). Start it with "
+            "`nvidia-cuda-mps-control -d`, or leave mps_percent out."
+        )
+    return str(percent)

@@ -1,0 +1,247 @@
+"""Batches on GPUs: one memory a GPU that consumers ask for, filled once a batch, whoever of them comes first.
+
+A consumer's wish is a word: kind, identity of the device, namespaces of its process. The memory is taken with the
+first batch that a consumer with that wish is granted, by a thread of its own, since starting CUDA takes seconds; till
+then, and wherever there is no place, batches come through the host's arena alone. It is given back with the last such
+consumer.
+
+A slot of the host's arena stays taken while a copy from it is under way, though everybody has let go of it.
+
+Everything here is called under the producer's lock.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+
+from tsnb.arena.memory import Arena, aligned
+from tsnb.hardware.copies import DeviceCopies, DeviceKind, SharingRefused
+from tsnb.hardware.kinds import kind_of
+from tsnb.hardware.obstacles import obstacle_between
+from tsnb.hardware.shelf import Shelf
+from tsnb.hardware.wishes import namespaces, read_wish, under_wsl
+from tsnb.producer import events as ev
+from tsnb.wire import messages as ms
+
+__all__ = ["OnDevices"]
+
+_log = logging.getLogger("tsnb")
+
+SLACK = 10
+"""Places beyond the window: what a few consumers hold, and what has been granted ahead."""
+ROOM = 1.25
+"""A place has room for this many times the first batch; a larger one comes through the host's arena."""
+SHARE = 0.25
+"""Of the memory that is free on the device: the models need the rest."""
+FEWEST = 3
+"""Places with which sharing is worth its memory."""
+
+Tell = Callable[[int, ms.Message], None]
+
+
+class _Stock:
+    """One device's memory, and who reads it."""
+
+    def __init__(self) -> None:
+        self.members: set[int] = set()
+        self.asked = False
+        self.copies: DeviceCopies | None = None
+        self.shelf = Shelf(0)
+        self.place_bytes = 0
+        self.refusal = ""
+
+
+class OnDevices:
+    """The devices of one producer.
+
+    Args:
+        arena: The host's arena.
+        lock: The producer's lock; taken by the thread that takes memory.
+        window: How many batches the fastest consumer may be ahead.
+        tell: Sends a member a message.
+
+    Attributes:
+        copied_bytes: Bytes copied to devices so far.
+    """
+
+    def __init__(self, arena: Arena, lock: threading.Condition, window: int, tell: Tell) -> None:
+        self.copied_bytes = 0
+        self._arena = arena
+        self._lock = lock
+        self._places = window + SLACK
+        self._tell = tell
+        self._stocks: dict[str, _Stock] = {}
+        self._of: dict[int, _Stock] = {}
+        self._kept: set[int] = set()
+        self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do here."""
+        return bool(self._of or self._kept)
+
+    def wish(self, member: int, word: str) -> None:
+        """A new consumer would have its batches on a device; an empty word: on none."""
+        if not word:
+            return
+        try:
+            kind, identity, theirs = read_wish(word)
+            obstacle = obstacle_between(namespaces(), theirs, identity, wsl=under_wsl() and kind == "cuda")
+        except ValueError as error:
+            obstacle = str(error)
+        if obstacle:
+            self._tell(member, ms.DeviceRefused(obstacle))
+            return
+        key = f"{kind}|{identity}"
+        stock = self._stocks.setdefault(key, _Stock())
+        stock.members.add(member)
+        self._of[member] = stock
+        if stock.copies is not None:
+            self._open(stock, member)
+
+    def place(self, granted: ev.Granted) -> int | None:
+        """Return where a batch lies on its consumer's device, copying it there if it is the first; None: nowhere."""
+        stock = self._of.get(granted.member)
+        if stock is None:
+            return None
+        size = granted.batch.values_offset
+        if stock.copies is None:
+            self._ask(stock, size)
+            return None
+        if not 0 < size <= stock.place_bytes:
+            return None
+        place = stock.shelf.place(granted.batch.slot, granted.member, granted.lease)
+        if place is None:
+            return None
+        if place.copy:
+            try:
+                stock.copies.copy(granted.batch.slot, size, place.slot, place.after)
+            except Exception as error:  # noqa: BLE001  # a device in a bad way must not take the stream with it
+                self._give_up(stock, error)
+                return None
+            self.copied_bytes += size
+        return place.slot
+
+    def note(self, event: ev.Event) -> None:
+        """See who lets go of what."""
+        if isinstance(event, ev.Released):
+            if (stock := self._of.get(event.member)) is not None:
+                stock.shelf.release(event.member, event.lease)
+        elif isinstance(event, ev.Asked):
+            if event.held is not None and (stock := self._of.get(event.member)) is not None:
+                stock.shelf.keep(event.member, event.held)
+        elif isinstance(event, ev.Left):
+            self.leave(event.member)
+
+    def leave(self, member: int) -> None:
+        """A consumer has gone, or wants nothing on a device any more."""
+        stock = self._of.pop(member, None)
+        if stock is None:
+            return
+        stock.members.discard(member)
+        stock.shelf.leave(member)
+        if stock.copies is not None:
+            stock.copies.leave(member)
+        if not stock.members:
+            self._stocks = {key: other for key, other in self._stocks.items() if other is not stock}
+            if stock.copies is not None:
+                self._end(stock.copies)
+
+    def keeps(self, slot: int) -> bool:
+        """The host's slot is free for another batch: return whether a copy from it is under way, so that it is not."""
+        if not self._stocks:
+            return False
+        copying = False
+        for stock in self._stocks.values():
+            stock.shelf.forget(slot)
+            copying = copying or (stock.copies is not None and stock.copies.copying(slot))
+        if copying:
+            self._kept.add(slot)
+        return copying
+
+    def settled(self) -> list[int]:
+        """Return the slots that were kept and need be no longer."""
+        if not self._kept:
+            return []
+        all_copies = [stock.copies for stock in self._stocks.values() if stock.copies is not None]
+        over = [slot for slot in self._kept if not any(copies.copying(slot) for copies in all_copies)]
+        self._kept.difference_update(over)
+        return over
+
+    def close(self) -> None:
+        """Give all memory back that nobody reads any more; the rest goes with the process."""
+        self._closed = True
+        for stock in self._stocks.values():
+            if stock.copies is not None and not stock.shelf.leased:
+                self._end(stock.copies)
+        self._stocks.clear()
+        self._of.clear()
+
+    def _end(self, copies: DeviceCopies) -> None:
+        try:
+            copies.close()
+        except Exception as error:  # noqa: BLE001  # a GPU in a bad way must not take the stream with it
+            _log.warning("memory on a device was not given back: %s", error)
+
+    # -- taking memory, on a thread of its own -----------------------------------------------------------
+
+    def _ask(self, stock: _Stock, size: int) -> None:
+        if stock.asked or size <= 0:
+            return
+        stock.asked = True
+        kind, _, identity = next(key for key, other in self._stocks.items() if other is stock).partition("|")
+        taker = threading.Thread(
+            target=self._take, args=(stock, kind, identity, size), name="tsnb-device", daemon=True
+        )
+        taker.start()
+
+    def _take(self, stock: _Stock, kind: str, identity: str, size: int) -> None:
+        place_bytes = aligned(int(size * ROOM))
+        try:
+            of_kind = kind_of(kind)
+            places = self._affordable(of_kind, identity, place_bytes)
+            copies = of_kind.copies(identity, self._arena, places, place_bytes)
+        except Exception as error:  # noqa: BLE001  # as above
+            with self._lock:
+                self._give_up(stock, error)
+            return
+        with self._lock:
+            if self._closed or not stock.members:
+                self._end(copies)
+                return
+            stock.copies, stock.shelf, stock.place_bytes = copies, Shelf(places), place_bytes
+            for member in list(stock.members):
+                self._open(stock, member)
+
+    def _give_up(self, stock: _Stock, error: Exception) -> None:
+        """Tell all who wanted to share a device that they copy by themselves.
+
+        Memory that was taken stays until the process ends: they may hold batches in it.
+        """
+        reason = str(error) if isinstance(error, SharingRefused) else f"{type(error).__name__}: {error}"
+        stock.copies = None
+        for member in list(stock.members):
+            self._tell(member, ms.DeviceRefused(reason[:500]))
+            self.leave(member)
+
+    def _affordable(self, kind: DeviceKind, identity: str, place_bytes: int) -> int:
+        places = min(self._places, int(SHARE * kind.free_bytes(identity)) // place_bytes)
+        if places < FEWEST:
+            raise SharingRefused(
+                f"there is no room on the device for {FEWEST} batches of {place_bytes:,} bytes in a quarter of what "
+                "is free there"
+            )
+        return places
+
+    def _open(self, stock: _Stock, member: int) -> None:
+        if stock.copies is None:  # given up meanwhile
+            return
+        try:
+            told = json.dumps(dict(stock.copies.enter(member)))
+        except Exception as error:  # noqa: BLE001  # as above
+            self._give_up(stock, error)
+        else:
+            self._tell(member, ms.DeviceTold(told))
