@@ -52,7 +52,8 @@ def devices() -> Devices:
     Nothing is started on a GPU for it, and torch is not imported.
 
     Returns:
-        The devices; a table in a terminal and in a notebook. `tsnb.devices()["cuda:0"].used_bytes` is one number.
+        The devices, shown as a table in a terminal and in a notebook. One number is
+        `tsnb.devices()["cuda:0"].used_bytes`.
     """
     return look(Gpus(), Machine())
 
