@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 import tsnb
 from tsnb import registry
 
-ROWS, BATCH, WIDTH = 120, 8, 16384
+ROWS, BATCH, WIDTH = 240, 8, 16384
 BATCH_BYTES = BATCH * (WIDTH * 4 + 8)
 BATCHES = ROWS // BATCH
 
@@ -99,6 +99,9 @@ class Taker:
 
     def go_on(self) -> None:
         self.hold.set()
+
+    def epoch(self) -> int:
+        return self.taken[-1][0]
 
     def count(self) -> int:
         return sum(len(rows) for _, rows in self.taken)
