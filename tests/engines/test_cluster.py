@@ -193,6 +193,7 @@ def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
             batches = iter(near)
             first = next(batches)
             far("start", "far", "mixed")
+            until(lambda: far("count"))
             files = [*first["file"], *(name for batch in batches for name in batch["file"])]
             assert near.epoch == 0
         taken, error = far("result")
