@@ -105,16 +105,23 @@ def _infrastructure() -> set[str]:
 
 
 def _beside_us() -> set[str]:
-    """Return the names in /dev/shm that the other half of this run holds (`pytest -n 2`)."""
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return set()
+    """Return the names in /dev/shm that others hold: the other half of this run (`pytest -n 2`), a run beside it."""
     held: set[str] = set()
     ours = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
-    for process in psutil.Process(os.getppid()).children(recursive=True):
+    for process in _other_tests():
         if process.pid not in ours:
             with contextlib.suppress(psutil.Error, OSError):
                 held |= {mapped.path.split()[0] for mapped in process.memory_maps()}
     return held
+
+
+def _other_tests() -> set[psutil.Process]:
+    found: set[psutil.Process] = set()
+    for process in psutil.process_iter(["cmdline"]):
+        if any(word.rpartition("/")[2] == "pytest" for word in process.info["cmdline"] or ()):
+            with contextlib.suppress(psutil.Error):
+                found |= {process, *process.children(recursive=True)}
+    return found
 
 
 def _sweep() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.balance import SYSTEMS, can_rebalance, render
+from benchmarks.balance_simulated import CORES, simulate, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -32,3 +33,10 @@ def test_every_way_is_measured_from_end_to_end(tmp_path: Path) -> None:
         assert run["pace"]["resnet10-w16"] > 0
     assert "| one loader |" in render(kept)
     assert "one loader / a loader each:" in done.stdout
+
+
+def test_the_page_says_what_the_planner_does_on_simulated_machines() -> None:
+    """The table in docs/balance.md is the one that the planner of today makes; nowhere does it lose."""
+    found = [simulate(cores) for cores in CORES]
+    assert table(found) in (ROOT / "docs/balance.md").read_text(encoding="utf-8")
+    assert all(one.after >= one.before for one in found)

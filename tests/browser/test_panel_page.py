@@ -185,7 +185,9 @@ def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) ->
         "CPU cores busy, by process",
         "GPU share of time busy",
     ]
-    rows = host.page.locator(".tsnb-machine tbody tr").all_inner_texts()
+    paces = host.page.locator(".tsnb-paces tbody tr").all_inner_texts()
+    assert [row.split("\t")[0].strip() for row in paces[:2]] == ["cnn-small", "resnet10"]
+    rows = host.page.locator(".tsnb-machine:not(.tsnb-paces) tbody tr").all_inner_texts()
     assert [row.split("\t")[0].strip() for row in rows[:2]] == ["loader and its workers", "cnn-small"]
     assert len(rows) == 7
     assert "GPU 0 NVIDIA A100" in rows[-1]

@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import tsnb
+from tests.telemetry.fake_nvml import H200, FakeNvml
 from tsnb.checks import Checkup, Finding, doctor, machine, widgets
 from tsnb.checks.examining import CHECKS
+from tsnb.telemetry.gpu import Gpus
 
 pytestmark = pytest.mark.system
 
@@ -103,6 +106,30 @@ def test_one_core_and_a_small_shm_are_worth_knowing(monkeypatch: pytest.MonkeyPa
         os.sched_setaffinity(0, before)
     monkeypatch.setattr(machine, "SMALL_SHM_BYTES", 2**60)
     assert "--shm-size" in machine.files().advice
+
+
+@pytest.mark.parametrize(
+    ("built_for", "visible", "advice"),
+    [
+        (None, None, "Install a CUDA build"),
+        (None, "", "Install a CUDA build"),
+        ("12.8", None, "fits the driver"),
+        ("12.8", "", "CUDA_VISIBLE_DEVICES='' is set"),
+    ],
+)
+def test_gpus_that_torch_cannot_use_are_told_with_what_keeps_it(
+    built_for: str | None, visible: str | None, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hidden on purpose, or by mistake, is another thing than a torch without CUDA."""
+    monkeypatch.setattr(machine, "Gpus", lambda: Gpus(FakeNvml(H200, H200)))
+    monkeypatch.setattr(torch.version, "cuda", built_for)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = machine.gpus()
+    assert found.state == "limited" and found.says.startswith("2 are here (`tsnb devices`)")
+    assert advice in found.advice
 
 
 def test_an_error_inside_a_check_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

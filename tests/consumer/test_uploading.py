@@ -153,8 +153,14 @@ def test_on_the_cpu_it_changes_nothing() -> None:
                 attach("d", prefetch_to_device=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_torch_itself_says_that_there_is_none() -> None:
+    """Not some class of its own that lacks a base."""
+    assert uploading.uploads_for(torch.device("cuda:0"), lambda _: None) is None
+
+
 class FakeLibrary:
-    """The driver's two functions: what is locked twice, or unlocked without, fails."""
+    """The driver's functions for it: what is locked twice, or unlocked without, fails."""
 
     def __init__(self, code: int = 0) -> None:
         self.code, self.calls = code, 0
@@ -172,6 +178,10 @@ class FakeLibrary:
         return 0
 
     def cuGetErrorString(self, code: Any, text: Any) -> int:  # noqa: N802
+        return 0
+
+    def cuCtxGetCurrent(self, context: Any) -> int:  # noqa: N802
+        context._obj.value = 1
         return 0
 
 

@@ -34,15 +34,12 @@ class FakeKind:
 
     Args:
         late_s: A copy takes up to twice so long.
-        refuses: Why memory cannot be had in the producer; empty: it can.
         closed: Why it cannot be opened in a consumer; empty: it can.
         free: Bytes that are free there.
     """
 
-    def __init__(
-        self, late_s: float = 0.001, refuses: str = "", closed: str = "", free: int = FREE_BYTES
-    ) -> None:
-        self.late_s, self.refuses, self.closed, self.free = late_s, refuses, closed, free
+    def __init__(self, late_s: float = 0.001, closed: str = "", free: int = FREE_BYTES) -> None:
+        self.late_s, self.closed, self.free = late_s, closed, free
 
     def identity(self, device: torch.device) -> str:
         return "fake"
@@ -51,8 +48,6 @@ class FakeKind:
         return self.free
 
     def copies(self, identity: str, arena: Arena, places: int, place_bytes: int) -> FakeCopies:
-        if self.refuses:
-            raise SharingRefused(self.refuses)
         return FakeCopies(arena, places, place_bytes, self.late_s)
 
     def views(self, device: torch.device, told: Mapping[str, Any]) -> FakeViews:
@@ -111,9 +106,12 @@ class FakeCopies:
     def leave(self, member: int) -> None:
         self.done.discard(member)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         self.orders.put(None)
         self.stream.join()
+
+    def close(self) -> None:
+        self.stop()
         os.close(self.fd)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import torch
 from tests.hardware.fake_device import FakeCopies
 from tsnb.arena.memory import Arena
 from tsnb.hardware.copies import DeviceCopies, SharingRefused
+from tsnb.hardware.cuda import _Held, _refusals, _tensor
 from tsnb.hardware.driver import HANDLE_BYTES, Driver
 from tsnb.hardware.kinds import kind_of
 
@@ -23,17 +25,52 @@ NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no G
 
 
 class FakeLibrary:
-    """libcuda as far as it is called: each function fills in what it is to return, or fails."""
+    """libcuda as far as it is called: each function fills in what it is to return, or fails.
+
+    As in the real one a thread has no context before it is given one, and few calls work without.
+    """
 
     def __init__(self, fails: str = "") -> None:
         self.fails, self.opened = fails, b""
+        self.thread = threading.local()
+        self.retained: list[int] = []
+        self.allocated: dict[int, int] = {}
+        self.locked: dict[int, int] = {}
 
     def _done(self, name: str) -> int:
+        if not hasattr(self.thread, "context"):
+            return 201
         return 205 if name == self.fails else 0
+
+    def cuCtxGetCurrent(self, context: Any) -> int:  # noqa: N802
+        context._obj.value = getattr(self.thread, "context", None)
+        return 0
+
+    def cuDeviceGet(self, device: Any, number: Any) -> int:  # noqa: N802
+        device._obj.value = number.value
+        return 0
+
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:  # noqa: N802
+        self.retained.append(device.value)
+        context._obj.value = 0xC0 + device.value
+        return 0
+
+    def cuCtxSetCurrent(self, context: Any) -> int:  # noqa: N802
+        self.thread.context = context.value
+        return 0
 
     def cuMemAlloc_v2(self, address: Any, size: Any) -> int:  # noqa: N802
         address._obj.value = 0x7F0000000000
+        self.allocated[address._obj.value] = size.value
         return self._done("cuMemAlloc_v2")
+
+    def cuMemFree_v2(self, address: Any) -> int:  # noqa: N802
+        del self.allocated[address.value]
+        return self._done("cuMemFree_v2")
+
+    def cuMemHostRegister_v2(self, address: Any, size: Any, flags: Any) -> int:  # noqa: N802
+        self.locked[address.value] = size.value
+        return self._done("cuMemHostRegister_v2")
 
     def cuIpcGetMemHandle(self, handle: Any, address: Any) -> int:  # noqa: N802
         ctypes.memmove(handle, bytes(range(HANDLE_BYTES)), HANDLE_BYTES)
@@ -53,12 +90,84 @@ def test_a_handle_goes_through_whole_and_addresses_have_64_bits() -> None:
     """Zero bytes inside it too."""
     library = FakeLibrary()
     driver = Driver(library)
-    address = driver.allocate(1 << 20)
+    address, handle = driver.allocate(1 << 20)
     assert address == 0x7F0000000000
-    handle = driver.export(address)
     assert handle == bytes(range(HANDLE_BYTES))
     assert driver.open(handle) == 0x7F1100000000
     assert library.opened == handle
+
+
+@pytest.mark.parametrize(("asked", "taken"), [(1, 2 << 20), (2 << 20, 2 << 20), ((6 << 20) + 1, 8 << 20)])
+def test_memory_that_others_open_is_alone_in_its_blocks(asked: int, taken: int) -> None:
+    """The driver cuts small pieces from blocks, and a handle opens all of the block."""
+    library = FakeLibrary()
+    Driver(library).allocate(asked)
+    assert list(library.allocated.values()) == [taken]
+
+
+def test_memory_that_cannot_be_shared_is_given_back() -> None:
+    """Where there is memory but no handles for it, each new consumer would take another quarter of what is free."""
+    library = FakeLibrary(fails="cuIpcGetMemHandle")
+    with pytest.raises(SharingRefused, match="cuIpcGetMemHandle: error 205"):
+        Driver(library).allocate(1 << 20)
+    assert not library.allocated
+
+
+def test_a_thread_without_a_context_gets_the_device_s() -> None:
+    """Choosing the first device binds none, and the thread that serves copies from slots that it has to lock first."""
+    library = FakeLibrary()
+    driver = Driver(library, number=1)
+    driver.allocate(100)
+    driver.allocate(100)
+    assert library.retained == [1], "once a thread"
+    errors: list[Exception] = []
+
+    def lock() -> None:
+        try:
+            driver.lock(4096, 4096)
+        except SharingRefused as error:
+            errors.append(error)
+
+    other = threading.Thread(target=lock)
+    other.start()
+    other.join()
+    assert not errors and library.locked == {4096: 4096} and library.retained == [1, 1]
+
+
+class FakeEvent:
+    """What its last record has come after; every stream has done one thing."""
+
+    def __init__(self) -> None:
+        self.after: set[str] = set()
+
+    def record(self, stream: Any) -> None:
+        self.after = set(stream.done)
+
+
+class FakeStream:
+    def __init__(self, name: str) -> None:
+        self.done = {name}
+
+    def wait_event(self, event: FakeEvent) -> None:
+        self.done |= event.after
+
+
+def test_what_was_read_on_another_stream_is_waited_for_too() -> None:
+    """A consumer has one event: with the second batch let go of, it still tells of the first."""
+    done, owner = FakeEvent(), object()
+    first, second = FakeStream("first"), FakeStream("second")
+    a, b = _Held(4096, 10, owner, done, first), _Held(8192, 10, owner, done, second)
+    del a
+    assert done.after == {"first"}
+    del b
+    assert done.after == {"first", "second"}
+
+
+def test_what_cuda_raises_is_a_refusal_even_without_words() -> None:
+    """As an assertion has none."""
+    for error, said in ((AssertionError(), "AssertionError"), (RuntimeError("a\nb"), "a")):
+        with pytest.raises(SharingRefused, match=rf"CUDA refuses it \({said}\)"), _refusals():
+            raise error
 
 
 def test_what_the_driver_refuses_is_said_in_its_words() -> None:
@@ -137,7 +246,6 @@ def test_copies_arrive_and_a_source_is_told_from_one_that_is_free(make: Any, are
 @NO_GPU
 def test_a_view_of_the_gpu_keeps_its_lease_until_the_last_reference() -> None:
     """Promise 3: tensors, cuts and graphs hold the object behind `__cuda_array_interface__`, and nothing else does."""
-    from tsnb.hardware.cuda import _Held, _tensor
 
     class Owner:
         pass

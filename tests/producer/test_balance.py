@@ -204,3 +204,64 @@ def test_what_is_withheld_is_booked_as_held_back() -> None:
     assert computing_s == pytest.approx(10.0, rel=0.1)
     assert held_s == pytest.approx(30.0, rel=0.1)
     assert waiting_s < 0.5
+
+
+def test_a_long_absence_saves_up_no_claim_though_the_others_wait_at_the_moment_it_ends() -> None:
+    """The loader has nothing for the one who stayed, just when the other one takes its first batch again."""
+    machine = Machine({"small": 0.1, "large": 0.1})
+    machine.do(ev.Balanced("weights", {}, WIDE))
+    machine.run(5.0)
+    machine.silent.add(1)
+    machine.run(1.0)
+    machine.ready[1].clear()
+    machine.do(ev.Asked(1, 1, 0, 60, exact=True))
+    machine.run(30.0)
+    machine.left.clear()
+    while machine.dispatch.members[0].granted:
+        machine.do(ev.Took(0))
+    machine.ready[0].clear()
+    machine.do(ev.WaitingForBatch(0))
+    machine.silent.clear()
+    before = dict(machine.used)
+    machine.go_on(1)
+    machine.run(10.0)
+    assert machine.used["small"] - before["small"] > 4.0
+
+
+def test_a_newcomer_does_not_begin_where_one_is_that_has_long_been_away() -> None:
+    """Else the others would stand still until it has had as much as they."""
+    machine = Machine({"small": 0.1, "gone": 0.1})
+    machine.do(ev.Balanced("weights", {}, WIDE))
+    machine.run(5.0)
+    machine.do(ev.LeftEpoch(1))
+    machine.do(ev.Rested(1))
+    del machine.ready[1]
+    machine.left.pop(1, None)
+    machine.run(60.0)
+    machine.steps["new"] = 0.1
+    machine.used["new"], machine.ready[2] = 0.0, []
+    machine.do(ev.Joined(2, "new"))
+    machine.do(ev.Asked(2, 0, 0, machine.dispatch.epochs.end, exact=True))
+    before = dict(machine.used)
+    machine.run(20.0)
+    grown = {name: machine.used[name] - before[name] for name in ("small", "new")}
+    assert shares(grown) == pytest.approx({"small": 0.5, "new": 0.5}, rel=0.1), grown
+
+
+def test_when_to_look_again_is_never_seen_in_the_middle_of_a_step() -> None:
+    """The serving thread reads it while the loading thread steps: were nothing due for a moment, it would oversleep."""
+    machine = Machine({"small": 0.1, "large": 0.1})
+    machine.do(ev.Balanced("weights", {"large": 4.0}, WIDE))
+    machine.run(2.0)
+    dispatch, withholds = machine.dispatch, machine.dispatch.balance.withholds
+    while dispatch.due_s is None:
+        machine.run(0.01)
+    before, seen = dispatch.due_s, []
+
+    def look(member: Any, now: float) -> bool:
+        seen.append(dispatch.due_s)
+        return withholds(member, now)
+
+    dispatch.balance.withholds = look  # type: ignore[method-assign]
+    machine.do(ev.BatchLoaded(0, ev.Placed(next(machine.slots), b"", 1, 0, 0)))
+    assert seen and set(seen) == {before}

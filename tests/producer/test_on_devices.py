@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +19,7 @@ from tsnb.hardware.wishes import write_wish
 from tsnb.producer import events as ev
 from tsnb.producer.on_devices import OnDevices
 from tsnb.wire import messages as ms
+from tsnb.wire.codec import MAX_MESSAGE_BYTES, encode
 
 
 class Copies:
@@ -25,7 +29,7 @@ class Copies:
         self.made: list[tuple[int, int, int, tuple[int, ...]]] = []
         self.under_way: set[int] = set()
         self.members: set[int] = set()
-        self.closed = False
+        self.stopped = self.closed = False
 
     def copy(self, source: int, size: int, place: int, after: Sequence[int]) -> None:
         self.made.append((source, size, place, tuple(after)))
@@ -40,6 +44,9 @@ class Copies:
 
     def leave(self, member: int) -> None:
         self.members.discard(member)
+
+    def stop(self) -> None:
+        self.stopped = True
 
     def close(self) -> None:
         self.closed = True
@@ -169,6 +176,56 @@ def test_a_device_that_fails_under_way_is_given_up_and_the_stream_goes_on(
     assert not scene.devices.busy and not copies.closed
 
 
+def test_a_device_that_cannot_say_what_it_copies_is_given_up(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of another process under MPS, say, is met by whatever asks first: freeing a slot, as a rule."""
+    copies = scene.ready(1)
+    assert scene.grant(3, 1, 1) == 0
+    assert scene.devices.keeps(3)
+    scene.told.clear()
+
+    def fails(_: object) -> bool:
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    monkeypatch.setattr(copies, "copying", fails)
+    assert scene.devices.settled() == [3]
+    assert [type(message) for _, message in scene.told] == [ms.DeviceRefused]
+    assert not scene.devices.keeps(4)
+
+
+@pytest.mark.parametrize("end", ["given up", "closed"])
+def test_what_consumers_may_still_read_outlives_its_producer(
+    end: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They record events that are the producer's; and slots from which it still copies are not written anew."""
+    copies = scene.ready(1)
+    assert scene.grant(3, 1, 1) == 0
+    if end == "closed":
+        scene.devices.close()
+    else:
+        monkeypatch.setattr(copies, "copy", lambda *_: 1 / 0)
+        assert scene.grant(4, 1, 2) is None
+        assert scene.devices.keeps(3)
+        copies.under_way.clear()
+        assert scene.devices.settled() == [3]
+    gone = weakref.ref(copies)
+    scene.kind.made.clear()
+    scene.devices = None  # type: ignore[assignment]
+    monkeypatch.undo()
+    del copies
+    gc.collect()
+    left = gone()
+    assert left is not None and not left.closed
+
+
+def test_a_wide_window_does_not_make_a_message_too_large(scene: Scene) -> None:
+    """Handles of all places go into one packet."""
+    devices = OnDevices(scene.arena, scene.lock, 5000, lambda *_: None)
+    handles = {"ready": ["A" * 88] * devices._places}
+    assert len(encode(ms.DeviceTold(json.dumps(handles)))) < MAX_MESSAGE_BYTES // 2
+
+
 def test_memory_goes_with_the_last_who_wanted_it(scene: Scene) -> None:
     """Killed or detached; who comes later has it taken again."""
     copies = scene.ready(1, 2)
@@ -182,11 +239,23 @@ def test_memory_goes_with_the_last_who_wanted_it(scene: Scene) -> None:
 
 
 def test_at_the_end_what_is_still_read_is_left_to_the_process(scene: Scene) -> None:
-    """A batch that somebody holds does not go under his hands."""
+    """A batch that somebody holds does not go under his hands; the host's arena goes, and nothing copies from it."""
     copies = scene.ready(1)
     scene.grant(3, 1, 1)
     scene.devices.close()
-    assert not copies.closed
+    assert copies.stopped and not copies.closed
+
+
+def test_what_was_given_up_lets_go_of_the_arena_at_the_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages that stay locked would be copied from in place of those that are mapped there next."""
+    copies = scene.ready(1)
+    monkeypatch.setattr(copies, "copy", lambda *_: 1 / 0)
+    scene.grant(3, 1, 1)
+    assert not copies.stopped
+    scene.devices.close()
+    assert copies.stopped and not copies.closed
 
 
 @pytest.mark.parametrize(

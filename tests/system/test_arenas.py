@@ -48,7 +48,8 @@ def right(images, labels): return torch.equal(images[:, 0].long().cpu(), labels.
 
 def warm(consumer):
     # starting a device takes a while, in which batches come as ever
-    for epoch in range(500):
+    until = time.monotonic() + 50
+    while time.monotonic() < until:
         for images, labels in consumer: assert right(images, labels)
         if not SHARE or consumer.stats().on_device: return
         time.sleep(0.02)
@@ -57,15 +58,14 @@ def warm(consumer):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_sample_arrives_once_in_order_and_bit_for_bit(kind: str, run: Run) -> None:
-    """In two processes of different speed, over several epochs, whatever memory the batches lie in."""
+def test_every_sample_arrives_once_in_order_and_stays_as_it_is(kind: str, run: Run) -> None:
+    """Bit for bit, in two processes over several epochs; one keeps cuts and autograd's own, past its hold."""
     run(kind + SERVE).expect("serving")
-    takers = [
-        run(
-            kind
-            + WARM
-            + f"""
-consumer = tsnb.attach("c{n}", **SHARE)
+    plain = run(
+        kind
+        + WARM
+        + """
+consumer = tsnb.attach("plain", **SHARE)
 warm(consumer)
 for epoch in range(2):
     seen = []
@@ -73,21 +73,10 @@ for epoch in range(2):
         assert (images == images[:, :1]).all() and right(images, labels)
         assert images.shape == (16, 512) and images.dtype == torch.float32
         seen += labels.tolist()
-        if {n}: time.sleep(0.002)
     assert seen == list(range(320)), seen
 say("done", consumer.stats().on_device)
 """
-        )
-        for n in range(2)
-    ]
-    for taker in takers:
-        assert (int(taker.expect("done", 60)) > 0) == (kind != HOST)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_held_stays_as_it_is(kind: str, run: Run) -> None:
-    """Cuts and autograd's own, in a loop that keeps more than its hold, beside one that does not."""
-    run(kind + SERVE).expect("serving")
+    )
     holder = run(
         kind
         + WARM
@@ -98,29 +87,26 @@ consumer = tsnb.attach("holder", **SHARE)
 warm(consumer)
 kept = []
 for epoch in range(2):
+    seen = []
     for images, labels in consumer:
+        assert right(images, labels)
+        seen += labels.tolist()
         weight = torch.ones(512, 1, device=images.device, requires_grad=True)
         product = images @ weight
         kept.append((images[3:5], int(labels[3]), product, weight, images.sum(0)))
         if len(kept) > 9: kept.pop(random.randrange(len(kept)))
         for cut, label, *_ in kept: assert (cut[0] == label).all(), (cut[0, :3], label)
+    assert seen == list(range(320)), seen
 for _, _, product, weight, expected in kept:
     product.sum().backward()
     assert torch.equal(weight.grad[:, 0], expected)
 say("kept", consumer.stats().copied)
+say("done", consumer.stats().on_device)
 """
     )
-    plain = run(
-        kind
-        + WARM
-        + """
-for epoch in range(2):
-    for images, labels in tsnb.attach("plain", **SHARE): assert right(images, labels)
-say("done")
-"""
-    )
-    assert int(holder.expect("kept", 60)) > 0, "past its hold it gets copies"
-    plain.expect("done", 60)
+    assert int(holder.expect("kept", 90)) > 0, "past its hold it gets copies"
+    for taker in (holder, plain):
+        assert (int(taker.expect("done", 90)) > 0) == (kind != HOST)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])  # of the host's arena: tests/system/test_faults.py
@@ -139,7 +125,7 @@ for images, labels in consumer:
     if len(kept) == 3: say("holding"); time.sleep(600)
 """
     )
-    victim.expect("holding", 60)
+    victim.expect("holding", 90)
     survivor = run(
         kind
         + WARM
@@ -154,7 +140,7 @@ say("done")
     )
     survivor.expect("attached")
     victim.send(signal.SIGKILL)
-    survivor.expect("done", 60)
+    survivor.expect("done", 90)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
@@ -192,7 +178,7 @@ say("done", rows); sys.stdin.readline()
 
     def all_say(word: str) -> None:
         for taker in takers:
-            taker.expect(word, 60)
+            taker.expect(word, 90)
 
     all_say("warm")
     served.answer("?")
@@ -214,7 +200,6 @@ say("done", rows); sys.stdin.readline()
 @pytest.mark.parametrize(
     ("serving", "attaching", "why"),
     [
-        ("refuses='no peer'", "", "no peer"),
         ("free=1000", "", "no room on the device"),
         ("", "closed='another driver'", "another driver"),
     ],
@@ -232,16 +217,16 @@ import warnings
 with warnings.catch_warnings(record=True) as told:
     warnings.simplefilter("always")
     consumer = tsnb.attach("c", device="cpu", share_on_device=True)
-    for epoch in range(300):
+    until = time.monotonic() + 50
+    while not told and time.monotonic() < until:
         assert [x for _, labels in consumer for x in labels.tolist()] == list(range(320))
-        if told: break
     for epoch in range(2):
         assert [x for _, labels in consumer for x in labels.tolist()] == list(range(320))
 say("told", len(told), told[0].message)
 say("on", consumer.stats().on_device)
 """
     )
-    told = taker.expect("told", 60)
+    told = taker.expect("told", 90)
     assert re.match(rf"1 'c' cannot share batches on its device: .*{why}.*copies its batches", told), told
     assert taker.expect("on") == "0"
 

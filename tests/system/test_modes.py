@@ -21,7 +21,8 @@ from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 pytestmark = pytest.mark.system
 
-BATCHES = 400
+BATCHES = 2000
+"""Many times the wide window: nobody is through while somebody else is looked at."""
 
 
 class Numbers:
@@ -65,8 +66,10 @@ def named(reading: StreamReading, name: str) -> ConsumerReading:
 def test_a_change_of_mode_widens_and_narrows_the_window_and_loses_nothing() -> None:
     """In step, free, by weight, in step again, while two read: each has every batch once, in order."""
     with tsnb.serve(Numbers(), name="modes", window=4, rubber_band=1.0) as producer:
-        fast, slow = Trial("fast", 0.0), Trial("slow", 0.05)
-        until(lambda: len(slow.taken) > 3)
+        slow = Trial("slow", 0.05)
+        until(lambda: bool(slow.taken))  # from now on the window holds the other one
+        fast = Trial("fast", 0.0)
+        until(lambda: len(slow.taken) > 3 and len(fast.taken) > 3)
         assert producer.status().window == 4
         producer.balance("free")
         until(lambda: named(producer.status(), "slow").lag > 20)
@@ -98,15 +101,51 @@ def test_by_weight_the_heavy_one_has_its_share_of_compute() -> None:
         watched = producer._core.dispatch.balance
         watched.note_contended = lambda contended: None  # type: ignore[method-assign]  # sleeping needs no core
         light, heavy = Trial("light", 0.02), Trial("heavy", 0.02)
-        until(lambda: len(heavy.taken) > 150, 60)
+        until(lambda: min(len(light.taken), len(heavy.taken)) > 3)  # one of them may have begun much earlier
+        before, had = producer.status(), len(heavy.taken)
+        until(lambda: len(heavy.taken) > had + 150, 60)
         reading = producer.status()
-        ratio = named(reading, "heavy").computing_s / named(reading, "light").computing_s
+
+        def grown(name: str, what: str) -> float:
+            return float(getattr(named(reading, name), what) - getattr(named(before, name), what))
+
+        ratio = grown("heavy", "computing_s") / grown("light", "computing_s")
         assert 2.0 < ratio < 4.0, reading.consumers
-        assert named(reading, "light").held_s > named(reading, "light").waiting_s
+        assert grown("light", "held_s") > grown("light", "waiting_s")
         light.step_s = heavy.step_s = 0.0
         light.join(60)
         heavy.join(60)
     assert light.taken == heavy.taken == list(range(BATCHES))
+
+
+def test_held_back_for_one_that_stands_still_it_goes_on_as_soon_as_cores_are_idle() -> None:
+    """The producer goes on looking once a second, though by weight nothing is due for minutes."""
+    competing, stands, ends = [True], threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        with tsnb.attach("heavy", "modes") as consumer:
+            for _ in consumer:
+                stands.set()
+                ends.wait(100)
+                break
+
+    with tsnb.serve(
+        Numbers(), name="modes", mode="weights", weights={"heavy": 1000}, rubber_band=1.0
+    ) as producer:
+        producer._server._contention.look = lambda pids: competing[0]  # type: ignore[method-assign]
+        heavy = threading.Thread(target=stand_still)
+        heavy.start()
+        assert stands.wait(30)
+        light = Trial("light", 0.3)
+        until(lambda: any(c.name == "light" and c.state == "held back" for c in producer.status().consumers))
+        had = len(light.taken)
+        competing[0] = False
+        until(lambda: len(light.taken) > had + 3)
+        light.step_s = 0.0
+        ends.set()
+        light.join(60)
+        heavy.join(60)
+    assert light.taken == list(range(BATCHES))
 
 
 def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:

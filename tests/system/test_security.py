@@ -18,7 +18,7 @@ from tests.system.scripts import ROOT, Script
 from tsnb.errors import JoinRefused, TsnbError
 from tsnb.producer.guard import BURST, HELLO_S, MAX_OBSERVERS, MAX_STRANGERS
 from tsnb.registry import find
-from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.observer import Observer, status
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.seqpacket import SeqpacketChannel, connect
 from tsnb.wire import messages as ms
@@ -27,7 +27,8 @@ from tsnb.wire.codec import decode, encode
 pytestmark = pytest.mark.system
 
 SERVE = """
-    producer = tsnb.serve(DataLoader(Numbers(640000), batch_size=64), name="s", window=4, rubber_band=0.0)
+    # an epoch that no test sees the end of
+    producer = tsnb.serve(DataLoader(Numbers(64000000), batch_size=64), name="s", window=4, rubber_band=0.0)
     core = producer._core
     say("serving")
     while not os.path.exists(sys.argv[1]):
@@ -237,11 +238,18 @@ def test_who_takes_and_never_releases_is_cut_off_before_the_slots_run_out(servin
     for turn in range(20):
         channel = attached("hoarder")
         with closing([channel]):
-            channel.send(encode(ms.Ask(1)))
+            # a little ahead of the others: from its start the epoch cannot be had any more
+            now = status("s")
+            channel.send(encode(ms.Ask(1, now.epoch, now.published + 50, exact=True)))
             with pytest.raises(ChannelClosed):
                 take_for_ever(channel)
-        steady.expect("batches", 20)
         assert refused(serving, turn + 1) == turn + 1
+        before = status("s").batches
+        deadline = time.monotonic() + 20.0
+        while status("s").batches < before + 20:
+            assert time.monotonic() < deadline, "the one who behaves stands still"
+            time.sleep(0.01)
+        steady.expect("batches")
 
 
 def test_flooding_while_reading_nothing_cannot_grow_the_producer(serving: Script) -> None:

@@ -51,8 +51,11 @@ class Alone:
                 holder = os.read(fd, 200).decode(errors="replace").strip()
                 os.close(fd)
                 return holder or "another stream"
-            os.ftruncate(fd, 0)
-            os.write(fd, f"{self._stream!r} (pid {os.getpid()})".encode())
+            with contextlib.suppress(
+                OSError
+            ):  # a full disk: it is ours all the same, though others cannot read whose
+                os.ftruncate(fd, 0)
+                os.write(fd, f"{self._stream!r} (pid {os.getpid()})".encode())
             self._fd, self._pid = fd, os.getpid()
             _here.append(self._stream)
             return ""

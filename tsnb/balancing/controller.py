@@ -54,6 +54,8 @@ class Attached:
     fixed: bool
     """Whether they are its user's choice."""
     weight: float = 1.0
+    attachment: int = 0
+    """Tells it from another attachment of that name."""
 
 
 @dataclass(frozen=True)
@@ -131,8 +133,9 @@ class Controller:
 
     def close(self) -> None:
         """Put everything back, for good."""
-        self.switch(on=False)
-        self._closed = True
+        with self._lock:  # nobody switches it on in between
+            self.switch(on=False)
+            self._closed = True
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(TICK_S)
@@ -243,6 +246,7 @@ class Controller:
             weight=attached.weight,
             fixed=attached.fixed,
             own_threads=attached.own_threads,
+            attachment=attached.attachment,
         )
 
     def _meet_workers(self, stream: Stream) -> None:

@@ -104,17 +104,20 @@ def gpus() -> Finding:
     import torch
 
     found = Gpus().look()
-    usable = torch.cuda.is_available()
-    if usable:
+    if torch.cuda.is_available():
         names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
-        return Finding("GPU", "works", f"torch can use {names}.")
-    if found:
+        return Finding("GPU", "works", f"torch can use {names}. `tsnb devices` lists who uses them.")
+    if not found:
+        return Finding("GPU", "absent", "None is here: models compute on the CPU.")
+    says = f"{len(found)} are here (`tsnb devices`), and torch {torch.__version__} cannot use them."
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if torch.version.cuda and hidden is not None:
+        advice = f"CUDA_VISIBLE_DEVICES={hidden!r} is set: it may hide them."
+    else:
         advice = (
             "Install a CUDA build of torch that fits the driver: https://pytorch.org/get-started/locally."
         )
-        says = f"{len(found)} are here, and torch {torch.__version__} cannot use them."
-        return Finding("GPU", "limited", says, advice)
-    return Finding("GPU", "absent", "None is here: models compute on the CPU.")
+    return Finding("GPU", "limited", says, advice)
 
 
 def extras() -> Finding:

@@ -65,6 +65,10 @@ class OnDevice:
         if self._views is not None:
             self._places[lease] = place
 
+    def has(self, lease: int) -> bool:
+        """Whether the batch of that lease lies in a place of the device."""
+        return lease in self._places
+
     def view(self, lease: int, size: int, owner: Any) -> torch.Tensor | None:
         """Return a batch's bytes on the device, uint8 [size]; None: it does not lie there.
 

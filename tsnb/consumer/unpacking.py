@@ -152,14 +152,15 @@ class Unpacker:
         over = self._leased(batch)
         self.crowded = len(self._leases) > self._hold and len(self.held) > self._hold
         copied = private or self.crowded
+        there = None
+        if self._on_device is not None and self._on_device.has(batch.lease):
+            there = self._on_device.view(batch.lease, _size(layout), over)
+            if copied and there is not None:
+                there = there.clone()  # with its stream's order: the view goes when this has been done
         try:
             values = self._values(over, batch) if layout.has_values else []
-            size = max((_end(leaf) for leaf in layout.arrays), default=0)
-            there = self._on_device.view(batch.lease, size, over) if self._on_device and size else None
             if copied:
-                if there is not None:
-                    there = there.clone()  # with its stream's order: the view goes when this has been done
-                over = self._copy(over, size)
+                over = self._copy(over, _size(layout))
             return Delivered(layout, _leaves(layout, over, values, there), batch.rows, shared=not copied)
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             # a layout that reaches past the slot, a dtype that is none, values that are not those of the tree
@@ -265,6 +266,10 @@ def _torch_dtype(name: str) -> torch.dtype:
     if not isinstance(dtype, torch.dtype):
         raise RemoteProtocolError(f"unknown dtype {name!r}")
     return dtype
+
+
+def _size(layout: Layout) -> int:
+    return max((_end(leaf) for leaf in layout.arrays), default=0)
 
 
 def _end(leaf: ArrayLeaf) -> int:

@@ -80,13 +80,14 @@ class CudaUploads:
 
 
 def uploads_for(device: torch.device, pin: Callable[[Delivered], None]) -> Uploads | None:
-    """Return what copies to a device; None where there is nothing to copy to, as on the CPU.
+    """Return what copies to a device; None where there is nothing to copy to, as on the CPU or without CUDA.
 
     Args:
         device: Where batches are wanted.
         pin: Locks the memory that a batch lies in.
     """
-    return CudaUploads(device, pin) if device.type == "cuda" else None
+    there = device.type == "cuda" and torch.cuda.is_available()
+    return CudaUploads(device, pin) if there else None
 
 
 class Prefetch:

@@ -50,8 +50,11 @@ class DeviceCopies(Protocol):
     def leave(self, member: int) -> None:
         """A consumer has gone: its *done* is never waited for again."""
 
+    def stop(self) -> None:
+        """Wait for the copies; none follows, and the host's arena may go. What lies there stays."""
+
     def close(self) -> None:
-        """Wait for the copies and give the memory back. Nobody reads it any more."""
+        """The same, and give the memory back. Nobody reads it any more."""
 
 
 class DeviceViews(Protocol):

@@ -70,7 +70,8 @@ class _refusals(contextlib.AbstractContextManager[None]):  # noqa: N801 (read as
         if isinstance(
             error, (RuntimeError, AssertionError, ValueError)
         ):  # torch's AcceleratorError is the first
-            raise SharingRefused(f"CUDA refuses it ({str(error).strip().splitlines()[0][:200]})") from error
+            said = str(error).strip().splitlines() or [type(error).__name__]
+            raise SharingRefused(f"CUDA refuses it ({said[0][:200]})") from error
 
 
 class _Span:
@@ -94,8 +95,10 @@ class _Held(_Span):
         self._owner, self._done, self._stream = owner, done, stream
 
     def __del__(self) -> None:
-        # after the kernels that have been given to this stream so far; the CUDA of an ending interpreter may be gone
+        # after the kernels that have been given to this stream so far, and those of what was let go of before, maybe on
+        # another stream: the event tells of its last record only. The CUDA of an ending interpreter may be gone
         with contextlib.suppress(Exception):
+            self._stream.wait_event(self._done)
             self._done.record(self._stream)
 
 
@@ -120,19 +123,19 @@ class CudaCopies:
         self._number = number
         self._arena = arena
         self._place_bytes = place_bytes
-        self._driver = Driver()
+        self._driver = Driver(number=number)
         self._pinned = PinnedSlots(arena, self._driver)
         self._done: dict[int, Any] = {}
         self._sources: dict[int, Any] = {}
-        with _cuda.device(number):
+        with _cuda.device(number), contextlib.ExitStack() as undo:
             self._stream = _cuda.Stream()
-            self._stream.synchronize()  # the thread has a current context from here on
-            self._address = self._driver.allocate(places * place_bytes)
+            self._address, self._handle = self._driver.allocate(places * place_bytes)
+            undo.callback(self._driver.free, self._address)
             self._memory = _tensor(_Span(self._address, places * place_bytes), number)
-            self._handle = self._driver.export(self._address)
             self._ready = [_cuda.Event(interprocess=True) for _ in range(places)]
             for event in self._ready:
                 event.record(self._stream)  # one that was never recorded has no handle
+            undo.pop_all()
 
     def copy(self, source: int, size: int, place: int, after: Sequence[int]) -> None:
         """Begin to copy a batch."""
@@ -174,11 +177,16 @@ class CudaCopies:
         """Forget a consumer."""
         self._done.pop(member, None)
 
-    def close(self) -> None:
-        """Give the memory back."""
+    def stop(self) -> None:
+        """Wait for the copies, and unlock the arena: CUDA would take what is mapped there next for the same pages."""
         with _cuda.device(self._number):
             self._stream.synchronize()
             self._pinned.close()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.stop()
+        with _cuda.device(self._number):
             del self._memory
             self._driver.free(self._address)
 
@@ -193,22 +201,24 @@ class CudaViews:
 
     def __init__(self, number: int, told: Mapping[str, Any]) -> None:
         self._number = number
-        self._driver = Driver()
-        with _cuda.device(number):
-            _cuda.current_stream().synchronize()
+        self._driver = Driver(number=number)
+        with _cuda.device(number), contextlib.ExitStack() as undo:
             self._address = self._driver.open(_bytes(told["memory"]))
+            undo.callback(self._driver.close, self._address)
             device = torch.device("cuda", number)
             from_handle = _cuda.Event.from_ipc_handle
             self._ready = [from_handle(device, _bytes(handle)) for handle in told["ready"]]
             self._done = from_handle(device, _bytes(told["done"]))
-        self._place_bytes = int(told["place_bytes"])
+            self._place_bytes = int(told["place_bytes"])
+            undo.pop_all()
 
     def view(self, place: int, size: int, owner: Any) -> torch.Tensor:
         """Return a place's first bytes, for kernels of the stream that is current now."""
-        stream = _cuda.current_stream(self._number)
-        stream.wait_event(self._ready[place])
-        address = self._address + place * self._place_bytes
-        return _tensor(_Held(address, size, owner, self._done, stream), self._number)
+        with _refusals():
+            stream = _cuda.current_stream(self._number)
+            stream.wait_event(self._ready[place])
+            address = self._address + place * self._place_bytes
+            return _tensor(_Held(address, size, owner, self._done, stream), self._number)
 
     def close(self) -> None:
         """Wait for what had read the views, and let go."""

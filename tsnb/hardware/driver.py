@@ -17,6 +17,9 @@ __all__ = ["HANDLE_BYTES", "Driver"]
 
 HANDLE_BYTES = 64
 """A CUipcMemHandle."""
+BLOCK_BYTES = 2 << 20
+"""A handle opens the whole block that memory was cut from: only multiples of this are alone in theirs (CUDA C++
+programming guide, interprocess communication)."""
 _LAZY_PEER_ACCESS = 1
 _PORTABLE = 1
 """Locked for all of this process's GPUs."""
@@ -31,16 +34,21 @@ class _Uuid(ctypes.Structure):
 
 
 class Driver:
-    """libcuda. Its calls need a current context on the calling thread: inside `torch.cuda.device(...)`.
+    """libcuda, used inside `torch.cuda.device(...)`.
+
+    Its calls need a current context on their thread. torch's own calls see to that, but choosing a device does not
+    where it is the first: a thread that only does that gets the device's context here.
 
     Args:
         library: The library; left out: the installed one.
+        number: The device whose context a thread gets that has none.
 
     Raises:
         SharingRefused: There is none.
     """
 
-    def __init__(self, library: Any = None) -> None:
+    def __init__(self, library: Any = None, number: int = 0) -> None:
+        self._number = number
         try:
             self._cuda = library or ctypes.CDLL("libcuda.so.1")
         except OSError as error:
@@ -48,28 +56,31 @@ class Driver:
 
     def uuid_of(self, number: int) -> uuid.UUID:
         """Return the UUID of a device, by its number in this process."""
-        device = ctypes.c_int()
-        self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(number))
+        device = self._device(number)
         found = _Uuid()
         newer = hasattr(self._cuda, "cuDeviceGetUuid_v2")  # tells that of a MIG instance, where it is one
         self._call("cuDeviceGetUuid_v2" if newer else "cuDeviceGetUuid", ctypes.byref(found), device)
         return uuid.UUID(bytes=bytes(found.bytes))
 
-    def allocate(self, size: int) -> int:
-        """Return the address of new memory on the current device."""
-        address = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
-        return address.value
+    def allocate(self, size: int) -> tuple[int, bytes]:
+        """Take memory on the current device; return its address, and the handle by which another process opens it.
+
+        Raises:
+            SharingRefused: There is not so much, or it cannot be shared; then none is kept.
+        """
+        address, handle = ctypes.c_uint64(), _Handle()
+        whole = -(-size // BLOCK_BYTES) * BLOCK_BYTES
+        self._in_context("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(whole))
+        try:
+            self._in_context("cuIpcGetMemHandle", ctypes.byref(handle), address)
+        except SharingRefused:
+            self.free(address.value)
+            raise
+        return address.value, ctypes.string_at(ctypes.addressof(handle), HANDLE_BYTES)
 
     def free(self, address: int) -> None:
         """Give it back."""
-        self._call("cuMemFree_v2", ctypes.c_uint64(address))
-
-    def export(self, address: int) -> bytes:
-        """Return the handle by which another process opens it."""
-        handle = _Handle()
-        self._call("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(address))
-        return ctypes.string_at(ctypes.addressof(handle), HANDLE_BYTES)
+        self._in_context("cuMemFree_v2", ctypes.c_uint64(address))
 
     def open(self, handle: bytes) -> int:
         """Return the address of another process's memory in this one."""
@@ -77,22 +88,36 @@ class Driver:
             raise SharingRefused(f"a handle of {len(handle)} bytes")
         address = ctypes.c_uint64()
         given = _Handle.from_buffer_copy(handle)
-        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, ctypes.c_uint(_LAZY_PEER_ACCESS))
+        flags = ctypes.c_uint(_LAZY_PEER_ACCESS)
+        self._in_context("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, flags)
         return address.value
 
     def close(self, address: int) -> None:
         """Let go of another process's memory."""
-        self._call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+        self._in_context("cuIpcCloseMemHandle", ctypes.c_uint64(address))
 
     def lock(self, address: int, size: int) -> None:
         """Page-lock memory of this process: whole pages."""
-        self._call(
-            "cuMemHostRegister_v2", ctypes.c_uint64(address), ctypes.c_size_t(size), ctypes.c_uint(_PORTABLE)
-        )
+        flags = ctypes.c_uint(_PORTABLE)
+        self._in_context("cuMemHostRegister_v2", ctypes.c_uint64(address), ctypes.c_size_t(size), flags)
 
     def unlock(self, address: int) -> None:
         """Undo that."""
-        self._call("cuMemHostUnregister", ctypes.c_uint64(address))
+        self._in_context("cuMemHostUnregister", ctypes.c_uint64(address))
+
+    def _device(self, number: int) -> ctypes.c_int:
+        device = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(number))
+        return device
+
+    def _in_context(self, name: str, *arguments: Any) -> None:
+        context = ctypes.c_void_p()
+        self._call("cuCtxGetCurrent", ctypes.byref(context))
+        if not context.value:
+            # torch keeps that context as long as the process lives, so that it need not be let go of
+            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device(self._number))
+            self._call("cuCtxSetCurrent", context)
+        self._call(name, *arguments)
 
     def _call(self, name: str, *arguments: Any) -> None:
         code = getattr(self._cuda, name)(*arguments)

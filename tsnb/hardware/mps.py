@@ -47,7 +47,7 @@ def _runs(directory: Path, *, on_purpose: bool) -> bool:
             return True
     except (OSError, ValueError):
         pass  # an older daemon, or not for us to read
-    if any(process.info["name"][:15] == _SEEN_AS for process in psutil.process_iter(["name"])):
+    if any((process.info["name"] or "")[:15] == _SEEN_AS for process in psutil.process_iter(["name"])):
         return True
     return on_purpose
 

@@ -91,16 +91,18 @@ def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
     if not gpus:
         why = nvml.obstacle or "NVML lists none"
         raise ValueError(
-            f"device={device!r}: there is no GPU here ({why}). Leave it out, or say device='cpu'."
+            f"device={device!r}: there is no GPU here ({why}). Leave it out, or say device='cpu'. One that torch "
+            "sees all the same is reached from inside, by tsnb.attach(device='cuda:0')."
         )
     here = _visible(gpus, visible)
     if device.startswith("mig:"):
         found = [gpu for gpu in here if gpu.mig and gpu.device == device]
     else:
         number = device.partition(":")[2] or "0"
-        numbered = here if visible is not None else [gpu for gpu in here if str(gpu.index) == number]
-        place_of = int(number) if visible is not None and number.isdigit() else 0
-        found = [gpu for gpu in numbered[place_of : place_of + 1] if visible is not None or not gpu.mig]
+        if visible is None:
+            found = [gpu for gpu in here if str(gpu.index) == number and not gpu.mig]
+        else:
+            found = [gpu for n, gpu in enumerate(here) if str(n) == number]
     if found:
         return found[0]
     names = ", ".join(

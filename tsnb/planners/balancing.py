@@ -248,5 +248,5 @@ def _crowded(seen: Observed) -> bool:
 
 def _composition(seen: Observed) -> object:
     """Return what must stay the same for a plan to hold."""
-    trials = tuple((p.name, p.home, p.weight, p.fixed, p.movable) for p in seen.trials)
+    trials = tuple((p.name, p.attachment, p.home, p.weight, p.fixed, p.movable) for p in seen.trials)
     return seen.mode, seen.cores, (seen.loader.home, seen.loader.threads, seen.loader.movable), trials

@@ -46,6 +46,8 @@ class Party(NamedTuple):
     """Whether it can be given other cores."""
     own_threads: int = 1
     """Threads it had before anything was moved."""
+    attachment: int = 0
+    """Tells it from one that goes by its name later: that one has been given nothing, and counts from zero."""
 
     @property
     def inside_s(self) -> float:

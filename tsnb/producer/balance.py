@@ -18,7 +18,8 @@ A use is compared with those who compute at this very moment, and theirs grows w
 - nobody is withheld while nobody else computes (the rest wait at the window's edge, for the loader, or have gone);
 - every withholding ends by itself, at `due_s` at the latest, whatever the others do or do not do;
 - time in which a consumer neither computed nor was withheld counts as used, as far as the others have got
-  meanwhile: a long validation saves up no claim.
+  meanwhile: a long validation saves up no claim, nor does a newcomer begin with one. How far they have got is the
+  least use of those who compute, or what it was when somebody last did: the paper's virtual time.
 
 Where the machine has a whole core to spare nobody competes for any, and nobody is withheld (`contended`).
 """
@@ -73,6 +74,7 @@ class Balance:
         self.due_s: float | None = None
         self._members = members
         self._accounts: dict[int, _Account] = {}
+        self._reached = 0.0  # how far those who compute had got when somebody last took a batch
 
     def weight(self, name: str) -> float:
         """Return a consumer's weight."""
@@ -81,13 +83,17 @@ class Balance:
     def change(self, mode: str, weights: Mapping[str, float]) -> None:
         """Divide in another way from now on: everybody begins with nothing used."""
         self.mode, self.weights = mode, dict(weights)
-        self._accounts.clear()
+        self._forget()
 
     def note_contended(self, contended: bool) -> None:
         """Say whether the consumers compete; what they used while they did not counts for nothing."""
         self.contended = contended
         if not contended:
-            self._accounts.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._accounts.clear()
+        self._reached = 0.0
 
     def withholds(self, member: Member, now: float) -> bool:
         """Return whether a consumer has to wait for its next batch, though it is there; note when to look again."""
@@ -113,11 +119,11 @@ class Balance:
         withheld_s = member.withheld_s - account.withheld_s
         idle_s = max(0.0, now - account.at_s - computed_s - withheld_s)
         used = account.used + computed_s / weight
-        rivals = list(self._rivals(member))
-        if rivals:  # they got no further meanwhile than the lightest of them could
-            furthest = used + idle_s / min(self.weight(other.name) for other in rivals)
-            used = max(used, min(furthest, *(self._used(other, now) for other in rivals)))
+        others = [self.weight(other.name) for other in self._members.values() if other is not member]
+        if others:  # they got no further meanwhile than the lightest of them could
+            used = max(used, min(used + idle_s / min(others), self._level(now, member)))
         self._accounts[member.key] = _Account(used, now, member.computing_s, member.withheld_s)
+        self._reached = self._level(now)
 
     def left(self, key: int) -> None:
         """Forget a consumer."""
@@ -146,13 +152,24 @@ class Balance:
         computing_s = member.times(now, 0.0)[0] - account.computing_s
         return account.used + computing_s / self.weight(member.name)
 
+    def _level(self, now: float, besides: Member | None = None) -> float:
+        """Return how far those who compute have got; where nobody does, what it was when somebody last did.
+
+        Args:
+            now: Monotonic seconds.
+            besides: Leave this one out.
+        """
+        computing = [m for m in self._members.values() if m.key in self._accounts and _computes(m)]
+        return max(
+            self._reached, min((self._used(m, now) for m in computing if m is not besides), default=0.0)
+        )
+
     def _account(self, member: Member, now: float) -> _Account:
-        """Return a consumer's account; a newcomer's begins where the one that had the least is."""
+        """Return a consumer's account; a newcomer's begins where the others are."""
         found = self._accounts.get(member.key)
         if found is None:
-            others = [self._used(m, now) for k, m in self._members.items() if k in self._accounts]
             computing_s = member.times(now, 0.0)[0]
-            found = _Account(min(others, default=0.0), now, computing_s, member.withheld_s)
+            found = _Account(self._level(now), now, computing_s, member.withheld_s)
             self._accounts[member.key] = found
         return found
 

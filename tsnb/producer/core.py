@@ -112,7 +112,7 @@ class Core:
                 self._follow(instruction)
             if self.loader_waits and (self.abandoned or self.dispatch.wanted is not None):
                 self.lock.notify_all()
-            if self.dispatch.due_s not in (None, due_s):
+            if due_s != self.dispatch.due_s is not None:
                 self.alarm()
 
     def balance(self, mode: str, weights: Mapping[str, float]) -> None:

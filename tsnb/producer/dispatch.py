@@ -56,6 +56,8 @@ class Dispatch:
         gap: How far apart they are.
         balance: How compute is divided between them.
         wanted: What the loader should give next; None while there is nothing to do.
+        due_s: When to step by a Tick at the latest (monotonic seconds); None: nothing is due. It changes once a step at
+            most, from one truth to the next: other threads may read it.
     """
 
     def __init__(self, window: int, band: int, patience_s: float, first_epoch: int = 0) -> None:
@@ -67,7 +69,9 @@ class Dispatch:
         self.balance = Balance(self.members)
         self.admission = Admission(self.epochs, self.members, window, patience_s, first_epoch)
         self._leases = 0
+        self._weighs = False  # compute is divided by weight
         self._withheld = False  # somebody's next batch is
+        self.due_s: float | None = None
         self._wider = 0  # the window that was, while they are still further apart than the new one
         self._lost: list[tuple[Member, int]] = []
         self._places_changed = False
@@ -98,11 +102,6 @@ class Dispatch:
     def idle(self) -> bool:
         """Whether nobody takes an epoch, waits for one, or is expected back for the next."""
         return all(m.phase in (Phase.JOINING, Phase.AWAY) for m in self.members.values())
-
-    @property
-    def due_s(self) -> float | None:
-        """When to step by a Tick if nothing happens before (monotonic seconds); None: nothing is due."""
-        return self.balance.due_s if self._withheld else None
 
     def step(self, event: ev.Event, now: float) -> list[ev.Instruction]:
         """Take one event.
@@ -152,7 +151,8 @@ class Dispatch:
         if not member.granted:
             return  # it was never granted this: a confused peer, of no effect on the others
         member.took(self._now, self.gap.blocked_s(self._now))
-        self.balance.took(member, self._now)
+        if self._weighs:
+            self.balance.took(member, self._now)
         taken = member.granted.popleft()
         member.skipping = taken.seq > member.position
         member.position = taken.seq + 1
@@ -234,6 +234,7 @@ class Dispatch:
     def _balanced(self, event: ev.Balanced) -> None:
         self._keep_within(event.window)
         self.balance.change(event.mode, event.weights)
+        self._weighs = event.mode == "weights"
 
     def narrow(self, window: int) -> None:
         """Let the window, and the rubber band, be no larger than this from now on."""
@@ -253,10 +254,12 @@ class Dispatch:
         while self._lost:  # not before somebody who comes back for that very batch was let in
             self._let_go(*self._lost.pop())
         # by weight in two rounds: whose epoch ends in the first one computes no more
-        for _ in range(2 if self.balance.mode == "weights" else 1):
+        for _ in range(2 if self._weighs else 1):
             self._withheld, self.balance.due_s = False, None
-            for member in [m for m in self.members.values() if m.phase is Phase.STREAMING]:
-                self._grant(member)
+            for member in self.members.values():
+                if member.phase is Phase.STREAMING:
+                    self._grant(member)
+        self.due_s = self.balance.due_s if self._withheld else None
         self._collect()
         self._note_wanted()
 
@@ -274,9 +277,9 @@ class Dispatch:
         if member.skips:
             self._skip(member, epoch)
         # by weight one by one: what is granted ahead is granted before its share is known
-        ahead = 1 if self.balance.mode == "weights" else LOOKAHEAD
+        ahead = 1 if self._weighs else LOOKAHEAD
         while withheld := member.cursor < epoch.end and len(member.granted) < ahead:
-            if self.balance.withholds(member, self._now):
+            if self._weighs and self.balance.withholds(member, self._now):
                 break
             self._leases = (self._leases + 1) & 0xFFFFFFFF
             member.leases[self._leases] = member.cursor
@@ -285,8 +288,9 @@ class Dispatch:
             member.granted.append(Grant(seq, batch.rows))
             self._out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
             member.cursor += 1
-        (member.withhold if withheld else member.let_go)(self._now)
-        self._withheld = self._withheld or withheld
+        if withheld or member.withheld_since_s is not None:
+            (member.withhold if withheld else member.let_go)(self._now)
+            self._withheld = self._withheld or withheld
         if epoch.finished and member.cursor >= epoch.end:
             self._tell_end(member, epoch)
 

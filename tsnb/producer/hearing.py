@@ -65,7 +65,8 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
         with core.lock:
             session.log(message.numbers)
     elif isinstance(message, ms.Threads):
-        session.threads = message
+        with core.lock:
+            session.threads = message
     elif isinstance(message, ms.DeviceRefused):
         core.leave_device(session.key)
     elif isinstance(message, ms.Bye):

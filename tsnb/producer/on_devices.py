@@ -12,6 +12,7 @@ Everything here is called under the producer's lock.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -38,8 +39,13 @@ SHARE = 0.25
 """Of the memory that is free on the device: the models need the rest."""
 FEWEST = 3
 """Places with which sharing is worth its memory."""
+MOST = 256
+"""Places of which a consumer can be told in one message, each with the handle of its event."""
 
 Tell = Callable[[int, ms.Message], None]
+
+_left_behind: list[DeviceCopies] = []
+"""Kept until the process ends: consumers may still read that memory, and record its events."""
 
 
 class _Stock:
@@ -71,11 +77,12 @@ class OnDevices:
         self.copied_bytes = 0
         self._arena = arena
         self._lock = lock
-        self._places = window + SLACK
+        self._places = min(window + SLACK, MOST)
         self._tell = tell
         self._stocks: dict[str, _Stock] = {}
         self._of: dict[int, _Stock] = {}
         self._kept: set[int] = set()
+        self._given_up: list[DeviceCopies] = []
         self._closed = False
 
     @property
@@ -152,13 +159,11 @@ class OnDevices:
 
     def keeps(self, slot: int) -> bool:
         """The host's slot is free for another batch: return whether a copy from it is under way, so that it is not."""
-        if not self._stocks:
+        if not self._stocks and not self._given_up:
             return False
-        copying = False
         for stock in self._stocks.values():
             stock.shelf.forget(slot)
-            copying = copying or (stock.copies is not None and stock.copies.copying(slot))
-        if copying:
+        if copying := self._copying(slot):
             self._kept.add(slot)
         return copying
 
@@ -166,23 +171,43 @@ class OnDevices:
         """Return the slots that were kept and need be no longer."""
         if not self._kept:
             return []
-        all_copies = [stock.copies for stock in self._stocks.values() if stock.copies is not None]
-        over = [slot for slot in self._kept if not any(copies.copying(slot) for copies in all_copies)]
+        over = [slot for slot in self._kept if not self._copying(slot)]
         self._kept.difference_update(over)
         return over
+
+    def _copying(self, slot: int) -> bool:
+        for stock in list(self._stocks.values()):
+            if stock.copies is None:
+                continue
+            try:
+                if stock.copies.copying(slot):
+                    return True
+            except Exception as error:  # noqa: BLE001  # as in `place`; nothing is copied there any more
+                self._give_up(stock, error)
+        for copies in self._given_up:
+            with contextlib.suppress(Exception):
+                if copies.copying(slot):
+                    return True
+        return False
 
     def close(self) -> None:
         """Give all memory back that nobody reads any more; the rest goes with the process."""
         self._closed = True
         for stock in self._stocks.values():
-            if stock.copies is not None and not stock.shelf.leased:
-                self._end(stock.copies)
+            if stock.copies is not None:
+                _left_behind.append(stock.copies)
+                self._end(stock.copies, read=stock.shelf.leased)
+        for copies in self._given_up:
+            self._end(copies, read=True)
         self._stocks.clear()
         self._of.clear()
 
-    def _end(self, copies: DeviceCopies) -> None:
+    def _end(self, copies: DeviceCopies, *, read: bool = False) -> None:
         try:
-            copies.close()
+            if read:
+                copies.stop()
+            else:
+                copies.close()
         except Exception as error:  # noqa: BLE001  # a GPU in a bad way must not take the stream with it
             _log.warning("memory on a device was not given back: %s", error)
 
@@ -219,9 +244,12 @@ class OnDevices:
     def _give_up(self, stock: _Stock, error: Exception) -> None:
         """Tell all who wanted to share a device that they copy by themselves.
 
-        Memory that was taken stays until the process ends: they may hold batches in it.
+        Memory and events that were taken stay until the process ends: they may hold batches there.
         """
         reason = str(error) if isinstance(error, SharingRefused) else f"{type(error).__name__}: {error}"
+        if stock.copies is not None:
+            self._given_up.append(stock.copies)
+            _left_behind.append(stock.copies)
         stock.copies = None
         for member in list(stock.members):
             self._tell(member, ms.DeviceRefused(reason[:500]))

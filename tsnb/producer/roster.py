@@ -154,8 +154,10 @@ class Member:
         """Split the time it waited by the stream's blocked clock: window-bound or loader-bound."""
         if self.waiting_since_s is None:
             return
-        waited, held = now - self.waiting_since_s, self._held(now, blocked_s)
-        self.let_go(now)
+        if self.withheld_since_s is not None:
+            self.let_go(now)
+        waited = now - self.waiting_since_s
+        held = min(waited, blocked_s - self.blocked_then_s + self.withheld_s - self.withheld_then_s)
         self.held_s += held
         self.waiting_s += waited - held
         self.waiting_since_s = None

@@ -97,8 +97,8 @@ class Server(threading.Thread):
         looks_s = [] if due_s is None else [due_s]
         if any(s.role == "observer" for s in sessions):
             looks_s.append(self._next_reading_s)
-        if looks_s:
-            return max(0.0, min(looks_s) - time.monotonic())
+        if looks_s:  # what is due may be minutes away
+            return min(TICK_S, max(0.0, min(looks_s) - time.monotonic()))
         return TICK_S if sessions or self._resting else None
 
     def _look_at(self, fd: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from dataclasses import dataclass, field
 
@@ -36,6 +37,8 @@ class Session:
     metrics: dict[str, float] = field(default_factory=dict)
     threads: ms.Threads | None = None
     """On how many threads a consumer computes; None: it has not said."""
+    number: int = field(default_factory=itertools.count().__next__)
+    """Tells it from another one that has the same key, or name, later."""
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.channel)

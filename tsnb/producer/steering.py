@@ -41,7 +41,12 @@ def _stream(core: Core, loading_thread: int) -> Stream:
         loading_thread=loading_thread,
         consumers=tuple(
             Attached(
-                reading, session.threads.number, session.threads.own, session.threads.fixed, reading.weight
+                reading,
+                session.threads.number,
+                session.threads.own,
+                session.threads.fixed,
+                reading.weight,
+                session.number,
             )
             for reading, session in consumers(core, now, core.dispatch.gap.blocked_s(now))
             if session.threads is not None
