@@ -19,8 +19,9 @@ import pytest
 
 from tsnb.registry import address_prefix
 
-SETTLE_S = 5.0
-"""How long what was stopped or killed may take to be gone; a leftover stays."""
+SETTLE_S = 20.0
+"""How long what was stopped or killed may take to be gone; a leftover stays. A spawned worker of a DataLoader looks for
+its parent every five seconds only."""
 
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

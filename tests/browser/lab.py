@@ -182,7 +182,9 @@ class Notebook:
     def open(self, timeout_s: float = 60.0) -> None:
         """Load the page (again) and wait for an idle kernel."""
         # networkidle never comes: the page polls; reset: no other test's notebook is open beside it
-        self.page.goto(f"{self.lab.url}/lab/tree/{self.name}?reset", wait_until="domcontentloaded")
+        self.page.goto(
+            f"{self.lab.url}/lab/tree/{self.name}?reset", wait_until="domcontentloaded", timeout=120_000
+        )
         self.page.wait_for_function("() => Boolean(window.jupyterapp)", timeout=timeout_s * 1000)
         self.page.evaluate("async () => { await window.jupyterapp.restored }")
         self._until(lambda: bool(self.page.evaluate(_READY, self.name)), timeout_s, "the kernel")

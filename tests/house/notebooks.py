@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
+from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 
@@ -16,3 +19,28 @@ def assert_it_introduces(name: str) -> None:
     assert notebook.cells[-1].cell_type == "code"
     assert "assert" in notebook.cells[-1].source
     assert sum(cell.cell_type == "markdown" for cell in notebook.cells) >= 8
+
+
+def run(notebook: nbformat.NotebookNode, folder: Path) -> tuple[str, list[dict[str, Any]]]:
+    """Run every cell in order in a fresh kernel, in `folder`.
+
+    What was printed is printed once more, also where a cell fails: pytest shows it then.
+
+    Returns:
+        What was printed, and the data of every output that is shown.
+    """
+    client = NotebookClient(
+        notebook,
+        timeout=240,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": str(folder)}},
+    )
+    began = time.monotonic()
+    try:
+        client.execute()
+    finally:
+        outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+        said = "".join(output.get("text", "") for output in outputs)
+        print(said, f"{time.monotonic() - began:.0f} s")
+    return said, [output.get("data", {}) for output in outputs]

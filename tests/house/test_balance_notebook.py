@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
-from tests.house.notebooks import FOLDER, assert_it_introduces
+from tests.house.notebooks import FOLDER, assert_it_introduces, run
 
 NOTEBOOK = FOLDER / "04_rebalancing.ipynb"
 
@@ -25,22 +23,8 @@ def test_it_introduces_before_it_runs() -> None:
 def test_the_mode_is_changed_under_running_trials_and_the_report_shows_it(tmp_path: Path) -> None:
     """Every cell runs in a fresh kernel: three trials, the panel, free, weights, in step again, the report."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = NotebookClient(
-        notebook,
-        timeout=240,
-        kernel_name="python3",
-        extra_arguments=["--log-level=ERROR"],
-        resources={"metadata": {"path": str(tmp_path)}},
-    )
-    began = time.monotonic()
-    try:
-        client.execute()
-    finally:
-        outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-        said = "".join(output.get("text", "") for output in outputs)
-        print(said, f"{time.monotonic() - began:.0f} s")
+    said, data = run(notebook, tmp_path)
     assert "All claims hold." in said
     assert "note: 'wider' is not attached" in said
-    data = [output.get("data", {}) for output in outputs]
     assert any("application/vnd.jupyter.widget-view+json" in shown for shown in data)
     assert any("image/svg+xml" in shown for shown in data)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
-from tests.house.notebooks import FOLDER, assert_it_introduces
+from tests.house.notebooks import FOLDER, assert_it_introduces, run
 
 NOTEBOOK = FOLDER / "03_who_holds_whom.ipynb"
 
@@ -25,23 +23,9 @@ def test_it_introduces_before_it_runs() -> None:
 def test_the_slowest_is_named_and_its_leaving_is_seen(tmp_path: Path) -> None:
     """Every cell runs in a fresh kernel: what is foretold, the three trials, the panel, two of them leaving."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    client = NotebookClient(
-        notebook,
-        timeout=240,
-        kernel_name="python3",
-        extra_arguments=["--log-level=ERROR"],
-        resources={"metadata": {"path": str(tmp_path)}},
-    )
-    began = time.monotonic()
-    try:
-        client.execute()
-    finally:
-        outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-        said = "".join(output.get("text", "") for output in outputs)
-        print(said, f"{time.monotonic() - began:.0f} s")
+    said, data = run(notebook, tmp_path)
     assert "All claims hold." in said
     assert "wide-cnn sets the pace" in said
-    data = [output.get("data", {}) for output in outputs]
     assert any("application/vnd.jupyter.widget-view+json" in shown for shown in data)
     told = [shown["text/html"] for shown in data if "loader alone, shared" in shown.get("text/html", "")]
     assert len(told) == 2

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 
-from tests.house.notebooks import FOLDER, assert_it_introduces
+from tests.house.notebooks import FOLDER, assert_it_introduces, run
 
 NOTEBOOK = FOLDER / "02_sweep.ipynb"
 
@@ -39,19 +38,9 @@ def test_the_sweep_runs_and_its_claims_hold(tmp_path: Path) -> None:
     for cell in notebook.cells:
         for text, smaller in SMALLER.items():
             cell.source = cell.source.replace(text, smaller)
-    client = NotebookClient(
-        notebook,
-        timeout=240,
-        kernel_name="python3",
-        extra_arguments=["--log-level=ERROR"],
-        resources={"metadata": {"path": str(tmp_path)}},
-    )
-    client.execute()
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    said = "".join(output.get("text", "") for output in outputs)
+    said, data = run(notebook, tmp_path)
     assert "All claims hold." in said
     assert "3 trials, 2 of them stopped early" in said
     assert "[wide-16] after one epoch" in said and "[wide-64] after one epoch" in said
-    data = [output.get("data", {}) for output in outputs]
     assert any("application/vnd.plotly.v1+json" in shown for shown in data)
     assert any("stopped at step 2" in shown.get("text/html", "") for shown in data)

@@ -73,8 +73,10 @@ def notebook(home: Path) -> Iterator[FrontEnd]:
     client.start_channels()
     client.wait_for_ready(timeout=30)
     front_end = FrontEnd(client)
-    loaded = front_end.run("%load_ext tsnb")
-    front_end.listen(lambda: loaded in front_end.idle)
+    front_end.run("%load_ext tsnb")
+    front_end.run("%%trial first\npass")  # until the fork server is there: it belongs to the notebook, not to a test
+    ready = front_end.run("tsnb.trials['first'].wait()")
+    front_end.listen(lambda: ready in front_end.idle)
     yield front_end
     kernel: Any = manager.provisioner
     below = psutil.Process(kernel.pid).children(recursive=True)
@@ -101,9 +103,6 @@ def page(shared: FrontEnd) -> Iterator[FrontEnd]:
 
 def test_output_arrives_live_under_the_launching_cell_while_another_cell_runs(page: FrontEnd) -> None:
     """Two trials print into their own cells at once, with the shell thread busy all the time."""
-    page.run("%%trial first\npass")  # waits for the fork server, which would take the time of the busy cell
-    ready = page.run("tsnb.trials['first'].wait()")
-    page.listen(lambda: ready in page.idle)
     loop = (
         "import time\nfor step in range(4):\n    print('{0} step', step, flush=True)\n    time.sleep(0.3)\n"
     )

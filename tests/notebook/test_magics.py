@@ -182,7 +182,7 @@ def test_trials_one_after_another_and_once_more(shell: Any, capsys: pytest.Captu
     said = capsys.readouterr().out
     assert "trial 'two' queued: it starts when 'one' is done" in said
     assert said.index("[one] first") < said.index("[two] second")
-    assert trials["two"].options == {"seed": 1, "threads": 1, "after": "one", "restart": True}
+    assert trials["two"].options == {"seed": 1, "after": "one", "restart": True}
     former = trials["two"]["drawn"]
     run(shell, "%trials rerun two seed=2 name=three")
     assert "trial 'three': run" in capsys.readouterr().out

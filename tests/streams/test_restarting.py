@@ -71,9 +71,19 @@ def box(notebook: Any) -> Any:
     return notebook.run(LOADER + DEADLY)
 
 
+_there: set[Path] = set()
+
+
+@pytest.fixture(autouse=True)
+def _before() -> None:
+    """Note what other tests have left for the hub to clear away at its end."""
+    _there.clear()
+    _there.update(the_hub().directory.glob("ship*"))
+
+
 def shipped() -> list[Path]:
-    """Return the files that a kernel could be started from again."""
-    return list(the_hub().directory.glob("ship*"))
+    """Return the files that a kernel of this test could be started from again."""
+    return [path for path in the_hub().directory.glob("ship*") if path not in _there]
 
 
 def values(name: str) -> list[int]:

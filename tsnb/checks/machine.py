@@ -7,10 +7,10 @@ import platform
 import resource
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tsnb.checks.findings import Finding
+from tsnb.checks.packages import installed
 from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.telemetry.gpu import Gpus
@@ -122,16 +122,11 @@ def gpus() -> Finding:
 
 def extras() -> Finding:
     """List what tsnb works with where it is installed."""
-    here = [f"{name} ({found})" for name, package in EXTRAS.items() if (found := _version(package))]
-    missing = [f"{name} (pip install {package})" for name, package in EXTRAS.items() if not _version(package)]
+    here = [f"{name} ({found})" for name, package in EXTRAS.items() if (found := installed(package))]
+    missing = [
+        f"{name} (pip install {package})" for name, package in EXTRAS.items() if not installed(package)
+    ]
     says = f"There: {', '.join(here) or 'none'}."
     if missing:
         return Finding("extras", "absent", f"{says} Not installed, and not needed: {', '.join(missing)}.")
     return Finding("extras", "works", says)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 from jupyter_core.paths import jupyter_path
 
 from tsnb.checks.findings import Finding
+from tsnb.checks.packages import installed
 
 __all__ = ["panel"]
 
@@ -29,7 +29,7 @@ def panel() -> Finding:
     missing = [
         name for name, part in NEEDED.items() if not any((folder / part).is_dir() for folder in folders)
     ]
-    lab = _version("jupyterlab")
+    lab = installed("jupyterlab")
     if missing:
         says = f"The front-end part of {' and '.join(missing)} is not installed here."
         return Finding("panel", "limited", says, f"pip install --force-reinstall {' '.join(missing)}")
@@ -38,10 +38,3 @@ def panel() -> Finding:
         advice = "Where JupyterLab runs from another environment, that one needs: pip install ipywidgets anywidget."
         return Finding("panel", "limited", says, advice)
     return Finding("panel", "works", f"JupyterLab {lab} of this environment can show it.")
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -36,8 +36,13 @@ class Allotment:
         """
         if attach_defaults.name is not None:
             return False
-        usual = {psutil.cpu_count(), psutil.cpu_count(logical=False), len(os.sched_getaffinity(0))}
-        return "OMP_NUM_THREADS" in os.environ or self._now not in usual
+        if "OMP_NUM_THREADS" in os.environ:
+            return True
+        try:
+            usual = {psutil.cpu_count(), psutil.cpu_count(logical=False), len(os.sched_getaffinity(0))}
+        except OSError:  # no descriptor is left to look with: then they stay as they are
+            return True
+        return self._now not in usual
 
     def report(self) -> ms.Threads:
         """Return what the producer needs to know."""

@@ -66,8 +66,8 @@ class Line:
         self.options = options
         self.notices = Notices(name)
         self.scratch = ScratchPool()
-        self.connection = Connection(entry, name, options.on_lag, self.scratch, options.shared_device, reader)
         self.allotment = Allotment()
+        self.connection = Connection(entry, name, options.on_lag, self.scratch, options.shared_device, reader)
         self.connection.post(self.allotment.report())
         self.place = Place()
         self.epoch = -1
