@@ -60,18 +60,16 @@ def decisions_s(nodes: int, batches: int) -> float:
     keys = [books.join(f"n{n}", 0.0) for n in range(nodes)]
     for key in keys:
         books.ask(key, 1, 0, 0, False, 0.0)
-    held: dict[int, list[int]] = {key: [] for key in keys}
     began = time.process_time()
     for number in range(batches):
         wanted = books.wanted
         assert wanted is not None, "in lockstep the window never fills"
         books.loaded(wanted.run, None, 1, 1, number * 1.0)
         for key in keys:
-            held[key] += [told.content[0] for told in books.messages(key) if told.kind == "batch"]
-            for lease in held[key]:
+            told = books.more(key, 1, number * 1.0)
+            for lease in [message.content[0] for message in told if message.kind == "batch"]:
                 books.took(key, 1, lease, number * 1.0)
-            held[key].clear()
-            books.waiting(key, number * 1.0)
+            books.more(key, 1, number * 1.0)
     return (time.process_time() - began) / batches
 
 

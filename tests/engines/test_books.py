@@ -13,10 +13,18 @@ BATCHES = 12
 
 
 class SimRelay:
-    """A relay that takes batches at random moments, asks for one epoch after the other, and may fall silent."""
+    """A relay that takes batches at random moments, asks for one epoch after the other, and may fall silent.
 
-    def __init__(self, books: Books, name: str, now: float) -> None:
-        self.books = books
+    Args:
+        books: The hub's.
+        name: Its own.
+        now: Seconds.
+        deaf: How often its word that it has copied a batch gets lost.
+    """
+
+    def __init__(self, books: Books, name: str, now: float, deaf: float = 0.0) -> None:
+        self.books, self.deaf = books, deaf
+        self.lost = random.Random(name)
         self.key = books.join(name, now)
         self.asks = 0
         self.inbox: list[Told] = []
@@ -31,12 +39,14 @@ class SimRelay:
         """Do the next thing."""
         self.books.alive(self.key, now)
         if not self.asking:
-            self.asks += 1
             self.asking, self.epoch = True, None
-            self.books.ask(self.key, self.asks, (self.complete or [-1])[-1] + 1, 0, False, now)
-        self.inbox += [told for told in self.books.messages(self.key) if told.ask == self.asks]
+            self.want((self.complete or [-1])[-1] + 1, 0, False)
         if not self.inbox:
-            self.books.waiting(self.key, now)
+            self.books.ask(self.key, self.asks, *self.wanted, now)
+            self.inbox += [
+                told for told in self.books.more(self.key, self.asks, now) if told.ask == self.asks
+            ]
+        if not self.inbox:
             return
         told = self.inbox.pop(0)
         if told.kind == "started":
@@ -46,16 +56,22 @@ class SimRelay:
             assert (epoch, seq) == (self.epoch, self.seq), "out of order, twice, or with a hole"
             self.epochs.setdefault(epoch, []).append(ref)
             self.seq += 1
-            self.books.took(self.key, self.asks, lease, now)
+            if self.lost.random() >= self.deaf:
+                self.books.took(self.key, self.asks, lease, now)
         elif told.kind == "ended":
             assert told.content == (self.epoch, self.seq)
             self.complete.append(int(str(told.content[0])))
             self.asking = False
         elif told.kind == "parked":
-            self.asks += 1
-            self.books.ask(self.key, self.asks, told.content[0], self.seq, True, now)
+            self.want(told.content[0], self.seq, True)
         else:
             self.asking = False
+
+    def want(self, epoch: int, seq: int, exact: bool) -> None:
+        """Ask anew, at the next poll."""
+        self.asks += 1
+        self.inbox.clear()
+        self.wanted = (epoch, seq, exact)
 
 
 class SimFeed:
@@ -80,6 +96,40 @@ class SimFeed:
             return
         self.books.loaded(self.run, (self.epoch, self.seq), self.size(), 4, now)
         self.seq += 1
+
+
+def test_a_word_that_is_lost_late_or_said_twice_changes_nothing() -> None:
+    """Of a lonely machine that waits for nobody's patience: half of what it says it has copied, and an old ask."""
+    books = new_books()
+    feed, one = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0, deaf=0.5)
+    for step in range(400):
+        now = step * 0.001
+        one.act(now)
+        feed.act(now)
+        if step % 5 == 0:
+            books.ask(one.key, one.asks - 1, 0, 0, True, now)  # overtaken by the one after it
+            books.took(one.key, one.asks - 1, 1, now)
+            assert books.more(one.key, one.asks - 1, now) == []
+            books.leave(one.key, one.asks - 1, True, now)
+        books.dispatch.check()
+    assert len(one.complete) > 5
+
+
+def test_a_machine_with_a_smaller_store_that_comes_later_makes_the_window_smaller() -> None:
+    """And none with a larger one makes it larger again."""
+    books = new_books(budget_bytes=1000)
+    feed, one = SimFeed(books, lambda: 100), SimRelay(books, "one", 0.0)
+    for step in range(60):
+        (feed if step % 2 else one).act(0.0)
+    assert books.dispatch.window == 4
+    books.shrink(250)
+    books.shrink(900)
+    for step in range(60):
+        (feed if step % 2 else one).act(0.1)
+        books.dispatch.check()
+        assert step < 20 or books.kept_bytes <= 300
+    assert books.dispatch.window == 2
+    assert len(one.complete) > 2
 
 
 def new_books(budget_bytes: int = 1000, window: int = 4, band: int = 6) -> Books:

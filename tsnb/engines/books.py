@@ -38,6 +38,8 @@ class _Relay:
     seen_s: float
     ask: int = 0
     messages: list[Told] = field(default_factory=list)
+    given: list[int] = field(default_factory=list)
+    """The leases that it was told of, and has not said that it has copied."""
     batches: int = 0
     size: int = 0
 
@@ -94,14 +96,19 @@ class Books:
             rows: Its samples.
             now: Monotonic seconds.
         """
-        if size > self.largest:
-            self.largest = size
-            self.dispatch.narrow(max(1, self._budget_bytes // size))
+        self.largest = max(self.largest, size)
+        self.shrink(self._budget_bytes)
         self._slots += 1
         self._refs[self._slots] = (ref, size)
         self.kept_bytes += size
         self.most_bytes = max(self.most_bytes, self.kept_bytes)
         self._step(ev.BatchLoaded(run, ev.Placed(self._slots, b"", rows, 0, 0)), now)
+
+    def shrink(self, budget_bytes: int) -> None:
+        """Keep no more than this from now on, nor than was said before."""
+        self._budget_bytes = min(self._budget_bytes, budget_bytes)
+        if self.largest:
+            self.dispatch.narrow(max(1, self._budget_bytes // self.largest))
 
     def renumbered(self, run: int, epoch: int, now: float) -> None:
         """The run is of another epoch than was wanted."""
@@ -129,32 +136,54 @@ class Books:
         if self.relays.pop(key, None) is not None:
             self._step(ev.Left(key), now)
 
-    def alive(self, key: int, now: float) -> bool:
+    def alive(self, key: int | None, now: float) -> bool:
         """A relay has said something; return whether it is known."""
-        relay = self.relays.get(key)
+        relay = None if key is None else self.relays.get(key)
         if relay is not None:
             relay.seen_s = now
         return relay is not None
 
     def ask(self, key: int, ask: int, epoch: int, seq: int, exact: bool, now: float) -> None:
-        """A relay wants an epoch, and has let go of all it had: as `events.Asked`."""
+        """A relay wants an epoch, and has let go of all it had: as `events.Asked`. Heard once, however often said.
+
+        Args:
+            key: The relay's.
+            ask: Its number for this ask, each larger than the one before.
+            epoch: As `events.Asked`.
+            seq: As `events.Asked`.
+            exact: As `events.Asked`.
+            now: Monotonic seconds.
+        """
         relay = self.relays.get(key)
-        if relay is not None:
+        if relay is not None and ask > relay.ask:
             relay.ask = ask
             relay.messages.clear()
+            relay.given.clear()
             self._step(ev.Asked(key, ask, epoch, seq, exact, held=frozenset()), now)
 
     def took(self, key: int, ask: int, lease: int, now: float) -> None:
         """A relay has copied a batch into its arena."""
         relay = self.relays.get(key)
-        if relay is not None and relay.ask == ask:
+        if relay is not None and relay.ask == ask and lease in relay.given:
+            relay.given.remove(lease)
             self._step(ev.Took(key), now)
             self._step(ev.Released(key, lease), now)
 
-    def waiting(self, key: int, now: float) -> None:
-        """A relay has nothing left to copy."""
-        if key in self.relays:
+    def more(self, key: int, ask: int, now: float) -> list[Told]:
+        """A relay has nothing left to copy: return, and forget, what it is to be told.
+
+        So it has copied all that it was told before; its own word of that may have got lost.
+        """
+        relay = self.relays.get(key)
+        if relay is None or relay.ask != ask:
+            return []  # it has asked again since
+        for lease in list(relay.given):
+            self.took(key, ask, lease, now)
+        told, relay.messages = relay.messages, []
+        relay.given += [message.content[0] for message in told if message.kind == "batch"]
+        if not told:
             self._step(ev.WaitingForBatch(key), now)
+        return told
 
     def leave(self, key: int, ask: int, rest: bool, now: float) -> None:
         """A relay left the epoch of that ask; nobody should wait for its next one if it rests."""
@@ -162,19 +191,12 @@ class Books:
         if relay is None or relay.ask != ask:
             return  # it has asked again since
         relay.messages.clear()
+        relay.given.clear()
         self._step(ev.LeftEpoch(key), now)
         if rest:
             self._step(ev.Rested(key), now)
-        for lease in list(
-            self.dispatch.members[key].leases
-        ):  # what it reads at this moment, Ray keeps for it
+        for lease in list(self.dispatch.members[key].leases):  # what it reads just now, Ray keeps for it
             self._step(ev.Released(key, lease), now)
-
-    def messages(self, key: int) -> list[Told]:
-        """Return, and forget, what a relay is to be told."""
-        relay = self.relays[key]
-        told, relay.messages = relay.messages, []
-        return told
 
     # -- the clock -----------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayActorError
 
 from tsnb import clusters
 from tsnb.consumer.line import Line
@@ -59,21 +59,22 @@ class Feed(threading.Thread):
     def __init__(self, hub: Any, entry: Entry) -> None:
         super().__init__(name=f"tsnb-feed-{entry.name}", daemon=True)
         self._hub = hub
+        self._stream = entry.name
         self._line = Line(entry, FEED_NAME, Options(reconnect_s=0.0), _ImageReader)
         self._progress = Progress(Place())
         self._run: int | None = None  # the run that is being taken
         self._fresh = False  # nothing of it has come yet
         self._stopping = threading.Event()
 
-    def stop(self) -> None:
-        """End the thread, wherever it waits."""
+    def retire(self) -> None:
+        """Have the thread end, wherever it waits."""
         self._stopping.set()
         self._line.closed = True
         self._line.connection.retire()
-        self.join(10.0)
 
     def run(self) -> None:
-        """Load what the hub wants."""
+        """Load what the hub wants. The end of this is the hub's end: else machines would wait for what nobody gives."""
+        why = ""
         try:
             answer = self._wanted()
             while not self._stopping.is_set():
@@ -83,16 +84,27 @@ class Feed(threading.Thread):
                 loaded = self._load(*wanted) if wanted is not None else None
                 answer = loaded if loaded is not None else self._wanted()
         except ProducerGone:
-            pass  # it says so to all its consumers; what serves it stops the hub
-        except RayError as error:
-            if not self._stopping.is_set():
-                what = "hub has died" if isinstance(error, RayActorError) else f"hub failed: {error}"
-                _log.error("the stream %r is no longer given to the cluster: its %s", self._line.name, what)
-                self._leave()
-        finally:
-            with contextlib.suppress(TsnbError):
-                self._line.connection.post(ms.Bye())
-            self._line.connection.retire()
+            pass  # it says so to all its consumers
+        except RayActorError:
+            why = "its hub, an actor beside this process, has died (killed? out of memory?)"
+        except Exception as error:  # noqa: BLE001  # whatever it is, nobody may wait for this thread
+            why = f"{type(error).__name__}: {error}"
+        if self._stopping.is_set():
+            return
+        if why:
+            _log.error(
+                "the stream %r is no longer given to other machines: %s. Runs on this machine go on; for the others "
+                "stop it, and serve it again.", self._stream, why,
+            )  # fmt: skip
+        self._end_both()
+
+    def _end_both(self) -> None:
+        with contextlib.suppress(TsnbError):
+            self._leave()
+            self._line.connection.post(ms.Bye())
+        self._line.connection.retire()
+        if clusters.joined() is not None:
+            ray.kill(self._hub)
 
     def _wanted(self) -> Any:
         self._require_ray()
@@ -116,7 +128,7 @@ class Feed(threading.Thread):
             self._leave()
             return ray.get(self._hub.raised.remote(run, summary, text))
         if self._fresh and self._line.epoch != epoch:
-            self._hub.renumbered.remote(run, self._line.epoch)
+            ray.get(self._hub.renumbered.remote(run, self._line.epoch))
         self._fresh = False
         if taken is None:
             self._leave()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from typing import Any
 
@@ -20,8 +21,10 @@ from tsnb.engines.relay import Relay
 from tsnb.errors import JoinRefused
 from tsnb.wire.messages import PROTOCOL
 
-__all__ = ["Hub"]
+__all__ = ["Hub", "budget_bytes"]
 
+STORE_SHARE = 0.3
+"""What a stream may use of the smallest object store of the cluster, for batches that machines have yet to take."""
 POLL_S = 1.0
 """How long a question waits for an answer before it is asked again."""
 TICK_S = 1.0
@@ -37,7 +40,6 @@ class Hub:
         window: As `Books`.
         band: As `Books`.
         patience_s: As `Books`.
-        budget_bytes: As `Books`.
         facts: What relays tell their consumers of the loader: batch_size, batches, samples, order.
         relay_options: How relays serve: window, rubber_band, patience_s, max_batch_bytes.
     """
@@ -48,19 +50,20 @@ class Hub:
         window: int,
         band: int,
         patience_s: float,
-        budget_bytes: int,
         facts: dict[str, Any],
         relay_options: dict[str, Any],
     ) -> None:
         self._name = name
-        self._books = Books(window, band, patience_s, budget_bytes, repeatable=bool(facts["order"]))
+        self._books = Books(window, band, patience_s, budget_bytes(), repeatable=bool(facts["order"]))
         self._facts = facts
         self._relay_options = relay_options
         self._feed = asyncio.Event()
         self._news: dict[int, asyncio.Event] = {}
         self._opening: dict[tuple[str, str], asyncio.Task[Any]] = {}
-        self._keys: dict[tuple[str, str], int] = {}
+        self._numbers = itertools.count()
+        self._keys: dict[int, int] = {}  # by the relay's number
         self._ticking: asyncio.Task[None] | None = None
+        self._watching: set[asyncio.Task[None]] = set()
 
     # -- for the feed --------------------------------------------------------------------------------------
 
@@ -122,27 +125,38 @@ class Hub:
         """
         _require_same(protocol)
         where = (node, directory)
+        task = self._relay(where)
         try:
-            await _awaited((await self._relay(where)).open.remote())
+            await _awaited((await asyncio.shield(task)).open.remote())
         except RayActorError:  # it has just died, and was not heard of
-            self._opening.pop(where, None)
-            await self._relay(where)
+            self._forget(where, task)
+            await asyncio.shield(self._relay(where))
 
-    async def _relay(self, where: tuple[str, str]) -> Any:
-        """Return the relay of a place, started if there is none."""
+    def _relay(self, where: tuple[str, str]) -> asyncio.Task[Any]:
+        """Return what has, or will have, the relay of a place; started if there is none."""
         task = self._opening.get(where)
         if task is None or (task.done() and task.exception() is not None):
             task = self._opening[where] = asyncio.create_task(self._open(*where))
-        return await asyncio.shield(task)
+        return task
+
+    def _forget(self, where: tuple[str, str], task: asyncio.Task[Any] | None) -> None:
+        """The place's relay has ended, unless that is another's by now."""
+        if self._opening.get(where) is task:
+            self._opening.pop(where, None)
 
     async def _open(self, node: str, directory: str) -> Any:
+        self._books.shrink(budget_bytes())  # the machine may have come since
         at = NodeAffinitySchedulingStrategy(node, soft=False)
         actor: Any = ray.remote(Relay)
         me = ray.get_runtime_context().current_actor
+        number = next(self._numbers)
         handle: Any = actor.options(num_cpus=0, max_concurrency=4, scheduling_strategy=at).remote(
-            me, self._name, directory, self._facts, self._relay_options
+            me, number, self._name, directory, self._facts, self._relay_options
         )
-        watching = asyncio.create_task(self._watch(handle, (node, directory)))
+        watched = self._watch(handle, number, (node, directory), asyncio.current_task())
+        watching = asyncio.create_task(watched)
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
         try:
             await _awaited(handle.open.remote())
         except BaseException:
@@ -151,52 +165,58 @@ class Hub:
             raise
         return handle
 
-    async def _watch(self, handle: Any, where: tuple[str, str]) -> None:
-        """Notice a relay's death: a call that never returns fails then."""
+    async def _watch(self, handle: Any, number: int, where: tuple[str, str], opened: Any) -> None:
+        """Notice a relay's end: a call that returns then, and fails where it died."""
         with contextlib.suppress(RayError):
             await _awaited(handle.live.remote())
-        task = self._opening.get(where)
-        if task is not None and task.done() and not task.exception() and task.result() is not handle:
-            return  # another has taken its place, and its key
-        self._opening.pop(where, None)
-        key = self._keys.pop(where, None)
+        self._forget(where, opened)
+        ray.kill(handle)  # out of reach is not dead: its place, and its name there, must be free
+        key = self._keys.pop(number, None)
         if key is not None:
             self._books.left(key, time.monotonic())
             self._wake()
 
     # -- for relays ----------------------------------------------------------------------------------------
 
-    async def join(self, node: str, directory: str, protocol: int) -> int:
-        """A relay begins; return its key."""
+    async def join(self, number: int, node: str, protocol: int) -> int:
+        """A relay begins, or begins again after it was given up.
+
+        Args:
+            number: The relay's.
+            node: Ray's id of its machine.
+            protocol: What it speaks.
+
+        Returns:
+            Its key.
+
+        Raises:
+            JoinRefused: Another version of tsnb.
+        """
         _require_same(protocol)
-        key = self._books.join(node, time.monotonic())
-        former = self._keys.pop((node, directory), None)
+        former = self._keys.pop(number, None)
         if former is not None:
             self._books.left(former, time.monotonic())
-        self._keys[node, directory] = key
+        key = self._keys[number] = self._books.join(node, time.monotonic())
         self._news[key] = asyncio.Event()
         self._wake()
         return key
 
-    async def ask(self, key: int, ask: int, epoch: int, seq: int, exact: bool) -> None:
-        """As `Books.ask`."""
-        self._books.ask(key, ask, epoch, seq, exact, time.monotonic())
-        self._wake()
+    async def poll(self, key: int, ask: int, epoch: int, seq: int, exact: bool) -> list[Any] | None:
+        """Return what a relay is to be told of an ask, waiting a moment for it; None if it is not known any more.
 
-    async def poll(self, key: int) -> list[Any] | None:
-        """Return what a relay is to be told, waiting a moment for it; None if it is not known any more."""
+        The ask comes along with each poll for it, so it cannot get lost or be overtaken.
+        """
         if not self._books.alive(key, time.monotonic()):
             return None
-        told = self._books.messages(key)
+        self._books.ask(key, ask, epoch, seq, exact, time.monotonic())
+        told = self._books.more(key, ask, time.monotonic())
+        self._wake()
         if not told:
-            self._books.waiting(key, time.monotonic())
-            self._wake()
             news = self._news[key]
             news.clear()
-            if not self._books.relays[key].messages:
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(news.wait(), POLL_S)
-            told = self._books.messages(key) if key in self._books.relays else []
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(news.wait(), POLL_S)
+            told = self._books.more(key, ask, time.monotonic())
         return [tuple(message) for message in told]
 
     async def took(self, key: int, ask: int, lease: int) -> None:
@@ -209,7 +229,7 @@ class Hub:
         self._books.leave(key, ask, rest, time.monotonic())
         self._wake()
 
-    async def beat(self, key: int) -> bool:
+    async def beat(self, key: int | None) -> bool:
         """A relay lives; return whether it is known."""
         return self._books.alive(key, time.monotonic())
 
@@ -245,6 +265,13 @@ class Hub:
         for key, news in self._news.items():
             if self._books.relays[key].messages:
                 news.set()
+
+
+def budget_bytes() -> int:
+    """Return what a stream may use of each of the cluster's object stores, as it is now."""
+    nodes: Any = ray.nodes  # untyped
+    stores = [n["Resources"].get("object_store_memory", 0) for n in nodes() if n["Alive"]]
+    return max(1, int(STORE_SHARE * min(filter(None, stores), default=0)))
 
 
 async def _awaited(ref: Any) -> Any:

@@ -34,6 +34,7 @@ class Relay:
 
     Args:
         hub: The stream's hub.
+        number: What the hub knows it by.
         name: The stream's name.
         directory: The runtime directory in which it enters itself.
         facts: As `Hub`.
@@ -41,12 +42,18 @@ class Relay:
     """
 
     def __init__(
-        self, hub: Any, name: str, directory: str, facts: dict[str, Any], options: dict[str, Any]
+        self,
+        hub: Any,
+        number: int,
+        name: str,
+        directory: str,
+        facts: dict[str, Any],
+        options: dict[str, Any],
     ) -> None:
         os.environ["TSNB_RUNTIME_DIR"] = directory
         self._hub = hub
+        self._number = number
         self._name = name
-        self._directory = directory
         self._facts = facts
         self._options = options
         self._lock = threading.Lock()
@@ -82,7 +89,7 @@ class Relay:
 
     def _join(self) -> int:
         node = ray.get_runtime_context().get_node_id()
-        return int(ray.get(self._hub.join.remote(node, self._directory, PROTOCOL)))
+        return int(ray.get(self._hub.join.remote(self._number, node, PROTOCOL)))
 
     def _watch(self, producer: Producer, epochs: RemoteEpochs) -> None:
         """Tell the hub that this relay lives, and whether anybody is here who takes batches."""

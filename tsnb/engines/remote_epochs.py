@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError
 
 from tsnb.errors import LoaderFailed
 from tsnb.producer.packing import SlotImage
@@ -20,6 +20,8 @@ ANSWER_S = 5.0
 """The hub answers within a second; one that is late is asked again."""
 BATCH_S = 60.0
 """How long a batch may take from another machine."""
+GONE_S = 10.0
+"""How long the end of the producer's process may take to be heard of."""
 
 
 class RemoteEpochs:
@@ -48,6 +50,7 @@ class RemoteEpochs:
         self._join = join
         self._key: int | None = None
         self._ask = 0
+        self._wanted: tuple[int, int, bool] = (0, 0, False)  # by that ask
         self._poll: Any = None  # the question that waits for the hub's answer
         self._told: deque[Any] = deque()
 
@@ -79,27 +82,24 @@ class RemoteEpochs:
 
     def beat(self) -> None:
         """Tell the hub that this relay lives."""
-        if self._key is None:
-            return
+        key = self._key
         try:
-            known = ray.get(self._hub.beat.remote(self._key), timeout=ANSWER_S)
+            known = ray.get(self._hub.beat.remote(key), timeout=ANSWER_S)
         except RayActorError:
             self.hub_gone = True
         except RayError:  # late: the next one may not be
             pass
         else:
-            if not known:
+            if not known and self._key == key:  # not joined again meanwhile
                 self._key = None
 
     # -- called by the relay's loading thread --------------------------------------------------------------
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         """Give an epoch's batches as `SlotImage`; `EpochIs` while there is none, and where it is another epoch."""
-        if self._key is None:
-            self._key = self._join()
-            self._poll = None
+        self._begin()
         epoch, seq = number, start
-        self._send(epoch, seq, exact=bool(start))
+        self._want(epoch, seq, exact=bool(start))
         over = False
         try:
             while not over:
@@ -114,14 +114,10 @@ class RemoteEpochs:
                         yield EpochIs(epoch)
                 elif kind == "batch":
                     lease, _, seq, refs = content
-                    image = SlotImage(*ray.get(refs[0], timeout=BATCH_S))
-                    del refs, content, message
-                    yield image
-                    del image  # it lies in the arena now
-                    self._hub.took.remote(self._key, self._ask, lease)
+                    yield from self._bring(lease, refs, epoch, seq)
                     seq += 1
                 elif kind == "parked":
-                    self._send(epoch, seq, exact=True)  # what is lacking may still be there
+                    self._want(epoch, seq, exact=True)  # what is lacking may still be there
                 else:
                     over = True
                     if kind != "ended":
@@ -131,10 +127,48 @@ class RemoteEpochs:
             if not over and self._key is not None:
                 self._hub.leave.remote(self._key, self._ask, False)
 
-    def _send(self, epoch: int, seq: int, *, exact: bool) -> None:
+    def _begin(self) -> None:
+        """Be known to the hub, from the first time on, and again after this relay was given up."""
+        if self._key is None:
+            try:
+                self._key = self._join()
+            except RayActorError:
+                self.hub_gone = True
+
+    def _want(self, epoch: int, seq: int, *, exact: bool) -> None:
         self._ask += 1
+        self._wanted = (epoch, seq, exact)
+        self._poll = None
         self._told.clear()
-        self._hub.ask.remote(self._key, self._ask, epoch, seq, exact)
+
+    def _bring(self, lease: int, refs: list[Any], epoch: int, seq: int) -> Iterator[SlotImage]:
+        """Give a batch, once it has come to this machine, and let go of it when it lies in the arena.
+
+        Raises:
+            LoaderFailed: It does not come.
+        """
+        what = f"batch {seq} of epoch {epoch}"
+        try:
+            image = SlotImage(*ray.get(refs.pop(), timeout=BATCH_S))
+        except GetTimeoutError:
+            raise LoaderFailed(
+                f"{what} has not come to this machine in {BATCH_S:.0f} s: the network is overloaded, or its object "
+                "store is full (`ray memory` says of what). Iterate again for the next epoch."
+            ) from None
+        except (
+            ObjectLostError
+        ):  # with the producer's process: then hub and relay end too, and consumers hear of that
+            deadline = time.monotonic() + GONE_S
+            while not self.hub_gone:
+                if time.monotonic() > deadline:
+                    raise LoaderFailed(
+                        f"{what} was lost on its way. Iterate again for the next epoch."
+                    ) from None
+                time.sleep(0.1)
+            return
+        yield image
+        del image
+        self._hub.took.remote(self._key, self._ask, lease)
 
     def _next(self) -> tuple[str, Any] | None:
         """Return the next message of this ask; None when none has come for a moment."""
@@ -146,7 +180,7 @@ class RemoteEpochs:
             time.sleep(0.1)  # the watching thread ends this stream
             return None
         if self._poll is None:
-            self._poll = self._hub.poll.remote(self._key)
+            self._poll = self._hub.poll.remote(self._key, self._ask, *self._wanted)
         try:
             told = ray.get(self._poll, timeout=ANSWER_S)
         except GetTimeoutError:

@@ -17,8 +17,6 @@ from tsnb.producer.stream import Producer
 
 __all__ = ["join_cluster", "serve"]
 
-STORE_SHARE = 0.3
-"""What a stream may use of the smallest object store of the cluster, for batches that machines have yet to take."""
 BETWEEN = 4
 """Batches that one machine may be ahead of another, beside what the window lets each machine's own consumers drift: two
 are on their way to each, and so are their acknowledgements."""
@@ -194,25 +192,28 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
     actor: Any = ray.remote(Hub)
     hub = _named(
         lambda: actor.options(num_cpus=0, max_concurrency=1000, scheduling_strategy=here, **where).remote(
-            producer.name, BETWEEN, _kept_between(window), patience_s, _budget_bytes(ray), facts, options
+            producer.name, BETWEEN, _kept_between(window), patience_s, facts, options
         ),
         producer.name,
     )
-    ray.get(hub.begin.remote())
-    feed = Feed(hub, producer.entry)
+    try:
+        ray.get(hub.begin.remote())
+        feed = Feed(hub, producer.entry)
+    except BaseException:
+        ray.kill(hub)
+        raise
     feed.start()
     serving = os.getpid()
 
     def stop() -> None:
         if os.getpid() != serving:
             return
-        there = clusters.joined() is not None  # else Ray was shut down, which has ended the hub
-        with contextlib.suppress(ray.exceptions.RayError):
-            if there:
+        feed.retire()
+        if clusters.joined() is not None:  # else Ray was shut down, which has ended the hub
+            with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(hub.stop.remote(), timeout=15.0)
-        feed.stop()
-        if there:
             ray.kill(hub)
+        feed.join(10.0)
 
     return stop
 
@@ -248,9 +249,3 @@ def _kept_between(window: int) -> int:
 def _kept_here(window: int) -> int:
     """Return how many batches the producer's machine keeps: the same, with the feed for the machine."""
     return _kept_between(window) + window + 2
-
-
-def _budget_bytes(ray: Any) -> int:
-    """Return what a stream may use of each object store."""
-    stores = [n["Resources"].get("object_store_memory", 0) for n in ray.nodes() if n["Alive"]]
-    return max(1, int(STORE_SHARE * min(filter(None, stores), default=0)))
