@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 import ray
@@ -17,6 +18,7 @@ import tsnb
 from tests.engines.conftest import Machines, until
 from tests.engines.takers import BATCH_BYTES, BATCHES, ROWS, Taker, digest, loader
 from tsnb import clusters, registry
+from tsnb.engines import serving
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.integrations.ray_tune import CommonStart
 from tsnb.streams.served import ServeOptions
@@ -30,41 +32,42 @@ ALONE = [digest(batch) for batch in loader()]
 
 
 class Place:
-    """A consumer's process on a node of the cluster; started again where it was killed."""
+    """A consumer's process on a node of the cluster; one that was killed is started again when it is needed."""
 
     def __init__(self, machines: Machines, node: int) -> None:
         self.machines, self.node = machines, node
-        self.begin()
+        self._actor: Any = None
 
-    def begin(self) -> None:
-        actor: Any = ray.remote(Taker)
-        self.actor = actor.options(num_cpus=0, scheduling_strategy=self.machines.at(self.node)).remote()
+    @property
+    def actor(self) -> Any:
+        if self._actor is None:
+            actor: Any = ray.remote(Taker)
+            at = self.machines.at(self.node)
+            self._actor = actor.options(num_cpus=0, scheduling_strategy=at).remote()
+        return self._actor
 
     def __call__(self, method: str, *arguments: Any, **options: Any) -> Any:
         return ray.get(getattr(self.actor, method).remote(*arguments, **options), timeout=ANSWER_S)
 
     def kill(self) -> None:
-        pid = self("pid")
-        os.kill(pid, signal.SIGKILL)
+        os.kill(self("pid"), signal.SIGKILL)
+        self._actor = None
 
 
 @pytest.fixture(scope="module")
 def takers(machines: Machines) -> list[Place]:
     """Consumers' processes: two on the second node, one on the third, none on the producer's."""
-    places = [Place(machines, node) for node in (1, 1, 2)]
-    for place in places:
-        place("pid")
-    return places
+    return [Place(machines, node) for node in (1, 1, 2)]
 
 
-def together(places: list[Place], stream: str, epochs: int = 1) -> None:
-    """Have them take the first batch of the same epoch, and stand still there."""
+def together(places: list[Place], stream: str, epochs: int = 1, first: int = 1) -> None:
+    """Have them take the first batches of the same epoch, and stand still there."""
     begun = [
-        place.actor.start.remote(f"c{number}", stream, epochs, stop_at=1)
+        place.actor.start.remote(f"c{number}", stream, epochs, stop_at=first)
         for number, place in enumerate(places)
     ]
     ray.get(begun, timeout=ANSWER_S)  # each machine's relay starts meanwhile
-    until(lambda: all(place("count") == 1 for place in places))
+    until(lambda: all(place("count") == first for place in places))
     assert len({place("epoch") for place in places}) == 1
 
 
@@ -72,6 +75,16 @@ def together(places: list[Place], stream: str, epochs: int = 1) -> None:
 def main(machines: Machines) -> Iterator[tsnb.Producer]:
     """One stream for many tests. Its epochs are longer than what any machine keeps: who comes next takes the next."""
     with tsnb.serve(loader(), name="main", engine="ray") as producer:
+        yield producer
+
+
+@pytest.fixture(scope="module")
+def hasty(machines: Machines) -> Iterator[tsnb.Producer]:
+    """One of little patience, whose order cannot be given again: for those that come first, and for its end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "LATER_S", 1.0)
+        producer = tsnb.serve(loader(shuffle=True), name="hasty", engine="ray", patience_s=3.0)
+    with producer:
         yield producer
 
 
@@ -118,28 +131,21 @@ def test_each_batch_reaches_a_node_once_and_every_consumer_gets_what_the_loader_
     until(lambda: max(machines.used_bytes()) < BATCH_BYTES)  # Ray frees with a delay
 
 
-def test_a_killed_consumer_costs_its_neighbours_nothing(main: tsnb.Producer, takers: list[Place]) -> None:
-    """On its own node and on others; it had stood still, and they were waiting for it."""
+def test_a_killed_consumer_costs_its_neighbours_nothing_and_its_place_is_gone_on_from_elsewhere(
+    main: tsnb.Producer, takers: list[Place]
+) -> None:
+    """They had waited for it, on its own node and on others; what it lacks can be had on another node, once."""
     victim, *others = takers
-    together(takers, "main")
+    together(takers, "main", first=11)
     for place in others:
         place("go_on")
-    until(lambda: all(place("count") > 3 for place in others))
+    until(lambda: all(place("count") > 13 for place in others))
     assert max(place("count") for place in others) < BATCHES, "they wait for it"
+    state = victim("place")
     victim.kill()
     assert [epochs(place) for place in others] == [[ALONE]] * 2
-    victim.begin()
-
-
-def test_a_place_is_gone_on_from_on_another_machine(main: tsnb.Producer, takers: list[Place]) -> None:
-    """A state saved on one node is loaded on another: the rest of that epoch, every batch once."""
-    here, there = takers[0], takers[2]
-    here("start", "half", "main", stop_at=11)
-    until(lambda: here("count") == 11)
-    state = here("place")
-    here.kill()
-    here.begin()
     until(lambda: "streaming" not in status("main")["states"].values())
+    there = others[-1]
     there("start", "rest", "main", state=state)
     assert epochs(there) == [ALONE[11:]]
     assert there("place")["epoch"] == state["epoch"]
@@ -149,7 +155,7 @@ def test_a_killed_relay_ends_its_machines_consumers_only_and_is_replaced(
     main: tsnb.Producer, takers: list[Place]
 ) -> None:
     """They are told; who attaches there again gets a whole epoch from a new relay."""
-    here, there = takers[0], takers[2]
+    here, there = takers[1], takers[2]
     together([here, there], "main", 2)
     former = relay_pid(here, "main")
     os.kill(former, signal.SIGKILL)
@@ -185,46 +191,62 @@ def tuned(config: dict[str, float], start: CommonStart) -> dict[str, Any]:
         return {"rows": rows, "epoch": batches.epoch}
 
 
-def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(takers: list[Place]) -> None:
+def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
+    hasty: tsnb.Producer, takers: list[Place]
+) -> None:
     """A consumer beside the loader and one on another node share an epoch; one takes batches of 5."""
-    with tsnb.serve(loader(shuffle=True), name="mixed", engine="ray", seed=7) as producer:
-        far = takers[0]
-        with tsnb.attach("near", producer="mixed", batch_size=5) as near:
-            batches = iter(near)
-            first = next(batches)
-            far("start", "far", "mixed")
-            until(lambda: far("count"))
-            files = [*first["file"], *(name for batch in batches for name in batch["file"])]
-            assert near.epoch == 0
+    far = takers[2]
+    together([far], "hasty")
+    with tsnb.attach("near", producer="hasty", batch_size=5) as near:
+        batches = iter(near)
+        first = next(batches)
+        far("go_on")
+        files = [*first["file"], *(name for batch in batches for name in batch["file"])]
         taken, error = far("result")
-        assert not error
-        assert taken[0][0] == 0, "it came within the rubber band"
+        assert (error, [near.epoch]) == ("", [epoch for epoch, _ in taken]), "it came within the rubber band"
         assert sorted(files) == sorted(f"{n}.png" for n in range(ROWS))
-        assert producer.status().consumers[0].name == "cluster"
-    assert not [entry for entry in registry.entries() if entry.name == "mixed"]
-    assert "mixed" not in dict(far("served")), "relays end with the stream"
-    with pytest.raises(ValueError, match="Failed to look up"):
-        hub_of("mixed")
-    with tsnb.serve(loader(shuffle=True), name="again", seed=7), tsnb.attach("c", producer="again") as same:
-        assert [digest(batch) for batch in same] == taken[0][1], "the seed's order, whatever the engine"
+        assert len(taken[0][1]) == BATCHES
+    assert hasty.status().consumers[0].name == "cluster"
 
 
-def test_a_machine_that_stood_still_is_told_and_the_others_go_on(takers: list[Place]) -> None:
+def test_a_machine_that_stood_still_is_told_and_the_others_go_on(
+    hasty: tsnb.Producer, takers: list[Place]
+) -> None:
     """Its only consumer sleeps past the stream's patience; its next epoch is whole."""
-    here, there = takers[0], takers[2]
-    with tsnb.serve(loader(shuffle=True), name="parked", engine="ray", patience_s=0.5):
-        here("start", "sleeps", "parked", stop_at=1)
-        until(lambda: here("count") == 1)
-        there("start", "works", "parked", 2)
-        taken, error = there("result")  # after the hub's patience, 5 s more than 0.5
-        assert ([(epoch, len(rows)) for epoch, rows in taken], error) == ([(0, BATCHES), (1, BATCHES)], "")
-        here("go_on")
-        error = here("result")[1]
-        assert error.startswith("LoaderFailed"), "the order cannot be given again: there is no seed"
-        assert "Iterate again for the next epoch" in error
-        here("start", "sleeps", "parked")
-        taken, error = here("result")
-        assert ([len(rows) for _, rows in taken], error) == ([BATCHES], "")
+    here, there = takers[1:]
+    together([here, there], "hasty", 2)
+    there("go_on")
+    assert [len(rows) for rows in epochs(there)] == [BATCHES] * 2
+    here("go_on")
+    error = here("result")[1]
+    assert error.startswith("LoaderFailed"), "the order cannot be given again: there is no seed"
+    assert "Iterate again for the next epoch" in error
+    here("start", "c0", "hasty")
+    assert [len(rows) for rows in epochs(here)] == [BATCHES]
+
+
+def test_without_its_hub_the_cluster_is_told_and_the_producers_own_machine_goes_on(
+    hasty: tsnb.Producer, takers: list[Place], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last test of that stream: its hub is killed. Nobody waits, the log says what to do, the name is free."""
+    far = takers[2]
+    together([far], "hasty")
+    with tsnb.attach("near", producer="hasty") as near:
+        batches = iter(near)
+        next(batches)
+        relay = relay_pid(far, "hasty")
+        os.kill(status("hasty")["pid"], signal.SIGKILL)
+        far("go_on")
+        assert far("result")[1].startswith("ProducerGone")
+        assert len(list(batches)) == BATCHES - 1
+        until(lambda: "its hub" in caplog.text)
+        assert "serve it again" in caplog.text
+        until(lambda: not hasty.status().consumers or hasty.status().consumers[0].name != "cluster")
+    until(lambda: not psutil.pid_exists(relay))
+    hasty.stop()
+    assert not [entry for entry in registry.entries() if entry.name == "hasty"]
+    with pytest.raises(ValueError, match="Failed to look up"):
+        hub_of("hasty")
 
 
 def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(
@@ -261,7 +283,7 @@ def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_k
         os.kill(kernel.pid, signal.SIGKILL)
         far("go_on")
         assert far("result")[1].startswith("ProducerGone")
-        until(lambda: not psutil.pid_exists(pid))
+        until(lambda: not psutil.pid_exists(pid))  # relays end with their stream
         until(lambda: clusters.hub_name("kernel") not in str(ray.util.list_named_actors(all_namespaces=True)))
     finally:
         kernel.stop()
@@ -271,12 +293,12 @@ def test_ray_data_is_a_loader(machines: Machines) -> None:
     """`iter_torch_batches` is iterated anew for each epoch: two consumers get what it gives alone, twice."""
     data: Any = pytest.importorskip("ray.data")
     data.DataContext.get_current().enable_progress_bars = False
-    batches = data.range(60, override_num_blocks=1).iter_torch_batches(batch_size=8)
-    alone = [batch["id"].tolist() for batch in batches]
+    batches = data.from_numpy(np.arange(60)).iter_torch_batches(batch_size=8)
+    alone = [batch["data"].tolist() for batch in batches]
     assert len(alone) == 8
     with tsnb.serve(batches, name="rows") as producer, tsnb.attach("c", producer="rows") as consumer:
         for _ in range(2):
-            assert [batch["id"].tolist() for batch in consumer] == alone
+            assert [batch["data"].tolist() for batch in consumer] == alone
         assert producer.order == "", "it may be shuffled: nobody goes on in the middle of an epoch"
 
 
@@ -284,7 +306,7 @@ def test_a_killed_node_is_noticed_and_the_others_go_on(
     machines: Machines, main: tsnb.Producer, takers: list[Place]
 ) -> None:
     """The last test: one machine of three is lost, with its store, its relay and its consumers."""
-    here, there = takers[0], takers[2]
+    here, there = takers[1:]
     together([here, there], "main", 2)
     machines.cluster.remove_node(machines.nodes[1], allow_graceful=False)
     there("go_on")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import time
 from typing import Any
 
@@ -234,7 +235,7 @@ class Hub:
         return self._books.alive(key, time.monotonic())
 
     async def status(self) -> dict[str, Any]:
-        """Return the numbers of the stream's crossings: by machine, and what is kept."""
+        """Return the numbers of the stream's crossings: by machine, and what is kept; and the hub's process."""
         books = self._books
         relays = {r.name: {"batches": r.batches, "bytes": r.size} for r in books.relays.values()}
         states = {m.name: m.phase.value for m in books.dispatch.members.values()}
@@ -246,6 +247,7 @@ class Hub:
             "kept": books.dispatch.epochs.kept,
             "kept_bytes": books.kept_bytes,
             "most_bytes": books.most_bytes,
+            "pid": os.getpid(),
         }
 
     # -- inside --------------------------------------------------------------------------------------------

@@ -10,16 +10,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
-from tsnb.engines.remote_epochs import RemoteEpochs
 from tsnb.producer import events as ev
-from tsnb.producer.core import Core, Settings
-from tsnb.producer.serving import begin
-from tsnb.producer.stream import Producer
 from tsnb.wire.messages import PROTOCOL
+
+if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
+    from tsnb.engines.remote_epochs import RemoteEpochs
+    from tsnb.producer.core import Core
+    from tsnb.producer.stream import Producer
 
 __all__ = ["Relay"]
 
@@ -62,6 +63,10 @@ class Relay:
 
     def open(self) -> None:
         """Serve, if it is not done yet; returns when consumers can attach."""
+        from tsnb.engines.remote_epochs import RemoteEpochs
+        from tsnb.producer.core import Settings
+        from tsnb.producer.serving import begin
+
         with self._lock:
             if self._producer is not None:
                 return

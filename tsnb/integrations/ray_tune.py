@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tsnb.config import attach_defaults
-from tsnb.consumer.attaching import attach
-from tsnb.consumer.consumer import Consumer
 from tsnb.errors import ExtraMissing
+
+if TYPE_CHECKING:  # the gate's process imports this module too, and needs no torch
+    from tsnb.consumer.consumer import Consumer
 
 __all__ = ["CommonStart"]
 
@@ -77,6 +78,8 @@ class CommonStart:
         Raises:
             Exception: As `tsnb.attach` raises.
         """
+        from tsnb.consumer.attaching import attach
+
         consumer = attach(name or _trial_name(), producer, **options)
         attach_defaults.attached = self._arrive
         return consumer
