@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import shutil
@@ -25,23 +26,56 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
 
 STORE_BYTES = 80 << 20
 GONE_S = 90.0
-SOONER = {"health_check_period_ms": 500, "health_check_failure_threshold": 10}
-"""Ray notices a dead node after 5 s, instead of 15; one that is only slow has 10 s for each answer, as ever."""
+TRIES = 5
+SYSTEM = {
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 10,
+    "agent_register_timeout_ms": 120_000,
+    "worker_register_timeout_seconds": 120,
+}
+"""Ray notices a dead node after 5 s, instead of 15; one that is only slow has 10 s for each answer, as ever, and its
+processes may take their time to start."""
+
+
+class Died(Exception):
+    """A node's raylet gave up: it waits 15 s for its helpers, which a machine with other work may need for longer."""
 
 
 def patiently(start: Callable[[], Any]) -> Any:
-    """Start a node; again where Ray gave it up after 30 s, which a machine with other work may need."""
-    for _ in range(2):
-        before = set(psutil.Process().children(recursive=True))
-        try:
-            return start()
-        except Exception as error:  # Ray raises no other
-            if "timed out" not in str(error):
-                raise
-            for process in set(psutil.Process().children(recursive=True)) - before:
-                with contextlib.suppress(psutil.Error):
-                    process.kill()
-    return start()
+    """Start a node, and again where it died at its start."""
+    services: Any = import_module("ray._private.services")
+    ask = services.get_node
+
+    def get_node(address: str, node: str) -> Any:
+        deadline = time.monotonic() + GONE_S  # Ray itself gives up after 30 s
+        while True:
+            try:
+                return ask(address, node)
+            except RuntimeError:  # it has not said yet that it is there
+                if not any(node in line for line in children_lines()) or time.monotonic() > deadline:
+                    raise Died from None
+            time.sleep(0.1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(services, "get_node", get_node)
+        for _ in range(TRIES):
+            before = set(psutil.Process().children(recursive=True))
+            try:
+                return start()
+            except Died:
+                for process in set(psutil.Process().children(recursive=True)) - before:
+                    with contextlib.suppress(psutil.Error):
+                        process.kill()
+    raise Died
+
+
+def children_lines() -> list[str]:
+    """Return the command lines of the processes below this one; none of one that has died."""
+    lines = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            lines.append(" ".join(process.cmdline()))
+    return lines
 
 
 class Machines:
@@ -52,17 +86,24 @@ class Machines:
         self.directory = directory
         self._options = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
         head = {
-            **self._options,
             "include_dashboard": False,
             "include_log_monitor": False,
             "no_monitor": True,
-            "env_vars": self._environment(0),
-            "_system_config": SOONER,
+            "_system_config": SYSTEM,
         }
-        self.cluster = patiently(lambda: cluster(initialize_head=True, connect=False, head_node_args=head))
-        self.nodes: list[Any] = [self.cluster.head_node]
-        for _ in range(2):
-            self.add()
+        self.cluster = cluster()
+        self.nodes: list[Any] = []
+        try:
+            for number in range(3):
+                options = {
+                    **self._options,
+                    **(head if not number else {}),
+                    "env_vars": self._environment(number),
+                }
+                self.nodes.append(patiently(functools.partial(self.cluster.add_node, **options)))
+        except BaseException:
+            self.cluster.shutdown()
+            raise
 
     def _environment(self, number: int) -> dict[str, str]:
         paths = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))
@@ -71,12 +112,6 @@ class Machines:
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "OMP_NUM_THREADS": "1",
         }
-
-    def add(self) -> None:
-        """Start one more node."""
-        number = len(self.nodes)
-        options = {"env_vars": self._environment(number), **self._options}
-        self.nodes.append(patiently(lambda: self.cluster.add_node(**options)))
 
     def ids(self) -> list[str]:
         return [str(node.node_id) for node in self.nodes]

@@ -24,7 +24,7 @@ from tsnb.integrations.ray_tune import CommonStart
 from tsnb.streams.served import ServeOptions
 from tsnb.streams.serving import serve_from_cell
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
 
 ROOT = Path(__file__).parents[2]
 ANSWER_S = 150.0
