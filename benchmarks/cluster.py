@@ -87,7 +87,6 @@ def over_cluster(nodes: int, batch_bytes: int, seconds: float) -> Row:
     """Measure a stream over so many nodes beside the producer's."""
     ray: Any = import_module("ray")
     cluster: Any = import_module("ray.cluster_utils").Cluster
-    at: Any = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     with tempfile.TemporaryDirectory(prefix="tsnb-cluster-", ignore_cleanup_errors=True) as path:
 
         def options(number: int) -> dict[str, Any]:
@@ -100,30 +99,31 @@ def over_cluster(nodes: int, batch_bytes: int, seconds: float) -> Row:
             others = [made.add_node(**options(number + 1)) for number in range(nodes)]
             ray.init(address=made.address, log_to_driver=False, logging_level=logging.ERROR)
             ids = [made.head_node.node_id, *(node.node_id for node in others)]
-            before = _stored(ids)
-            remote: Any = ray.remote(take)
-            with tsnb.serve(
-                Batches(batch_bytes, seconds), name="cluster-bench", engine="ray", rubber_band=1.0
-            ):
-                taking = [
-                    remote.options(num_cpus=0, scheduling_strategy=at(node, soft=False)).remote(f"c{number}")
-                    for number, node in enumerate(ids[1:])
-                ]
-                taken = ray.get(taking)
-                hub = ray.get_actor(clusters.hub_name("cluster-bench"), namespace=clusters.namespace())
-                status = ray.get(hub.status.remote())
-            given = max(relay["batches"] for relay in status["relays"].values())
-            moved = [
-                (after - then) / (given * batch_bytes)
-                for then, after in zip(before, _stored(ids), strict=True)
-            ]
+            return measure(ids, batch_bytes, seconds)
         finally:
             ray.shutdown()
             made.shutdown()
+
+
+def measure(ids: Sequence[str], batch_bytes: int, seconds: float) -> Row:
+    """Measure a stream over nodes of the cluster that this process has joined; the first is its own."""
+    ray: Any = import_module("ray")
+    at: Any = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+    before = _stored(ids)
+    remote: Any = ray.remote(take)
+    with tsnb.serve(Batches(batch_bytes, seconds), name="cluster-bench", engine="ray", rubber_band=1.0):
+        taking = [
+            remote.options(num_cpus=0, scheduling_strategy=at(node, soft=False)).remote(f"c{number}")
+            for number, node in enumerate(ids[1:])
+        ]
+        taken = ray.get(taking)
+        hub = ray.get_actor(clusters.hub_name("cluster-bench"), namespace=clusters.namespace())
+        status = ray.get(hub.status.remote())
+    given = max(relay["batches"] for relay in status["relays"].values())
+    moved = [(after - then) / (given * batch_bytes) for then, after in zip(before, _stored(ids), strict=True)]
     count, took_s = min(taken, key=lambda pair: pair[0] / pair[1])
-    return Row(
-        nodes, batch_bytes, count, count / took_s, [round(m, 3) for m in moved], round(os.getloadavg()[0], 1)
-    )
+    crossings = [round(m, 3) for m in moved]
+    return Row(len(ids) - 1, batch_bytes, count, count / took_s, crossings, round(os.getloadavg()[0], 1))
 
 
 def _stored(ids: Sequence[str]) -> list[int]:

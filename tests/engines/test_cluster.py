@@ -15,6 +15,7 @@ import ray
 import torch
 
 import tsnb
+from benchmarks import cluster as benchmark
 from tests.engines.conftest import Machines, until
 from tests.engines.takers import BATCH_BYTES, BATCHES, ROWS, Taker, digest, loader
 from tsnb import clusters, registry
@@ -300,6 +301,14 @@ def test_ray_data_is_a_loader(machines: Machines) -> None:
         for _ in range(2):
             assert [batch["data"].tolist() for batch in consumer] == alone
         assert producer.order == "", "it may be shuffled: nobody goes on in the middle of an epoch"
+
+
+def test_the_benchmark_measures_a_stream_over_the_cluster(machines: Machines) -> None:
+    """In its smallest form, on the cluster that there is: batches came through, each once, and the row can be read."""
+    row = benchmark.measure(machines.ids()[:2], 1 << 20, 0.3)
+    assert row.batches > 0
+    assert row.crossings == pytest.approx([1.0] * 2, abs=0.05)
+    assert "| 1 beside the producer's | 1.0 MB |" in benchmark.table([row])
 
 
 def test_a_killed_node_is_noticed_and_the_others_go_on(
