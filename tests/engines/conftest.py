@@ -6,7 +6,7 @@ import contextlib
 import functools
 import logging
 import os
-import shutil
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +23,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
     "0"  # `uv run pytest` must not be taken for a way to start workers
 )
+os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", secrets.token_hex(16)
 
 STORE_BYTES = 80 << 20
 GONE_S = 90.0
@@ -63,9 +64,7 @@ def patiently(start: Callable[[], Any]) -> Any:
             try:
                 return start()
             except Died:
-                for process in set(psutil.Process().children(recursive=True)) - before:
-                    with contextlib.suppress(psutil.Error):
-                        process.kill()
+                kill_all_but(before)
     raise Died
 
 
@@ -152,17 +151,30 @@ def machines(runtime_directory: Path) -> Iterator[Machines]:
     """Start the cluster and join it; afterwards nothing of it is left."""
     ray: Any = import_module("ray")
     before = leftovers()
-    directory = Path(tempfile.mkdtemp(prefix="tsnb-ray-"))
-    made = Machines(directory)
-    try:
+    ours = set(psutil.Process().children(recursive=True))
+
+    def all_gone() -> bool:
+        left = leftovers() - before - _infrastructure()
+        return not [name for name in left if name.startswith(("process", "entry", "socket"))]
+
+    with contextlib.ExitStack() as ends:
+        path = ends.enter_context(tempfile.TemporaryDirectory(prefix="tsnb-ray-", ignore_cleanup_errors=True))
+        ends.callback(kill_all_but, ours)  # where it does not end by itself, which fails the last test
+        made = Machines(Path(path))
+        ends.callback(until, all_gone)
+        ends.callback(made.cluster.shutdown)
         ray.init(address=made.cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        ends.callback(ray.shutdown)
         yield made
-    finally:
-        ray.shutdown()
-        made.cluster.shutdown()
-        shutil.rmtree(directory, ignore_errors=True)
-    kinds = ("process", "entry", "socket")
-    until(lambda: not {p for p in leftovers() - before - _infrastructure() if p.startswith(kinds)})
+
+
+def kill_all_but(these: set[psutil.Process]) -> None:
+    """Kill what this process has started since."""
+    kept = {int(line.split()[1].rstrip(":")) for line in _infrastructure()}
+    for process in set(psutil.Process().children(recursive=True)) - these:
+        if process.pid not in kept:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
 
 
 def until(true: Callable[[], Any], within_s: float = GONE_S) -> Any:

@@ -24,6 +24,7 @@ from tsnb.errors import NameInUse, TsnbError
 from tsnb.integrations.ray_tune import CommonStart
 from tsnb.streams.served import ServeOptions
 from tsnb.streams.serving import serve_from_cell
+from tsnb.wire.messages import PROTOCOL
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
 
@@ -208,6 +209,21 @@ def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
         assert sorted(files) == sorted(f"{n}.png" for n in range(ROWS))
         assert len(taken[0][1]) == BATCHES
     assert hasty.status().consumers[0].name == "cluster"
+
+
+def test_a_machine_that_was_given_up_is_told_and_joins_again(
+    hasty: tsnb.Producer, takers: list[Place]
+) -> None:
+    """Its relay's place in the books is taken from it, as after 10 s of silence."""
+    far = takers[2]
+    together([far], "hasty")
+    ray.get(hub_of("hasty").join.remote(0, "instead of that stream's first relay", PROTOCOL))
+    far("go_on")
+    error = far("result")[1]
+    assert error.startswith("LoaderFailed")
+    assert "it joins again by itself" in error
+    far("start", "c0", "hasty")
+    assert [len(rows) for rows in epochs(far)] == [BATCHES]
 
 
 def test_a_machine_that_stood_still_is_told_and_the_others_go_on(
