@@ -171,11 +171,11 @@ class Hub:
         with contextlib.suppress(RayError):
             await _awaited(handle.live.remote())
         self._forget(where, opened)
-        ray.kill(handle)  # out of reach is not dead: its place, and its name there, must be free
         key = self._keys.pop(number, None)
         if key is not None:
             self._books.left(key, time.monotonic())
             self._wake()
+        ray.kill(handle)  # out of reach is not dead: its place, and its name there, must be free
 
     # -- for relays ----------------------------------------------------------------------------------------
 
