@@ -49,7 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder, name = item.path.parent.name, item.path.name
         heavy = (
-            folder == "benchmarks" or name == "test_lab.py" or name.endswith(("quickstart.py", "notebook.py"))
+            folder == "benchmarks"
+            or name in ("test_lab.py", "test_cluster.py")
+            or name.endswith(("quickstart.py", "notebook.py"))
         )
         item.add_marker(pytest.mark.xdist_group("heavy" if heavy else str(item.path)))
 

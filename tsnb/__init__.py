@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "attach": "tsnb.consumer",
     "Consumer": "tsnb.consumer",
-    "serve": "tsnb.producer",
+    "serve": "tsnb.engines.serving",
     "Producer": "tsnb.producer",
     "log": "tsnb.telemetry.metrics",
     "record": "tsnb.telemetry.recording",
@@ -51,11 +51,12 @@ _PUBLIC = {
 if TYPE_CHECKING:
     from tsnb.checks import doctor
     from tsnb.consumer import Consumer, attach
+    from tsnb.engines.serving import serve
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
     from tsnb.hardware.listing import Devices, devices
     from tsnb.notebook import dashboard, replay
-    from tsnb.producer import Producer, serve
+    from tsnb.producer import Producer
     from tsnb.records.comparing import compare
     from tsnb.records.current import log_artifact
     from tsnb.records.exporting import export

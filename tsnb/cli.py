@@ -80,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
         "--rebalance", action="store_true", help="move cores and threads to whoever sets the pace"
     )
     serve.add_argument(
+        "--engine", default="local", metavar="ENGINE", help="ray or ray://HOST:PORT: for a whole Ray cluster"
+    )
+    serve.add_argument(
         "--restart", choices=RESTARTS, help="start it again when its process dies; consumers go on"
     )
     serve.set_defaults(run=_serve)
@@ -137,6 +140,9 @@ def _serve(options: argparse.Namespace) -> int:
         return 0
     from tsnb.streams.supervising import supervise
 
+    if options.engine != "local":
+        raise ValueError("--restart works on this machine only: leave out --restart or --engine.")
+
     spare_seed = secrets.randbelow(2**31)
 
     def life(first_epoch: int) -> int:
@@ -153,7 +159,7 @@ def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, firs
         spare_seed: The seed of a DataLoader that was given none, where this process may be started again.
         first_epoch: The epoch to begin with.
     """
-    from tsnb.producer import serve  # needs torch: the other commands answer without it
+    from tsnb.engines.serving import serve  # needs torch: the other commands answer without it
 
     loader = _load(options.loader)
     seed = seed_of(loader, options.seed, spare_seed)
@@ -165,6 +171,7 @@ def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, firs
         window=options.window,
         rubber_band=options.rubber_band,
         patience_s=options.patience,
+        engine=options.engine,
         seed=seed,
         workers=options.workers,
         rebalance=options.rebalance,

@@ -40,3 +40,8 @@ def test_the_stream_loads_no_notebook(name: str) -> None:
 def test_reading_a_stream_loads_no_torch() -> None:
     """`tsnb list` and `tsnb status` answer without waiting for torch to import."""
     assert "torch" not in loaded_by("import tsnb; tsnb.producers; tsnb.status; tsnb.stop")
+
+
+def test_a_clusters_hub_loads_no_torch() -> None:
+    """It decides, and sees no batch: neither it nor the gate of Ray Tune's trials carries torch on top of Ray."""
+    assert "torch" not in loaded_by("import tsnb.engines.hub, tsnb.integrations.ray_tune")

@@ -19,7 +19,8 @@ def test_every_option_of_start_is_read_in_its_unit() -> None:
     given = start("train --name m --window 4 --rubber-band 2% --patience 5s --seed 0 --workers 2 --detach")
     assert vars(given) == {
         "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience": 5.0, "seed": 0,
-        "workers": 2, "rebalance": False, "detach": True, "restart": None, "mode": "pace", "weight": [],
+        "workers": 2, "engine": "local", "rebalance": False, "detach": True, "restart": None, "mode": "pace",
+        "weight": [],
     }  # fmt: skip
     assert start("train --name m --rebalance").rebalance
     assert start("train --name m --restart on-crash").restart == "on-crash"
@@ -45,7 +46,7 @@ def test_options_left_out_are_serve_s_defaults() -> None:
     """The magic and `tsnb.serve` agree."""
     import inspect
 
-    from tsnb.producer import serve
+    from tsnb.engines.serving import serve
 
     defaults = {name: p.default for name, p in inspect.signature(serve).parameters.items()}
     given = start("train --name m")
@@ -55,9 +56,11 @@ def test_options_left_out_are_serve_s_defaults() -> None:
         given.patience,
         given.seed,
         given.workers,
+        given.engine,
         given.rebalance,
     ) == tuple(
-        defaults[name] for name in ("window", "rubber_band", "patience_s", "seed", "workers", "rebalance")
+        defaults[name]
+        for name in ("window", "rubber_band", "patience_s", "seed", "workers", "engine", "rebalance")
     )
 
 

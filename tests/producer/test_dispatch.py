@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.producer.simulation import Simulation
@@ -458,3 +460,45 @@ def test_one_that_leaves_while_it_is_moved_over_makes_nobody_stand_still() -> No
         pass
     for _ in range(40):
         assert stream.step(ev.Tick(), 1.0) == []
+
+
+def _joined(dispatch: Dispatch, key: int, **ask: Any) -> list[ev.Instruction]:
+    dispatch.step(ev.Joined(key, f"c{key}"), 0.0)
+    return dispatch.step(ev.Asked(key, 1, **ask), 0.0)
+
+
+def test_a_pass_may_turn_out_to_be_of_a_later_epoch() -> None:
+    """Who takes any epoch is told the number again and gets it whole; who came back for just that one is refused."""
+    dispatch = Dispatch(window=2, band=2, patience_s=1.0)
+    dispatch.admission.repeatable = True
+    dispatch.step(ev.Withdrawn(0), 0.0)
+    assert dispatch.wanted is None, "nothing is loaded before somebody asks"
+    _joined(dispatch, 1, epoch=0)
+    assert dispatch.wanted == ev.Wanted(1, 0, 0), "the first epoch is still the first"
+    _joined(dispatch, 2, epoch=0, seq=1, exact=True)
+    told = dispatch.step(ev.Renumbered(1, 7), 0.0)
+    assert ev.SendEpochStarted(1, 1, 7, 0) in told
+    assert [i.member for i in told if isinstance(i, ev.SendNotJoined)] == [2]
+    out = dispatch.step(ev.BatchLoaded(1, ev.Placed(0, b"", 4, 0, 0)), 0.0)
+    assert [(i.member, i.epoch, i.seq) for i in out if isinstance(i, ev.Granted)] == [(1, 7, 0)]
+    dispatch.check()
+    dispatch.step(ev.Took(1), 0.0)
+    dispatch.step(ev.LoaderEnded(1), 0.0)
+    dispatch.step(ev.Asked(1, 2, 8), 0.0)
+    assert dispatch.wanted == ev.Wanted(2, 8, 0), "the next one follows on it"
+    assert dispatch.step(ev.Renumbered(1, 9), 0.0) == [], "of a pass that is over: too late to matter"
+
+
+def test_a_pass_is_withdrawn_only_while_nobody_takes_it() -> None:
+    """What was kept of it goes, and nobody joins the rest."""
+    dispatch = Dispatch(window=2, band=2, patience_s=1.0)
+    _joined(dispatch, 1)
+    dispatch.step(ev.BatchLoaded(0, ev.Placed(0, b"", 4, 0, 0)), 0.0)
+    assert dispatch.step(ev.Withdrawn(0), 0.0) == []
+    assert not dispatch.idle
+    dispatch.step(ev.Left(1), 0.0)
+    assert dispatch.idle
+    assert dispatch.step(ev.Withdrawn(0), 0.0) == [ev.Abandon(0), ev.FreeSlot(0)]
+    assert dispatch.epochs.kept == 0
+    _joined(dispatch, 2)
+    assert dispatch.wanted == ev.Wanted(1, 1, 0)

@@ -33,6 +33,7 @@ EXTRAS = {
     "the panel beside the notebook": "sidecar",
     "TensorBoard": "tensorboard",
     "MLflow": "mlflow-skinny",
+    "streams over several machines": "ray",
 }
 """What tsnb works with where it is installed, and the package that it needs."""
 

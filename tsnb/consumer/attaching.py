@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tsnb import registry
+from tsnb import clusters, registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer
 from tsnb.consumer.options import Options
@@ -52,7 +52,8 @@ def attach(
 
     Args:
         name: This consumer's name, shown in the panel. In a trial: the trial's; else one is made up.
-        producer: The stream's name; may be left out while one producer is running.
+        producer: The stream's name; may be left out while one producer is running. In a process that is in a Ray
+            cluster, a stream of the cluster is found too (docs/cluster.md).
         batch_size: Samples in a batch; by default the loader's own batches.
         drop_last: Leave out an epoch's last batch if it is not full.
         device: Where tensors are wanted ("cuda:0"); by default they stay in shared memory on the CPU. In a trial that
@@ -90,13 +91,9 @@ def attach(
         share_on_device,
     )  # fmt: skip
     options.check()
-    try:
-        entry = registry.find(producer or attach_defaults.producer)
-    except ProducerNotFound:
-        mine = _between_producers(producer or attach_defaults.producer, chosen)
-        if mine is None:
-            raise
-        return _again(mine, options)
+    entry = _find(producer or attach_defaults.producer, chosen)
+    if isinstance(entry, Consumer):
+        return _again(entry, options)
     _rest_siblings(entry.name, chosen)
     mine = _consumers.get((entry.name, chosen))
     if mine is not None and mine.address != entry.address:
@@ -112,6 +109,20 @@ def attach(
     consumer = _new_consumer(entry, chosen, options)
     _consumers[entry.name, chosen] = consumer
     return consumer
+
+
+def _find(stream: str | None, name: str) -> registry.Entry | Consumer:
+    """Return a producer; where there is none, a consumer that waits for it, or the relay of a stream of the cluster."""
+    try:
+        return registry.find(stream)
+    except ProducerNotFound:
+        mine = _between_producers(stream, name)
+        if mine is not None:
+            return mine
+        brought = clusters.bring_here(stream)
+        if brought is None:
+            raise
+        return registry.find(brought)
 
 
 def _same_kind(old: Options, new: Options) -> bool:

@@ -44,6 +44,7 @@ class Connection:
         on_lag: `wait` or `skip`.
         scratch: Where batches are copied to that must be.
         device: Where batches are wanted to be shared with others; None: on the CPU alone.
+        reader: What reads the slots.
 
     Attributes:
         on_device: Knows which batches lie there.
@@ -63,6 +64,7 @@ class Connection:
         on_lag: str,
         scratch: ScratchPool,
         device: torch.device | None = None,
+        reader: type[Unpacker] = Unpacker,
     ) -> None:
         self.entry = entry
         self.device = device
@@ -91,7 +93,7 @@ class Connection:
             self._close()
             raise
         self.successor_s = self.welcome.reconnect_s
-        self.unpacker = Unpacker(self._arena, self.welcome.hold, scratch, self.release, self.on_device)
+        self.unpacker = reader(self._arena, self.welcome.hold, scratch, self.release, self.on_device)
 
     def _open_pidfd(self) -> int:
         """Watch the producer's process: a child of it may keep its socket open past its death."""

@@ -20,7 +20,7 @@ from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.reconnecting import connect_to_successor
-from tsnb.consumer.unpacking import Delivered
+from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import (
     ConsumerParked,
@@ -44,6 +44,7 @@ class Line:
         entry: The producer.
         name: The consumer's name.
         options: How it wants its batches; may be set anew between two epochs.
+        reader: What reads the slots.
 
     Attributes:
         place: The next loader batch.
@@ -58,13 +59,15 @@ class Line:
         NameInUse, JoinRefused, ProducerGone: As `Connection`.
     """
 
-    def __init__(self, entry: registry.Entry, name: str, options: Options) -> None:
+    def __init__(
+        self, entry: registry.Entry, name: str, options: Options, reader: type[Unpacker] = Unpacker
+    ) -> None:
         self.name = name
         self.options = options
         self.notices = Notices(name)
         self.scratch = ScratchPool()
         self.allotment = Allotment()
-        self.connection = Connection(entry, name, options.on_lag, self.scratch, options.shared_device)
+        self.connection = Connection(entry, name, options.on_lag, self.scratch, options.shared_device, reader)
         self.connection.post(self.allotment.report())
         self.place = Place()
         self.epoch = -1

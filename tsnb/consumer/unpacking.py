@@ -149,13 +149,7 @@ class Unpacker:
         Raises:
             RemoteProtocolError: The message points outside the arena.
         """
-        if not self._arena.attach() or batch.slot >= self._arena.slots:
-            raise RemoteProtocolError(f"a batch in slot {batch.slot} of {self._arena.slots}")
-        if batch.values_offset + batch.values_bytes > self._arena.slot_bytes:
-            raise RemoteProtocolError("a batch that reaches past its slot")
-        start = self._arena.offset_of(batch.slot)
-        over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
-        self._leases[batch.lease] = weakref.ref(over)
+        over = self._leased(batch)
         self.crowded = len(self._leases) > self._hold and len(self.held) > self._hold
         copied = private or self.crowded
         there = None
@@ -171,6 +165,29 @@ class Unpacker:
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             # a layout that reaches past the slot, a dtype that is none, values that are not those of the tree
             raise RemoteProtocolError(f"a batch that does not fit its layout: {error}") from None
+
+    def _leased(self, batch: ms.Batch) -> Any:
+        """Return the slot's memory; the lease ends with its last reference."""
+        if not self._arena.attach() or batch.slot >= self._arena.slots:
+            raise RemoteProtocolError(f"a batch in slot {batch.slot} of {self._arena.slots}")
+        if batch.values_offset + batch.values_bytes > self._arena.slot_bytes:
+            raise RemoteProtocolError("a batch that reaches past its slot")
+        start = self._arena.offset_of(batch.slot)
+        over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
+        self._leases[batch.lease] = weakref.ref(over)
+        return over
+
+    def image(self, batch: ms.Batch, layout: Layout) -> np.ndarray[Any, Any]:
+        """Return what was written into a slot, as it lies there: uint8 [bytes], leased like `read`'s leaves.
+
+        Raises:
+            RemoteProtocolError: The message points outside the arena.
+        """
+        over = self._leased(batch)
+        size = max([batch.values_offset + batch.values_bytes, *map(_end, layout.arrays)])
+        if size > self._arena.slot_bytes:
+            raise RemoteProtocolError("a batch that reaches past its slot")
+        return np.frombuffer(over, np.uint8, size)
 
     def pin(self, leaves: list[Any]) -> None:
         """Lock the slots that tensors lie in, for copies to a GPU; what lies elsewhere is left alone."""

@@ -119,6 +119,7 @@ def _start() -> Parser:
     parser.add_argument("--patience", type=_seconds, default=30.0, metavar="SECONDS")
     parser.add_argument("--seed", type=_whole(0), metavar="S")
     parser.add_argument("--workers", type=_whole(0), metavar="N")
+    parser.add_argument("--engine", default="local", metavar="local|ray|ray://HOST:PORT")
     parser.add_argument("--mode", default="pace", metavar="|".join(MODES))
     _add_weight(parser)
     parser.add_argument("--rebalance", action="store_true")

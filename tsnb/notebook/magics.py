@@ -47,8 +47,8 @@ class TsnbMagics(Magics):
         """Serve a loader from the background, and look after it.
 
         %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
-                            [--workers N] [--mode pace|weights|free] [--weight TRIAL=2 ...] [--rebalance]
-                            [--detach] [--restart on-crash]
+                            [--workers N] [--engine local|ray|ray://HOST:PORT] [--mode pace|weights|free]
+                            [--weight TRIAL=2 ...] [--rebalance] [--detach] [--restart on-crash]
         %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
         %tensorsocket list
         %tensorsocket status [NAME]
@@ -69,6 +69,7 @@ class TsnbMagics(Magics):
           --seed S            makes the order of samples a function of seed and epoch
           --rebalance         move cores and threads to whoever sets the pace (docs/balance.md)
           --workers N         loader processes, where that is to be another number than the loader's own
+          --engine ray        for trials on every machine of the Ray cluster at hand, or of that at ray://HOST:PORT
           --mode MODE         how compute is divided between trials: pace (in step), weights, free
           --weight TRIAL=2    with --mode weights: twice the compute of one with 1; may be repeated
           --detach            goes on when this notebook's kernel ends

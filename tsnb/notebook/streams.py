@@ -55,6 +55,7 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         patience_s=given.patience,
         seed=given.seed,
         workers=given.workers,
+        engine=given.engine,
         mode=given.mode,
         weights=dict(given.weight),
         rebalance=given.rebalance,

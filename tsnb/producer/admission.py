@@ -33,6 +33,7 @@ class Admission:
 
     Attributes:
         repeatable: Whether the loader can give an epoch again.
+        window: As given; may get smaller.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Admission:
         self.repeatable = False
         self._epochs = epochs
         self._members = members
-        self._window = window
+        self.window = window
         self._patience_s = patience_s
         self._young_until_s: float | None = None
         self._next = first_epoch + 1
@@ -72,6 +73,35 @@ class Admission:
                 self._refuse(member)
         return self._out
 
+    def renumber(self, run: int, number: int) -> list[ev.Instruction]:
+        """The pass being loaded, of which nothing has come yet, is of another epoch than was wanted.
+
+        Who takes any epoch is told the number again; who wanted just that one cannot have it.
+        """
+        epoch = self._epochs.loading
+        if epoch is None or epoch.run != run or epoch.number == number:
+            return []
+        self._out = []
+        epoch.number = number
+        self._next = number + 1
+        for member in self._streaming_in(epoch):
+            if member.asked.exact:
+                self._refuse(member)
+            else:
+                member.epoch = number
+                self._out.append(ev.SendEpochStarted(member.key, member.asked.ask, number, 0))
+        return self._out
+
+    def withdraw(self, run: int) -> list[ev.Instruction]:
+        """Give up the pass being loaded, if nobody takes it; whoever asks next begins with it again if nobody did."""
+        epoch = self._epochs.loading
+        if epoch is None or epoch.run != run or self._streaming_in(epoch):
+            return []
+        if not epoch.taken:
+            self._next = epoch.number
+        self._epochs.abandon()
+        return [ev.Abandon(epoch.run)]
+
     def _admit_all(self) -> list[Member]:
         """Let everybody in who can be; return who still waits."""
         asked = [m for m in self._members.values() if m.phase is Phase.ASKED]
@@ -87,6 +117,7 @@ class Admission:
             seq = 0
         if epoch is None:
             return False
+        epoch.taken = True
         member.phase = Phase.STREAMING
         member.run = epoch.run
         member.epoch = epoch.number
@@ -106,7 +137,7 @@ class Admission:
         epoch = self._epochs.giving(number, seq)
         if epoch is None:
             return None
-        in_vain = epoch.index(seq) - epoch.end > self._window and not self._streaming_in(epoch)
+        in_vain = epoch.index(seq) - epoch.end > self.window and not self._streaming_in(epoch)
         return None if in_vain and self.repeatable else epoch
 
     def _skipping_into(self, member: Member) -> Epoch | None:
@@ -148,7 +179,7 @@ class Admission:
             return False
         number, seq = min(exact + whole)
         # within the window from an epoch's start: loaded from there, so that others can take all of it too
-        self._epochs.start(number, seq if seq > self._window else 0)
+        self._epochs.start(number, seq if seq > self.window else 0)
         self._next = number + 1
         return True
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.balancing.controller import Controller
+from tsnb.clusters import check_in_step
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import LOOKAHEAD, Dispatch
 from tsnb.producer.limits import reach_of, require_memory, wide_window
@@ -50,6 +51,10 @@ class Settings:
     first_epoch: int = 0
     mode: str = "pace"
     weights: Mapping[str, float] = field(default_factory=dict)
+    least_band: int = 0
+    """Batches that the rubber band keeps at least; no fewer than the window."""
+    in_step: bool = False
+    """Whether it is one machine's part of a cluster's stream: its mode is `pace` for good, and no cores are moved."""
 
 
 class Core:
@@ -116,7 +121,12 @@ class Core:
         Args:
             mode: One of `config.MODES`.
             weights: By consumer name.
+
+        Raises:
+            ValueError: It is a stream of a cluster.
         """
+        if self.settings.in_step:
+            check_in_step(mode)
         with self.lock:
             window = self.settings.window
             if mode != "pace" and self._batch_bytes:
@@ -168,7 +178,7 @@ class Core:
         Raises:
             ArenaFull: The system does not give so much, or has not the memory for what will be used of it.
         """
-        band = self.settings.window
+        band = max(self.settings.window, self.settings.least_band)
         if batches is not None:
             band = max(band, math.ceil(self.settings.rubber_band * batches))
         band = max(1, min(band, BAND_BYTES // max(1, first_batch_bytes)))
@@ -188,7 +198,13 @@ class Core:
             self.balance(self.dispatch.balance.mode, self.dispatch.balance.weights)
 
     def rebalance(self, on: bool) -> None:
-        """Move cores from now on, or put them back. Called from any thread that does not hold the lock."""
+        """Move cores from now on, or put them back. Called from any thread that does not hold the lock.
+
+        Raises:
+            ValueError: It is a stream of a cluster.
+        """
+        if self.settings.in_step:
+            check_in_step(rebalance=on)
         if self.controller is not None:
             self.controller.switch(on)
 

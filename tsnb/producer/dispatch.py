@@ -89,12 +89,19 @@ class Dispatch:
             ev.LeftEpoch: self._left_epoch,
             ev.Rested: self._rested,
             ev.BatchLoaded: self._batch_loaded,
-            ev.LoaderEnded: self._loader_ended,
-            ev.LoaderRaised: self._loader_raised,
+            ev.LoaderEnded: lambda event: self.epochs.finish(event.run, None),
+            ev.LoaderRaised: lambda event: self.epochs.finish(event.run, (event.message, event.traceback)),
+            ev.Renumbered: self._renumbered,
+            ev.Withdrawn: self._withdrawn,
             ev.Tick: self._tick,
             ev.Balanced: self._balanced,
             ev.Contended: lambda event: self.balance.note_contended(event.contended),
         }
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody takes an epoch, waits for one, or is expected back for the next."""
+        return all(m.phase in (Phase.JOINING, Phase.AWAY) for m in self.members.values())
 
     def step(self, event: ev.Event, now: float) -> list[ev.Instruction]:
         """Take one event.
@@ -197,13 +204,7 @@ class Dispatch:
     def _end_epoch(self, member: Member, phase: Phase) -> None:
         """Take the member out of its epoch; what it was granted and did not take is its own to release."""
         self._places_changed = True
-        member.let_go(self._now)
-        if member.waiting_since_s is not None:
-            member.stopped_waiting(self._now, self.gap.blocked_s(self._now))
-        elif phase is not Phase.AWAY:  # one that is parked stood still, it did not compute
-            member.computing_s += self._now - member.moved_s
-        member.phase = phase
-        member.moved_s = self._now
+        member.left_epoch(phase, self._now, self.gap.blocked_s(self._now))
 
     # -- events from the loader and the clock ------------------------------------------------------------
 
@@ -211,11 +212,11 @@ class Dispatch:
         if not self.epochs.publish(event.run, event.batch):
             self._out.append(ev.FreeSlot(event.batch.slot))  # of an epoch that was abandoned meanwhile
 
-    def _loader_ended(self, event: ev.LoaderEnded) -> None:
-        self.epochs.finish(event.run, None)
+    def _renumbered(self, event: ev.Renumbered) -> None:
+        self._out += self.admission.renumber(event.run, event.epoch)
 
-    def _loader_raised(self, event: ev.LoaderRaised) -> None:
-        self.epochs.finish(event.run, (event.message, event.traceback))
+    def _withdrawn(self, event: ev.Withdrawn) -> None:
+        self._out += self.admission.withdraw(event.run)
 
     def _tick(self, event: ev.Tick) -> None:
         for member in self.members.values():
@@ -223,14 +224,7 @@ class Dispatch:
                 member.forgive(event.stopped_s, self._now)
             if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.patience_s:
                 member.phase = Phase.AWAY
-        for member in self.gap.pace_setters():
-            if member.phase is not Phase.STREAMING or not member.granted or member.skips:
-                continue  # it is between epochs, or has nothing to take: not its fault
-            empty = (m for m in self.members.values() if m is not member and not m.granted)
-            waiting = [m.waiting_since_s for m in empty if m.waiting_since_s is not None]
-            if not waiting:
-                continue  # it may take its time: nobody is held up by it
-            stood_still_s = self._now - max(member.moved_s, member.offered_s, min(waiting))
+        for member, stood_still_s in self.gap.standing_still(self._now):
             if stood_still_s >= self.patience_s:
                 seq = self.epochs.get(member.run).seq(member.cursor)  # the first that it was not granted
                 self._out.append(ev.SendParked(member.key, member.epoch, seq, stood_still_s))
@@ -238,10 +232,19 @@ class Dispatch:
                 member.parked = True
 
     def _balanced(self, event: ev.Balanced) -> None:
-        self._wider = max(self._wider, self.window)
-        self.window = self.gap.window = event.window
+        self._keep_within(event.window)
         self.balance.change(event.mode, event.weights)
         self._weighs = event.mode == "weights"
+
+    def narrow(self, window: int) -> None:
+        """Let the window, and the rubber band, be no larger than this from now on."""
+        self._keep_within(min(self.window, window))
+        self.admission.window = min(self.admission.window, window)
+        self.epochs.band = min(self.epochs.band, window)
+
+    def _keep_within(self, window: int) -> None:
+        self._wider = max(self._wider, self.window)
+        self.window = self.gap.window = window
 
     # -- what follows from every event -------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ class Epoch:
     """Index of its first batch."""
     primed: bool = False
     """Whether it was started before anybody asked."""
+    taken: bool = False
+    """Whether anybody was let in."""
     count: int = 0
     """Batches published so far."""
     finished: bool = False

@@ -25,6 +25,7 @@ __all__ = [
     "LoaderRaised",
     "Placed",
     "Released",
+    "Renumbered",
     "Rested",
     "SendEpochEnded",
     "SendEpochStarted",
@@ -35,6 +36,7 @@ __all__ = [
     "Took",
     "WaitingForBatch",
     "Wanted",
+    "Withdrawn",
 ]
 
 
@@ -152,6 +154,22 @@ class LoaderRaised(NamedTuple):
     traceback: str
 
 
+class Renumbered(NamedTuple):
+    """The loader gives another epoch in this run than was wanted, from its start: it has gone on elsewhere.
+
+    Comes before the run's first batch, from loaders that are streams themselves (`tsnb.engines`).
+    """
+
+    run: int
+    epoch: int
+
+
+class Withdrawn(NamedTuple):
+    """Nobody takes this run, and the loader should not be kept waiting for somebody who might."""
+
+    run: int
+
+
 class Tick(NamedTuple):
     """Time has passed."""
 
@@ -191,6 +209,8 @@ Event = (
     | BatchLoaded
     | LoaderEnded
     | LoaderRaised
+    | Renumbered
+    | Withdrawn
     | Tick
 )
 

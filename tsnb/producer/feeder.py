@@ -20,7 +20,7 @@ from tsnb.producer import events as ev
 from tsnb.producer.core import Core
 from tsnb.producer.loading import Source
 from tsnb.producer.packing import SlotWriter, batch_bytes
-from tsnb.producer.replaying import Skipped
+from tsnb.producer.replaying import EpochIs, Skipped
 from tsnb.producer.workers import die_with_parent
 
 __all__ = ["Feeder", "slots_for"]
@@ -94,6 +94,10 @@ class Feeder(threading.Thread):
             batch = self._next_batch()
             if isinstance(batch, Skipped):
                 self._skip(batch.batch)
+                return
+            if isinstance(batch, EpochIs):
+                self._epoch = batch.number
+                self._core.step(ev.Renumbered(wanted.run, batch.number))
                 return
             in_place = batch is _END or isinstance(batch, ev.Placed)
             placed = batch if in_place else self._copy(batch)

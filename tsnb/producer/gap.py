@@ -67,6 +67,18 @@ class Gap:
         slowest = self._slowest_taken()
         return [m for m in self._awaited() if self._position(m) == slowest]
 
+    def standing_still(self, now: float) -> list[tuple[Member, float]]:
+        """Return the consumers that hold others up, and for how many seconds each has done nothing."""
+        found = []
+        for member in self.pace_setters():
+            if member.phase is not Phase.STREAMING or not member.granted or member.skips:
+                continue  # it is between epochs, or has nothing to take: not its fault
+            empty = (m for m in self._members.values() if m is not member and not m.granted)
+            waiting = [m.waiting_since_s for m in empty if m.waiting_since_s is not None]
+            if waiting:  # else it may take its time: nobody is held up by it
+                found.append((member, now - max(member.moved_s, member.offered_s, min(waiting))))
+        return found
+
     def needed_from(self) -> int:
         """Return the index from which batches are kept for those who have yet to be granted them."""
         needed = (m.cursor if m.phase is Phase.STREAMING else self._position(m) for m in self._awaited())

@@ -19,7 +19,7 @@ _EVENTS: dict[type[object], type[ev.Took | ev.WaitingForBatch | ev.LeftEpoch | e
 }
 
 
-def hear_observer(core: Core, guard: Guard, message: ms.Message) -> None:
+def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Message) -> None:
     """Do what an observer asks for.
 
     Raises:
@@ -28,10 +28,15 @@ def hear_observer(core: Core, guard: Guard, message: ms.Message) -> None:
     if isinstance(message, ms.StopProducer):
         core.successor_s = message.reconnect_s
         core.stop_asked.set()
-    elif isinstance(message, ms.Balance):
-        core.balance(*guard.divided(message))
-    elif isinstance(message, ms.Rebalance):
-        core.rebalance(message.on)
+    elif isinstance(message, (ms.Balance, ms.Rebalance)):
+        try:
+            if isinstance(message, ms.Balance):
+                core.balance(*guard.divided(message))
+            else:
+                core.rebalance(message.on)
+        except ValueError as error:
+            with core.lock:
+                session.send(ms.Refused("in-step", str(error).removesuffix(".")))
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
     else:

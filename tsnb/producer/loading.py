@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch.utils.data import DataLoader
 
@@ -18,6 +18,7 @@ from tsnb.producer.replaying import replayed
 __all__ = ["Source", "as_source"]
 
 
+@runtime_checkable
 class Source(Protocol):
     """Gives epochs of batches; used by the producer's loading thread only."""
 
@@ -48,7 +49,8 @@ class Source(Protocol):
         """Begin an epoch with its batch `start`.
 
         Gives `Placed` for batches that workers have written into the arena, the batch itself for others, and
-        `Skipped` for those before `start` where there is no cheaper way past them.
+        `Skipped` for those before `start` where there is no cheaper way past them. Where `start` is 0 and only a
+        later epoch can be had, it gives `EpochIs` first.
 
         Raises:
             LoaderFailed: It has fewer batches than `start`. The iterator may raise it, too.
@@ -78,6 +80,8 @@ def as_source(loader: Any, arena: Arena, pipe: SlotPipe, *, seed: int | None, wo
         TypeError: It is nothing that can be iterated.
         ValueError: `seed` or `workers` for something that is no DataLoader.
     """
+    if isinstance(loader, Source):
+        return loader  # a stream from elsewhere
     if is_plain(loader):
         return DataLoaderSource(loader, arena, pipe, seed, workers)
     iterable = hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")

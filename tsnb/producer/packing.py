@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +21,23 @@ from tsnb.wire.codec import MAX_MESSAGE_BYTES
 from tsnb.wire.layout import ArrayLeaf, Layout, encode_values
 from tsnb.wire.tree import Spec, flatten, leaf_paths
 
-__all__ = ["SlotWriter", "batch_bytes"]
+__all__ = ["SlotImage", "SlotWriter", "batch_bytes"]
 
 MAX_LAYOUT_BYTES = MAX_MESSAGE_BYTES - 16
 """A layout travels in one packet, with a few bytes before it."""
+
+
+class SlotImage(NamedTuple):
+    """A batch as it lay in a slot of another arena, byte for byte."""
+
+    layout: bytes
+    """`wire.layout.Layout`, encoded."""
+    rows: int
+    """As `Placed.rows`."""
+    values_offset: int
+    values_bytes: int
+    memory: np.ndarray[Any, Any]
+    """uint8 [bytes]: from the slot's start to the end of what was written."""
 
 
 class SlotWriter:
@@ -62,6 +75,8 @@ class SlotWriter:
             BatchTooLarge: It does not fit.
             BatchNotShareable: It holds something that cannot be shared.
         """
+        if isinstance(tree, SlotImage):
+            return self._write_image(tree)
         leaves, spec = flatten(tree, _classify)
         before = self._used
         try:
@@ -73,6 +88,15 @@ class SlotWriter:
         leaves = [x.clone() if isinstance(x, torch.Tensor) and self._holds(x) else x for x in leaves]
         self._used = 0
         return self._write(leaves, spec)
+
+    def _write_image(self, image: SlotImage) -> Placed:
+        size = len(image.memory)
+        if self._reserve(size) is None:
+            raise self._too_large(size)
+        if size:
+            start = self._arena.offset_of(self.slot)
+            np.frombuffer(self._arena.buffer, np.uint8, size, start)[...] = image.memory
+        return Placed(self.slot, image.layout, image.rows, image.values_offset, image.values_bytes)
 
     def close(self) -> bool:
         """End the writing; return whether nothing else in this process refers to the slot.
@@ -156,6 +180,8 @@ class SlotWriter:
 
 def batch_bytes(tree: Any) -> int:
     """Return the bytes a batch needs in a slot."""
+    if isinstance(tree, SlotImage):
+        return len(tree.memory)
     leaves, _ = flatten(tree, _classify)
     total = len(encode_values([x for x in leaves if _classify(x) is None]))
     for leaf in leaves:

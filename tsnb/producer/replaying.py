@@ -7,13 +7,19 @@ from typing import Any, NamedTuple
 
 from tsnb.errors import LoaderFailed
 
-__all__ = ["Skipped", "replayed", "too_short"]
+__all__ = ["EpochIs", "Skipped", "replayed", "too_short"]
 
 
 class Skipped(NamedTuple):
     """A batch before the one with which the epoch should begin: nobody gets it, and its slot is free."""
 
     batch: Any
+
+
+class EpochIs(NamedTuple):
+    """Comes before an epoch's batches where the source gives another epoch than was asked for."""
+
+    number: int
 
 
 def replayed(batches: Iterator[Any], epoch: int, start: int) -> Iterator[Any]:

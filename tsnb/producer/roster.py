@@ -163,6 +163,16 @@ class Member:
         self.waiting_since_s = None
         self.moved_s = now
 
+    def left_epoch(self, phase: Phase, now: float, blocked_s: float) -> None:
+        """It takes its epoch no more, and does something else from now on."""
+        self.let_go(now)
+        if self.waiting_since_s is not None:
+            self.stopped_waiting(now, blocked_s)
+        elif phase is not Phase.AWAY:  # one that is parked stood still, it did not compute
+            self.computing_s += now - self.moved_s
+        self.phase = phase
+        self.moved_s = now
+
     def times(self, now: float, blocked_s: float) -> tuple[float, float, float]:
         """Return (computing_s, waiting_s, held_s) up to now, the running interval included."""
         if self.waiting_since_s is not None:

@@ -178,7 +178,7 @@ class Server(threading.Thread):
         if session.role in ("consumer", "leaving"):
             hear_consumer(self._core, session, message)
         elif session.role:
-            hear_observer(self._core, self._guard, message)
+            hear_observer(self._core, self._guard, session, message)
         else:
             return self._greet(session, self._guard.vetted(message))
         return True

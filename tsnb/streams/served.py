@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tsnb.clusters import address_of, check_in_step
 from tsnb.config import check_balance
 
 __all__ = ["RECONNECT_S", "RESTARTS", "ServeOptions", "Shipment", "seed_of"]
@@ -25,7 +26,8 @@ class ServeOptions:
     """How a loader is served: `tsnb.serve`'s keywords, and two that only a background kernel knows.
 
     Raises:
-        ValueError: `restart` is none of `RESTARTS`, or stands beside `detach`; or there is no such mode.
+        ValueError: `engine` is none; `restart` is none of `RESTARTS`, or stands beside `detach` or a cluster; there is
+            no such mode, or not on a cluster.
     """
 
     window: int = 8
@@ -38,6 +40,8 @@ class ServeOptions:
     """Makes the order of samples a function of (seed, epoch)."""
     workers: int | None = None
     """The DataLoader's number of workers, where that is to be another."""
+    engine: str = "local"
+    """"ray" or "ray://HOST:PORT": for consumers on every machine of that cluster."""
     mode: str = "pace"
     """How compute is divided between consumers."""
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -55,6 +59,13 @@ class ServeOptions:
             raise ValueError(
                 f"restart={self.restart!r}: give {' or '.join(map(repr, RESTARTS))}, or nothing."
             )
+        if address_of(self.engine) is not None:
+            check_in_step(self.mode, rebalance=self.rebalance)
+            if self.restart is not None:
+                raise ValueError(
+                    "restart= works on this machine only: consumers on others would not wait for a new producer. Leave "
+                    "out restart or engine."
+                )
         if self.restart is not None and self.detach:
             raise ValueError(
                 "a detached producer cannot be started again by the notebook that it outlives: leave out detach or "

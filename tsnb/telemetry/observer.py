@@ -63,6 +63,7 @@ class Observer:
         Raises:
             ProducerGone: The producer died or was stopped.
             JoinRefused: It speaks another version of the protocol.
+            TsnbError: It cannot do what was asked of it.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -78,7 +79,8 @@ class Observer:
                     self.successor_s = message.reconnect_s
                     raise self._gone()
                 if isinstance(message, ms.Refused):
-                    raise JoinRefused(f"{message.reason}.")
+                    refused = TsnbError if message.code == "in-step" else JoinRefused
+                    raise refused(f"{message.reason}.")
             elif not self._channel.wait(None if deadline is None else deadline - time.monotonic()):
                 return None
 
@@ -159,7 +161,7 @@ def balance(
         ValueError: There is no such mode, or the weights are none for it.
         ProducerNotFound: There is no such producer.
         ProducerGone: It died before it answered.
-        TsnbError: It does not answer.
+        TsnbError: It does not answer, or is a stream of a cluster.
     """
     asked = check_balance(mode, weights)
     observer = Observer(name)
@@ -185,7 +187,7 @@ def rebalance(name: str | None = None, *, on: bool) -> None:
     Raises:
         ProducerNotFound: There is no such producer.
         ProducerGone: It died before it answered.
-        TsnbError: It does not answer.
+        TsnbError: It does not answer, or is a stream of a cluster.
     """
     observer = Observer(name)
     deadline = time.monotonic() + 5.0

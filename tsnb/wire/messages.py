@@ -175,10 +175,10 @@ class Welcome(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The producer does not take this connection."""
+    """The producer does not take this connection, or does not do what an observer asked for."""
 
     code: str
-    """`protocol`, `name-in-use`, `full` or `stopping`."""
+    """`protocol`, `name-in-use`, `full` or `stopping`; `in-step`, after which the connection goes on."""
     reason: str
 
 

@@ -1,0 +1,245 @@
+"""The hub's decisions, simulated: no Ray, no process, many seeded runs."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from tsnb.engines.books import IDLE_S, LEASE_S, Books, Told
+
+BATCHES = 12
+
+
+class SimRelay:
+    """A relay that takes batches at random moments, asks for one epoch after the other, and may fall silent.
+
+    Args:
+        books: The hub's.
+        name: Its own.
+        now: Seconds.
+        deaf: How often its word that it has copied a batch gets lost.
+    """
+
+    def __init__(self, books: Books, name: str, now: float, deaf: float = 0.0) -> None:
+        self.books, self.deaf = books, deaf
+        self.lost = random.Random(name)
+        self.key = books.join(name, now)
+        self.asks = 0
+        self.inbox: list[Told] = []
+        self.epoch: int | None = None
+        self.seq = 0
+        self.asking = False
+        self.epochs: dict[int, list[Any]] = {}
+        self.complete: list[int] = []
+        self.holds: list[Any] = []
+
+    def act(self, now: float) -> None:
+        """Do the next thing."""
+        self.books.alive(self.key, now)
+        if not self.asking:
+            self.asking, self.epoch = True, None
+            self.want((self.complete or [-1])[-1] + 1, 0, False)
+        if not self.inbox:
+            self.books.ask(self.key, self.asks, *self.wanted, now)
+            self.inbox += [
+                told for told in self.books.more(self.key, self.asks, now) if told.ask == self.asks
+            ]
+        if not self.inbox:
+            return
+        told = self.inbox.pop(0)
+        if told.kind == "started":
+            self.epoch, self.seq = told.content
+        elif told.kind == "batch":
+            lease, epoch, seq, ref = told.content
+            assert (epoch, seq) == (self.epoch, self.seq), "out of order, twice, or with a hole"
+            self.epochs.setdefault(epoch, []).append(ref)
+            self.seq += 1
+            if self.lost.random() >= self.deaf:
+                self.books.took(self.key, self.asks, lease, now)
+        elif told.kind == "ended":
+            assert told.content == (self.epoch, self.seq)
+            self.complete.append(int(str(told.content[0])))
+            self.asking = False
+        elif told.kind == "parked":
+            self.want(told.content[0], self.seq, True)
+        else:
+            self.asking = False
+
+    def want(self, epoch: int, seq: int, exact: bool) -> None:
+        """Ask anew, at the next poll."""
+        self.asks += 1
+        self.inbox.clear()
+        self.wanted = (epoch, seq, exact)
+
+
+class SimFeed:
+    """Gives what is wanted: the batch number of the epoch is its reference."""
+
+    def __init__(self, books: Books, size: Any, later: int = 0) -> None:
+        self.books, self.size, self.later = books, size, later
+        self.run, self.epoch, self.seq = -1, 0, 0
+
+    def act(self, now: float) -> None:
+        wanted = self.books.wanted
+        if wanted is None:
+            return
+        if wanted.run != self.run:
+            self.run, self.epoch, self.seq = wanted.run, wanted.epoch, wanted.first
+            if self.later and not wanted.first:
+                self.epoch += self.later
+                self.books.renumbered(self.run, self.epoch, now)
+                return
+        if self.seq == BATCHES:
+            self.books.ended(self.run, now)
+            return
+        self.books.loaded(self.run, (self.epoch, self.seq), self.size(), 4, now)
+        self.seq += 1
+
+
+def test_a_word_that_is_lost_late_or_said_twice_changes_nothing() -> None:
+    """Of a lonely machine that waits for nobody's patience: half of what it says it has copied, and an old ask."""
+    books = new_books()
+    feed, one = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0, deaf=0.5)
+    for step in range(400):
+        now = step * 0.001
+        one.act(now)
+        feed.act(now)
+        if step % 5 == 0:
+            books.ask(one.key, one.asks - 1, 0, 0, True, now)  # overtaken by the one after it
+            books.took(one.key, one.asks - 1, 1, now)
+            assert books.more(one.key, one.asks - 1, now) == []
+            books.leave(one.key, one.asks - 1, True, now)
+        books.dispatch.check()
+    assert len(one.complete) > 5
+
+
+def test_a_machine_with_a_smaller_store_that_comes_later_makes_the_window_smaller() -> None:
+    """And none with a larger one makes it larger again."""
+    books = new_books(budget_bytes=1000)
+    feed, one = SimFeed(books, lambda: 100), SimRelay(books, "one", 0.0)
+    for step in range(60):
+        (feed if step % 2 else one).act(0.0)
+    assert books.dispatch.window == 4
+    books.shrink(250)
+    books.shrink(900)
+    for step in range(60):
+        (feed if step % 2 else one).act(0.1)
+        books.dispatch.check()
+        assert step < 20 or books.kept_bytes <= 300
+    assert books.dispatch.window == 2
+    assert len(one.complete) > 2
+
+
+def new_books(budget_bytes: int = 1000, window: int = 4, band: int = 6) -> Books:
+    return Books(window, band, 5.0, budget_bytes, repeatable=True)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("later", [0, 2])
+def test_every_machine_gets_every_batch_of_each_epoch_it_takes_once_in_order(seed: int, later: int) -> None:
+    """At whatever speeds, with machines that die and come, and a loader that is ahead with its epochs."""
+    rng = random.Random(seed)
+    books = new_books()
+    feed = SimFeed(books, lambda: 10, later)
+    relays = [SimRelay(books, f"m{n}", 0.0) for n in range(3)]
+    now, complete = 0.0, 0
+    for step in range(2000):
+        now += rng.random() * 0.02
+        parts: list[Any] = [feed, *relays]
+        rng.choice(parts).act(now)
+        if step % 100 == 0:
+            books.tick(now)
+        if rng.random() < 0.001:
+            gone = relays.pop(rng.randrange(len(relays)))
+            books.left(gone.key, now)
+            relays.append(SimRelay(books, f"m{step}", now))
+        if step % 7 == 0:
+            books.dispatch.check()
+        for relay in relays:
+            for epoch, taken in relay.epochs.items():
+                assert taken == [(epoch, n) for n in range(len(taken))]
+        complete = max(complete, *(len(r.complete) for r in relays))
+    assert complete > 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_kept_stays_within_the_budget_whatever_the_sizes(seed: int) -> None:
+    """The window shrinks with the largest batch: one batch more than the budget holds, and never none."""
+    rng = random.Random(seed)
+    books = new_books(budget_bytes=300, window=8, band=10)
+    feed = SimFeed(books, lambda: rng.choice([20, 60, 100]))
+    fast, slow = SimRelay(books, "fast", 0.0), SimRelay(books, "slow", 0.0)
+    for step in range(3000):
+        parts: list[Any] = [feed, fast, slow]
+        rng.choices(parts, [5, 5, 1])[0].act(step * 0.001)
+        allowed = 300 + books.largest  # and what came when batches were smaller: ten of the least
+        assert books.kept_bytes <= max(allowed, 11 * 60)
+        if step % 7 == 0:
+            books.dispatch.check()
+    assert books.dispatch.window == 3
+    assert len(slow.complete) > 3
+    tiny = new_books(budget_bytes=1)
+    SimFeed(tiny, lambda: 50).act(0.0)
+    relay, feed = SimRelay(tiny, "one", 0.0), SimFeed(tiny, lambda: 50)
+    for step in range(200):
+        (feed if step % 2 else relay).act(step * 0.001)
+    assert relay.complete, "a batch larger than the budget still goes through"
+
+
+def test_a_machine_that_says_nothing_is_given_up_and_the_others_go_on() -> None:
+    """Its lease ends; what was kept for it is let go of."""
+    books = new_books()
+    feed, one, two = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0), SimRelay(books, "two", 0.0)
+    now = 0.0
+    for _ in range(40):
+        now += 0.01
+        one.act(now)
+        two.act(now)
+        feed.act(now)
+    before = len(one.complete)
+    for tick in range(int(LEASE_S) + 2):
+        for _ in range(20):
+            one.act(now)
+            feed.act(now)
+        now += 1.0
+        given_up = books.tick(now)
+        assert not given_up or tick >= LEASE_S - 1
+    assert list(books.relays) == [one.key]
+    for _ in range(100):
+        one.act(now)
+        feed.act(now)
+    assert len(one.complete) > before + 1
+    books.left(one.key, now)
+    assert books.kept_bytes <= 10 * books.dispatch.epochs.band
+
+
+def test_a_hub_that_stood_still_itself_gives_nobody_up() -> None:
+    """Where nobody listened, silence says nothing (a suspended laptop, a debugger)."""
+    books = new_books()
+    books.join("one", 0.0)
+    books.tick(0.0)
+    assert books.tick(100.0) == []
+    assert books.tick(101.0) == []
+
+
+def test_an_epoch_that_nobody_takes_is_let_go_of_and_begins_again_for_the_next_who_asks() -> None:
+    """The producer's own consumers do not wait for machines without consumers; no epoch's number is lost."""
+    books = new_books()
+    feed, one = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0)
+    for _ in range(6):
+        one.act(0.0)
+        feed.act(0.0)
+    assert books.kept_bytes
+    books.leave(one.key, one.asks, True, 0.1)
+    assert books.idle
+    books.tick(1.0)
+    books.tick(1.0 + IDLE_S)
+    assert books.wanted is None
+    assert not books.kept_bytes
+    two = SimRelay(books, "two", 3.0)
+    for _ in range(60):
+        two.act(3.0)
+        feed.act(3.0)
+    assert two.complete[0] == 1, "the first one was begun, and cannot be had from its start any more"

@@ -1,0 +1,340 @@
+"""Streams over three nodes of a real Ray cluster: real actors, object stores, SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import ray
+import torch
+
+import tsnb
+from benchmarks import cluster as benchmark
+from tests.engines.conftest import Machines, until
+from tests.engines.takers import BATCH_BYTES, BATCHES, ROWS, Taker, digest, loader
+from tsnb import clusters, registry
+from tsnb.engines import serving
+from tsnb.errors import NameInUse, TsnbError
+from tsnb.integrations.ray_tune import CommonStart
+from tsnb.streams.served import ServeOptions
+from tsnb.streams.serving import serve_from_cell
+from tsnb.wire.messages import PROTOCOL
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
+
+ROOT = Path(__file__).parents[2]
+ANSWER_S = 150.0
+ALONE = [digest(batch) for batch in loader()]
+
+
+class Place:
+    """A consumer's process on a node of the cluster; one that was killed is started again when it is needed."""
+
+    def __init__(self, machines: Machines, node: int) -> None:
+        self.machines, self.node = machines, node
+        self._actor: Any = None
+
+    @property
+    def actor(self) -> Any:
+        if self._actor is None:
+            actor: Any = ray.remote(Taker)
+            at = self.machines.at(self.node)
+            self._actor = actor.options(num_cpus=0, scheduling_strategy=at).remote()
+        return self._actor
+
+    def __call__(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return ray.get(getattr(self.actor, method).remote(*arguments, **options), timeout=ANSWER_S)
+
+    def kill(self) -> None:
+        os.kill(self("pid"), signal.SIGKILL)
+        self._actor = None
+
+
+@pytest.fixture(scope="module")
+def takers(machines: Machines) -> list[Place]:
+    """Consumers' processes: two on the second node, one on the third, none on the producer's."""
+    return [Place(machines, node) for node in (1, 1, 2)]
+
+
+def together(places: list[Place], stream: str, epochs: int = 1, first: int = 1) -> None:
+    """Have them take the first batches of the same epoch, and stand still there."""
+    begun = [
+        place.actor.start.remote(f"c{number}", stream, epochs, stop_at=first)
+        for number, place in enumerate(places)
+    ]
+    ray.get(begun, timeout=ANSWER_S)  # each machine's relay starts meanwhile
+    until(lambda: all(place("count") == first for place in places))
+    assert len({place("epoch") for place in places}) == 1
+
+
+@pytest.fixture(scope="module")
+def main(machines: Machines) -> Iterator[tsnb.Producer]:
+    """One stream for many tests. Its epochs are longer than what any machine keeps: who comes next takes the next."""
+    with tsnb.serve(loader(), name="main", engine="ray") as producer:
+        yield producer
+
+
+@pytest.fixture(scope="module")
+def hasty(machines: Machines) -> Iterator[tsnb.Producer]:
+    """One of little patience, whose order cannot be given again: for those that come first, and for its end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "LATER_S", 1.0)
+        producer = tsnb.serve(loader(shuffle=True), name="hasty", engine="ray", patience_s=3.0)
+    with producer:
+        yield producer
+
+
+def epochs(place: Place) -> list[list[str]]:
+    """Wait for a consumer's end; return what each of its epochs gave."""
+    taken, error = place("result")
+    assert not error
+    assert [epoch for epoch, _ in taken] == list(range(taken[0][0], taken[0][0] + len(taken)))
+    return [rows for _, rows in taken]
+
+
+def hub_of(stream: str) -> Any:
+    return ray.get_actor(clusters.hub_name(stream), namespace=clusters.namespace())
+
+
+def status(stream: str) -> Any:
+    return ray.get(hub_of(stream).status.remote())
+
+
+def relay_pid(place: Place, stream: str) -> int:
+    return int(dict(place("served"))[stream])
+
+
+def test_each_batch_reaches_a_node_once_and_every_consumer_gets_what_the_loader_gives(
+    machines: Machines, main: tsnb.Producer, takers: list[Place]
+) -> None:
+    """Two consumers on one node, one on another, none on the producer's: in bytes of each node's object store."""
+    before = machines.stored_bytes()
+    together(takers, "main", 2)
+    for place in takers:
+        place("go_on")
+    assert [epochs(place) for place in takers] == [[ALONE, ALONE]] * 3
+    seen = status("main")
+    assert [relay["batches"] for relay in seen["relays"].values()] == [2 * BATCHES] * 2
+    crossings = [
+        (after - then) / (2 * BATCHES * BATCH_BYTES)
+        for then, after in zip(before, machines.stored_bytes(), strict=True)
+    ]
+    assert crossings == pytest.approx([1.0] * 3, abs=0.02), crossings
+    assert seen["most_bytes"] <= 19 * (BATCH_BYTES + 4096), (
+        "14 for who comes late, one more, two for each machine"
+    )
+    until(lambda: not status("main")["kept_bytes"])
+    until(lambda: max(machines.used_bytes()) < BATCH_BYTES)  # Ray frees with a delay
+
+
+def test_a_killed_consumer_costs_its_neighbours_nothing_and_its_place_is_gone_on_from_elsewhere(
+    main: tsnb.Producer, takers: list[Place]
+) -> None:
+    """They had waited for it, on its own node and on others; what it lacks can be had on another node, once."""
+    victim, *others = takers
+    together(takers, "main", first=11)
+    for place in others:
+        place("go_on")
+    until(lambda: all(place("count") > 13 for place in others))
+    assert max(place("count") for place in others) < BATCHES, "they wait for it"
+    state = victim("place")
+    victim.kill()
+    assert [epochs(place) for place in others] == [[ALONE]] * 2
+    until(lambda: "streaming" not in status("main")["states"].values())
+    there = others[-1]
+    there("start", "rest", "main", state=state)
+    assert epochs(there) == [ALONE[11:]]
+    assert there("place")["epoch"] == state["epoch"]
+
+
+def test_a_killed_relay_ends_its_machines_consumers_only_and_is_replaced(
+    main: tsnb.Producer, takers: list[Place]
+) -> None:
+    """They are told; who attaches there again gets a whole epoch from a new relay."""
+    here, there = takers[1], takers[2]
+    together([here, there], "main", 2)
+    former = relay_pid(here, "main")
+    os.kill(former, signal.SIGKILL)
+    here("go_on")
+    assert here("result")[1].startswith("ProducerGone")
+    there("go_on")
+    assert epochs(there) == [ALONE, ALONE]
+    here("start", "c0", None)  # there is one stream in the cluster, and none on that machine any more
+    assert epochs(here) == [ALONE]
+    assert relay_pid(here, "main") != former
+    until(lambda: len(status("main")["relays"]) == 2)
+
+
+def test_trials_of_ray_tune_share_a_stream_and_begin_together(main: tsnb.Producer, tmp_path: Path) -> None:
+    """Two trials, wherever Ray puts them: the same batches of the same epoch, from the first one on."""
+    tune: Any = pytest.importorskip("ray.tune")
+    start = CommonStart(2)
+    trainable = tune.with_resources(tune.with_parameters(tuned, start=start), {"cpu": 0.5})
+    tuner = tune.Tuner(
+        trainable,
+        param_space={"lr": tune.grid_search([0.1, 0.01])},
+        run_config=tune.RunConfig(storage_path=str(tmp_path), verbose=0),
+    )
+    results = tuner.fit()
+    assert not results.errors
+    assert [r.metrics["rows"] for r in results] == [ALONE] * 2
+    assert len({r.metrics["epoch"] for r in results}) == 1
+
+
+def tuned(config: dict[str, float], start: CommonStart) -> dict[str, Any]:
+    with start.attach(producer="main") as batches:
+        rows = [digest(batch) for batch in batches]
+        return {"rows": rows, "epoch": batches.epoch}
+
+
+def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
+    hasty: tsnb.Producer, takers: list[Place]
+) -> None:
+    """A consumer beside the loader and one on another node share an epoch; one takes batches of 5."""
+    far = takers[2]
+    together([far], "hasty")
+    with tsnb.attach("near", producer="hasty", batch_size=5) as near:
+        batches = iter(near)
+        first = next(batches)
+        far("go_on")
+        files = [*first["file"], *(name for batch in batches for name in batch["file"])]
+        taken, error = far("result")
+        assert (error, [near.epoch]) == ("", [epoch for epoch, _ in taken]), "it came within the rubber band"
+        assert sorted(files) == sorted(f"{n}.png" for n in range(ROWS))
+        assert len(taken[0][1]) == BATCHES
+    assert hasty.status().consumers[0].name == "cluster"
+
+
+def test_a_machine_that_was_given_up_is_told_and_joins_again(
+    hasty: tsnb.Producer, takers: list[Place]
+) -> None:
+    """Its relay's place in the books is taken from it, as after 10 s of silence."""
+    far = takers[2]
+    together([far], "hasty")
+    ray.get(hub_of("hasty").join.remote(0, "instead of that stream's first relay", PROTOCOL))
+    far("go_on")
+    error = far("result")[1]
+    assert error.startswith("LoaderFailed")
+    assert "it joins again by itself" in error
+    far("start", "c0", "hasty")
+    assert [len(rows) for rows in epochs(far)] == [BATCHES]
+
+
+def test_a_machine_that_stood_still_is_told_and_the_others_go_on(
+    hasty: tsnb.Producer, takers: list[Place]
+) -> None:
+    """Its only consumer sleeps past the stream's patience; its next epoch is whole."""
+    here, there = takers[1:]
+    together([here, there], "hasty", 2)
+    there("go_on")
+    assert [len(rows) for rows in epochs(there)] == [BATCHES] * 2
+    here("go_on")
+    error = here("result")[1]
+    assert error.startswith("LoaderFailed"), "the order cannot be given again: there is no seed"
+    assert "Iterate again for the next epoch" in error
+    here("start", "c0", "hasty")
+    assert [len(rows) for rows in epochs(here)] == [BATCHES]
+
+
+def test_without_its_hub_the_cluster_is_told_and_the_producers_own_machine_goes_on(
+    hasty: tsnb.Producer, takers: list[Place], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last test of that stream: its hub is killed. Nobody waits, the log says what to do, the name is free."""
+    far = takers[2]
+    together([far], "hasty")
+    with tsnb.attach("near", producer="hasty") as near:
+        batches = iter(near)
+        next(batches)
+        relay = relay_pid(far, "hasty")
+        os.kill(status("hasty")["pid"], signal.SIGKILL)
+        far("go_on")
+        assert far("result")[1].startswith("ProducerGone")
+        assert sum(1 for _ in batches) == BATCHES - 1
+        until(lambda: "its hub" in caplog.text)
+        assert "serve it again" in caplog.text
+        until(lambda: not hasty.status().consumers or hasty.status().consumers[0].name != "cluster")
+    until(lambda: not psutil.pid_exists(relay))
+    hasty.stop()
+    assert not [entry for entry in registry.entries() if entry.name == "hasty"]
+    with pytest.raises(ValueError, match="Failed to look up"):
+        hub_of("hasty")
+
+
+def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(
+    machines: Machines, main: tsnb.Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is served in the cluster, another cluster's address, no such stream, another version of tsnb."""
+    with pytest.raises(TsnbError, match="install the same"):
+        ray.get(hub_of("main").relay_on.remote(machines.ids()[1], "/tmp", 999))
+    with monkeypatch.context() as elsewhere:  # as on another machine
+        elsewhere.setenv("TSNB_RUNTIME_DIR", str(tmp_path / "run"))
+        with pytest.raises(NameInUse, match="in the cluster"):
+            tsnb.serve([torch.ones(2)], name="main", engine="ray")
+    with pytest.raises(TsnbError, match="not in that at"):
+        tsnb.serve(loader(), name="x", engine="ray://10.0.0.1:6379")
+    with pytest.raises(tsnb.errors.ProducerNotFound, match="no producer"):
+        tsnb.attach("c", producer="nobody")
+
+
+def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_kernel(
+    machines: Machines, takers: list[Place]
+) -> None:
+    """`--engine ray://HOST:PORT` in a producer kernel, which is killed: the run is told, hub and relays end."""
+    cell = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom tests.engines.takers import loader as make\n"
+        "loader = make()"
+    )
+    options = ServeOptions(engine=f"ray://{machines.cluster.address}")
+    kernel = serve_from_cell(cell, {}, "kernel", options)
+    try:
+        far = takers[2]
+        together([far], "kernel")
+        pid = relay_pid(far, "kernel")
+        assert kernel.pid is not None
+        os.kill(kernel.pid, signal.SIGKILL)
+        far("go_on")
+        assert far("result")[1].startswith("ProducerGone")
+        until(lambda: not psutil.pid_exists(pid))  # relays end with their stream
+        until(lambda: clusters.hub_name("kernel") not in str(ray.util.list_named_actors(all_namespaces=True)))
+    finally:
+        kernel.stop()
+
+
+def test_ray_data_is_a_loader(machines: Machines) -> None:
+    """`iter_torch_batches` is iterated anew for each epoch: two consumers get what it gives alone, twice."""
+    data: Any = pytest.importorskip("ray.data")
+    data.DataContext.get_current().enable_progress_bars = False
+    batches = data.from_numpy(np.arange(60)).iter_torch_batches(batch_size=8)
+    alone = [batch["data"].tolist() for batch in batches]
+    assert len(alone) == 8
+    with tsnb.serve(batches, name="rows") as producer, tsnb.attach("c", producer="rows") as consumer:
+        for _ in range(2):
+            assert [batch["data"].tolist() for batch in consumer] == alone
+        assert producer.order == "", "it may be shuffled: nobody goes on in the middle of an epoch"
+
+
+def test_the_benchmark_measures_a_stream_over_the_cluster(machines: Machines) -> None:
+    """In its smallest form, on the cluster that there is: batches came through, each once, and the row can be read."""
+    row = benchmark.measure(machines.ids()[:2], 1 << 20, 0.3)
+    assert row.batches > 0
+    assert row.crossings == pytest.approx([1.0] * 2, abs=0.05)
+    assert "| 1 beside the producer's | 1.0 MB |" in benchmark.table([row])
+
+
+def test_a_killed_node_is_noticed_and_the_others_go_on(
+    machines: Machines, main: tsnb.Producer, takers: list[Place]
+) -> None:
+    """The last test: one machine of three is lost, with its store, its relay and its consumers."""
+    here, there = takers[1:]
+    together([here, there], "main", 2)
+    machines.cluster.remove_node(machines.nodes[1], allow_graceful=False)
+    there("go_on")
+    assert epochs(there) == [ALONE, ALONE]
+    until(lambda: machines.ids()[1] not in status("main")["relays"])
+    assert machines.ids()[2] in status("main")["relays"]

@@ -1,0 +1,12 @@
+"""Streams over several machines, on Ray (the extra `tsnb[ray]`).
+
+    producer's machine                       anywhere                  every machine with a consumer
+    loader -> local stream -> Feed --put-->  Hub (order, window)  -->  Relay -> local stream -> consumers
+                 |                 object store: a batch goes to a machine once
+              consumers of this machine
+
+The producer's machine has a stream as ever. The *feed* is one more consumer of it, which puts each batch into Ray's
+object store, once, as it lies in its slot. The *hub* decides which machine may have which batch: it runs the same
+`producer.dispatch` as a local stream, with machines for consumers and references to objects for slots. A *relay* on
+each machine copies what it gets into an arena there and serves it under the stream's name: consumers attach as ever.
+"""

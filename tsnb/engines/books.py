@@ -1,0 +1,255 @@
+"""What a hub knows and decides, without Ray: which machine may have which batch, and what is kept for whom.
+
+Pure: time comes in, messages for the machines come out. It runs `producer.dispatch` with relays for members and
+references to objects for slots; a reference that nobody needs any more is dropped, which frees its object everywhere.
+
+Window and rubber band are bounded in bytes: to as many of the largest batch so far as `budget_bytes` holds, and at
+least one. What lies in a store at once is the larger of the two, one more, and two of each machine that was parked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tsnb.producer import events as ev
+from tsnb.producer.dispatch import Dispatch
+
+__all__ = ["LEASE_S", "Books", "Told"]
+
+LEASE_S = 10.0
+"""A relay that says nothing for so long is given up; one whose process has died is noticed sooner, by Ray."""
+IDLE_S = 1.0
+"""How long nobody takes an epoch before the loader is let go of it."""
+
+
+class Told(NamedTuple):
+    """One message for a relay. `ask` is the number of its ask that it belongs to: what is older is out of date."""
+
+    ask: int
+    kind: str
+    """`started`, `batch`, `ended`, `failed`, `parked`, `not joined`."""
+    content: tuple[Any, ...]
+
+
+@dataclass
+class _Relay:
+    name: str
+    seen_s: float
+    ask: int = 0
+    messages: list[Told] = field(default_factory=list)
+    given: list[int] = field(default_factory=list)
+    """The leases that it was told of, and has not said that it has copied."""
+    batches: int = 0
+    size: int = 0
+
+
+class Books:
+    """One stream's, over all machines.
+
+    Args:
+        window: Batches that the fastest machine may be ahead of the slowest.
+        band: Batches from an epoch's start that are kept for machines that come late.
+        patience_s: Seconds that the others wait for a machine that stands still.
+        budget_bytes: What may lie in an object store.
+        repeatable: Whether the loader can give an epoch again in the same order.
+
+    Attributes:
+        largest: Bytes of the largest batch so far.
+        kept_bytes: Bytes of what is kept now.
+        most_bytes: The most that was.
+    """
+
+    def __init__(
+        self, window: int, band: int, patience_s: float, budget_bytes: int, *, repeatable: bool
+    ) -> None:
+        self.dispatch = Dispatch(window, band, patience_s)
+        self.dispatch.admission.repeatable = repeatable
+        self.relays: dict[int, _Relay] = {}
+        self.largest = self.kept_bytes = self.most_bytes = 0
+        self._budget_bytes = budget_bytes
+        self._refs: dict[int, tuple[Any, int]] = {}
+        self._slots = self._keys = 0
+        self._idle_since: float | None = None
+        self._ticked_s: float | None = None
+        self._step(ev.Withdrawn(0), 0.0)  # the local stream has proven the loader: nothing is loaded ahead
+
+    # -- the loader ----------------------------------------------------------------------------------------
+
+    @property
+    def wanted(self) -> ev.Wanted | None:
+        """What the feed should give next."""
+        return self.dispatch.wanted
+
+    @property
+    def idle(self) -> bool:
+        """Whether no machine takes an epoch, waits for one, or is expected back."""
+        return self.dispatch.idle
+
+    def loaded(self, run: int, ref: Any, size: int, rows: int, now: float) -> None:
+        """The run's next batch lies in the object store.
+
+        Args:
+            run: As wanted.
+            ref: Keeps it there.
+            size: Its bytes.
+            rows: Its samples.
+            now: Monotonic seconds.
+        """
+        self.largest = max(self.largest, size)
+        self.shrink(self._budget_bytes)
+        self._slots += 1
+        self._refs[self._slots] = (ref, size)
+        self.kept_bytes += size
+        self.most_bytes = max(self.most_bytes, self.kept_bytes)
+        self._step(ev.BatchLoaded(run, ev.Placed(self._slots, b"", rows, 0, 0)), now)
+
+    def shrink(self, budget_bytes: int) -> None:
+        """Keep no more than this from now on, nor than was said before."""
+        self._budget_bytes = min(self._budget_bytes, budget_bytes)
+        if self.largest:
+            self.dispatch.narrow(max(1, self._budget_bytes // self.largest))
+
+    def renumbered(self, run: int, epoch: int, now: float) -> None:
+        """The run is of another epoch than was wanted."""
+        self._step(ev.Renumbered(run, epoch), now)
+
+    def ended(self, run: int, now: float) -> None:
+        """The loader has no more batches in this run."""
+        self._step(ev.LoaderEnded(run), now)
+
+    def raised(self, run: int, message: str, traceback: str, now: float) -> None:
+        """The loader raised."""
+        self._step(ev.LoaderRaised(run, message, traceback), now)
+
+    # -- relays --------------------------------------------------------------------------------------------
+
+    def join(self, name: str, now: float) -> int:
+        """A machine's relay is there; return its key."""
+        self._keys += 1
+        self.relays[self._keys] = _Relay(name, now)
+        self._step(ev.Joined(self._keys, name), now)
+        return self._keys
+
+    def left(self, key: int, now: float) -> None:
+        """A relay has gone: what was kept for it is kept no more."""
+        if self.relays.pop(key, None) is not None:
+            self._step(ev.Left(key), now)
+
+    def alive(self, key: int | None, now: float) -> bool:
+        """A relay has said something; return whether it is known."""
+        relay = None if key is None else self.relays.get(key)
+        if relay is not None:
+            relay.seen_s = now
+        return relay is not None
+
+    def ask(self, key: int, ask: int, epoch: int, seq: int, exact: bool, now: float) -> None:
+        """A relay wants an epoch, and has let go of all it had: as `events.Asked`. Heard once, however often said.
+
+        Args:
+            key: The relay's.
+            ask: Its number for this ask, each larger than the one before.
+            epoch: As `events.Asked`.
+            seq: As `events.Asked`.
+            exact: As `events.Asked`.
+            now: Monotonic seconds.
+        """
+        relay = self.relays.get(key)
+        if relay is not None and ask > relay.ask:
+            relay.ask = ask
+            relay.messages.clear()
+            relay.given.clear()
+            self._step(ev.Asked(key, ask, epoch, seq, exact, held=frozenset()), now)
+
+    def took(self, key: int, ask: int, lease: int, now: float) -> None:
+        """A relay has copied a batch into its arena."""
+        relay = self.relays.get(key)
+        if relay is not None and relay.ask == ask and lease in relay.given:
+            relay.given.remove(lease)
+            self._step(ev.Took(key), now)
+            self._step(ev.Released(key, lease), now)
+
+    def more(self, key: int, ask: int, now: float) -> list[Told]:
+        """A relay has nothing left to copy: return, and forget, what it is to be told.
+
+        So it has copied all that it was told before; its own word of that may have got lost.
+        """
+        relay = self.relays.get(key)
+        if relay is None or relay.ask != ask:
+            return []  # it has asked again since
+        for lease in list(relay.given):
+            self.took(key, ask, lease, now)
+        told, relay.messages = relay.messages, []
+        relay.given += [message.content[0] for message in told if message.kind == "batch"]
+        if not told:
+            self._step(ev.WaitingForBatch(key), now)
+        return told
+
+    def leave(self, key: int, ask: int, rest: bool, now: float) -> None:
+        """A relay left the epoch of that ask; nobody should wait for its next one if it rests."""
+        relay = self.relays.get(key)
+        if relay is None or relay.ask != ask:
+            return  # it has asked again since
+        relay.messages.clear()
+        relay.given.clear()
+        self._step(ev.LeftEpoch(key), now)
+        if rest:
+            self._step(ev.Rested(key), now)
+        for lease in list(self.dispatch.members[key].leases):  # what it reads just now, Ray keeps for it
+            self._step(ev.Released(key, lease), now)
+
+    # -- the clock -----------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[int]:
+        """Time has passed: call it every second or so.
+
+        Returns:
+            The relays that were given up.
+        """
+        late_s = 0.0 if self._ticked_s is None else max(0.0, now - self._ticked_s - 2.0)
+        self._ticked_s = now
+        if late_s:  # nothing was heard because nobody listened
+            for relay in self.relays.values():
+                relay.seen_s += late_s
+        silent = [key for key, relay in self.relays.items() if now - relay.seen_s > LEASE_S]
+        for key in silent:
+            self.left(key, now)
+        self._step(ev.Tick(late_s), now)
+        loading = self.dispatch.epochs.loading
+        if not self.dispatch.idle or loading is None:
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        elif now - self._idle_since >= IDLE_S:
+            self._step(ev.Withdrawn(loading.run), now)
+        return silent
+
+    # -- instructions --------------------------------------------------------------------------------------
+
+    def _step(self, event: ev.Event, now: float) -> None:
+        for made in self.dispatch.step(event, now):
+            if isinstance(made, ev.FreeSlot):
+                self.kept_bytes -= self._refs.pop(made.slot)[1]
+            elif not isinstance(made, ev.Abandon):
+                self._tell(made)
+
+    def _tell(self, made: Any) -> None:
+        relay = self.relays[made.member]
+        kind: str
+        content: tuple[Any, ...]
+        if isinstance(made, ev.Granted):
+            ref, size = self._refs[made.batch.slot]
+            relay.batches += 1
+            relay.size += size
+            kind, content = "batch", (made.lease, made.epoch, made.seq, ref)
+        elif isinstance(made, ev.SendEpochStarted):
+            kind, content = "started", (made.epoch, made.seq)
+        elif isinstance(made, ev.SendEpochEnded):
+            kind, content = "ended", (made.epoch, made.batches)
+        elif isinstance(made, ev.SendFailed):
+            kind, content = "failed", (made.message, made.traceback)
+        elif isinstance(made, ev.SendParked):
+            kind, content = "parked", (made.epoch, made.seq, made.stood_still_s)
+        else:
+            kind, content = "not joined", (made.epoch, made.published)
+        relay.messages.append(Told(relay.ask, kind, content))

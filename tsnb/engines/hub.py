@@ -1,0 +1,288 @@
+"""The hub: a named actor that holds a stream's books. It sees references to batches, never their bytes.
+
+It belongs to the process that serves the loader, and ends with it, however that ends; relays belong to the hub, and
+end with it. So nothing of a stream outlives its producer, and no lease on the producer is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import time
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from tsnb.engines.books import Books
+from tsnb.engines.relay import Relay
+from tsnb.errors import JoinRefused
+from tsnb.wire.messages import PROTOCOL
+
+__all__ = ["Hub", "budget_bytes"]
+
+STORE_SHARE = 0.3
+"""What a stream may use of the smallest object store of the cluster, for batches that machines have yet to take."""
+POLL_S = 1.0
+"""How long a question waits for an answer before it is asked again."""
+TICK_S = 1.0
+STOP_S = 10.0
+"""How long relays may take to tell their consumers that the stream has ended."""
+
+
+class Hub:
+    """One stream's hub. Methods are called by the feed and by the relays, from their processes.
+
+    Args:
+        name: The stream's name.
+        window: As `Books`.
+        band: As `Books`.
+        patience_s: As `Books`.
+        facts: What relays tell their consumers of the loader: batch_size, batches, samples, order.
+        relay_options: How relays serve: window, rubber_band, patience_s, max_batch_bytes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        window: int,
+        band: int,
+        patience_s: float,
+        facts: dict[str, Any],
+        relay_options: dict[str, Any],
+    ) -> None:
+        self._name = name
+        self._books = Books(window, band, patience_s, budget_bytes(), repeatable=bool(facts["order"]))
+        self._facts = facts
+        self._relay_options = relay_options
+        self._feed = asyncio.Event()
+        self._news: dict[int, asyncio.Event] = {}
+        self._opening: dict[tuple[str, str], asyncio.Task[Any]] = {}
+        self._numbers = itertools.count()
+        self._keys: dict[int, int] = {}  # by the relay's number
+        self._ticking: asyncio.Task[None] | None = None
+        self._watching: set[asyncio.Task[None]] = set()
+
+    # -- for the feed --------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Let time pass. Called once."""
+        self._ticking = asyncio.create_task(self._tick())
+
+    async def wanted(self) -> tuple[tuple[int, int, int] | None, bool]:
+        """Return what to load next, and whether no machine takes anything; waits a moment for something to load."""
+        if self._books.wanted is None:
+            self._feed.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._feed.wait(), POLL_S)
+        return self._answer()
+
+    async def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> Any:
+        """Take a batch; return as `wanted`, without waiting. `refs` has the one reference: it crosses unresolved."""
+        self._books.loaded(run, refs, size, rows, time.monotonic())
+        self._wake()
+        return self._answer()
+
+    async def renumbered(self, run: int, epoch: int) -> None:
+        """As `Books.renumbered`."""
+        self._books.renumbered(run, epoch, time.monotonic())
+        self._wake()
+
+    async def ended(self, run: int) -> None:
+        """As `Books.ended`."""
+        self._books.ended(run, time.monotonic())
+        self._wake()
+
+    async def raised(self, run: int, message: str, traceback: str) -> None:
+        """As `Books.raised`."""
+        self._books.raised(run, message, traceback, time.monotonic())
+        self._wake()
+
+    async def stop(self) -> None:
+        """Have every relay end its stream in good order."""
+        handles = [t.result() for t in self._opening.values() if t.done() and not t.exception()]
+        ends = [asyncio.wait_for(_awaited(h.close.remote()), STOP_S) for h in handles]
+        await asyncio.gather(*ends, return_exceptions=True)
+
+    def _answer(self) -> tuple[tuple[int, int, int] | None, bool]:
+        wanted = self._books.wanted
+        return (None if wanted is None else (wanted.run, wanted.epoch, wanted.first)), self._books.idle
+
+    # -- for who attaches ----------------------------------------------------------------------------------
+
+    async def relay_on(self, node: str, directory: str, protocol: int) -> None:
+        """Have a relay on a machine; returns when it can be attached to.
+
+        Args:
+            node: Ray's id of the machine.
+            directory: The runtime directory of who asks: its registry is where the relay enters itself.
+            protocol: What the process that asks speaks.
+
+        Raises:
+            JoinRefused: Another version of tsnb.
+        """
+        _require_same(protocol)
+        where = (node, directory)
+        task = self._relay(where)
+        try:
+            await _awaited((await asyncio.shield(task)).open.remote())
+        except RayActorError:  # it has just died, and was not heard of
+            self._forget(where, task)
+            await asyncio.shield(self._relay(where))
+
+    def _relay(self, where: tuple[str, str]) -> asyncio.Task[Any]:
+        """Return what has, or will have, the relay of a place; started if there is none."""
+        task = self._opening.get(where)
+        if task is None or (task.done() and task.exception() is not None):
+            task = self._opening[where] = asyncio.create_task(self._open(*where))
+        return task
+
+    def _forget(self, where: tuple[str, str], task: asyncio.Task[Any] | None) -> None:
+        """The place's relay has ended, unless that is another's by now."""
+        if self._opening.get(where) is task:
+            self._opening.pop(where, None)
+
+    async def _open(self, node: str, directory: str) -> Any:
+        self._books.shrink(budget_bytes())  # the machine may have come since
+        at = NodeAffinitySchedulingStrategy(node, soft=False)
+        actor: Any = ray.remote(Relay)
+        me = ray.get_runtime_context().current_actor
+        number = next(self._numbers)
+        handle: Any = actor.options(num_cpus=0, max_concurrency=4, scheduling_strategy=at).remote(
+            me, number, self._name, directory, self._facts, self._relay_options
+        )
+        watched = self._watch(handle, number, (node, directory), asyncio.current_task())
+        watching = asyncio.create_task(watched)
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+        try:
+            await _awaited(handle.open.remote())
+        except BaseException:
+            watching.cancel()
+            ray.kill(handle)
+            raise
+        return handle
+
+    async def _watch(self, handle: Any, number: int, where: tuple[str, str], opened: Any) -> None:
+        """Notice a relay's end: a call that returns then, and fails where it died."""
+        with contextlib.suppress(RayError):
+            await _awaited(handle.live.remote())
+        self._forget(where, opened)
+        key = self._keys.pop(number, None)
+        if key is not None:
+            self._books.left(key, time.monotonic())
+            self._wake()
+        ray.kill(handle)  # out of reach is not dead: its place, and its name there, must be free
+
+    # -- for relays ----------------------------------------------------------------------------------------
+
+    async def join(self, number: int, node: str, protocol: int) -> int:
+        """A relay begins, or begins again after it was given up.
+
+        Args:
+            number: The relay's.
+            node: Ray's id of its machine.
+            protocol: What it speaks.
+
+        Returns:
+            Its key.
+
+        Raises:
+            JoinRefused: Another version of tsnb.
+        """
+        _require_same(protocol)
+        former = self._keys.pop(number, None)
+        if former is not None:
+            self._books.left(former, time.monotonic())
+        key = self._keys[number] = self._books.join(node, time.monotonic())
+        self._news[key] = asyncio.Event()
+        self._wake()
+        return key
+
+    async def poll(self, key: int, ask: int, epoch: int, seq: int, exact: bool) -> list[Any] | None:
+        """Return what a relay is to be told of an ask, waiting a moment for it; None if it is not known any more.
+
+        The ask comes along with each poll for it, so it cannot get lost or be overtaken.
+        """
+        if not self._books.alive(key, time.monotonic()):
+            return None
+        self._books.ask(key, ask, epoch, seq, exact, time.monotonic())
+        told = self._books.more(key, ask, time.monotonic())
+        self._wake()
+        if not told:
+            news = self._news[key]
+            news.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(news.wait(), POLL_S)
+            told = self._books.more(key, ask, time.monotonic())
+        return [tuple(message) for message in told]
+
+    async def took(self, key: int, ask: int, lease: int) -> None:
+        """As `Books.took`."""
+        self._books.took(key, ask, lease, time.monotonic())
+        self._wake()
+
+    async def leave(self, key: int, ask: int, rest: bool) -> None:
+        """As `Books.leave`."""
+        self._books.leave(key, ask, rest, time.monotonic())
+        self._wake()
+
+    async def beat(self, key: int | None) -> bool:
+        """A relay lives; return whether it is known."""
+        return self._books.alive(key, time.monotonic())
+
+    async def status(self) -> dict[str, Any]:
+        """Return the numbers of the stream's crossings: by machine, and what is kept; and the hub's process."""
+        books = self._books
+        relays = {r.name: {"batches": r.batches, "bytes": r.size} for r in books.relays.values()}
+        states = {m.name: m.phase.value for m in books.dispatch.members.values()}
+        return {
+            "relays": relays,
+            "states": states,
+            "window": books.dispatch.window,
+            "largest_bytes": books.largest,
+            "kept": books.dispatch.epochs.kept,
+            "kept_bytes": books.kept_bytes,
+            "most_bytes": books.most_bytes,
+            "pid": os.getpid(),
+        }
+
+    # -- inside --------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._books.tick(time.monotonic())
+            self._wake()
+
+    def _wake(self) -> None:
+        """Let those be answered who wait for what there is now."""
+        if self._books.wanted is not None or self._books.idle:
+            self._feed.set()
+        for key in [key for key in self._news if key not in self._books.relays]:
+            self._news.pop(key).set()
+        for key, news in self._news.items():
+            if self._books.relays[key].messages:
+                news.set()
+
+
+def budget_bytes() -> int:
+    """Return what a stream may use of each of the cluster's object stores, as it is now."""
+    nodes: Any = ray.nodes  # untyped
+    stores = [n["Resources"].get("object_store_memory", 0) for n in nodes() if n["Alive"]]
+    return max(1, int(STORE_SHARE * min(filter(None, stores), default=0)))
+
+
+async def _awaited(ref: Any) -> Any:
+    return await ref
+
+
+def _require_same(protocol: int) -> None:
+    if protocol != PROTOCOL:
+        raise JoinRefused(
+            f"the stream speaks protocol {PROTOCOL} of tsnb and this machine protocol {protocol}: install the same "
+            "version of tsnb on every machine, and start both again"
+        )

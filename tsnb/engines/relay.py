@@ -1,0 +1,129 @@
+"""The relay: an actor on each machine that has consumers. It serves there what it gets from the hub.
+
+To its consumers it is a producer like any other; to the hub it is a consumer. An epoch is asked for when a consumer of
+this machine asks, and left when none is there any more. A batch is copied from the machine's object store into the
+relay's arena, in one piece, and let go of at once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from tsnb.producer import events as ev
+from tsnb.wire.messages import PROTOCOL
+
+if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
+    from tsnb.engines.remote_epochs import RemoteEpochs
+    from tsnb.producer.core import Core
+    from tsnb.producer.stream import Producer
+
+__all__ = ["Relay"]
+
+BEAT_S = 1.0
+LOOK_S = 0.25
+IDLE_S = 1.0
+"""How long no consumer of this machine takes an epoch before the others need not wait for this machine."""
+
+
+class Relay:
+    """A stream of the cluster on one machine.
+
+    Args:
+        hub: The stream's hub.
+        number: What the hub knows it by.
+        name: The stream's name.
+        directory: The runtime directory in which it enters itself.
+        facts: As `Hub`.
+        options: window, rubber_band, patience_s and max_batch_bytes of the stream on this machine.
+    """
+
+    def __init__(
+        self,
+        hub: Any,
+        number: int,
+        name: str,
+        directory: str,
+        facts: dict[str, Any],
+        options: dict[str, Any],
+    ) -> None:
+        os.environ["TSNB_RUNTIME_DIR"] = directory
+        self._hub = hub
+        self._number = number
+        self._name = name
+        self._facts = facts
+        self._options = options
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._producer: Producer | None = None
+
+    def open(self) -> None:
+        """Serve, if it is not done yet; returns when consumers can attach."""
+        from tsnb.engines.remote_epochs import RemoteEpochs
+        from tsnb.producer.core import Settings
+        from tsnb.producer.serving import begin
+
+        with self._lock:
+            if self._producer is not None:
+                return
+            epochs = RemoteEpochs(self._hub, self._facts, self._join)
+            settings = Settings(self._name, **self._options, in_step=True)
+            self._producer = begin(epochs, settings, origin="the cluster's relay", primed=False)
+            watching = threading.Thread(
+                target=self._watch, args=(self._producer, epochs), name="tsnb-relay", daemon=True
+            )
+            watching.start()
+
+    def live(self) -> None:
+        """Return when the relay has ended: whoever calls it hears of its death."""
+        self._ended.wait()
+
+    def close(self) -> None:
+        """End the stream on this machine; its consumers are told."""
+        with self._lock:
+            if self._producer is not None:
+                self._producer.stop()
+
+    def pid(self) -> int:
+        """Return its process."""
+        return os.getpid()
+
+    def _join(self) -> int:
+        node = ray.get_runtime_context().get_node_id()
+        return int(ray.get(self._hub.join.remote(self._number, node, PROTOCOL)))
+
+    def _watch(self, producer: Producer, epochs: RemoteEpochs) -> None:
+        """Tell the hub that this relay lives, and whether anybody is here who takes batches."""
+        idle_since_s: float | None = None
+        next_beat_s = 0.0
+        while not producer.wait(LOOK_S):
+            now = time.monotonic()
+            idle, ask = _look(
+                producer.core, epochs, idle_since_s is not None and now - idle_since_s >= IDLE_S
+            )
+            idle_since_s = (idle_since_s or now) if idle else None
+            if now >= next_beat_s:
+                next_beat_s = now + BEAT_S
+                epochs.beat()
+                if idle:
+                    epochs.rest(ask)
+            if epochs.hub_gone:
+                producer.stop()
+        self._ended.set()
+
+
+def _look(core: Core, epochs: RemoteEpochs, long_idle: bool) -> tuple[bool, int]:
+    """Let go of an epoch that no consumer of this machine has taken for long.
+
+    Returns:
+        Whether nobody takes one now, and the number of the last ask to the hub that this holds for.
+    """
+    with core.lock:
+        loading = core.dispatch.epochs.loading
+        if core.dispatch.idle and long_idle and loading is not None:
+            core.step(ev.Withdrawn(loading.run))
+        return core.dispatch.idle and core.dispatch.epochs.loading is None, epochs.ask

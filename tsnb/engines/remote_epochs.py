@@ -1,0 +1,212 @@
+"""A relay's source: epochs that come from the hub, batch by batch. As `producer.loading.Source`."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError
+
+from tsnb.errors import LoaderFailed
+from tsnb.producer.packing import SlotImage
+from tsnb.producer.replaying import EpochIs
+
+__all__ = ["RemoteEpochs"]
+
+ANSWER_S = 5.0
+"""The hub answers within a second; one that is late is asked again."""
+BATCH_S = 60.0
+"""How long a batch may take from another machine."""
+GONE_S = 10.0
+"""How long the end of the producer's process may take to be heard of."""
+
+
+class RemoteEpochs:
+    """Epochs of a stream of the cluster. Used by a relay's loading thread; `rest` and `beat` by another.
+
+    Args:
+        hub: The stream's hub.
+        facts: The loader's batch_size, batches, samples and order.
+        join: Makes this relay known to the hub and returns its key.
+
+    Attributes:
+        hub_gone: Whether the hub has ended.
+    """
+
+    persistent = False
+    workers = 0
+    ahead = 0
+
+    def __init__(self, hub: Any, facts: dict[str, Any], join: Callable[[], int]) -> None:
+        self.batch_size: int | None = facts["batch_size"]
+        self.batches: int | None = facts["batches"]
+        self.samples: int | None = facts["samples"]
+        self.order: str = facts["order"]
+        self.hub_gone = False
+        self._hub = hub
+        self._join = join
+        self._key: int | None = None
+        self._ask = 0
+        self._wanted: tuple[int, int, bool] = (0, 0, False)  # by that ask
+        self._poll: Any = None  # the question that waits for the hub's answer
+        self._told: deque[Any] = deque()
+
+    def most_ahead(self, _batch_bytes: int) -> int:
+        """Return 0: batches are copied when they are asked for."""
+        return 0
+
+    def wake_workers(self) -> None:
+        """There are none."""
+
+    def drop_workers(self) -> None:
+        """There are none."""
+
+    def why_empty(self, number: int) -> str:
+        """Say what an epoch without a batch may mean."""
+        return f"the producer's loader gave none in epoch {number}."
+
+    # -- called by the relay's watching thread -------------------------------------------------------------
+
+    @property
+    def ask(self) -> int:
+        """How often an epoch was asked for."""
+        return self._ask
+
+    def rest(self, ask: int) -> None:
+        """Tell the hub that nobody here takes anything, unless an epoch was asked for since that ask."""
+        if self._key is not None:
+            self._hub.leave.remote(self._key, ask, True)
+
+    def beat(self) -> None:
+        """Tell the hub that this relay lives."""
+        key = self._key
+        try:
+            known = ray.get(self._hub.beat.remote(key), timeout=ANSWER_S)
+        except RayActorError:
+            self.hub_gone = True
+        except RayError:  # late: the next one may not be
+            pass
+        else:
+            if not known and self._key == key:  # not joined again meanwhile
+                self._key = None
+
+    # -- called by the relay's loading thread --------------------------------------------------------------
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
+        """Give an epoch's batches as `SlotImage`; `EpochIs` while there is none, and where it is another epoch."""
+        self._begin()
+        epoch, seq = number, start
+        self._want(epoch, seq, exact=bool(start))
+        over = False
+        try:
+            while not over:
+                message = self._next()
+                if message is None:
+                    yield EpochIs(epoch)
+                    continue
+                kind, content = message
+                if kind == "started":
+                    if content[0] != epoch:
+                        epoch = content[0]
+                        yield EpochIs(epoch)
+                elif kind == "batch":
+                    lease, _, seq, refs = content
+                    yield from self._bring(lease, refs, epoch, seq)
+                    seq += 1
+                elif kind == "parked":
+                    self._want(epoch, seq, exact=True)  # what is lacking may still be there
+                else:
+                    over = True
+                    if kind != "ended":
+                        raise _failure(kind, content, epoch, seq)
+        finally:
+            self._told.clear()
+            if not over and self._key is not None:
+                self._hub.leave.remote(self._key, self._ask, False)
+
+    def _begin(self) -> None:
+        """Be known to the hub, from the first time on, and again after this relay was given up."""
+        if self._key is None:
+            try:
+                self._key = self._join()
+            except RayActorError:
+                self.hub_gone = True
+
+    def _want(self, epoch: int, seq: int, *, exact: bool) -> None:
+        self._ask += 1
+        self._wanted = (epoch, seq, exact)
+        self._poll = None
+        self._told.clear()
+
+    def _bring(self, lease: int, refs: list[Any], epoch: int, seq: int) -> Iterator[SlotImage]:
+        """Give a batch, once it has come to this machine, and let go of it when it lies in the arena.
+
+        Raises:
+            LoaderFailed: It does not come.
+        """
+        what = f"batch {seq} of epoch {epoch}"
+        try:
+            image = SlotImage(*ray.get(refs.pop(), timeout=BATCH_S))
+        except GetTimeoutError:
+            raise LoaderFailed(
+                f"{what} has not come to this machine in {BATCH_S:.0f} s: the network is overloaded, or its object "
+                "store is full (`ray memory` says of what). Iterate again for the next epoch."
+            ) from None
+        except (
+            ObjectLostError
+        ):  # with the producer's process: then hub and relay end too, and consumers hear of that
+            deadline = time.monotonic() + GONE_S
+            while not self.hub_gone:
+                if time.monotonic() > deadline:
+                    raise LoaderFailed(
+                        f"{what} was lost on its way. Iterate again for the next epoch."
+                    ) from None
+                time.sleep(0.1)
+            return
+        yield image
+        del image
+        self._hub.took.remote(self._key, self._ask, lease)
+
+    def _next(self) -> tuple[str, Any] | None:
+        """Return the next message of this ask; None when none has come for a moment."""
+        while self._told:
+            ask, kind, content = self._told.popleft()
+            if ask == self._ask:
+                return kind, content
+        if self.hub_gone:
+            time.sleep(0.1)  # the watching thread ends this stream
+            return None
+        if self._poll is None:
+            self._poll = self._hub.poll.remote(self._key, self._ask, *self._wanted)
+        try:
+            told = ray.get(self._poll, timeout=ANSWER_S)
+        except GetTimeoutError:
+            return None
+        except RayActorError:
+            self.hub_gone = True
+            return None
+        self._poll = None
+        if told is None:
+            self._key = None
+            raise LoaderFailed(
+                "this machine was out of reach of the stream's producer for too long, and was given up. Iterate again: "
+                "it joins again by itself."
+            )
+        self._told.extend(told)
+        pulled = [content[3][0] for ask, kind, content in told if kind == "batch" and ask == self._ask]
+        if pulled:  # all of them set out for this machine now
+            ray.wait(pulled, num_returns=len(pulled), timeout=0, fetch_local=True)
+        return None if not told else self._next()
+
+
+def _failure(kind: str, content: Any, epoch: int, seq: int) -> LoaderFailed:
+    if kind == "failed":
+        return LoaderFailed(*content)
+    return LoaderFailed(
+        f"this machine cannot go on at batch {seq} of epoch {epoch}: its consumers stood still, or came back too late, "
+        f"and other machines have gone on to batch {content[1]} of epoch {content[0]}. Iterate again for the next "
+        "epoch. For long pauses on purpose serve with a larger patience_s."
+    )
