@@ -15,7 +15,7 @@ def epoch_length(stream: Welcome, options: Options) -> int | None:
         stream: What the producer says of it.
         options: How the consumer wants its batches.
     """
-    own, samples = options.batch_size, stream.epoch_samples
+    own, samples = options.stream_batch_size, stream.epoch_samples
     if own is None and not (options.drop_last and samples is not None):
         return stream.epoch_batches
     if samples is None:

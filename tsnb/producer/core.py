@@ -16,7 +16,8 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.balancing.controller import Controller
 from tsnb.producer import events as ev
-from tsnb.producer.dispatch import LOOKAHEAD, Dispatch
+from tsnb.producer.dispatch import Dispatch
+from tsnb.producer.granting import LOOKAHEAD
 from tsnb.producer.limits import reach_of, require_memory, wide_window
 from tsnb.producer.loading import Source
 from tsnb.producer.on_devices import OnDevices
@@ -154,6 +155,8 @@ class Core:
             self.sessions[made.member].send(ms.EpochEnded(made.epoch, made.batches))
         elif isinstance(made, ev.SendFailed):
             self.sessions[made.member].send(ms.Failed(made.epoch, made.message, made.traceback))
+        elif isinstance(made, ev.SendRankGone):
+            self.sessions[made.member].send(ms.RankGone(made.rank, made.epoch, made.seq))
         else:
             self.sessions[made.member].send(ms.Parked(made.epoch, made.seq, made.stood_still_s))
 
@@ -193,11 +196,12 @@ class Core:
             self.controller.switch(on)
 
     def ask_to_end(self, consumer: str) -> None:
-        """Ask a consumer's loop to end. Called from any thread."""
+        """Ask a consumer's loop to end, and all of a group if it is one of its ranks. Called from any thread."""
         with self.lock:
-            for session in self.sessions.values():
-                if (session.role, session.name) == ("consumer", consumer):
-                    session.send(ms.StopAsked())
+            for key, member in self.dispatch.members.items():
+                if member.name == consumer and self.sessions[key].role == "consumer":
+                    for one in (member, *member.mates):
+                        self.sessions[one.key].send(ms.StopAsked())
 
     def crashed(self, text: str) -> None:
         """A thread of the producer's own cannot go on: stop in as good an order as can be had, and say so."""

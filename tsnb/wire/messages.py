@@ -3,7 +3,7 @@
 consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
                        DeviceRefused  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  Allotted  DeviceTold  DeviceRefused  OnDevice  StopAsked  Stopping
+                       Parked  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 __all__ = [
     "PROTOCOL",
+    "WHOLE_EPOCH",
     "Allotted",
     "Ask",
     "Balance",
@@ -32,6 +33,7 @@ __all__ = [
     "NotJoined",
     "OnDevice",
     "Parked",
+    "RankGone",
     "Reading",
     "Rebalance",
     "Refused",
@@ -47,8 +49,12 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
+
+
+WHOLE_EPOCH = (1 << 32) - 1
+"""In place of a number of batches: all that the epoch has."""
 
 
 class Hello(NamedTuple):
@@ -57,13 +63,20 @@ class Hello(NamedTuple):
     role: str
     """`consumer` or `observer`."""
     name: str
-    """The consumer's name; free text for an observer."""
+    """The consumer's name, or its group's; free text for an observer."""
     origin: str
     """Where it runs, for messages ("script train.py")."""
     on_lag: str = "wait"
     """`wait` or `skip`: whether the others wait for this consumer, or it gives up what it misses."""
     device: str = ""
     """The device on which it would share batches with others: its kind, identity and the process's namespaces."""
+    rank: int = 0
+    world_size: int = 1
+    """More than 1: it is one rank of a group, which takes the stream as one."""
+    cut: str = ""
+    """How a rank cuts the stream's batches, in words: the same for all ranks of a group."""
+    back: bool = False
+    """Whether it comes from a producer that has gone: it may be in the middle of an epoch, and of a step."""
     protocol: int = PROTOCOL
 
 
@@ -178,7 +191,7 @@ class Refused(NamedTuple):
     """The producer does not take this connection."""
 
     code: str
-    """`protocol`, `name-in-use`, `full` or `stopping`."""
+    """`protocol`, `name-in-use`, `full`, `group` or `stopping`."""
     reason: str
 
 
@@ -269,6 +282,19 @@ class Parked(NamedTuple):
     stood_still_s: float
 
 
+class RankGone(NamedTuple):
+    """A rank of the consumer's group has gone, and will not come back."""
+
+    rank: int
+    epoch: int
+    """The epoch that it took last."""
+    seq: int
+    """The loader batches of that epoch that it took; 0: none of them counts, it died in the middle; `WHOLE_EPOCH`: all.
+
+    The others may go as far as it went, and no further.
+    """
+
+
 class Allotted(NamedTuple):
     """The producer has given the consumer's process other cores, or is about to; another number of threads is wanted.
 
@@ -329,6 +355,7 @@ Message = (
     | EpochEnded
     | Failed
     | Parked
+    | RankGone
     | Allotted
     | StopAsked
     | Stopping
