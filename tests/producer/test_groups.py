@@ -104,6 +104,10 @@ def test_when_a_rank_is_killed_the_others_are_told_and_hold_nobody(seed: int, si
     for rank in left:
         rank.receive()
     assert all(rank.gone is not None for rank in left)
+    if all(rank.gone and rank.gone[1] for rank in left):  # it had its epoch: the others may have theirs, too
+        for _ in range(2000):
+            turn(simulation, list(simulation.consumers.values()))
+        assert len({len(rank.complete) for rank in left}) == 1
     for key in [k for k, c in simulation.consumers.items() if c in ranks]:
         simulation.consumers.pop(key)  # stuck in a collective: they take and release nothing any more
     simulation.settle()

@@ -1,9 +1,10 @@
-"""Groups with real processes: torchrun and accelerate start the ranks, gloo joins them, one is killed."""
+"""Groups with real processes, as docs/frameworks/ddp.md has them: launchers start the ranks, gloo joins them."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,81 +20,76 @@ from torch.utils.data import DataLoader, Dataset
 import tsnb
 from tests.system.conftest import Run
 from tests.system.scripts import ROOT
+from tsnb.consumer.attaching import detach_all
 from tsnb.errors import JoinRefused
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
-LAUNCH_S = 150
+LAUNCH_S = 200
 """Each rank imports torch; with a busy machine's other work that takes a while."""
 
-TRAINING = """
-import json, os, sys, torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
+PAGE = ROOT / "docs" / "frameworks" / "ddp.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+"""What users are told to write: for torchrun, accelerate and Lightning."""
+
+BEFORE = """
+import json, os, sys
+import torch
 import tsnb
 
 torch.set_num_threads(1)
-rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+torch.manual_seed(0)
+network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+seen = []
 
-def net():
-    torch.manual_seed(0)
-    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+def loss_of(model, x):
+    return ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
 
-def train(model, batches, epochs=2):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    seen = []
-    for _ in range(epochs):
-        for x, number in batches:
-            seen.append(number.tolist())
-            optimizer.zero_grad()
-            ((model(x) - x.sum(1, keepdim=True)) ** 2).mean().backward()
-            optimizer.step()
-    return seen
+def step(model, x, y, optimizer=optimizer, backward=torch.Tensor.backward):
+    seen.append(y.tolist())
+    optimizer.zero_grad()
+    backward(loss_of(model, x))
+    optimizer.step()
 
-def report(model, seen, **more):
-    plain = getattr(model, "module", model)
-    weights = torch.cat([p.detach().flatten() for p in plain.parameters()]).tolist()
+def report(rank, trained, **more):
+    weights = torch.cat([p.detach().flatten() for p in trained.parameters()]).tolist()
     with open(os.path.join(sys.argv[1], f"{rank}.json"), "w") as file:
         json.dump({"seen": seen, "weights": weights, **more}, file)
 """
-
-DDP = (
-    TRAINING
-    + """
-dist.init_process_group("gloo")
-with tsnb.attach("ddp", "numbers", batch_size=24 // ranks, rank=rank, world_size=ranks) as batches:
-    model = DistributedDataParallel(net())
-    seen = train(model, batches)
-    sizes = (len(batches), batches.batch_size)
-with tsnb.attach("whole", "numbers", rank=rank, world_size=ranks, shard=False) as same:
-    whole = [number.tolist() for _, number in same]
-report(model, seen, sizes=sizes, whole=whole, same=(len(same), same.batch_size))
-dist.destroy_process_group()
+ALONE = """
+for epoch in range(2):
+    for x, y in tsnb.attach("alone", batch_size=24):
+        step(network, x, y)
 """
-)
-
-ACCELERATE = (
-    TRAINING
-    + """
-from accelerate import Accelerator
-accelerator = Accelerator(cpu=True)
-rank, ranks = accelerator.process_index, accelerator.num_processes
-batches = tsnb.attach("acc", "numbers", batch_size=24 // ranks, rank=rank, world_size=ranks)
-model = net()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-model, optimizer, loader = accelerator.prepare(model, optimizer, batches.as_dataloader())
-seen = []
-for _ in range(2):
-    for x, number in loader:
-        seen.append(number.tolist())
-        optimizer.zero_grad()
-        accelerator.backward(((model(x) - x.sum(1, keepdim=True)) ** 2).mean())
-        optimizer.step()
-report(model, seen, kind=type(loader).__name__, ranks=ranks)
+WHOLE = """
+with tsnb.attach("whole", rank=rank, world_size=ranks, shard=False) as same:
+    whole = [y.tolist() for _, y in same]
+report(rank, network, len=len(batches), batch_size=batches.batch_size, whole=whole)
+torch.distributed.destroy_process_group()
+"""
+ACCELERATED = """
+report(rank, network, ranks=ranks)
 batches.close()
 accelerator.end_training()
 """
-)
+LIGHTNING = """
+import lightning
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.network = network
+
+    def training_step(self, batch, _):
+        seen.append(batch[1].tolist())
+        return loss_of(self.network, batch[0])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+"""
 
 
 class Numbers(Dataset[Any]):
@@ -113,77 +109,78 @@ def serve() -> tsnb.Producer:
     )
 
 
-def launched(launcher: list[str], code: str, folder: Path) -> list[dict[str, Any]]:
-    """Run a script with a launcher; return what its ranks reported, in their order."""
+def launched(folder: Path, launcher: list[str], *parts: str) -> list[dict[str, Any]]:
+    """Run a script, by a launcher or alone; return what its ranks reported, in their order."""
     script = folder / "train.py"
-    script.write_text(code)
+    script.write_text("\n".join((BEFORE, *parts)))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     out = subprocess.run(
-        [sys.executable, "-m", *launcher, str(script), str(folder)],
+        [sys.executable, *launcher, str(script), str(folder)],
         env=environment, capture_output=True, text=True, timeout=LAUNCH_S, check=False,
     )  # fmt: skip
     assert out.returncode == 0, out.stdout + out.stderr
     return [json.loads(path.read_text()) for path in sorted(folder.glob("[0-9]*.json"))]
 
 
-def trained_alone() -> tuple[list[list[int]], list[float]]:
-    """Train in this process on the same stream, in batches of 24; return the samples of each step, and the weights."""
-    space: dict[str, Any] = {}
-    exec(TRAINING, space)  # the very code that the ranks run
-    threads = torch.get_num_threads()
-    with serve(), tsnb.attach("alone", batch_size=24) as batches:
-        model = space["net"]()
-        seen = space["train"](model, batches)
-    torch.set_num_threads(threads)
-    weights = torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()
-    return seen, weights
-
-
 @pytest.fixture(scope="module")
-def alone() -> tuple[list[list[int]], list[float]]:
-    """What a single process sees and learns."""
-    return trained_alone()
-
-
-def joined(reports: list[dict[str, Any]], key: str = "seen") -> list[list[int]]:
-    """Return the samples of each step over all ranks, in the ranks' order."""
-    return [list(chain(*parts)) for parts in zip(*(r[key] for r in reports), strict=True)]
-
-
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_ddp_ranks_learn_what_a_single_process_learns(
-    ranks: int, alone: tuple[list[list[int]], list[float]], tmp_path: Path
-) -> None:
-    """Over gloo, by torchrun: each step's parts make up the single process's batch, and the same weights come out.
-
-    With `shard=False` every rank gets every batch whole.
-    """
-    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+def alone() -> dict[str, Any]:
+    """What one process sees and learns, on the same stream in batches of 24."""
+    threads = torch.get_num_threads()
+    names: dict[str, Any] = {}
     with serve():
-        reports = launched(launcher, DDP, tmp_path)
-    assert len(reports) == ranks
-    assert joined(reports) == alone[0]
-    for report in reports:
-        assert torch.allclose(torch.tensor(report["weights"]), torch.tensor(alone[1]), atol=1e-5)
-        assert report["sizes"] == [4, 24 // ranks]
-        assert report["same"] == [6, 16]
-        assert report["whole"] == reports[0]["whole"]
-    assert sorted(chain(*reports[0]["whole"])) == list(range(96))
+        exec(BEFORE + ALONE, names)  # what the ranks run, but for the group
+        detach_all()
+    torch.set_num_threads(threads)
+    weights = torch.cat([p.detach().flatten() for p in names["network"].parameters()])
+    return {"seen": names["seen"], "weights": weights}
 
 
-def test_accelerate_leaves_a_ranks_loader_as_it_is(
-    alone: tuple[list[list[int]], list[float]], tmp_path: Path
+def require_same(ranks: list[dict[str, Any]], alone: dict[str, Any]) -> None:
+    """The parts of each step make up the single process's batch, in the ranks' order; so do the weights come out."""
+    steps = zip(*(rank["seen"] for rank in ranks), strict=True)
+    assert [list(chain(*parts)) for parts in steps] == alone["seen"]
+    for rank in ranks:
+        assert {len(part) for part in rank["seen"]} == {24 // len(ranks)}
+        assert torch.allclose(torch.tensor(rank["weights"]), alone["weights"], atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ddp_ranks_learn_what_a_single_process_learns(
+    size: int, alone: dict[str, Any], tmp_path: Path
 ) -> None:
+    """Over gloo, by torchrun. With `shard=False` every rank gets every batch whole."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+    with serve():
+        ranks = launched(tmp_path, launcher, BLOCKS[0], WHOLE)
+    assert len(ranks) == size
+    require_same(ranks, alone)
+    for rank in ranks:
+        assert (rank["len"], rank["batch_size"]) == (4, 24 // size)
+        assert rank["whole"] == ranks[0]["whole"]
+    assert sorted(chain(*ranks[0]["whole"])) == list(range(96))
+    assert {len(whole) for whole in ranks[0]["whole"]} == {16}
+
+
+def test_accelerate_leaves_a_ranks_loader_as_it_is(alone: dict[str, Any], tmp_path: Path) -> None:
     """`accelerate launch` on two ranks: `prepare` neither shards again nor reads on one rank alone."""
     pytest.importorskip("accelerate")
-    launcher = ["accelerate.commands.launch", "--cpu", "--num_processes=2", "--num_machines=1",
+    # the launcher of several GPUs, on a machine without one: with --cpu it would start a single process
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
                 "--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"]  # fmt: skip
+    cpu = BLOCKS[1].replace("accelerate.Accelerator()", "accelerate.Accelerator(cpu=True)")
     with serve():
-        reports = launched(launcher, ACCELERATE, tmp_path)
-    assert [report["ranks"] for report in reports] == [2, 2]
-    assert joined(reports) == alone[0]
-    for report in reports:
-        assert torch.allclose(torch.tensor(report["weights"]), torch.tensor(alone[1]), atol=1e-5)
+        ranks = launched(tmp_path, launcher, "import accelerate", cpu, ACCELERATED)
+    assert [rank["ranks"] for rank in ranks] == [2, 2]
+    require_same(ranks, alone)
+
+
+def test_lightning_attaches_where_it_knows_its_rank(alone: dict[str, Any], tmp_path: Path) -> None:
+    """`strategy="ddp"` starts the second rank itself; both attach in `train_dataloader`."""
+    pytest.importorskip("lightning")
+    with serve():
+        ranks = launched(tmp_path, [], LIGHTNING, BLOCKS[2], "report(trainer.global_rank, network)")
+    assert len(ranks) == 2
+    require_same(ranks, alone)
 
 
 def test_a_killed_rank_ends_its_group_and_nobody_else(run: Run) -> None:

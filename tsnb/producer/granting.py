@@ -110,6 +110,8 @@ class Granting:
     def end_epoch(self, member: Member, phase: Phase) -> None:
         """Take the member out of its epoch; what it was granted and did not take is its own to release."""
         self.places_changed = True
+        if phase is Phase.BETWEEN and member.group is not None and member.group.closed:
+            phase = Phase.AWAY  # it will not be let into another one
         member.let_go(self.now)
         if member.waiting_since_s is not None:
             member.stopped_waiting(self.now, self.blocked_s)

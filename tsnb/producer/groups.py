@@ -78,10 +78,14 @@ class Groups:
             del self._newest[group.name]
         if unnoticed:
             return []
-        done = member.phase in (Phase.BETWEEN, Phase.AWAY) and not member.parked
+        # in an epoch's last step it may have died in a collective, where the others wait for it
+        done = member.phase in (Phase.BETWEEN, Phase.AWAY) and not member.parked and not member.last_step
         whole = member.told_end and not member.granted
         seq = (WHOLE_EPOCH if whole else member.position) if done else 0
         group.closed = True
+        for mate in mates:
+            if mate.phase is Phase.BETWEEN:
+                mate.phase = Phase.AWAY  # there is no next epoch to be expected back for
         out += [ev.SendRankGone(mate.key, member.rank, max(0, member.epoch), seq) for mate in mates]
         return [] if done else mates
 
