@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from itertools import chain
 from pathlib import Path
@@ -20,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 import tsnb
 from tests.system.conftest import Run
 from tests.system.scripts import ROOT
+from tsnb.consumer import line
 from tsnb.consumer.attaching import detach_all
 from tsnb.errors import JoinRefused
 
@@ -285,3 +288,21 @@ def test_what_cannot_be_a_group_is_refused_with_what_to_do(monkeypatch: pytest.M
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             tsnb.attach("own-name").close()
+
+
+def test_a_rank_that_waits_for_the_others_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of two has attached: after a while a warning names the group, and what to look at."""
+    monkeypatch.setattr(line, "RANKS_S", 0.1)
+    with serve(), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        alone = tsnb.attach("pair", rank=0, world_size=2)
+        waiting = threading.Thread(target=lambda: next(iter(alone), None))
+        waiting.start()
+        while not told:
+            time.sleep(0.01)
+        other = tsnb.attach("pair", rank=1, world_size=2)
+        assert next(iter(other)) is not None
+        waiting.join()
+        alone.close()
+        other.close()
+    assert "all of its 2 ranks have attached by the name 'pair'" in str(told[0].message)

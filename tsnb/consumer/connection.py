@@ -11,6 +11,7 @@ import os
 import select
 import time
 from collections import deque
+from collections.abc import Callable
 
 from tsnb import registry
 from tsnb.arena.memory import Arena
@@ -207,8 +208,11 @@ class Connection:
         elif not self.on_device.open(message.handles):
             self.post(ms.DeviceRefused(self.on_device.refusal[:500]))
 
-    def wait(self) -> ms.Message:
+    def wait(self, look: Callable[[float], None]) -> ms.Message:
         """Wait for the next message.
+
+        Args:
+            look: Called now and then with the seconds waited so far.
 
         Raises:
             ProducerGone: As `poll`; within a second of the producer's death.
@@ -228,6 +232,7 @@ class Connection:
             self.idle = False
             if not ready:
                 self._standstill.look(time.monotonic() - began)
+                look(time.monotonic() - began)
             if any(fd == self._pidfd for fd, _ in ready) and (message := self.poll()) is None:
                 raise self._gone("died")
             if message is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 
 import torch
 
@@ -36,6 +37,8 @@ from tsnb.wire import messages as ms
 
 __all__ = ["Line"]
 
+RANKS_S = 30.0
+"""Ranks that are started together attach within seconds of each other."""
 METRICS_S = 0.25
 """Numbers of `tsnb.log` are told to the producer at most this often."""
 
@@ -83,6 +86,7 @@ class Line:
         self._asks = 0
         self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
         self._parked_as: ms.Parked | None = None  # told so, and asked for the place again
+        self._reminded = False  # of the ranks that it may wait for
         self._news = metrics.News(METRICS_S)
 
     @property
@@ -182,9 +186,22 @@ class Line:
         began = time.monotonic()
         self.connection.post(ms.Waiting())
         try:
-            return self.connection.wait()
+            return self.connection.wait(self._look_for_ranks)
         finally:
             self.waited_s += time.monotonic() - began
+
+    def _look_for_ranks(self, waited_s: float) -> None:
+        """Say so, once, when it may be another rank of the group that never comes."""
+        group = self.options.world_size > 1 and self._taking is None
+        if group and waited_s >= RANKS_S and not self._reminded:
+            self._reminded = True
+            warnings.warn(
+                f"{self.name!r} has waited {waited_s:.0f} s for an epoch. One begins for a group when all of its "
+                f"{self.options.world_size} ranks have attached by the name {self._hello_name!r} and iterate: "
+                f"`tsnb status {self.connection.entry.name}` shows which are there.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _come_back(self, gone: ProducerGone) -> None:
         """Go on with the producer's successor, where there will be one.
