@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import deque
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from tests.system.conftest import Run
 from tests.system.scripts import ROOT
 from tsnb.consumer import line
 from tsnb.consumer.attaching import detach_all
-from tsnb.errors import JoinRefused
+from tsnb.errors import JoinRefused, StopRequested
+from tsnb.telemetry.observer import Observer
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -306,3 +308,34 @@ def test_a_rank_that_waits_for_the_others_says_so(monkeypatch: pytest.MonkeyPatc
         alone.close()
         other.close()
     assert "all of its 2 ranks have attached by the name 'pair'" in str(told[0].message)
+
+
+def test_each_rank_goes_on_by_itself_with_a_producer_that_was_started_again() -> None:
+    """One is a batch behind, and is in the middle of a step: the other must not wait for it to come back first."""
+    producer = serve()
+    group = [tsnb.attach("again", batch_size=6, rank=r, world_size=2, reconnect_s=60) for r in range(2)]
+    loops = [iter(one) for one in group]
+    seen = [next(loop)[1].tolist() for loop in (loops[0], loops[1], loops[0])]
+    producer.stop()
+    with serve():
+        seen += [number.tolist() for loop in loops for _, number in loop]
+        assert sorted(chain(*seen)) == list(range(96))
+        assert [one.stats().reconnects for one in group] == [1, 1]
+        for one in group:
+            one.close()
+
+
+def test_who_stops_one_rank_stops_its_group() -> None:
+    """The panel's button at `bert[0]` ends the loops of all of its ranks, and of nobody else."""
+    with serve(), tsnb.attach("bert-too") as other:
+        group = [tsnb.attach("bert", rank=r, world_size=2) for r in range(2)]
+        loops = [iter(one) for one in group]
+        observer = Observer("numbers")
+        observer.request_consumer_stop("bert[0]")
+        for one, loop in zip(group, loops, strict=True):
+            with pytest.raises(StopRequested):
+                deque(chain(loop, one), maxlen=0)  # it may have had all of an epoch before it is told
+        observer.close()
+        assert sum(1 for _ in other) == 6
+        for one in group:
+            one.close()

@@ -156,7 +156,10 @@ class Core:
         elif isinstance(made, ev.SendFailed):
             self.sessions[made.member].send(ms.Failed(made.epoch, made.message, made.traceback))
         elif isinstance(made, ev.SendRankGone):
-            self.sessions[made.member].send(ms.RankGone(made.rank, made.epoch, made.seq))
+            if (
+                not self.stopping
+            ):  # then all connections end, one by one, and it is not the ranks that have gone
+                self.sessions[made.member].send(ms.RankGone(made.rank, made.epoch, made.seq))
         else:
             self.sessions[made.member].send(ms.Parked(made.epoch, made.seq, made.stood_still_s))
 
