@@ -307,7 +307,8 @@ def test_a_rank_that_waits_for_the_others_says_so(monkeypatch: pytest.MonkeyPatc
         waiting.join()
         alone.close()
         other.close()
-    assert "all of its 2 ranks have attached by the name 'pair'" in str(told[0].message)
+    assert "rank 0 of the group 'pair' has waited" in str(told[0].message)
+    assert "all 2 ranks" in str(told[0].message)
 
 
 def test_each_rank_goes_on_by_itself_with_a_producer_that_was_started_again() -> None:

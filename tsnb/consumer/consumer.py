@@ -11,7 +11,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.consumer.dataloader import ConsumerLoader
-from tsnb.consumer.length import epoch_length
+from tsnb.consumer.length import epoch_length, full_batch_size
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
@@ -73,8 +73,7 @@ class Consumer:
     @property
     def batch_size(self) -> int | None:
         """Samples in a full batch, where known: this consumer's own, else the loader's; for a rank its largest part."""
-        rows, ranks = self.full_rows, self.options.world_size if self.options.sharded else 1
-        return None if rows is None else -(-rows // ranks)
+        return full_batch_size(self._line.connection.welcome, self.options)
 
     def __len__(self) -> int:
         """Return the batches in an epoch.
@@ -82,13 +81,7 @@ class Consumer:
         Raises:
             TypeError: The loader has no length.
         """
-        length = epoch_length(self._line.connection.welcome, self.options)
-        if length is not None:
-            return length
-        raise TypeError(
-            f"the loader behind {self.producer!r} does not say how many samples an epoch has, "
-            "so this consumer has no len(). Iterate it; it ends with the epoch."
-        )
+        return epoch_length(self._line.connection.welcome, self.options)
 
     def __iter__(self) -> EpochIterator:
         """Ask for this consumer's next epoch, or for the rest of the one that `load_state_dict` named.

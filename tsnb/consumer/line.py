@@ -20,7 +20,7 @@ from tsnb.consumer.connection import Connection
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
-from tsnb.consumer.ranks import broken
+from tsnb.consumer.ranks import broken, incomplete
 from tsnb.consumer.reconnecting import connect_to_successor
 from tsnb.consumer.unpacking import Delivered
 from tsnb.consumer.uploading import Prefetch
@@ -196,9 +196,7 @@ class Line:
         if group and waited_s >= RANKS_S and not self._reminded:
             self._reminded = True
             warnings.warn(
-                f"{self.name!r} has waited {waited_s:.0f} s for an epoch. One begins for a group when all of its "
-                f"{self.options.world_size} ranks have attached by the name {self._hello_name!r} and iterate: "
-                f"`tsnb status {self.connection.entry.name}` shows which are there.",
+                incomplete(self.options, self._hello_name, self.connection.entry.name, waited_s),
                 RuntimeWarning,
                 stacklevel=2,
             )

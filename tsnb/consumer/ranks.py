@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 
+from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place
 from tsnb.consumer.rebatching import cut
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import GroupBroken
 from tsnb.wire.messages import RankGone
 
-__all__ = ["broken", "hint", "part", "stricter"]
+__all__ = ["broken", "hint", "incomplete", "part", "stricter"]
 
 
 def part(whole: Delivered, rank: int, world_size: int) -> Delivered:
@@ -67,6 +68,22 @@ def broken(group: str, gone: RankGone | None, place: Place) -> GroupBroken | Non
         f"rank {gone.rank} of the group {group!r} {where}, so this rank gets no more batches: in a collective it would "
         "wait for the one that is gone. The output of that rank says why it ended. Start all ranks again, from a "
         "checkpoint (torchrun does with --max-restarts): they attach as a new group."
+    )
+
+
+def incomplete(options: Options, group: str, stream: str, waited_s: float) -> str:
+    """Return what a rank is told that has waited long for an epoch.
+
+    Args:
+        options: The rank's.
+        group: The group's name.
+        stream: The producer's name.
+        waited_s: For how long.
+    """
+    return (
+        f"rank {options.rank} of the group {group!r} has waited {waited_s:.0f} s for an epoch. One begins when all "
+        f"{options.world_size} ranks have attached by that name and iterate: `tsnb status {stream}` shows which are "
+        "there. After the rubber band of an epoch that others take, it is the next one."
     )
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
@@ -36,6 +37,16 @@ BAND_BYTES = 1 << 30
 ROOM = 4
 """A slot has room for this many times the first batch: later ones may be larger (padded text, say)."""
 MIN_SLOT_BYTES = 1 << 16
+
+_TOLD: dict[type[Any], type[Any]] = {
+    ev.SendEpochStarted: ms.EpochStarted,
+    ev.SendNotJoined: ms.NotJoined,
+    ev.SendEpochEnded: ms.EpochEnded,
+    ev.SendFailed: ms.Failed,
+    ev.SendParked: ms.Parked,
+    ev.SendRankGone: ms.RankGone,
+}
+"""What a consumer is told; the fields are those of the instruction, but for whom it is meant."""
 
 
 @dataclass(frozen=True)
@@ -146,22 +157,10 @@ class Core:
             self.sessions[made.member].grant(made, self.devices.place(made))
         elif isinstance(made, ev.Abandon):
             self.abandoned = True
-        elif isinstance(made, ev.SendEpochStarted):
-            self.sessions[made.member].send(ms.EpochStarted(made.ask, made.epoch, made.seq))
-        elif isinstance(made, ev.SendNotJoined):
-            told = ms.NotJoined(made.ask, made.epoch, made.published, made.band)
-            self.sessions[made.member].send(told)
-        elif isinstance(made, ev.SendEpochEnded):
-            self.sessions[made.member].send(ms.EpochEnded(made.epoch, made.batches))
-        elif isinstance(made, ev.SendFailed):
-            self.sessions[made.member].send(ms.Failed(made.epoch, made.message, made.traceback))
-        elif isinstance(made, ev.SendRankGone):
-            if (
-                not self.stopping
-            ):  # then all connections end, one by one, and it is not the ranks that have gone
-                self.sessions[made.member].send(ms.RankGone(made.rank, made.epoch, made.seq))
-        else:
-            self.sessions[made.member].send(ms.Parked(made.epoch, made.seq, made.stood_still_s))
+        elif not (self.stopping and isinstance(made, ev.SendRankGone)):
+            # once it stops, all connections end, one by one: it is not the ranks that have gone
+            message: ms.Message = _TOLD[type(made)](*made[1:])
+            self.sessions[made.member].send(message)
 
     def fit_arena(self, first_batch_bytes: int, batches: int | None, ahead: int) -> None:
         """Give the arena its geometry, from the stream's first batch.

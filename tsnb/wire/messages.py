@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tsnb.wire.device import DeviceRefused, DeviceTold, OnDevice
+
 __all__ = [
     "PROTOCOL",
     "WHOLE_EPOCH",
@@ -215,26 +217,6 @@ class Batch(NamedTuple):
     values_offset: int
     """Where the values text starts in the slot."""
     values_bytes: int
-
-
-class DeviceTold(NamedTuple):
-    """From now on batches may lie on the device that was asked for, too."""
-
-    handles: str
-    """JSON: how its memory and its events are opened."""
-
-
-class DeviceRefused(NamedTuple):
-    """Batches are not shared on the device: the consumer copies them there itself. Either side may say so."""
-
-    reason: str
-
-
-class OnDevice(NamedTuple):
-    """The batch that follows, by its lease, lies on the device as well."""
-
-    lease: int
-    place: int
 
 
 class EpochStarted(NamedTuple):
