@@ -194,7 +194,7 @@ def test_malformed_and_misplaced_messages_are_counted_and_end_the_connection(
         observer.send(encode(ms.Hello("observer", "o", "a test")))
         observer.send(encode(ms.Take()))
         assert drained(observer)
-    assert refused(serving, 17) == 17
+    assert refused(serving, 19) == 19
     steady.expect("batches")
 
 
