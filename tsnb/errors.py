@@ -7,6 +7,7 @@ TsnbError
   ProducerGone(ConnectionError)    the producer died or stopped while attached; says how to go on
   JoinRefused                      the stream cannot take this consumer (protocol version, too many consumers)
   ConsumerParked                   this consumer stood still and its place in the epoch was given up
+  GroupBroken                      another rank of this consumer's group has gone, so none goes on
   StopRequested                    somebody asked this consumer to stop (the panel's button)
   ConsumerReplaced                 a newer attach of the same name took this consumer's place
   ArenaFull(BufferError)           no slot came free in time; says how many and who holds them
@@ -34,6 +35,7 @@ __all__ = [
     "ConsumerParked",
     "ConsumerReplaced",
     "ExtraMissing",
+    "GroupBroken",
     "JoinRefused",
     "LoaderFailed",
     "LocalProtocolError",
@@ -73,6 +75,10 @@ class JoinRefused(TsnbError):
 
 class ConsumerParked(TsnbError):
     """This consumer stood still past `patience_s` and its place in the epoch was given up."""
+
+
+class GroupBroken(TsnbError):
+    """Another rank of this consumer's group has gone: in a collective this one would wait for it."""
 
 
 class ConsumerReplaced(TsnbError):

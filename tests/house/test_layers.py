@@ -50,6 +50,8 @@ PURITY = {
     "tsnb.producer.roster": OUTSIDE,
     "tsnb.producer.admission": OUTSIDE,
     "tsnb.producer.gap": OUTSIDE,
+    "tsnb.producer.granting": OUTSIDE,
+    "tsnb.producer.groups": OUTSIDE,
     "tsnb.hardware.shelf": OUTSIDE,
     "tsnb.stalling.sharing": OUTSIDE,
     "tsnb.stalling.wording": OUTSIDE,

@@ -26,7 +26,7 @@ _EVENTS: dict[type[Any], Any] = {
 }
 
 
-@dataclass
+@dataclass(eq=False)
 class SimConsumer:
     """A consumer that takes batches at random moments and may hold some, break, fall silent or be killed.
 
@@ -52,6 +52,12 @@ class SimConsumer:
     parked: int = 0
     failures: int = 0
     skipped: int = 0
+    group: list[SimConsumer] = field(default_factory=list, repr=False)
+    """All ranks of its group, itself too; they train in lockstep."""
+    gone: tuple[int, int] | None = None
+    """A rank of its group has gone: how far the others may go."""
+    steps: int = 0
+    """Batches it has computed on, in all."""
 
     def ask(self) -> None:
         """Ask to go on from its place: the rest of an epoch, or a whole one."""
@@ -77,6 +83,8 @@ class SimConsumer:
                 if message.ask == self.asks and self.iterating:
                     self.epoch = message.epoch
                     self.inbox.append(message)
+            elif isinstance(message, ms.RankGone):
+                self.gone = min(self.gone or (message.epoch, message.seq), (message.epoch, message.seq))
             elif isinstance(message, ms.NotJoined):
                 if message.ask == self.asks and self.iterating:
                     self._over()
@@ -90,6 +98,8 @@ class SimConsumer:
         if self.silent:
             return
         self.receive()
+        if self.in_collective:
+            return
         if self.held and rng.random() < 0.6:
             batch = self.held.pop(rng.randrange(len(self.held)))
             self.channel.send(encode(ms.Release(batch.lease)))
@@ -111,6 +121,8 @@ class SimConsumer:
         """Do what is next at once: take, release, ask again at the epoch's end."""
         self.silent = False
         self.receive()
+        if self.in_collective:
+            return
         if self.inbox:
             self._next(self.inbox.pop(0), Steady())
         elif not self.iterating:
@@ -120,6 +132,11 @@ class SimConsumer:
         for batch in self.held:
             self.channel.send(encode(ms.Release(batch.lease)))
         self.held.clear()
+
+    @property
+    def in_collective(self) -> bool:
+        """Whether it waits in its step for a rank that has not come so far."""
+        return any(mate.steps < self.steps for mate in self.group)
 
     def _next(self, message: ms.Message, rng: random.Random) -> None:
         if isinstance(message, ms.EpochStarted):
@@ -131,6 +148,7 @@ class SimConsumer:
             self.skipped += gap
             self.place = (message.epoch, message.seq + 1)
             self.epochs.setdefault(message.epoch, []).append(message.seq)
+            self.steps += 1
             self.channel.send(encode(ms.Take()))
             self.held.append(message)
             if rng.random() < 0.01:
@@ -213,7 +231,7 @@ class Simulation:
         for key, consumer in self.consumers.items():
             ours, theirs = pair(512)
             self.ends[key] = ours
-            self.step(ev.Joined(key, consumer.name, consumer.skips))
+            self.step(self._joined(key, consumer, back=True))
             consumer.reconnect(theirs)
 
     def balance(self, mode: str) -> None:
@@ -262,6 +280,8 @@ class Simulation:
             self._send(made.member, ms.EpochEnded(made.epoch, made.batches))
         elif isinstance(made, ev.SendFailed):
             self._send(made.member, ms.Failed(made.epoch, made.message, made.traceback))
+        elif isinstance(made, ev.SendRankGone):
+            self._send(made.member, ms.RankGone(*made[1:]))
         elif isinstance(made, ev.SendParked):
             self._send(made.member, ms.Parked(made.epoch, made.seq, made.stood_still_s))
 
@@ -282,6 +302,27 @@ class Simulation:
         consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips)
         self.step(ev.Joined(key, consumer.name, skips))
         return consumer
+
+    def _joined(self, key: int, consumer: SimConsumer, back: bool = False) -> ev.Joined:
+        name, _, rank = consumer.name.rstrip("]").partition("[")
+        if not rank:
+            return ev.Joined(key, name, consumer.skips)
+        size = len(consumer.group)
+        return ev.Joined(key, consumer.name, group=name, rank=int(rank), world_size=size, back=back)
+
+    def join_group(self, name: str, size: int) -> list[SimConsumer]:
+        """Attach all ranks of a group."""
+        ranks: list[SimConsumer] = []
+        for rank in range(size):
+            key = len(self.consumers) + len(self.gone)
+            ours, theirs = pair(512)
+            self.ends[key] = ours
+            ranks.append(SimConsumer(f"{name}[{rank}]", theirs, group=ranks))
+            self.consumers[key] = ranks[-1]
+        for key, consumer in self.consumers.items():
+            if consumer in ranks:
+                self.step(self._joined(key, consumer))
+        return ranks
 
     def kill(self, key: int) -> None:
         self.consumers[key].channel.close()

@@ -57,6 +57,7 @@ SAID_BY_OTHERS: list[ms.Message] = [
     ms.EpochEnded(0, 4),
     ms.Failed(0, "x", "y"),
     ms.Parked(0, 0, 1.0),
+    ms.RankGone(0, 0, 0),
     ms.StopAsked(),
     ms.Stopping("no"),
     ms.Reading("{}"),

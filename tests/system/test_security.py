@@ -125,7 +125,18 @@ def test_what_receives_from_sockets_cannot_unpickle(part: str) -> None:
     where = ROOT / "tsnb" / part
     files = [where] if where.is_file() else sorted(where.rglob("*.py"))
     if part == "producer/server.py":
-        names = ("guard", "session", "core", "dispatch", "epochs", "roster", "events", "reporting")
+        names = (
+            "guard",
+            "session",
+            "core",
+            "dispatch",
+            "granting",
+            "groups",
+            "epochs",
+            "roster",
+            "events",
+            "reporting",
+        )
         files += [ROOT / "tsnb" / "producer" / f"{name}.py" for name in names]
     assert files
     for file in files:
@@ -162,6 +173,8 @@ def test_malformed_and_misplaced_messages_are_counted_and_end_the_connection(
         encode(hello._replace(role="")),
         encode(hello._replace(name="../../etc")),
         encode(hello._replace(name="x" * 100_000)),
+        encode(hello._replace(rank=2, world_size=2)),
+        encode(hello._replace(rank=-1, world_size=0)),
         b"\x40" + b"x" * 150_000,  # larger than a packet of ours
     ]
     for packet in nonsense:
@@ -181,7 +194,7 @@ def test_malformed_and_misplaced_messages_are_counted_and_end_the_connection(
         observer.send(encode(ms.Hello("observer", "o", "a test")))
         observer.send(encode(ms.Take()))
         assert drained(observer)
-    assert refused(serving, 17) == 17
+    assert refused(serving, 19) == 19
     steady.expect("batches")
 
 

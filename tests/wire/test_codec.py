@@ -14,6 +14,7 @@ from tsnb.wire.table import CAPACITY, LayoutReader, LayoutWriter
 
 EXAMPLES: list[ms.Message] = [
     ms.Hello("consumer", "resnet", "script train.py"),
+    ms.Hello("consumer", "bert", "script train.py", "wait", "", 1, 4, "batch_size=8", back=True),
     ms.Ask(7),
     ms.Ask(8, 3, 120, exact=True, now=False, held=(1, 2**32 - 1)),
     ms.Take(),
@@ -38,6 +39,7 @@ EXAMPLES: list[ms.Message] = [
     ms.EpochEnded(3, 79),
     ms.Failed(0, "boom", "Traceback"),
     ms.Parked(1, 2, 30.5),
+    ms.RankGone(1, 2, ms.WHOLE_EPOCH),
     ms.StopAsked(),
     ms.Stopping("it was stopped", 30.0),
     ms.Reading("{}"),
@@ -55,7 +57,7 @@ def test_every_message_survives_the_wire(message: ms.Message) -> None:
 
 def test_every_message_has_an_example() -> None:
     """A message that is added is tested."""
-    named = {name for name in ms.__all__ if name[0].isupper()} - {"Message", "PROTOCOL"}
+    named = {name for name in ms.__all__ if name[0].isupper()} - {"Message", "PROTOCOL", "WHOLE_EPOCH"}
     assert {type(m).__name__ for m in EXAMPLES} == named
 
 

@@ -7,6 +7,7 @@ import re
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer
 from tsnb.consumer.options import Options
 from tsnb.consumer.placed import device_here
+from tsnb.consumer.ranks import hint
 from tsnb.errors import NameInUse, ProducerNotFound
 
 __all__ = ["attach", "consumers", "detach_all", "rest_all"]
@@ -44,6 +46,9 @@ def attach(
     reconnect_s: float | None = None,
     prefetch_to_device: int = 0,
     share_on_device: bool = False,
+    rank: int = 0,
+    world_size: int = 1,
+    shard: bool = True,
 ) -> Consumer:
     """Attach to a stream by name; iterate the result like a DataLoader.
 
@@ -71,6 +76,12 @@ def attach(
             asked for. Without a GPU it changes nothing.
         share_on_device: Experimental, not yet run on a GPU. Copy each batch to the GPU once for all consumers there
             that say so too. Where that cannot be had, one warning says why, and each copies its own.
+        rank: Which rank of a distributed job this process is, from 0. All ranks attach with the same name, and together
+            take the stream as one consumer would: each step is one batch, of which each rank gets a part. `batch_size`
+            is then what one rank gets, as with torch's `DistributedSampler`. If one dies, the others get `GroupBroken`.
+        world_size: How many ranks there are; 1: no group.
+        shard: Each rank gets its own part of each batch; False: all get the same whole batches (for pipeline and tensor
+            parallel training).
 
     Returns:
         The consumer. Every iteration over it takes one epoch.
@@ -79,8 +90,8 @@ def attach(
         ProducerNotFound: There is no such producer, or none or several and no name; lists what there is.
         NameInUse: A live consumer elsewhere has that name; says who.
         JoinRefused: The stream does not take this consumer.
-        ValueError: `batch_size` below 1, a name with odd characters, a word that `join` or `on_lag` is not, or a
-            device that this process does not see.
+        ValueError: `batch_size` below 1, a rank that `world_size` does not have, a name with odd characters, a word
+            that `join` or `on_lag` is not, or a device that this process does not see.
         UnsupportedPlatform: Not on Linux.
     """
     require_platform()
@@ -88,17 +99,22 @@ def attach(
     size = batch_size if batch_size is not None else attach_defaults.batch_size
     options = Options(
         size, drop_last, device_here(device), transform, private, on_lag, join, reconnect_s, prefetch_to_device,
-        share_on_device,
+        share_on_device, rank, world_size, shard,
     )  # fmt: skip
     options.check()
-    entry = _find(producer or attach_defaults.producer, chosen)
+    if name is None and attach_defaults.name is None and world_size == 1 and (advice := hint()):
+        warnings.warn(
+            f"every rank takes all batches of the stream by itself. {advice}", UserWarning, stacklevel=2
+        )
+    shown = chosen if world_size == 1 else f"{chosen}[{rank}]"
+    entry = _find(producer or attach_defaults.producer, shown)
     if isinstance(entry, Consumer):
         return _again(entry, options)
-    _rest_siblings(entry.name, chosen)
-    mine = _consumers.get((entry.name, chosen))
+    _rest_siblings(entry.name, shown)
+    mine = _consumers.get((entry.name, shown))
     if mine is not None and mine.address != entry.address:
         mine.close_if_gone(taken_over=True)
-    if mine is not None and not mine.closed and _same_kind(mine.options, options):
+    if mine is not None and not mine.closed and mine.options.attachment == options.attachment:
         return _again(mine, options)
     if mine is not None:
         mine.close()
@@ -107,7 +123,7 @@ def attach(
         if other.closed:
             _consumers.pop(key, None)
     consumer = _new_consumer(entry, chosen, options)
-    _consumers[entry.name, chosen] = consumer
+    _consumers[entry.name, shown] = consumer
     return consumer
 
 
@@ -123,11 +139,6 @@ def _find(stream: str | None, name: str) -> registry.Entry | Consumer:
         if brought is None:
             raise
         return registry.find(brought)
-
-
-def _same_kind(old: Options, new: Options) -> bool:
-    """Whether one connection serves both: the producer was told how it lags, and of its device."""
-    return (old.on_lag, old.shared_device) == (new.on_lag, new.shared_device)
 
 
 def _again(mine: Consumer, options: Options) -> Consumer:
@@ -156,9 +167,10 @@ def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Consume
     while True:
         try:
             return Consumer(entry, name, options)
-        except NameInUse:
+        except NameInUse as error:
             if time.monotonic() > deadline:
-                raise
+                advice = hint() if options.world_size == 1 else ""
+                raise NameInUse(f"{error} {advice}".rstrip()) from None
             time.sleep(0.05)
 
 

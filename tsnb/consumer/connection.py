@@ -10,20 +10,22 @@ import contextlib
 import os
 import select
 import time
-
-import torch
+from collections import deque
+from collections.abc import Callable
 
 from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.on_device import OnDevice
+from tsnb.consumer.options import Options
+from tsnb.consumer.ranks import stricter
 from tsnb.consumer.standstill import Standstill
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import JoinRefused, NameInUse, ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.transport.channel import ChannelClosed, Outbox
 from tsnb.transport.seqpacket import SeqpacketChannel, connect
 from tsnb.wire import messages as ms
-from tsnb.wire.codec import decode, encode
+from tsnb.wire.codec import decode, encode, is_rank_gone
 from tsnb.wire.layout import Layout
 from tsnb.wire.table import LayoutReader
 
@@ -40,14 +42,15 @@ class Connection:
 
     Args:
         entry: The producer.
-        name: The consumer's name.
-        on_lag: `wait` or `skip`.
+        name: The consumer's name, or its group's.
+        options: How it wants its batches.
         scratch: Where batches are copied to that must be.
-        device: Where batches are wanted to be shared with others; None: on the CPU alone.
         reader: What reads the slots.
+        back: Whether it comes from a producer that has gone.
 
     Attributes:
         on_device: Knows which batches lie there.
+        rank_gone: The rank of its group that has gone, if one has.
         successor_s: How long to wait for another producer of the name once this one has gone; 0: not at all.
         unpacker: Reads what the slots hold.
 
@@ -61,14 +64,16 @@ class Connection:
         self,
         entry: registry.Entry,
         name: str,
-        on_lag: str,
+        options: Options,
         scratch: ScratchPool,
-        device: torch.device | None = None,
         reader: type[Unpacker] = Unpacker,
+        *,
+        back: bool = False,
     ) -> None:
         self.entry = entry
-        self.device = device
-        self.on_device = OnDevice(device, entry.pid)
+        self.on_device = OnDevice(options.shared_device, entry.pid)
+        self.rank_gone: ms.RankGone | None = None
+        self._unread: deque[bytes] = deque()
         self.layouts = LayoutReader()
         self.allotted: ms.Allotted | None = None
         """What this process was given last, to be followed at the next step."""
@@ -87,7 +92,9 @@ class Connection:
         if self._pidfd >= 0:
             self._poll.register(self._pidfd, select.POLLIN)
         try:
-            self.post(ms.Hello("consumer", name, registry.describe_origin(), on_lag, self.on_device.wish))
+            group = (options.rank, options.world_size, options.cut, back)
+            origin, wish = registry.describe_origin(), self.on_device.wish
+            self.post(ms.Hello("consumer", name, origin, options.on_lag, wish, *group))
             self.welcome, self._arena = self._receive_welcome()
         except BaseException:
             self._close()
@@ -148,29 +155,54 @@ class Connection:
         self.idle = False
         while True:
             try:
-                packet = self.channel.receive()
+                packet = self._unread.popleft() if self._unread else self.channel.receive()
             except ChannelClosed:
                 raise self._ended() from None
             if packet is None:
                 return None
             message = decode(packet)
-            if isinstance(message, ms.LayoutTold):
-                self.layouts.learn(message.number, Layout.decode(message.layout))
-            elif isinstance(message, ms.Allotted):
-                self.allotted = message
-            elif isinstance(message, ms.OnDevice):
-                self.on_device.lies(message.lease, message.place)
-            elif isinstance(message, (ms.DeviceTold, ms.DeviceRefused)):
-                self._hear_of_device(message)
-            elif isinstance(message, ms.Stopping):
+            if self._note(message):
+                continue
+            if isinstance(message, ms.RankGone):
+                self.rank_gone = stricter(self.rank_gone, message)
+                return message
+            if isinstance(message, ms.Stopping):
                 self.successor_s = message.reconnect_s
                 raise self._gone("was stopped")
-            elif isinstance(message, ms.StopAsked):
+            if isinstance(message, ms.StopAsked):
                 raise StopRequested(
                     f"this consumer of {self.entry.name!r} was asked to stop, from its panel."
                 )
-            else:
-                return message
+            return message
+
+    def _note(self, message: ms.Message) -> bool:
+        """Keep what only this connection needs to know; return whether it was that."""
+        if isinstance(message, ms.LayoutTold):
+            self.layouts.learn(message.number, Layout.decode(message.layout))
+        elif isinstance(message, ms.Allotted):
+            self.allotted = message
+        elif isinstance(message, ms.OnDevice):
+            self.on_device.lies(message.lease, message.place)
+        elif isinstance(message, (ms.DeviceTold, ms.DeviceRefused)):
+            self._hear_of_device(message)
+        else:
+            return False
+        return True
+
+    def look_ahead(self) -> None:
+        """Hear of a rank that has gone before the batches that were sent earlier are taken."""
+        with contextlib.suppress(ChannelClosed):  # `poll` says so, when all that came before has been taken
+            while (packet := self.channel.receive()) is not None:
+                self._unread.append(packet)
+                if is_rank_gone(packet):
+                    message = decode(packet)
+                    assert isinstance(message, ms.RankGone)
+                    self.rank_gone = stricter(self.rank_gone, message)
+
+    @property
+    def arrived(self) -> bool:
+        """Whether something was sent that has not been read."""
+        return bool(self._unread) or self.channel.wait(0)
 
     def _hear_of_device(self, message: ms.DeviceTold | ms.DeviceRefused) -> None:
         if isinstance(message, ms.DeviceRefused):
@@ -178,8 +210,11 @@ class Connection:
         elif not self.on_device.open(message.handles):
             self.post(ms.DeviceRefused(self.on_device.refusal[:500]))
 
-    def wait(self) -> ms.Message:
+    def wait(self, look: Callable[[float], None]) -> ms.Message:
         """Wait for the next message.
+
+        Args:
+            look: Called now and then with the seconds waited so far.
 
         Raises:
             ProducerGone: As `poll`; within a second of the producer's death.
@@ -199,6 +234,7 @@ class Connection:
             self.idle = False
             if not ready:
                 self._standstill.look(time.monotonic() - began)
+                look(time.monotonic() - began)
             if any(fd == self._pidfd for fd, _ in ready) and (message := self.poll()) is None:
                 raise self._gone("died")
             if message is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.consumer.dataloader import ConsumerLoader
-from tsnb.consumer.length import epoch_length
+from tsnb.consumer.length import epoch_length, full_batch_size
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
@@ -19,29 +19,25 @@ from tsnb.consumer.options import Options, Stats
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.unpacking import Delivered
-from tsnb.errors import ConsumerParked, ConsumerReplaced, JoinRefused, LoaderFailed, ProducerGone
-from tsnb.telemetry import metrics
+from tsnb.errors import ConsumerParked, ConsumerReplaced, GroupBroken, JoinRefused, LoaderFailed, ProducerGone
 from tsnb.wire import messages as ms
 
 __all__ = ["Consumer"]
-
-METRICS_S = 0.25
-"""Numbers of `tsnb.log` are told to the producer at most this often."""
 
 
 class Consumer:
     """One attachment to a stream, made by `tsnb.attach`. Iterating it takes one epoch.
 
     Attributes:
-        name: The consumer's name.
+        name: The consumer's name; that of a rank is like `bert[0]`.
         producer: The stream's name.
     """
 
     def __init__(self, entry: registry.Entry, name: str, options: Options) -> None:
-        self.name = name
         self.producer = entry.name
         self.thread = threading.get_ident()
         self._line = Line(entry, name, options)
+        self.name = self._line.name
         self.prefetch = self._line.prefetch
         self._current: Progress | None = None
         self._last: Progress | None = None  # over or not: where it is is where this consumer is
@@ -52,7 +48,6 @@ class Consumer:
         self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
         self._batches_at_rest = 0
-        self._news = metrics.News(METRICS_S)
 
     # -- what a training loop sees -----------------------------------------------------------------------
 
@@ -77,8 +72,8 @@ class Consumer:
 
     @property
     def batch_size(self) -> int | None:
-        """Samples in a batch, where known: this consumer's own, else the loader's."""
-        return self.options.batch_size or self._line.connection.welcome.batch_size
+        """Samples in a full batch, where known: this consumer's own, else the loader's; for a rank its largest part."""
+        return full_batch_size(self._line.connection.welcome, self.options)
 
     def __len__(self) -> int:
         """Return the batches in an epoch.
@@ -86,13 +81,7 @@ class Consumer:
         Raises:
             TypeError: The loader has no length.
         """
-        length = epoch_length(self._line.connection.welcome, self.options)
-        if length is not None:
-            return length
-        raise TypeError(
-            f"the loader behind {self.producer!r} does not say how many samples an epoch has, "
-            "so this consumer has no len(). Iterate it; it ends with the epoch."
-        )
+        return epoch_length(self._line.connection.welcome, self.options)
 
     def __iter__(self) -> EpochIterator:
         """Ask for this consumer's next epoch, or for the rest of the one that `load_state_dict` named.
@@ -173,8 +162,7 @@ class Consumer:
             self._closed = self._line.closed = True
         self._current = None
         self._leave_clock()
-        self._tell_metrics()
-        self._news.end()
+        self._line.tell_metrics(last=True)
         self._line.connection.post(ms.Bye())
         with contextlib.suppress(ProducerGone):
             self._line.discard_waiting()
@@ -236,7 +224,7 @@ class Consumer:
             failed: The cell was interrupted or raised. A loop that took batches in it will not go on, though its
                 traceback keeps it alive: its epoch is left.
         """
-        self._tell_metrics()
+        self._line.tell_metrics()
         took = self._line.batches > self._batches_at_rest
         if failed and took and self._current is not None and self.in_reach:
             self.leave(self._current)
@@ -258,6 +246,7 @@ class Consumer:
         Raises:
             ConsumerReplaced: A newer loop over this consumer took over, or it was detached.
             ConsumerParked: It stood still for longer than the stream's patience, and its place has gone.
+            GroupBroken: Another rank of its group has gone.
             JoinRefused: It would not wait for an epoch, and the one being given cannot be had whole.
             LoaderFailed: The loader raised.
             ProducerGone: The producer has gone.
@@ -267,12 +256,15 @@ class Consumer:
         if self._line.stop_asked is not None:
             error, self._line.stop_asked = self._line.stop_asked, None
             raise error
-        self._tell_metrics()
+        self._line.tell_metrics()
         reconnects = self._line.reconnects
         try:
             taken = self._line.next(loop)
         except (LoaderFailed, ConsumerParked, JoinRefused):
             self._end_epoch()
+            raise
+        except GroupBroken:
+            self.close()  # the name is free for the group that comes after
             raise
         except ProducerGone:
             if self._closed:
@@ -322,9 +314,14 @@ class Consumer:
             self._inside_s += time.monotonic() - self._entered_s
             self._entered_s = None
 
+    @property
+    def full_rows(self) -> int | None:
+        """Samples of the stream in a full batch, where known; those of all ranks of its group."""
+        return self.options.stream_batch_size or self._line.connection.welcome.batch_size
+
     def rebatcher(self) -> Rebatcher | None:
         """Return what cuts batches to this consumer's own size; None where the loader's are wanted."""
-        own = self.options.batch_size
+        own = self.options.stream_batch_size
         if own is None or own == self._line.connection.welcome.batch_size:
             return None
         return Rebatcher(own, self._line.scratch)
@@ -341,8 +338,3 @@ class Consumer:
                 f"{self.name!r} was detached from {self.producer!r}. Attach again: "
                 f'tsnb.attach("{self.name}", producer="{self.producer}").'
             )
-
-    def _tell_metrics(self) -> None:
-        numbers = self._news.take()
-        if numbers is not None:
-            self._line.connection.post(ms.Metrics(numbers))

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from tsnb.consumer.options import Options
+
 __all__ = ["ConsumerLoader"]
 
 
@@ -18,6 +20,8 @@ class _Consumer(Protocol):
 
     def __iter__(self) -> Iterator[Any]: ...
     def __len__(self) -> int: ...
+    @property
+    def options(self) -> Options: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
@@ -47,6 +51,9 @@ class ConsumerLoader(DataLoader[Any]):
         # collate_fn: torch's own for batch_size=None would turn arrays into tensors
         super().__init__(ConsumerDataset(consumer), batch_size=None, num_workers=0, collate_fn=_as_it_is)
         self._consumer = consumer
+        if consumer.options.world_size > 1:
+            # accelerate would read an iterable dataset on rank 0 alone, and give its batches out once more
+            self._is_accelerate_prepared = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer stands."""

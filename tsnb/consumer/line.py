@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 
 import torch
 
@@ -19,6 +20,7 @@ from tsnb.consumer.connection import Connection
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
+from tsnb.consumer.ranks import broken, incomplete
 from tsnb.consumer.reconnecting import connect_to_successor
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.consumer.uploading import Prefetch
@@ -30,9 +32,15 @@ from tsnb.errors import (
     RemoteProtocolError,
     StopRequested,
 )
+from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
 
 __all__ = ["Line"]
+
+RANKS_S = 30.0
+"""Ranks that are started together attach within seconds of each other."""
+METRICS_S = 0.25
+"""Numbers of `tsnb.log` are told to the producer at most this often."""
 
 _log = logging.getLogger("tsnb")
 
@@ -42,7 +50,7 @@ class Line:
 
     Args:
         entry: The producer.
-        name: The consumer's name.
+        name: The consumer's name, or its group's.
         options: How it wants its batches; may be set anew between two epochs.
         reader: What reads the slots.
 
@@ -62,12 +70,13 @@ class Line:
     def __init__(
         self, entry: registry.Entry, name: str, options: Options, reader: type[Unpacker] = Unpacker
     ) -> None:
-        self.name = name
+        self._hello_name = name
+        self.name = name if options.world_size < 2 else f"{name}[{options.rank}]"
         self.options = options
-        self.notices = Notices(name)
+        self.notices = Notices(self.name)
         self.scratch = ScratchPool()
         self.allotment = Allotment()
-        self.connection = Connection(entry, name, options.on_lag, self.scratch, options.shared_device, reader)
+        self.connection = Connection(entry, name, options, self.scratch, reader)
         self.connection.post(self.allotment.report())
         self.place = Place()
         self.epoch = -1
@@ -80,6 +89,8 @@ class Line:
         self._asks = 0
         self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
         self._parked_as: ms.Parked | None = None  # told so, and asked for the place again
+        self._reminded = False  # of the ranks that it may wait for
+        self._news = metrics.News(METRICS_S)
 
     @property
     def patience_s(self) -> float:
@@ -100,7 +111,7 @@ class Line:
         uploads = uploading.uploads_for(
             torch.device(device), lambda delivered: self.connection.unpacker.pin(delivered.leaves)
         )
-        return None if uploads is None else Prefetch(ahead, uploads, lambda: self.connection.channel.wait(0))
+        return None if uploads is None else Prefetch(ahead, uploads, lambda: self.connection.arrived)
 
     def ask(self, place: Place) -> None:
         """Say where this consumer stands, and that it wants to go on from there."""
@@ -126,6 +137,7 @@ class Line:
         Raises:
             ConsumerParked: It stood still for longer than the stream's patience, and its place has gone.
             JoinRefused: It would not wait for an epoch, and the one being given cannot be had whole.
+            GroupBroken: Another rank of its group has gone, and it has come as far as that one.
             LoaderFailed: The loader raised.
             ProducerGone: The producer has gone, and no successor goes on.
             StopRequested: Somebody asked this consumer to stop.
@@ -139,6 +151,18 @@ class Line:
                 if ended or taken is not None:
                     self._heed_allotment()
                     return taken
+
+    def tell_metrics(self, *, last: bool = False) -> None:
+        """Tell the producer what was given to `tsnb.log`, if that is new.
+
+        Args:
+            last: Nothing is told any more.
+        """
+        numbers = self._news.take()
+        if numbers is not None:
+            self.connection.post(ms.Metrics(numbers))
+        if last:
+            self._news.end()
 
     def _heed_allotment(self) -> None:
         """Between two steps: follow what this process was given, and say so; or that its user has chosen anew."""
@@ -154,15 +178,31 @@ class Line:
         self.allotment.put_back()
 
     def _next_message(self) -> ms.Message:
+        if self.options.world_size > 1:
+            self.connection.look_ahead()
+            error = broken(self._hello_name, self.connection.rank_gone, self.place)
+            if error is not None:
+                raise error
         message = self.connection.poll()
         if message is not None:
             return message
         began = time.monotonic()
         self.connection.post(ms.Waiting())
         try:
-            return self.connection.wait()
+            return self.connection.wait(self._look_for_ranks)
         finally:
             self.waited_s += time.monotonic() - began
+
+    def _look_for_ranks(self, waited_s: float) -> None:
+        """Say so, once, when it may be another rank of the group that never comes."""
+        group = self.options.world_size > 1 and self._taking is None
+        if group and waited_s >= RANKS_S and not self._reminded:
+            self._reminded = True
+            warnings.warn(
+                incomplete(self.options, self._hello_name, self.connection.entry.name, waited_s),
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _come_back(self, gone: ProducerGone) -> None:
         """Go on with the producer's successor, where there will be one.
@@ -175,11 +215,12 @@ class Line:
         successor = None
         if not self.closed:
             successor = connect_to_successor(
-                old, self.name, self.options.on_lag, self.scratch, self.patience_s, lambda: self.closed
+                old, self._hello_name, self.options, self.scratch, self.patience_s, lambda: self.closed
             )
         self.waited_s += time.monotonic() - began
         if successor is None:
             raise gone
+        successor.rank_gone = old.rank_gone
         self.connection = successor
         successor.post(self.allotment.report())
         self._on_device_before += old.on_device.taken

@@ -15,6 +15,7 @@ from tsnb.consumer.gate import pass_gate
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
+from tsnb.consumer.ranks import part
 from tsnb.consumer.rebatching import Rebatcher, cut
 from tsnb.consumer.unpacking import Delivered
 from tsnb.consumer.uploading import Prefetch
@@ -35,8 +36,8 @@ class _Taker(Protocol):
         """What its user is told once."""
 
     @property
-    def batch_size(self) -> int | None:
-        """Samples in a full batch, where known."""
+    def full_rows(self) -> int | None:
+        """Samples of the stream in a full batch, where known."""
 
     def rebatcher(self) -> Rebatcher | None:
         """Return what cuts batches to another size, where one is wanted."""
@@ -69,7 +70,7 @@ class EpochIterator(Iterator[Any]):
     def __init__(self, consumer: _Taker, progress: Progress) -> None:
         self._progress = progress
         self._consumer = consumer
-        self._full_rows = consumer.batch_size
+        self._full_rows = consumer.full_rows
         self._failed: TsnbError | None = None
         self._in_step = False
         self._prefetch: Prefetch | None = None
@@ -155,7 +156,9 @@ class EpochIterator(Iterator[Any]):
         return place
 
     def _next_plain(self) -> Delivered:
-        return self._next_full() if self._consumer.options.drop_last else self._next_delivered()
+        options = self._consumer.options
+        whole = self._next_full() if options.drop_last else self._next_delivered()
+        return part(whole, options.rank, options.world_size) if options.sharded else whole
 
     def _next_full(self) -> Delivered:
         """Return the next batch, unless it is the epoch's last and not full: then the epoch has ended."""
@@ -185,7 +188,10 @@ class EpochIterator(Iterator[Any]):
             number, fresh = taken
             fresh.seq = number
             if self._first and self._progress.place.offset:
-                fresh = cut(fresh, self._progress.place.offset, fresh.require_rows(fresh.rows))
+                rows = fresh.require_rows(
+                    f"going on at row {self._progress.place.offset}", "Begin with a whole epoch"
+                )
+                fresh = cut(fresh, self._progress.place.offset, rows)
                 fresh.seq = number
             self._first = False
             if self._rebatcher is None:

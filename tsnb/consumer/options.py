@@ -25,6 +25,9 @@ class Options:
     reconnect_s: float | None = None
     prefetch_to_device: int = 0
     share_on_device: bool = False
+    rank: int = 0
+    world_size: int = 1
+    shard: bool = True
 
     def check(self) -> None:
         """Refuse what cannot be meant.
@@ -35,10 +38,23 @@ class Options:
         for option, given, least, of in (
             ("batch_size", self.batch_size, 1, "samples"),
             ("prefetch_to_device", self.prefetch_to_device, 0, "batches"),
+            ("rank", self.rank, 0, "this rank"),
+            ("world_size", self.world_size, 1, "ranks"),
         ):
             whole = isinstance(given, int) and not isinstance(given, bool)
             if given is not None and not (whole and given >= least):
                 raise ValueError(f"{option}={given!r}: give a number of {of}, {least} or more.")
+        if self.rank >= self.world_size:
+            raise ValueError(
+                f"rank={self.rank} with world_size={self.world_size}: ranks count from 0 to world_size - 1. Give both: "
+                'rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]).'
+            )
+        if self.world_size > 1 and (self.on_lag == "skip" or self.share_on_device):
+            option = 'on_lag="skip"' if self.on_lag == "skip" else "share_on_device=True"
+            raise ValueError(
+                f"{option} is not for the ranks of a group: all of them take the same batches, each on its own device. "
+                "Leave it out."
+            )
         for option, word, words in (
             ("join", self.join, ("epoch", "now")),
             ("on_lag", self.on_lag, ("wait", "skip")),
@@ -52,6 +68,28 @@ class Options:
                 "share_on_device=True gives the loader's own batches on a device: leave batch_size out and say "
                 "device=, or leave share_on_device out."
             )
+
+    @property
+    def sharded(self) -> bool:
+        """Whether it keeps a part of each batch only, as one rank of several."""
+        return self.shard and self.world_size > 1
+
+    @property
+    def stream_batch_size(self) -> int | None:
+        """Samples of the stream in one of its batches, those of the other ranks included; None: as the loader gives."""
+        return self.batch_size * self.world_size if self.batch_size and self.sharded else self.batch_size
+
+    @property
+    def cut(self) -> str:
+        """How a rank cuts batches, in words; the same for all ranks of a group. Empty where there is no group."""
+        if self.world_size < 2:
+            return ""
+        return f"batch_size={self.batch_size}, drop_last={self.drop_last}, shard={self.shard}"
+
+    @property
+    def attachment(self) -> tuple[object, ...]:
+        """What the producer was told when it was attached, so that other values need another connection."""
+        return self.on_lag, self.shared_device, self.rank, self.world_size, self.cut
 
     @property
     def shared_device(self) -> torch.device | None:

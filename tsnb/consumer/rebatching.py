@@ -43,7 +43,9 @@ class Rebatcher:
         Raises:
             BatchNotShareable: It cannot be cut, or does not fit to the one before.
         """
-        rows = delivered.require_rows(self._batch_size)
+        rows = delivered.require_rows(
+            f"batch_size={self._batch_size}", "Leave batch_size out to take the loader's own batches"
+        )
         start = 0
         while start < rows:
             if self._joint is None and rows - start >= self._batch_size:

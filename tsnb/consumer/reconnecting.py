@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tsnb import registry
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.connection import Connection
+from tsnb.consumer.options import Options
 from tsnb.errors import NameInUse, ProducerGone, RemoteProtocolError
 
 __all__ = ["connect_to_successor"]
@@ -19,7 +20,7 @@ LOOK_S = 0.1
 def connect_to_successor(
     gone: Connection,
     name: str,
-    on_lag: str,
+    options: Options,
     scratch: ScratchPool,
     within_s: float,
     given_up: Callable[[], bool],
@@ -28,8 +29,8 @@ def connect_to_successor(
 
     Args:
         gone: The connection to the one that has gone.
-        name: The consumer's name.
-        on_lag: As `Connection`.
+        name: As `Connection`.
+        options: As `Connection`.
         scratch: As `Connection`.
         within_s: How long to wait.
         given_up: Asked now and then: whether nobody waits any more.
@@ -42,7 +43,7 @@ def connect_to_successor(
         entry = next((e for e in registry.entries() if e.name == gone.entry.name), None)
         if entry is not None and entry.address != gone.entry.address:
             try:
-                return Connection(entry, name, on_lag, scratch, gone.device)
+                return Connection(entry, name, options, scratch, back=True)
             except (ProducerGone, NameInUse, RemoteProtocolError):
                 pass  # it has just ended in its turn, or is not up yet: the next look tells
         time.sleep(LOOK_S)

@@ -33,7 +33,7 @@ class Delivered:
     Attributes:
         layout: How the leaves make a tree.
         leaves: Tensors, numpy arrays, scalars and lists of scalars, in the tree's order.
-        rows: Samples, for counting; `common_rows` tells whether the batch can be cut.
+        rows: Samples of the stream that it stands for; `common_rows` tells whether the batch can be cut.
         shared: Whether the leaves lie in shared memory, where others read them too.
         seq: Which loader batch of its epoch it is; -1 where it was put together from several.
     """
@@ -56,8 +56,12 @@ class Delivered:
         lengths = {_length(leaf) for leaf in self.leaves}
         return lengths.pop() if len(lengths) == 1 else None
 
-    def require_rows(self, batch_size: int) -> int:
+    def require_rows(self, option: str, instead: str) -> int:
         """Return the samples, for cutting.
+
+        Args:
+            option: What the user asked for, so that batches have to be cut.
+            instead: What to do where they cannot be.
 
         Raises:
             BatchNotShareable: A leaf has no first dimension of that length; names it.
@@ -77,9 +81,8 @@ class Delivered:
             "batch",
         )
         raise BatchNotShareable(
-            f"batch_size={batch_size} needs batches that can be cut along a first dimension which all their parts "
-            f"share, and {path} does not have it. Leave batch_size out to take the loader's own batches, or change "
-            "the loader's collate_fn."
+            f"{option} needs batches that can be cut along a first dimension which all their parts share, and {path} "
+            f"does not have it. {instead}, or change the loader's collate_fn."
         )
 
 

@@ -7,6 +7,7 @@ Pure, a part of `producer.dispatch`.
   parked) is let in wherever the batches it lacks are still kept or yet to come. Where they are not, and the
   loader can give an epoch again, the pass is begun anew at its position: if nobody else takes one, or while the
   producer is young, when everybody comes back one by one; the others' places move over to the new pass.
+- The ranks of a group are let in together, or refused together (`producer.groups`).
 - The lowest position goes first, so that all who come back meet.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 
 from tsnb.producer import events as ev
 from tsnb.producer.epochs import Epoch, Epochs
+from tsnb.producer.groups import lets_in
 from tsnb.producer.roster import Member, Phase
 
 __all__ = ["Admission"]
@@ -69,7 +71,7 @@ class Admission:
         if waiting and self._epochs.loading is None and self._begin(waiting):
             waiting = self._admit_all()
         for member in waiting:
-            if self._cannot_wait(member):
+            if member.phase is Phase.ASKED and self._cannot_wait(member):
                 self._refuse(member)
         return self._out
 
@@ -104,7 +106,7 @@ class Admission:
 
     def _admit_all(self) -> list[Member]:
         """Let everybody in who can be; return who still waits."""
-        asked = [m for m in self._members.values() if m.phase is Phase.ASKED]
+        asked = [m for m in self._members.values() if m.phase is Phase.ASKED and lets_in(m)]
         return [member for member in asked if not self._admit(member)]
 
     def _admit(self, member: Member) -> bool:
@@ -118,6 +120,8 @@ class Admission:
         if epoch is None:
             return False
         epoch.taken = True
+        if member.group is not None:
+            member.group.together = False
         member.phase = Phase.STREAMING
         member.run = epoch.run
         member.epoch = epoch.number
@@ -194,13 +198,20 @@ class Admission:
         return not (self.repeatable and self._young()) or waited_s >= self._patience_s
 
     def _refuse(self, member: Member) -> None:
+        """Tell it, and the ranks of its group that would go on without it."""
         newest = self._epochs.newest
-        member.phase = Phase.AWAY
-        member.parked = member.asked.exact
-        told = ev.SendNotJoined(
-            member.key, member.asked.ask, newest.number, newest.seq(newest.end), self._epochs.band
-        )
-        self._out.append(told)
+        for one in (member, *member.mates):
+            begun = one.phase is Phase.STREAMING and not one.told_end
+            if one is not member and not begun and not (one.phase is Phase.ASKED and one.asked.exact):
+                continue  # it waits for the next epoch, or is between two
+            one.phase = Phase.AWAY
+            one.parked = one.asked.exact or one is not member
+            told = ev.SendNotJoined(
+                one.key, one.asked.ask, newest.number, newest.seq(newest.end), self._epochs.band
+            )
+            self._out.append(told)
+        if member.group is not None:
+            member.group.together = False
 
     def _young(self) -> bool:
         return self._young_until_s is not None and self._now < self._young_until_s

@@ -77,8 +77,8 @@ class Balance:
         self._reached = 0.0  # how far those who compute had got when somebody last took a batch
 
     def weight(self, name: str) -> float:
-        """Return a consumer's weight."""
-        return self.weights.get(name, 1.0)
+        """Return a consumer's weight; that of a rank (`bert[0]`) is its group's."""
+        return self.weights.get(name.partition("[")[0], 1.0)
 
     def change(self, mode: str, weights: Mapping[str, float]) -> None:
         """Divide in another way from now on: everybody begins with nothing used."""

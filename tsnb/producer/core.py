@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.balancing.controller import Controller
 from tsnb.clusters import check_in_step
 from tsnb.producer import events as ev
-from tsnb.producer.dispatch import LOOKAHEAD, Dispatch
+from tsnb.producer.dispatch import Dispatch
+from tsnb.producer.granting import LOOKAHEAD
 from tsnb.producer.limits import reach_of, require_memory, wide_window
 from tsnb.producer.loading import Source
 from tsnb.producer.on_devices import OnDevices
@@ -36,6 +38,16 @@ BAND_BYTES = 1 << 30
 ROOM = 4
 """A slot has room for this many times the first batch: later ones may be larger (padded text, say)."""
 MIN_SLOT_BYTES = 1 << 16
+
+_TOLD: dict[type[Any], type[Any]] = {
+    ev.SendEpochStarted: ms.EpochStarted,
+    ev.SendNotJoined: ms.NotJoined,
+    ev.SendEpochEnded: ms.EpochEnded,
+    ev.SendFailed: ms.Failed,
+    ev.SendParked: ms.Parked,
+    ev.SendRankGone: ms.RankGone,
+}
+"""What a consumer is told; the fields are those of the instruction, but for whom it is meant."""
 
 
 @dataclass(frozen=True)
@@ -155,17 +167,10 @@ class Core:
             self.sessions[made.member].grant(made, self.devices.place(made))
         elif isinstance(made, ev.Abandon):
             self.abandoned = True
-        elif isinstance(made, ev.SendEpochStarted):
-            self.sessions[made.member].send(ms.EpochStarted(made.ask, made.epoch, made.seq))
-        elif isinstance(made, ev.SendNotJoined):
-            told = ms.NotJoined(made.ask, made.epoch, made.published, made.band)
-            self.sessions[made.member].send(told)
-        elif isinstance(made, ev.SendEpochEnded):
-            self.sessions[made.member].send(ms.EpochEnded(made.epoch, made.batches))
-        elif isinstance(made, ev.SendFailed):
-            self.sessions[made.member].send(ms.Failed(made.epoch, made.message, made.traceback))
-        else:
-            self.sessions[made.member].send(ms.Parked(made.epoch, made.seq, made.stood_still_s))
+        elif not (self.stopping and isinstance(made, ev.SendRankGone)):
+            # once it stops, all connections end, one by one: it is not the ranks that have gone
+            message: ms.Message = _TOLD[type(made)](*made[1:])
+            self.sessions[made.member].send(message)
 
     def fit_arena(self, first_batch_bytes: int, batches: int | None, ahead: int) -> None:
         """Give the arena its geometry, from the stream's first batch.
@@ -209,11 +214,12 @@ class Core:
             self.controller.switch(on)
 
     def ask_to_end(self, consumer: str) -> None:
-        """Ask a consumer's loop to end. Called from any thread."""
+        """Ask a consumer's loop to end, and all of a group if it is one of its ranks. Called from any thread."""
         with self.lock:
-            for session in self.sessions.values():
-                if (session.role, session.name) == ("consumer", consumer):
-                    session.send(ms.StopAsked())
+            for key, member in self.dispatch.members.items():
+                if member.name == consumer and self.sessions[key].role == "consumer":
+                    for one in (member, *member.mates):
+                        self.sessions[one.key].send(ms.StopAsked())
 
     def crashed(self, text: str) -> None:
         """A thread of the producer's own cannot go on: stop in as good an order as can be had, and say so."""

@@ -6,8 +6,9 @@ where `check()` verifies the invariants after every step.
 
 The rules:
 
-- Batches are *granted* one by one, `LOOKAHEAD` ahead of what a consumer has taken. What is granted can be
-  read until it is released; nothing is ever taken back from a live process, so nothing can change under it.
+- Batches are *granted* one by one, `LOOKAHEAD` ahead of what a consumer has taken (`producer.granting`). What is
+  granted can be read until it is released; nothing is ever taken back from a live process, so nothing can change
+  under it.
 - The loader goes on while the fastest consumer is less than `window` batches ahead of the slowest one that is
   waited for (`producer.gap`). Waited for are those that stream, and those between epochs until `patience_s` has passed.
 - A batch is kept while somebody reads it, somebody waited for has yet to take it, or the *rubber band* holds
@@ -19,6 +20,7 @@ The rules:
 - A consumer that stands still for `patience_s` while others are held back by it is parked: it keeps what it
   was granted, the others go on, and it is told.
 - A consumer that would rather skip is waited for by nobody: it gives up what has gone by the time it comes.
+- The ranks of one training job go on together, or not at all (`producer.groups`).
 - By weight, who has computed more than its share gets its next batch later (`producer.balance`).
 """
 
@@ -30,14 +32,14 @@ from typing import Any
 from tsnb.producer import events as ev
 from tsnb.producer.admission import Admission
 from tsnb.producer.balance import Balance
-from tsnb.producer.epochs import Epoch, Epochs
+from tsnb.producer.epochs import Epochs
 from tsnb.producer.gap import Gap
-from tsnb.producer.roster import Grant, Member, Phase
+from tsnb.producer.granting import LOOKAHEAD, Granting
+from tsnb.producer.groups import Groups
+from tsnb.producer.roster import Member, Phase
 
-__all__ = ["LOOKAHEAD", "Dispatch"]
+__all__ = ["Dispatch"]
 
-LOOKAHEAD = 2
-"""Batches granted beyond what is taken: two hide the round trip of a grant; each costs one slot a consumer."""
 _QUIET = (ev.Took, ev.WaitingForBatch, ev.Released)
 """Events of one consumer in the middle of its epoch: three for each batch and consumer, so they look no further than
 they must. `check` after each of them, in the tests, proves that nothing else follows."""
@@ -54,6 +56,7 @@ class Dispatch:
 
     Attributes:
         gap: How far apart they are.
+        groups: Those that are ranks of one job.
         balance: How compute is divided between them.
         wanted: What the loader should give next; None while there is nothing to do.
         due_s: When to step by a Tick at the latest (monotonic seconds); None: nothing is due. It changes once a step at
@@ -67,14 +70,13 @@ class Dispatch:
         self.epochs = Epochs(band)
         self.gap = Gap(window, self.members, self.epochs)
         self.balance = Balance(self.members)
+        self.granting = Granting(self.epochs, self.gap, self.balance)
+        self.groups = Groups()
         self.admission = Admission(self.epochs, self.members, window, patience_s, first_epoch)
-        self._leases = 0
         self._weighs = False  # compute is divided by weight
-        self._withheld = False  # somebody's next batch is
         self.due_s: float | None = None
         self._wider = 0  # the window that was, while they are still further apart than the new one
         self._lost: list[tuple[Member, int]] = []
-        self._places_changed = False
         self._out: list[ev.Instruction] = []
         self._now = 0.0
         self.wanted: ev.Wanted | None = None
@@ -82,6 +84,7 @@ class Dispatch:
         self._steps: dict[type[Any], Callable[[Any], None]] = {
             ev.Joined: self._joined,
             ev.Left: self._left,
+            ev.Detached: self._detached,
             ev.Asked: self._asked,
             ev.Took: self._took,
             ev.WaitingForBatch: self._waiting,
@@ -114,10 +117,10 @@ class Dispatch:
             What to do, in this order.
         """
         self._now = now
-        self._out = []
-        self._places_changed = False
+        self._out = self.granting.begin(now)
         self._steps[type(event)](event)
-        if self._places_changed or self.gap.skipping or self._withheld or type(event) not in _QUIET:
+        granting = self.granting
+        if granting.places_changed or self.gap.skipping or granting.withheld or type(event) not in _QUIET:
             self._settle()
         return self._out
 
@@ -125,18 +128,41 @@ class Dispatch:
 
     def _joined(self, event: ev.Joined) -> None:
         self.gap.skipping = self.gap.skipping or event.skips
-        self.members[event.member] = Member(event.member, event.name, event.skips, moved_s=self._now)
+        member = Member(event.member, event.name, event.skips, moved_s=self._now)
+        self.members[event.member] = member
+        if event.group:
+            self.groups.join(member, event)
 
     def _left(self, event: ev.Left) -> None:
         member = self.members.pop(event.member, None)
+        if member is None:
+            return
         self.balance.left(event.member)
-        for index in member.leases.values() if member else ():
+        for index in member.leases.values():
             self.epochs.unpin(index)
+        if member.group is not None:
+            for mate in self.groups.leave(member, self._out):
+                self._stop(mate)
+
+    def _detached(self, event: ev.Detached) -> None:
+        member = self.members[event.member]
+        never_asked = member.phase is Phase.JOINING
+        self._left_epoch(ev.LeftEpoch(event.member))
+        self._rested(ev.Rested(event.member))
+        if member.group is not None:
+            self.groups.leave(member, self._out, unnoticed=never_asked)
+
+    def _stop(self, member: Member) -> None:
+        """Nobody waits for it any more: a rank of its group died."""
+        if member.phase is Phase.STREAMING:
+            self.granting.end_epoch(member, Phase.AWAY)
+        elif member.phase is Phase.ASKED:
+            self._left_epoch(ev.LeftEpoch(member.key))
 
     def _asked(self, event: ev.Asked) -> None:
         member = self.members[event.member]
         if member.phase is Phase.STREAMING:
-            self._end_epoch(member, Phase.ASKED)
+            self.granting.end_epoch(member, Phase.ASKED)
         member.last_step = False
         member.phase = Phase.ASKED
         member.asked = event
@@ -161,11 +187,11 @@ class Dispatch:
         if member.phase is not Phase.STREAMING:
             return
         if member.told_end and not member.granted:
-            self._end_epoch(member, member.then)
+            self.granting.end_epoch(member, member.then)
             member.last_step = True
             return
         before = member.cursor
-        self._grant(member)
+        self.granting.grant(member)
         if member.cursor != before:
             self._collect()
         self._note_wanted()
@@ -187,7 +213,7 @@ class Dispatch:
     def _left_epoch(self, event: ev.LeftEpoch) -> None:
         member = self.members[event.member]
         if member.phase is Phase.STREAMING:
-            self._end_epoch(member, Phase.BETWEEN)
+            self.granting.end_epoch(member, Phase.BETWEEN)
         elif member.phase is Phase.ASKED:
             member.phase = Phase.AWAY  # it waits no more: an epoch granted to it would hold the others
             member.moved_over = False
@@ -200,11 +226,6 @@ class Dispatch:
     def _rested(self, event: ev.Rested) -> None:
         if self.members[event.member].phase is Phase.BETWEEN:
             self.members[event.member].phase = Phase.AWAY
-
-    def _end_epoch(self, member: Member, phase: Phase) -> None:
-        """Take the member out of its epoch; what it was granted and did not take is its own to release."""
-        self._places_changed = True
-        member.left_epoch(phase, self._now, self.gap.blocked_s(self._now))
 
     # -- events from the loader and the clock ------------------------------------------------------------
 
@@ -226,10 +247,7 @@ class Dispatch:
                 member.phase = Phase.AWAY
         for member, stood_still_s in self.gap.standing_still(self._now):
             if stood_still_s >= self.patience_s:
-                seq = self.epochs.get(member.run).seq(member.cursor)  # the first that it was not granted
-                self._out.append(ev.SendParked(member.key, member.epoch, seq, stood_still_s))
-                self._end_epoch(member, Phase.AWAY)
-                member.parked = True
+                self.granting.park(member, stood_still_s)
 
     def _balanced(self, event: ev.Balanced) -> None:
         self._keep_within(event.window)
@@ -255,11 +273,11 @@ class Dispatch:
             self._let_go(*self._lost.pop())
         # by weight in two rounds: whose epoch ends in the first one computes no more
         for _ in range(2 if self._weighs else 1):
-            self._withheld, self.balance.due_s = False, None
+            self.granting.withheld, self.balance.due_s = False, None
             for member in self.members.values():
                 if member.phase is Phase.STREAMING:
-                    self._grant(member)
-        self.due_s = self.balance.due_s if self._withheld else None
+                    self.granting.grant(member)
+        self.due_s = self.balance.due_s if self.granting.withheld else None
         self._collect()
         self._note_wanted()
 
@@ -267,51 +285,6 @@ class Dispatch:
         """Free what nobody needs any more."""
         runs = (m.run for m in self.members.values() if m.phase is Phase.STREAMING)
         self._out += map(ev.FreeSlot, self.epochs.collect(self.gap.needed_from(), runs))
-
-    def _grant(self, member: Member) -> None:
-        if member.told_end:
-            return
-        epoch = self.epochs.get(member.run)
-        if not member.granted:
-            member.offered_s = self._now
-        if member.skips:
-            self._skip(member, epoch)
-        # by weight one by one: what is granted ahead is granted before its share is known
-        ahead = 1 if self._weighs else LOOKAHEAD
-        while withheld := member.cursor < epoch.end and len(member.granted) < ahead:
-            if self._weighs and self.balance.withholds(member, self._now):
-                break
-            self._leases = (self._leases + 1) & 0xFFFFFFFF
-            member.leases[self._leases] = member.cursor
-            batch = self.epochs.pin(member.cursor)
-            seq = epoch.seq(member.cursor)
-            member.granted.append(Grant(seq, batch.rows))
-            self._out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
-            member.cursor += 1
-        if withheld or member.withheld_since_s is not None:
-            (member.withhold if withheld else member.let_go)(self._now)
-            self._withheld = self._withheld or withheld
-        if epoch.finished and member.cursor >= epoch.end:
-            self._tell_end(member, epoch)
-
-    def _skip(self, member: Member, epoch: Epoch) -> None:
-        """Give up what has gone: on to where nothing is missing any more."""
-        onwards = epoch.end
-        too_old = self.epochs.end - max(self.window, self.epochs.band)
-        while onwards > max(member.cursor, too_old) and self.epochs.has(onwards - 1):
-            onwards -= 1
-        member.skipped += max(0, onwards - member.cursor)
-        member.cursor = max(onwards, member.cursor)
-
-    def _tell_end(self, member: Member, epoch: Epoch) -> None:
-        member.told_end = True
-        member.then = Phase.BETWEEN if epoch.failure is None else Phase.AWAY
-        if epoch.failure is None:
-            self._out.append(ev.SendEpochEnded(member.key, epoch.number, epoch.seq(epoch.end)))
-        else:
-            self._out.append(ev.SendFailed(member.key, epoch.number, *epoch.failure))
-        if not member.granted:
-            self._end_epoch(member, member.then)
 
     def _note_wanted(self) -> None:
         """Tell the loader what to do."""
@@ -334,7 +307,7 @@ class Dispatch:
         """
         pins: dict[int, int] = {}
         for member in self.members.values():
-            assert len(member.granted) <= LOOKAHEAD, member
+            assert member.parked or len(member.granted) <= LOOKAHEAD, member
             seqs = [grant.seq for grant in member.granted]
             assert member.skips or seqs == list(range(member.position, member.position + len(seqs))), member
             for index in member.leases.values():

@@ -14,6 +14,7 @@ __all__ = [
     "Balanced",
     "BatchLoaded",
     "Contended",
+    "Detached",
     "Event",
     "FreeSlot",
     "Granted",
@@ -32,6 +33,7 @@ __all__ = [
     "SendFailed",
     "SendNotJoined",
     "SendParked",
+    "SendRankGone",
     "Tick",
     "Took",
     "WaitingForBatch",
@@ -62,10 +64,24 @@ class Joined(NamedTuple):
     name: str
     skips: bool = False
     """It gives up batches rather than hold the others up (`on_lag="skip"`)."""
+    group: str = ""
+    """The group whose rank it is; empty: none."""
+    rank: int = 0
+    world_size: int = 1
+    cut: str = ""
+    """How a rank cuts batches; the same for all of a group."""
+    back: bool = False
+    """It was attached to a producer before this one, and may be in the middle of a step."""
 
 
 class Left(NamedTuple):
-    """A consumer detached or died: everything it held comes back."""
+    """A consumer's connection has ended: everything it held comes back. Without `Detached` before it, it died."""
+
+    member: int
+
+
+class Detached(NamedTuple):
+    """A consumer says that it will not ask again. What it still holds stays its own."""
 
     member: int
 
@@ -198,6 +214,7 @@ class Contended(NamedTuple):
 Event = (
     Balanced
     | Contended
+    | Detached
     | Joined
     | Left
     | Asked
@@ -276,6 +293,16 @@ class SendParked(NamedTuple):
     stood_still_s: float
 
 
+class SendRankGone(NamedTuple):
+    """Tell a rank that another one of its group has gone."""
+
+    member: int
+    rank: int
+    epoch: int
+    seq: int
+    """As in `wire.messages.RankGone`."""
+
+
 class FreeSlot(NamedTuple):
     """Nobody can read this slot any more."""
 
@@ -289,5 +316,13 @@ class Abandon(NamedTuple):
 
 
 Instruction = (
-    Granted | SendEpochStarted | SendEpochEnded | SendFailed | SendParked | SendNotJoined | FreeSlot | Abandon
+    Granted
+    | SendEpochStarted
+    | SendEpochEnded
+    | SendFailed
+    | SendParked
+    | SendRankGone
+    | SendNotJoined
+    | FreeSlot
+    | Abandon
 )

@@ -5,7 +5,7 @@ Pure, a part of `producer.dispatch`. Positions are indices, counted over all bat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tsnb.producer.epochs import Epochs
 from tsnb.producer.roster import Member, Phase
@@ -67,17 +67,19 @@ class Gap:
         slowest = self._slowest_taken()
         return [m for m in self._awaited() if self._position(m) == slowest]
 
-    def standing_still(self, now: float) -> list[tuple[Member, float]]:
-        """Return the consumers that hold others up, and for how many seconds each has done nothing."""
-        found = []
+    def standing_still(self, now: float) -> Iterator[tuple[Member, float]]:
+        """Yield the consumers that hold others up, and for how many seconds each has done nothing.
+
+        One by one: whoever is parked for it may take others along.
+        """
         for member in self.pace_setters():
             if member.phase is not Phase.STREAMING or not member.granted or member.skips:
                 continue  # it is between epochs, or has nothing to take: not its fault
-            empty = (m for m in self._members.values() if m is not member and not m.granted)
+            own = (member, *member.mates)  # what a group does to itself is its own affair
+            empty = (m for m in self._members.values() if m not in own and not m.granted)
             waiting = [m.waiting_since_s for m in empty if m.waiting_since_s is not None]
             if waiting:  # else it may take its time: nobody is held up by it
-                found.append((member, now - max(member.moved_s, member.offered_s, min(waiting))))
-        return found
+                yield member, now - max(member.moved_s, member.offered_s, min(waiting))
 
     def needed_from(self) -> int:
         """Return the index from which batches are kept for those who have yet to be granted them."""

@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from tsnb.config import check_balance, check_name
 from tsnb.errors import RemoteProtocolError
 from tsnb.producer.core import HOLD, MAX_CONSUMERS, Core
-from tsnb.producer.dispatch import LOOKAHEAD
+from tsnb.producer.granting import LOOKAHEAD
 from tsnb.producer.session import Session
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode
 
-__all__ = ["ACCEPTS", "Guard"]
+__all__ = ["ACCEPTS", "Guard", "shown_name"]
 
 ACCEPTS = 32
 """Connections taken before those that are there already have their turn."""
@@ -151,6 +151,8 @@ class Guard:
                 raise RemoteProtocolError(str(error)[:200]) from None
             if len(message.device) > MAX_ORIGIN:
                 raise RemoteProtocolError(f"a device's name of {len(message.device)} letters")
+            if not 0 <= message.rank < message.world_size or len(message.cut) > MAX_ORIGIN:
+                raise RemoteProtocolError(f"rank {message.rank} of {message.world_size}: {message.cut!r:.80}")
         shown = "".join(c if c.isprintable() else "?" for c in message.origin[:MAX_ORIGIN])
         return message._replace(origin=shown)
 
@@ -190,6 +192,18 @@ class Guard:
             "full", f"{MAX_CONSUMERS} consumers are attached, which is as many as one stream takes"
         )
 
+    def misfit(self, hello: ms.Hello) -> ms.Refused | None:
+        """Return why a rank does not belong to the group that it names, if so."""
+        if hello.world_size < 2:
+            return None
+        if hello.world_size > MAX_CONSUMERS:
+            return ms.Refused(
+                "full",
+                f"one stream takes {MAX_CONSUMERS} consumers at once, and this group has {hello.world_size} ranks",
+            )
+        why = self._core.dispatch.groups.misfit(hello.name, hello.world_size, hello.cut)
+        return ms.Refused("group", why) if why else None
+
     def overdue(self) -> list[Session]:
         """Return the connections that should be asked for their first message for the last time, oldest first."""
         now = time.monotonic()
@@ -197,3 +211,8 @@ class Guard:
         surplus = max(0, len(strangers) - MAX_STRANGERS)
         late = (s for s in strangers[surplus:] if now - self._visits[s.key].since_s > HELLO_S)
         return [*strangers[:surplus], *late]
+
+
+def shown_name(hello: ms.Hello) -> str:
+    """Return the name by which a consumer is known: that of a rank is like `bert[0]`."""
+    return hello.name if hello.world_size < 2 else f"{hello.name}[{hello.rank}]"

@@ -72,7 +72,6 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
     elif isinstance(message, ms.Bye):
         # its name is free from now on; its slots come back as it lets go of them, or with the connection
         session.role = "leaving"
-        core.step(ev.LeftEpoch(session.key))
-        core.step(ev.Rested(session.key))
+        core.step(ev.Detached(session.key))
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from a consumer")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tsnb.producer.events import Asked
 
-__all__ = ["Grant", "Member", "Phase"]
+__all__ = ["Grant", "Group", "Member", "Phase"]
 
 
 class Grant(NamedTuple):
@@ -43,6 +43,22 @@ class Phase(Enum):
     """Nobody waits for it."""
 
 
+@dataclass(eq=False)
+class Group:
+    """The ranks of one training job, which take the stream as one; see `producer.groups`."""
+
+    name: str
+    world_size: int
+    cut: str
+    """How its ranks cut batches, in words."""
+    ranks: dict[int, Member] = field(default_factory=dict, repr=False)
+    """Those that are attached."""
+    together: bool = True
+    """Whether none is let in before all have asked; else one may go on in the epoch that the others take."""
+    closed: bool = False
+    """Whether a rank has gone: no epoch begins for the others any more."""
+
+
 @dataclass
 class Member:
     """One attached consumer."""
@@ -51,6 +67,9 @@ class Member:
     name: str
     skips: bool = False
     """Whether it gives up batches rather than hold the others up."""
+    group: Group | None = None
+    """The group whose rank it is."""
+    rank: int = 0
     phase: Phase = Phase.JOINING
     asked: Asked = field(default_factory=lambda: Asked(-1))
     """Where it said it stands, at its last ask."""
@@ -99,6 +118,11 @@ class Member:
     """Seconds that it waited for that reason: a part of `held_s`."""
     withheld_then_s: float = 0.0
     """The same when it began to wait."""
+
+    @property
+    def mates(self) -> list[Member]:
+        """The other ranks of its group that are attached."""
+        return [] if self.group is None else [m for m in self.group.ranks.values() if m is not self]
 
     @property
     def taken(self) -> int:

@@ -18,7 +18,7 @@ from tsnb.errors import RemoteProtocolError
 from tsnb.producer import events as ev
 from tsnb.producer.contention import Contention
 from tsnb.producer.core import Core
-from tsnb.producer.guard import ACCEPTS, Guard
+from tsnb.producer.guard import ACCEPTS, Guard, shown_name
 from tsnb.producer.hearing import hear_consumer, hear_observer
 from tsnb.producer.reporting import reading, welcome
 from tsnb.producer.session import Session
@@ -191,13 +191,15 @@ class Server(threading.Thread):
             if refusal is not None:
                 session.send(refusal)
                 return False
-            session.role, session.name, session.origin = hello.role, hello.name, hello.origin
+            session.role, session.name, session.origin = hello.role, shown_name(hello), hello.origin
             if hello.role == "observer":
                 session.send(welcome(self._core))
                 self._next_reading_s = 0.0
                 return True
             session.channel.send(encode(welcome(self._core)), self._core.arena.fd)
-            self._core.step(ev.Joined(session.key, hello.name, hello.on_lag == "skip"))
+            group = hello.name if hello.world_size > 1 else ""
+            rank = (group, hello.rank, hello.world_size, hello.cut, hello.back)
+            self._core.step(ev.Joined(session.key, session.name, hello.on_lag == "skip", *rank))
             self._core.devices.wish(session.key, hello.device)
         self._watch_process(session)
         return True
@@ -206,14 +208,20 @@ class Server(threading.Thread):
         refusal = self._guard.refusal(hello)
         if refusal is not None or hello.role == "observer":
             return refusal
-        holder = self._holder(hello.name)
+        name = shown_name(hello)
+        holder = self._holder(name)
         if holder is not None:
+            ranks = (
+                ""
+                if hello.world_size < 2
+                else "Two ranks of one job need two numbers: look at rank=. For another job: "
+            )
             return ms.Refused(
                 "name-in-use",
-                f"a consumer named {hello.name!r} is attached to {self._core.settings.name!r} already: "
-                f"{holder.origin}, pid {holder.channel.peer.pid}. Attach with another name, or stop that one",
+                f"a consumer named {name!r} is attached to {self._core.settings.name!r} already: "
+                f"{holder.origin}, pid {holder.channel.peer.pid}. {ranks}Attach with another name, or stop that one",
             )
-        return self._guard.full()
+        return self._guard.full() or self._guard.misfit(hello)
 
     def _holder(self, name: str) -> Session | None:
         """Return the live consumer of that name; one whose process has just gone is dropped on the way."""

@@ -31,6 +31,7 @@ from tsnb.wire.messages import (
     NotJoined,
     OnDevice,
     Parked,
+    RankGone,
     Reading,
     Rebalance,
     Refused,
@@ -46,7 +47,7 @@ from tsnb.wire.messages import (
     Welcome,
 )
 
-__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode"]
+__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode", "is_rank_gone"]
 
 MAX_MESSAGE_BYTES = 1 << 17
 """Largest packet; a Linux socket buffer (208 KiB by default) takes it whole."""
@@ -69,6 +70,7 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     15: (Threads, struct.Struct("<BII?")),
     16: (Rebalance, struct.Struct("<B?")),
     17: (OnDevice, struct.Struct("<BII")),
+    18: (RankGone, struct.Struct("<BIII")),
 }
 _LAYOUT_KIND = 32
 _LAYOUT_HEAD = struct.Struct("<BH")
@@ -153,6 +155,12 @@ def decode(packet: bytes) -> Message:
     raise RemoteProtocolError(f"unknown message kind {kind}")
 
 
+def is_rank_gone(packet: bytes) -> bool:
+    """Whether it is a well-formed `RankGone`: looked for among packets that are not read yet."""
+    kind, packer = _STRUCT_OF[RankGone]
+    return len(packet) == packer.size and packet[0] == kind
+
+
 def _decode_ask(packet: bytes) -> Ask:
     leases, odd = divmod(len(packet) - _ASK_HEAD.size, _LEASE_BYTES)
     if leases < 0 or odd:
@@ -184,6 +192,7 @@ def _decode_json(cls: type[Any], text: bytes) -> Message:
 _TYPES: dict[str, tuple[type[Any], ...]] = {
     "str": (str,),
     "int": (int,),
+    "bool": (bool,),
     "float": (int, float),
     "int | None": (int, type(None)),
     "dict[str, float]": (dict,),

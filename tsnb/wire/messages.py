@@ -3,7 +3,7 @@
 consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
                        DeviceRefused  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  Allotted  DeviceTold  DeviceRefused  OnDevice  StopAsked  Stopping
+                       Parked  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
@@ -12,8 +12,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tsnb.wire.device import DeviceRefused, DeviceTold, OnDevice
+
 __all__ = [
     "PROTOCOL",
+    "WHOLE_EPOCH",
     "Allotted",
     "Ask",
     "Balance",
@@ -32,6 +35,7 @@ __all__ = [
     "NotJoined",
     "OnDevice",
     "Parked",
+    "RankGone",
     "Reading",
     "Rebalance",
     "Refused",
@@ -47,8 +51,12 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
+
+
+WHOLE_EPOCH = (1 << 32) - 1
+"""In place of a number of batches: all that the epoch has."""
 
 
 class Hello(NamedTuple):
@@ -57,13 +65,20 @@ class Hello(NamedTuple):
     role: str
     """`consumer` or `observer`."""
     name: str
-    """The consumer's name; free text for an observer."""
+    """The consumer's name, or its group's; free text for an observer."""
     origin: str
     """Where it runs, for messages ("script train.py")."""
     on_lag: str = "wait"
     """`wait` or `skip`: whether the others wait for this consumer, or it gives up what it misses."""
     device: str = ""
     """The device on which it would share batches with others: its kind, identity and the process's namespaces."""
+    rank: int = 0
+    world_size: int = 1
+    """More than 1: it is one rank of a group, which takes the stream as one."""
+    cut: str = ""
+    """How a rank cuts the stream's batches, in words: the same for all ranks of a group."""
+    back: bool = False
+    """Whether it comes from a producer that has gone: it may be in the middle of an epoch, and of a step."""
     protocol: int = PROTOCOL
 
 
@@ -178,7 +193,7 @@ class Refused(NamedTuple):
     """The producer does not take this connection, or does not do what an observer asked for."""
 
     code: str
-    """`protocol`, `name-in-use`, `full` or `stopping`; `in-step`, after which the connection goes on."""
+    """`protocol`, `name-in-use`, `full`, `group` or `stopping`; `in-step`, after which the connection goes on."""
     reason: str
 
 
@@ -202,26 +217,6 @@ class Batch(NamedTuple):
     values_offset: int
     """Where the values text starts in the slot."""
     values_bytes: int
-
-
-class DeviceTold(NamedTuple):
-    """From now on batches may lie on the device that was asked for, too."""
-
-    handles: str
-    """JSON: how its memory and its events are opened."""
-
-
-class DeviceRefused(NamedTuple):
-    """Batches are not shared on the device: the consumer copies them there itself. Either side may say so."""
-
-    reason: str
-
-
-class OnDevice(NamedTuple):
-    """The batch that follows, by its lease, lies on the device as well."""
-
-    lease: int
-    place: int
 
 
 class EpochStarted(NamedTuple):
@@ -267,6 +262,19 @@ class Parked(NamedTuple):
     seq: int
     """The first batch it will not get."""
     stood_still_s: float
+
+
+class RankGone(NamedTuple):
+    """A rank of the consumer's group has gone, and will not come back."""
+
+    rank: int
+    epoch: int
+    """The epoch that it took last."""
+    seq: int
+    """The loader batches of that epoch that it took; 0: none of them counts, it died in the middle; `WHOLE_EPOCH`: all.
+
+    The others may go as far as it went, and no further.
+    """
 
 
 class Allotted(NamedTuple):
@@ -329,6 +337,7 @@ Message = (
     | EpochEnded
     | Failed
     | Parked
+    | RankGone
     | Allotted
     | StopAsked
     | Stopping

@@ -1,0 +1,276 @@
+"""Groups: the ranks of one job go on together or not at all. Simulated, without a process.
+
+The simulated ranks train in lockstep: none takes a batch before all have taken the one before, as if each step ended
+in a collective. So whatever leaves one rank without a batch that another has, hangs the simulation as it would them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.producer.simulation import SimConsumer, Simulation
+from tsnb.producer import events as ev
+from tsnb.producer.dispatch import Dispatch
+from tsnb.wire.messages import WHOLE_EPOCH
+
+
+def in_step(ranks: list[SimConsumer]) -> None:
+    """Each rank has had the same batches, but for those of the step that is being taken."""
+    taken = [[(e, seq) for e, seqs in sorted(rank.epochs.items()) for seq in seqs] for rank in ranks]
+    shortest = min(map(len, taken))
+    assert all(len(one) <= shortest + 1 for one in taken)
+    assert all(one[:shortest] == taken[0][:shortest] for one in taken), taken
+
+
+def begun(seed: int, size: int, others: int = 2) -> tuple[Simulation, list[SimConsumer]]:
+    """Return a stream with a group and some consumers outside of it, all of which have asked."""
+    simulation = Simulation(seed, kills=False)
+    ranks = simulation.join_group("bert", size)
+    outside = [simulation.join() for _ in range(others)]
+    for consumer in [*ranks, *outside]:
+        consumer.ask()
+    simulation.poll()
+    return simulation, ranks
+
+
+def turn(simulation: Simulation, of: list[SimConsumer]) -> None:
+    """One turn of the loader, and of somebody."""
+    simulation.now += 0.01
+    simulation.look()
+    simulation.load()
+    simulation.rng.choice(of).run_steadily()
+    simulation.poll()
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 4))
+def test_all_ranks_take_the_same_epochs_in_step_whatever_their_speed(seed: int, size: int) -> None:
+    """Whoever asks first: no rank is let into an epoch that another does not get, and none waits for good."""
+    simulation, ranks = begun(seed, size)
+    for _ in range(500):
+        turn(simulation, list(simulation.consumers.values()))
+        in_step(ranks)
+    simulation.settle()
+    assert ranks[0].complete
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 4))
+def test_a_group_stays_in_step_however_often_the_producer_is_killed(seed: int, size: int) -> None:
+    """Ranks come back one by one, some with a batch more than others, and go on where each was; nothing is lost."""
+    simulation, ranks = begun(seed, size, others=1)
+    for _ in range(600):
+        turn(simulation, list(simulation.consumers.values()))
+        in_step(ranks)
+        if simulation.rng.random() < 0.02:
+            simulation.kill_producer()
+    assert simulation.restarted
+    simulation.settle()
+    for rank in ranks:
+        assert set(rank.epochs) == rank.complete | ({rank.place[0]} if rank.place[1] else set())
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 3))
+def test_a_rank_that_stands_still_has_its_whole_group_parked_at_one_place(seed: int, size: int) -> None:
+    """The others outside go on; the group goes on together or begins the next epoch together, and nobody hangs."""
+    simulation, ranks = begun(seed, size)
+    outside = [c for c in simulation.consumers.values() if c not in ranks]
+    for _ in range(simulation.rng.randrange(60)):
+        turn(simulation, list(simulation.consumers.values()))
+    still = simulation.rng.choice(ranks)
+    had = sum(len(c.complete) for c in outside)
+    for _ in range(300):
+        turn(simulation, [c for c in simulation.consumers.values() if c is not still])
+        simulation.now += 1.0
+        simulation.step(ev.Tick())
+    assert sum(len(c.complete) for c in outside) > had, "those outside were held up"
+    simulation.settle()
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 4))
+def test_when_a_rank_is_killed_the_others_are_told_and_hold_nobody(seed: int, size: int) -> None:
+    """At any moment: every other rank hears of it, and those outside go on without waiting for the group."""
+    simulation, ranks = begun(seed, size)
+    for _ in range(simulation.rng.randrange(200)):
+        turn(simulation, list(simulation.consumers.values()))
+    victim = simulation.rng.randrange(size)
+    simulation.kill(victim)
+    simulation.poll()
+    left = [rank for rank in ranks if rank is not ranks[victim]]
+    for rank in left:
+        rank.receive()
+    assert all(rank.gone is not None for rank in left)
+    if all(rank.gone and rank.gone[1] for rank in left):  # it had its epoch: the others may have theirs, too
+        for _ in range(2000):
+            turn(simulation, list(simulation.consumers.values()))
+        assert len({len(rank.complete) for rank in left}) == 1
+    for key in [k for k, c in simulation.consumers.items() if c in ranks]:
+        simulation.consumers.pop(key)  # stuck in a collective: they take and release nothing any more
+    simulation.settle()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_groups_beside_others_that_come_and_go_and_skip(seed: int) -> None:
+    """Any history, restarts and other modes too: every invariant holds after every step, and all can go on."""
+    simulation = Simulation(8000 + seed, kills=False, restarts=seed % 2 == 0, skips=True, modes=seed % 3 == 0)
+    groups = [simulation.join_group("a", 2), simulation.join_group("b", 3)]
+    simulation.run(500)
+    for ranks in groups:
+        for rank in ranks:
+            for taken in rank.epochs.values():
+                assert taken == list(range(len(taken)))
+
+
+# -- single decisions ---------------------------------------------------------------------------------------
+
+
+class Stream:
+    """A dispatch with a loader that has a batch whenever one is wanted, and a group of two (keys 0 and 1)."""
+
+    def __init__(self, window: int = 4) -> None:
+        self.dispatch = Dispatch(window, 2, 30.0)
+        self.slots = iter(range(1000))
+        for rank in range(2):
+            self.join(rank, rank)
+
+    def join(self, key: int, rank: int, cut: str = "") -> None:
+        self.do(ev.Joined(key, f"bert[{rank}]", group="bert", rank=rank, world_size=2, cut=cut))
+
+    def do(self, event: ev.Event, now: float = 0.0) -> list[ev.Instruction]:
+        out = self.dispatch.step(event, now)
+        self.dispatch.check()
+        return out
+
+    def load(self, batches: int) -> None:
+        for _ in range(batches):
+            wanted = self.dispatch.wanted
+            assert wanted is not None
+            self.do(ev.BatchLoaded(wanted.run, ev.Placed(next(self.slots), b"", 4, 0, 0)))
+
+
+def gone(out: list[ev.Instruction]) -> list[ev.SendRankGone]:
+    return [x for x in out if isinstance(x, ev.SendRankGone)]
+
+
+def test_a_group_is_let_in_when_its_last_rank_has_asked_and_not_before() -> None:
+    """The first to ask gets nothing; with the second both get the same epoch, in the same step."""
+    stream = Stream()
+    stream.load(1)
+    assert stream.do(ev.Asked(0, 1)) == []
+    out = stream.do(ev.Asked(1, 1, epoch=3))
+    started = [(x.member, x.epoch) for x in out if isinstance(x, ev.SendEpochStarted)]
+    assert started == [(0, 3), (1, 3)], "the later of the epochs they asked for"
+
+
+def test_who_would_rather_not_wait_is_refused_with_its_whole_group_and_not_before_it_is_there() -> None:
+    """`join="now"`: one rank alone is not refused while another has yet to ask; then both are, at once."""
+    stream = Stream(window=2)
+    stream.do(ev.Joined(7, "other"))
+    stream.do(ev.Asked(7, 1))
+    for _ in range(4):
+        stream.load(1)
+        stream.do(ev.Took(7))
+    assert stream.do(ev.Asked(0, 1, now=True)) == []
+    refused = [x.member for x in stream.do(ev.Asked(1, 1, now=True)) if isinstance(x, ev.SendNotJoined)]
+    assert sorted(refused) == [0, 1]
+
+
+def test_ranks_that_are_parked_have_been_granted_the_same_batches() -> None:
+    """One has taken two batches more; when both are parked, both can read on to the same place."""
+    stream = Stream()
+    stream.do(ev.Joined(7, "other"))
+    for key in (0, 1, 7):
+        stream.do(ev.Asked(key, 1))
+    stream.load(4)
+    for _ in range(2):
+        stream.do(ev.Took(1), 1.0)
+    for _ in range(4):
+        stream.do(ev.Took(7), 1.0)
+    stream.do(ev.WaitingForBatch(7), 1.0)
+    out = stream.do(ev.Tick(), 40.0)
+    assert [(x.member, x.seq) for x in out if isinstance(x, ev.SendParked)] == [(0, 4), (1, 4)]
+    assert [(x.member, x.seq) for x in out if isinstance(x, ev.Granted)] == [(0, 2), (0, 3)]
+    assert stream.dispatch.wanted is not None
+
+
+def test_a_rank_that_waits_for_its_own_group_gets_nobody_parked() -> None:
+    """Alone on the stream, a group may take its time: an evaluation on rank 0, a breakpoint."""
+    stream = Stream(window=1)
+    for key in (0, 1):
+        stream.do(ev.Asked(key, 1))
+    stream.load(1)
+    stream.do(ev.Took(1), 1.0)
+    stream.do(ev.WaitingForBatch(1), 1.0)
+    assert stream.do(ev.Tick(), 1000.0) == []
+
+
+def test_a_rank_that_ended_in_order_lets_the_others_finish_its_last_epoch() -> None:
+    """It took all of it: the others may, too, and no further. Who left in the middle marks how far they may go."""
+    for took, far in ((2, WHOLE_EPOCH), (1, 1)):
+        stream = Stream()
+        for key in (0, 1):
+            stream.do(ev.Asked(key, 1))
+        stream.load(2)
+        stream.do(ev.LoaderEnded(0))
+        for _ in range(took):
+            stream.do(ev.Took(0))
+        out = stream.do(ev.Detached(0))
+        assert gone(out) == [ev.SendRankGone(1, 0, 0, far)]
+        assert stream.dispatch.members[1].phase.value == "streaming"
+        assert gone(stream.do(ev.Left(0))) == [], "told once"
+
+
+def test_a_rank_that_died_takes_the_others_off_the_window_at_once() -> None:
+    """Nothing of the epoch counts any more, and the loader goes on for those outside."""
+    stream = Stream(window=1)
+    stream.do(ev.Joined(7, "other"))
+    for key in (0, 1, 7):
+        stream.do(ev.Asked(key, 1))
+    stream.load(1)
+    stream.do(ev.Took(7))
+    assert stream.dispatch.wanted is None, "the group holds the window"
+    out = stream.do(ev.Left(0))
+    assert gone(out) == [ev.SendRankGone(1, 0, 0, 0)]
+    assert stream.dispatch.wanted is not None
+
+
+def test_a_new_group_of_the_name_does_not_wait_for_the_old_ones_last_process() -> None:
+    """Rank 0 was killed; a new rank 0 and 1 come while the old rank 1 still hangs."""
+    stream = Stream()
+    for key in (0, 1):
+        stream.do(ev.Asked(key, 1))
+    stream.load(1)
+    stream.do(ev.Left(0))
+    stream.join(2, 0)
+    stream.join(3, 1)
+    stream.do(ev.Asked(2, 1))
+    out = stream.do(ev.Asked(3, 1))
+    assert {x.member for x in out if isinstance(x, ev.SendEpochStarted)} == {2, 3}
+    assert gone(stream.do(ev.Left(1))) == []
+
+
+def test_a_rank_that_detached_before_it_asked_can_be_replaced() -> None:
+    """Attached, looked at `len`, closed, attached again: nobody is told that the group is broken."""
+    stream = Stream()
+    stream.do(ev.Asked(0, 1))
+    assert gone(stream.do(ev.Detached(1))) == []
+    stream.join(2, 1)
+    stream.do(ev.Asked(2, 1))
+    stream.load(1)
+    assert {m.phase.value for k, m in stream.dispatch.members.items() if k != 1} == {"streaming"}
+
+
+def test_ranks_that_differ_are_told_in_what() -> None:
+    """Another world_size, another cut; a name whose group has gone is free for any."""
+    stream = Stream()
+    groups = stream.dispatch.groups
+    assert groups.misfit("bert", 2, "") == ""
+    assert "world_size: 2 in rank 0, 1, 4 in this one" in groups.misfit("bert", 4, "")
+    assert "batch_size=8" in groups.misfit("bert", 2, "batch_size=8")
+    assert groups.misfit("other", 4, "batch_size=8") == ""
+    stream.do(ev.Left(0))
+    assert groups.misfit("bert", 4, "") == ""

@@ -1,0 +1,98 @@
+"""One rank of a group: the part of each batch that is its own, and what it means that another rank has gone.
+
+Every rank takes every batch of the stream and keeps a slice of it, so all see the same batches in the same order, and
+make the same number of steps. Rank r of w keeps the rows from r*n//w to (r+1)*n//w of a batch of n: views, no copy.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tsnb.consumer.options import Options
+from tsnb.consumer.place import Place
+from tsnb.consumer.rebatching import cut
+from tsnb.consumer.unpacking import Delivered
+from tsnb.errors import GroupBroken
+from tsnb.wire.messages import RankGone
+
+__all__ = ["broken", "hint", "incomplete", "part", "stricter"]
+
+
+def part(whole: Delivered, rank: int, world_size: int) -> Delivered:
+    """Return a rank's own rows of a batch, as views.
+
+    Where the batch has fewer rows than there are ranks, those without a row get one that another has too: every rank
+    must have something to compute on, or the others would wait for it.
+
+    Args:
+        whole: The batch for all ranks.
+        rank: 0 to world_size - 1.
+        world_size: Ranks that share the batch.
+
+    Raises:
+        BatchNotShareable: Its parts have no common first dimension.
+    """
+    rows = whole.require_rows(
+        f"rank={rank}, world_size={world_size}", "Say shard=False to give it whole to all ranks"
+    )
+    start, stop = rank * rows // world_size, (rank + 1) * rows // world_size
+    own = cut(whole, start, max(stop, min(start + 1, rows)))
+    own.seq, own.rows = whole.seq, whole.rows
+    return own
+
+
+def stricter(one: RankGone | None, other: RankGone) -> RankGone:
+    """Return which of two ranks that have gone lets the others go less far."""
+    return other if one is None or other.seq < one.seq else one
+
+
+def broken(group: str, gone: RankGone | None, place: Place) -> GroupBroken | None:
+    """Return what to raise instead of a rank's next loader batch; None while it may go on.
+
+    Args:
+        group: The group's name.
+        gone: The rank that has gone, if one has.
+        place: Where this rank stands.
+    """
+    if gone is None:
+        return None
+    behind = place.epoch < gone.epoch or (place.epoch == gone.epoch and place.batch < gone.seq)
+    if gone.seq and behind:
+        return None
+    where = (
+        f"died in epoch {gone.epoch}"
+        if not gone.seq
+        else f"has left after it took part in epoch {gone.epoch}"
+    )
+    return GroupBroken(
+        f"rank {gone.rank} of the group {group!r} {where}, so this rank gets no more batches: in a collective it would "
+        "wait for the one that is gone. The output of that rank says why it ended. Start all ranks again, from a "
+        "checkpoint (torchrun does with --max-restarts): they attach as a new group."
+    )
+
+
+def incomplete(options: Options, group: str, stream: str, waited_s: float) -> str:
+    """Return what a rank is told that has waited long for an epoch.
+
+    Args:
+        options: The rank's.
+        group: The group's name.
+        stream: The producer's name.
+        waited_s: For how long.
+    """
+    return (
+        f"rank {options.rank} of the group {group!r} has waited {waited_s:.0f} s for an epoch. One begins when all "
+        f"{options.world_size} ranks have attached by that name and iterate: `tsnb status {stream}` shows which are "
+        "there. After the rubber band of an epoch that others take, it is the next one."
+    )
+
+
+def hint() -> str:
+    """Return how the ranks of a distributed job attach, if this process was started as one; else nothing."""
+    ranks = os.environ.get("WORLD_SIZE", "")
+    if not (ranks.isdecimal() and int(ranks) > 1):
+        return ""
+    return (
+        f"This process was started as one of {ranks} ranks (WORLD_SIZE). To have them share the batches, attach each "
+        'with the same name, rank=int(os.environ["RANK"]) and world_size=int(os.environ["WORLD_SIZE"]).'
+    )

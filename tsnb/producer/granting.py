@@ -1,0 +1,139 @@
+"""Giving batches to consumers one by one, and taking a consumer out of its epoch.
+
+Pure, a part of `producer.dispatch`.
+"""
+
+from __future__ import annotations
+
+from tsnb.producer import events as ev
+from tsnb.producer.balance import Balance
+from tsnb.producer.epochs import Epoch, Epochs
+from tsnb.producer.gap import Gap
+from tsnb.producer.roster import Grant, Member, Phase
+
+__all__ = ["ALIGNED", "LOOKAHEAD", "Granting"]
+
+LOOKAHEAD = 2
+"""Batches granted beyond what is taken: two hide the round trip of a grant; each costs one slot a consumer."""
+ALIGNED = 16
+"""Ranks of a group that are parked are brought to one place, if none is further behind than this: with what it may
+hold beside, it stays below what the producer's guard takes for a leak."""
+
+
+class Granting:
+    """Who is granted what.
+
+    Args:
+        epochs: The stream's.
+        gap: How far apart its consumers are.
+        balance: How compute is divided between them.
+
+    Attributes:
+        out: The instructions of this step.
+        now: Monotonic seconds.
+        places_changed: Whether somebody left its epoch in this step.
+        withheld: Whether somebody's next batch was withheld in the last round.
+    """
+
+    def __init__(self, epochs: Epochs, gap: Gap, balance: Balance) -> None:
+        self.out: list[ev.Instruction] = []
+        self.now = 0.0
+        self.places_changed = False
+        self.withheld = False
+        self._epochs = epochs
+        self._gap = gap
+        self._balance = balance
+        self._leases = 0
+
+    def begin(self, now: float) -> list[ev.Instruction]:
+        """Begin a step; return where its instructions are gathered."""
+        self.now = now
+        self.out = []
+        self.places_changed = False
+        return self.out
+
+    @property
+    def blocked_s(self) -> float:
+        """The stream's blocked clock now."""
+        return self._gap.blocked_s(self.now)
+
+    def grant(self, member: Member) -> None:
+        """Grant a consumer that streams what it may have now."""
+        if member.told_end:
+            return
+        epoch = self._epochs.get(member.run)
+        if not member.granted:
+            member.offered_s = self.now
+        if member.skips:
+            self._skip(member, epoch)
+        weighs = self._balance.mode == "weights"
+        # by weight one by one: what is granted ahead is granted before its share is known
+        ahead = 1 if weighs else LOOKAHEAD
+        while withheld := member.cursor < epoch.end and len(member.granted) < ahead:
+            if weighs and self._balance.withholds(member, self.now):
+                break
+            self._give(member, epoch)
+        if withheld or member.withheld_since_s is not None:
+            (member.withhold if withheld else member.let_go)(self.now)
+            self.withheld = self.withheld or withheld
+        if epoch.finished and member.cursor >= epoch.end:
+            self._tell_end(member, epoch)
+
+    def _give(self, member: Member, epoch: Epoch) -> None:
+        self._leases = (self._leases + 1) & 0xFFFFFFFF
+        member.leases[self._leases] = member.cursor
+        batch = self._epochs.pin(member.cursor)
+        seq = epoch.seq(member.cursor)
+        member.granted.append(Grant(seq, batch.rows))
+        self.out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
+        member.cursor += 1
+
+    def _skip(self, member: Member, epoch: Epoch) -> None:
+        """Give up what has gone: on to where nothing is missing any more."""
+        onwards = epoch.end
+        too_old = self._epochs.end - max(self._gap.window, self._epochs.band)
+        while onwards > max(member.cursor, too_old) and self._epochs.has(onwards - 1):
+            onwards -= 1
+        member.skipped += max(0, onwards - member.cursor)
+        member.cursor = max(onwards, member.cursor)
+
+    def _tell_end(self, member: Member, epoch: Epoch) -> None:
+        member.told_end = True
+        member.then = Phase.BETWEEN if epoch.failure is None else Phase.AWAY
+        if epoch.failure is None:
+            self.out.append(ev.SendEpochEnded(member.key, epoch.number, epoch.seq(epoch.end)))
+        else:
+            self.out.append(ev.SendFailed(member.key, epoch.number, *epoch.failure))
+        if not member.granted:
+            self.end_epoch(member, member.then)
+
+    def end_epoch(self, member: Member, phase: Phase) -> None:
+        """Take the member out of its epoch; what it was granted and did not take is its own to release."""
+        self.places_changed = True
+        if phase is Phase.BETWEEN and member.group is not None and member.group.closed:
+            phase = Phase.AWAY  # it will not be let into another one
+        member.left_epoch(phase, self.now, self.blocked_s)
+
+    def park(self, member: Member, stood_still_s: float) -> None:
+        """Take a consumer that stands still off the window, and with it its whole group, at one place.
+
+        Ranks wait for each other in every step. If they ran dry at different batches, one would ask for the next while
+        another waits for it in a collective; so each is granted all that the furthest of them has been, first.
+        """
+        taking = [m for m in (member, *member.mates) if m.run == member.run]
+        furthest = max(m.cursor for m in taking)
+        streaming = [m for m in taking if m.phase is Phase.STREAMING]
+        aligned = furthest - min(m.cursor for m in streaming) <= ALIGNED
+        for one in streaming:
+            epoch = self._epochs.get(one.run)
+            while aligned and one.cursor < furthest:
+                self._give(one, epoch)
+            if epoch.finished and one.cursor >= epoch.end and not one.told_end:
+                self._tell_end(one, epoch)
+            if not one.told_end:
+                seq = epoch.seq(one.cursor)  # the first that it was not granted
+                self.out.append(ev.SendParked(one.key, one.epoch, seq, stood_still_s))
+            self.end_epoch(one, Phase.AWAY)
+            one.parked = True
+            if one.group is not None:
+                one.group.together = aligned

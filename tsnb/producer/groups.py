@@ -1,0 +1,125 @@
+"""Groups: the ranks of one training job (DDP, FSDP, a pipeline), which take a stream as one.
+
+Pure, a part of `producer.dispatch`. Each rank is a consumer of its own, and takes every loader batch; which rows it
+keeps is decided in its process. What must not happen is that one rank gets a batch which another never does: that
+one would wait for it in a collective, for half an hour by default. So
+
+- a group is let into an epoch when all its ranks have asked, all in the same step (`lets_in`);
+- a rank that asks for the rest of an epoch while the others take it is let in alone: it lost what it had received (an
+  interrupt), or comes back from a producer that has gone. It must not wait for the others to ask: they may have a
+  batch more, and wait for this rank in that step;
+- when one stands still, all are parked, after the same batch (`Granting.park`); then they are let in together again;
+- when one dies, or leaves the epoch before the others do, they may go as far as it went (`leave`), and no further.
+  The next rank of that name begins another group.
+"""
+
+from __future__ import annotations
+
+from tsnb.producer import events as ev
+from tsnb.producer.roster import Group, Member, Phase
+from tsnb.wire.messages import WHOLE_EPOCH
+
+__all__ = ["Groups", "lets_in"]
+
+
+class Groups:
+    """The groups of one stream."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, Group] = {}
+
+    def open(self, name: str) -> Group | None:
+        """Return the group that a newcomer of that name would belong to; None if it begins one."""
+        group = self._newest.get(name)
+        return None if group is None or group.closed or not group.ranks else group
+
+    def misfit(self, name: str, world_size: int, cut: str) -> str:
+        """Return why a newcomer does not fit to the ranks that are attached; empty where it does."""
+        group = self.open(name)
+        if group is None:
+            return ""
+        there = ", ".join(map(str, sorted(group.ranks)))
+        for option, theirs, own in (
+            ("world_size", group.world_size, world_size),
+            ("its options", group.cut, cut),
+        ):
+            if theirs != own:
+                return (
+                    f"the ranks of the group {name!r} differ in {option}: {theirs} in rank {there}, {own} in this one. "
+                    "Give the same to all, or another name to another job"
+                )
+        return ""
+
+    def join(self, member: Member, event: ev.Joined) -> None:
+        """A rank attached; it fits (`misfit`)."""
+        group = self.open(event.group)
+        if group is None:
+            group = self._newest[event.group] = Group(event.group, event.world_size, event.cut)
+        group.together = group.together and not event.back
+        group.ranks[event.rank] = member
+        member.group, member.rank = group, event.rank
+
+    def leave(self, member: Member, out: list[ev.Instruction], *, unnoticed: bool = False) -> list[Member]:
+        """A rank detached or died: tell the others.
+
+        Args:
+            member: The rank. It belongs to no group any more.
+            out: Where the instructions go.
+            unnoticed: It has never asked for an epoch, and another may come in its place.
+
+        Returns:
+            Those who have to stop at once.
+        """
+        group, mates = member.group, member.mates
+        assert group is not None
+        del group.ranks[member.rank]
+        member.group = None
+        if not mates and self._newest.get(group.name) is group:
+            del self._newest[group.name]
+        if unnoticed:
+            return []
+        # in an epoch's last step it may have died in a collective, where the others wait for it
+        done = member.phase in (Phase.BETWEEN, Phase.AWAY) and not member.parked and not member.last_step
+        whole = member.told_end and not member.granted
+        seq = (WHOLE_EPOCH if whole else member.position) if done else 0
+        group.closed = True
+        for mate in mates:
+            if mate.phase is Phase.BETWEEN:
+                mate.phase = Phase.AWAY  # there is no next epoch to be expected back for
+        out += [ev.SendRankGone(mate.key, member.rank, max(0, member.epoch), seq) for mate in mates]
+        return [] if done else mates
+
+
+def lets_in(member: Member) -> bool:
+    """Return whether a consumer that asked may be let in as far as its group goes.
+
+    On the way its ask is made to fit those of the others: all ranks take the same epoch.
+    """
+    group, ask = member.group, member.asked
+    if group is None:
+        return True
+    mates = member.mates
+    all_asked = len(group.ranks) == group.world_size and all(m.phase is Phase.ASKED for m in mates)
+    if group.together and not all_asked:
+        return False
+    if ask.exact:
+        return True
+    if group.closed:
+        return False
+    begun = max((_begun(m) for m in mates), default=-1)
+    if begun >= ask.epoch and begun > member.epoch:
+        # after a restart: the others had heard of the epoch's beginning, and this one had not
+        member.asked = ask._replace(epoch=begun, seq=0, exact=True)
+        return True
+    if begun >= 0 or not all_asked:
+        return False
+    first = max(m.asked.epoch for m in group.ranks.values())
+    member.asked = ask._replace(epoch=first)
+    return True
+
+
+def _begun(member: Member) -> int:
+    """Return the number of the epoch that a rank is in the middle of; -1: of none."""
+    if member.phase is Phase.STREAMING:
+        return member.epoch
+    return member.asked.epoch if member.phase is Phase.ASKED and member.asked.exact else -1
