@@ -136,7 +136,7 @@ def source_of(block: Block) -> str:
 def told(block: Block, error: str) -> str:
     """Say where a block failed: to the line where the traceback names one."""
     place, plain = block.place, re.sub(r"\x1b\[[\d;]*m", "", error)
-    if line := re.search(r"Cell In\[\d+\], line (\d+)", plain):
+    if block.kind != "sh" and (line := re.search(r"Cell In\[\d+\], line (\d+)", plain)):
         place = f"{os.path.relpath(block.page, ROOT)}:{block.line + int(line[1])}"
     if block.kind == "end":
         place += ", after the last block"

@@ -1,16 +1,15 @@
-#!/usr/bin/env python3
 """Run the quickstart as Binder would: through binder/start, beside an idle JupyterLab, in 2 GB of memory.
 
-    binder/check                        in the environment of this Python (`make demo` and `make lab` make one: .venv)
-    binder/check --build FOLDER         makes that environment first, from environment.yml and postBuild
+    python binder/check.py                  in the environment of this Python (`make lab` makes one: .venv)
+    python binder/check.py --build FOLDER   makes an environment first, from environment.yml and postBuild
 
 Needs root, or another right to make control groups; where none can be made, the quickstart runs without the limit, and
 that is said. What is not tried: conda (a plain venv takes the part that pip installs, with the Python that is here),
 repo2docker, and Binder itself.
 
-Prints the peak of the memory in use by all processes together, shared memory counted once. Files that were read, which the
-system drops as soon as memory is wanted, are told apart. The exit status is the notebook's; 1 if the system killed a process
-for memory.
+Prints the peak of the memory in use by all processes together, shared memory counted once. Files that were read, which
+the system drops as soon as memory is wanted, are told apart. The exit status is the notebook's; 1 if the system killed
+a process for memory.
 """
 
 from __future__ import annotations
@@ -99,13 +98,11 @@ def build(folder: Path, *, own_index: bool) -> str:
 
     Args:
         folder: Where.
-        own_index: Whether torch's own index is asked, as environment.yml says; else pip's settings must lead to a CPU wheel.
+        own_index: Whether torch's own index is asked, as environment.yml says; else pip's settings lead to a CPU wheel.
     """
-    import yaml
-
-    described = yaml.safe_load((BINDER / "environment.yml").read_text(encoding="utf-8"))
-    (wanted,) = (part["pip"] for part in described["dependencies"] if isinstance(part, dict))
-    words = [word for line in wanted for word in line.split() if own_index or not line.startswith("--")]
+    _, _, wanted = (BINDER / "environment.yml").read_text(encoding="utf-8").partition("- pip:\n")
+    lines = [line.strip().removeprefix("- ") for line in wanted.splitlines()]
+    words = [word for line in lines for word in line.split() if own_index or not line.startswith("--")]
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     path = f"{folder.resolve() / 'bin'}{os.pathsep}{os.environ['PATH']}"
     python = str(folder.resolve() / "bin/python")
@@ -160,7 +157,9 @@ def main() -> int:
     options = parser.parse_args()
     python = build(options.build, own_index=not options.no_index) if options.build else sys.executable
     group = make_group(int(options.gib * GIB))
-    command = inside(group, python, ROOT / "notebooks/demo.py", *(("--save", options.save) if options.save else ()))
+    command = inside(
+        group, python, ROOT / "notebooks/demo.py", *(("--save", options.save) if options.save else ())
+    )
     kills = 0
     try:
         with a_lab(python, group):
@@ -171,8 +170,10 @@ def main() -> int:
         print("No control group can be made here: the quickstart ran without a memory limit.")
         return status
     mib = 1 << 20
-    print(f"Memory limit {options.gib * 1024:.0f} MiB: at most {group.peak_bytes / mib:.0f} MiB were used at a time,")
-    print(f"and {group.files_bytes / mib:.0f} MiB more for files, as long as nobody else wanted it; {kills} processes were killed.")
+    print(f"Of {options.gib * 1024:.0f} MiB at most {group.peak_bytes / mib:.0f} MiB were used at a time,")
+    print(
+        f"and {group.files_bytes / mib:.0f} MiB more for files, while nobody else wanted it; {kills} processes killed."
+    )
     return status or bool(kills)
 
 
