@@ -113,7 +113,7 @@ def build(folder: Path, *, own_index: bool) -> str:
 
 def inside(group: Group | None, *command: object) -> list[str]:
     """Return a command that joins the group first and then becomes `command`, by way of binder/start."""
-    join = f"echo $$ > {group.path}/cgroup.procs; " if group else ""
+    join = f"echo $$ > {group.path}/cgroup.procs && " if group else ""
     return ["sh", "-c", f'{join}exec "$@"', "sh", str(BINDER / "start"), *map(str, command)]
 
 
