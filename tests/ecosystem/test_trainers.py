@@ -273,7 +273,8 @@ def test_accelerate_skips_first_batches(shared: Shared) -> None:
 def test_skorch(shared: Shared) -> None:
     """The net's own iterator is the consumer."""
     names: dict[str, Any] = {"tsnb": shared.tsnb, "skorch": skorch, "torch": torch, "Network": Network}
-    exec(blocks("skorch.md")[0], names | {"rows": Digits()}, made := {})
+    names["rows"] = Digits()
+    exec(blocks("skorch.md")[0], names)
     assert [
-        batch["train_loss"] for epoch in made["net"].history for batch in epoch["batches"]
+        batch["train_loss"] for epoch in names["net"].history for batch in epoch["batches"]
     ] == own_losses()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -113,7 +114,6 @@ def run_blocks(blocks: list[Block], folder: Path) -> None:
     )
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # for `tsnb` in a shell
         "TSNB_PROJECT_DIR": str(folder),
         "TSNB_RUNTIME_DIR": str(folder / "run"),
     }
@@ -130,7 +130,10 @@ def run_blocks(blocks: list[Block], folder: Path) -> None:
 
 def source_of(block: Block) -> str:
     """Return a block as the source of a cell."""
-    return f"%%bash\nset -e\n{block.text}" if block.kind == "sh" else block.text
+    if block.kind != "sh":
+        return block.text
+    this = f'tsnb() {{ {shlex.quote(sys.executable)} -m tsnb "$@"; }}'  # of this checkout, installed or not
+    return f"%%bash\nset -e\n{this}\n{block.text}"
 
 
 def told(block: Block, error: str) -> str:
