@@ -11,8 +11,8 @@ Prints the peak of the memory in use by all processes together, shared memory co
 the system drops as soon as memory is wanted, are told apart. The exit status is the notebook's; 1 if the system killed
 a process for memory.
 
-Seen, on two cores with much else to do (load 13), Python 3.11, torch 2.13: 1,505 MiB in an environment made by `--build`,
-1,562 MiB in .venv.
+Seen, on two cores with much else to do (load 13), Python 3.11, torch 2.13: 1,505 MiB in an environment made by
+`--build`, 1,562 MiB in .venv.
 """
 
 from __future__ import annotations
