@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import accelerate
@@ -12,7 +14,6 @@ import lightning
 import optuna
 import pytest
 import skorch
-import skorch.callbacks
 import torch
 import torchdata.nodes
 import transformers
@@ -116,8 +117,8 @@ class Lit(lightning.LightningModule):
 def test_the_lightning_trainer(shared: Shared) -> None:
     """The block of the page, and its losses with a loader of its own."""
     ours, own = Lit(), Lit()
-    names = {"tsnb": shared.tsnb, "lightning": lightning, "model": ours, "callbacks": [], "quiet": QUIET}
-    exec(blocks("lightning.md")[0], names)
+    quiet = SimpleNamespace(Trainer=partial(lightning.Trainer, **QUIET))
+    exec(blocks("lightning.md")[0], {"tsnb": shared.tsnb, "lightning": quiet, "model": ours})
     lightning.Trainer(max_epochs=EPOCHS, **QUIET).fit(own, DataLoader(Digits(), BATCH))
     assert ours.losses == own.losses == own_losses()
 
@@ -192,7 +193,7 @@ def hugging(
         Own(model, arguments, train_dataset=Rows()).train(resume_from_checkpoint=checkpoint)
         return
     names = {"tsnb": serving.tsnb, "transformers": transformers, "model": model, "arguments": arguments}
-    exec(blocks("huggingface.md")[0], names | {"rows": Rows(), "callbacks": [], "checkpoint": checkpoint})
+    exec(blocks("huggingface.md")[0], names | {"rows": Rows(), "checkpoint": checkpoint})
 
 
 def test_the_hugging_face_trainer_accumulates_over_four_batches(tmp_path: Path) -> None:
@@ -269,20 +270,11 @@ def test_accelerate_skips_first_batches(shared: Shared) -> None:
 # -- skorch ----------------------------------------------------------------------------------------------------
 
 
-class Losses(skorch.callbacks.Callback):  # type: ignore[misc]
-    """Notes the loss of each batch."""
-
-    def __init__(self, noted: list[float]) -> None:
-        self.noted = noted
-
-    def on_batch_end(self, net: Any, training: bool = False, **_: Any) -> None:
-        """Note it."""
-        self.noted.append(net.history[-1, "batches", -1, "train_loss"])
-
-
 def test_skorch(shared: Shared) -> None:
     """The net's own iterator is the consumer."""
-    noted: list[float] = []
-    names = {"tsnb": shared.tsnb, "skorch": skorch, "torch": torch, "Network": Network, "rows": Digits()}
-    exec(blocks("skorch.md")[0], names | {"callbacks": [Losses(noted)]})
-    assert noted == own_losses()
+    names: dict[str, Any] = {"tsnb": shared.tsnb, "skorch": skorch, "torch": torch, "Network": Network}
+    names["rows"] = Digits()
+    exec(blocks("skorch.md")[0], names)
+    assert [
+        batch["train_loss"] for epoch in names["net"].history for batch in epoch["batches"]
+    ] == own_losses()

@@ -21,15 +21,19 @@ def test_it_introduces_before_it_runs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.system
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_quickstart_runs_and_its_claims_hold(tmp_path: Path) -> None:
-    """`make demo` ends well, prints the comparison, and leaves the panel's state in the executed notebook."""
+    """What `make demo` runs ends well, prints the comparison, and leaves the panel's state in the executed notebook.
+
+    As on Binder: in 2 GB with JupyterLab beside it, where a control group can be made, else without that limit.
+    """
     executed = tmp_path / "executed.ipynb"
-    command = [sys.executable, str(ROOT / "notebooks" / "demo.py"), "--save", str(executed)]
+    command = [sys.executable, str(ROOT / "binder" / "check.py"), "--save", str(executed)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every claim held" in done.stdout
     for word in ("mlp", "small-cnn", "wide-cnn", "samples/s", "CPU seconds of all processes"):
         assert word in done.stdout
+    assert "MiB were used at a time" in done.stdout or "ran without a memory limit" in done.stdout
     notebook = nbformat.read(executed, as_version=4)
     assert "application/vnd.jupyter.widget-state+json" in notebook.metadata.get("widgets", {})

@@ -1,4 +1,4 @@
-"""What docs/results.md shows works as it stands there."""
+"""The query that docs/results.md shows works as it stands there; tests/house/test_pages.py runs the rest."""
 
 from __future__ import annotations
 
@@ -27,17 +27,6 @@ def sweep(project: Path) -> Path:
         trained(f"w{number}", [2.0, 1.0], sweep="widths", params={"lr": lr})
         begun(f"top-w{number}", sweep="widths", lr=lr).add_rows([row(0, accuracy=0.5)])
     return project
-
-
-def test_every_line_of_the_document_runs(
-    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The Python block, on a small sweep."""
-    monkeypatch.chdir(tmp_path)
-    for block in blocks("python"):
-        exec(compile(block, DOCUMENT.name, "exec"), {})
-    assert (tmp_path / "runs.csv").exists()
-    assert (tmp_path / "numbers.parquet").exists()
 
 
 def test_the_file_can_be_asked_in_sql(sweep: Path) -> None:
