@@ -30,7 +30,7 @@ LAYERS = [
     {"records", "registry"},
     {"transport"},
     {"arena", "wire"},
-    {"config"},
+    {"config", "native"},
     {"errors"},
 ]
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
