@@ -74,8 +74,9 @@ def leftovers() -> set[str]:
     found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
     unix = Path("/proc/net/unix").read_text()
     found |= {f"socket {line.split()[-1]}" for line in unix.splitlines() if f"@{address_prefix()}-" in line}
-    entries = Path(os.environ["TSNB_RUNTIME_DIR"], "producers")
-    found |= {f"entry {path.name}" for path in entries.glob("*")} if entries.is_dir() else set()
+    for kind in ("producers", "sockets"):
+        entries = Path(os.environ["TSNB_RUNTIME_DIR"], kind)
+        found |= {f"{kind} {path.name}" for path in entries.glob("*")} if entries.is_dir() else set()
     return found
 
 

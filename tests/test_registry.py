@@ -15,6 +15,7 @@ import pytest
 from tsnb import registry
 from tsnb.config import check_name, private_directory
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
+from tsnb.native.processes import is_ending
 
 
 @pytest.fixture(autouse=True)
@@ -108,11 +109,11 @@ def test_a_process_that_dies_is_known_to_as_soon_as_its_sockets_close() -> None:
         theirs.close()
         assert child.stdout is not None
         child.stdout.readline()
-        assert not registry.is_ending(child.pid)
+        assert not is_ending(child.pid)
         child.kill()
         assert ours.recv(1) == b""
-        assert registry.is_ending(child.pid)
+        assert is_ending(child.pid)
         child.wait()
-        assert registry.is_ending(child.pid)
+        assert is_ending(child.pid)
         child.stdout.close()
         ours.close()

@@ -30,10 +30,14 @@ __all__ = [
     "read_weight",
     "require_platform",
     "runtime_directory",
+    "short_directory",
 ]
 
 MODES = ("pace", "weights", "free")
 """How a stream divides compute between its consumers (docs/balance.md)."""
+
+LONGEST_SOCKET = 103
+"""Bytes that the path of a unix socket may have: macOS has room for fewer than Linux."""
 
 MAX_WEIGHTS = 64
 """Twice as many as one stream takes consumers."""
@@ -167,6 +171,21 @@ def runtime_directory() -> Path:
     return private_directory(path)
 
 
+def short_directory(room_bytes: int) -> Path:
+    """Return where sockets lie: the runtime directory, or one in /tmp if that has a long path.
+
+    Args:
+        room_bytes: What is added to its path.
+
+    Raises:
+        TsnbError: It cannot be used.
+    """
+    chosen = runtime_directory()
+    if len(os.fsencode(chosen)) + room_bytes <= LONGEST_SOCKET:
+        return chosen
+    return private_directory(Path("/tmp") / f"tsnb-{os.getuid()}")  # noqa: S108 (short, and checked to be ours)
+
+
 def private_directory(path: Path) -> Path:
     """Make `path` with mode 0700, or check that it is a directory only this user can enter.
 
@@ -214,10 +233,10 @@ def require_platform() -> None:
     """Check that this system has what the stream is built on.
 
     Raises:
-        UnsupportedPlatform: Anything but Linux (WSL2 is Linux).
+        UnsupportedPlatform: Anything but Linux (WSL2 is Linux) and macOS.
     """
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith(("linux", "darwin")):
         raise UnsupportedPlatform(
-            f"tsnb serves and attaches on Linux and WSL2 only for now (this is {sys.platform}): "
-            "it needs memfd_create and SOCK_SEQPACKET. Run it in WSL2, a container or a Linux machine."
+            f"tsnb serves and attaches on Linux, WSL2 and macOS only (this is {sys.platform}): "
+            "it needs shared memory and sockets as POSIX has them. Run it in WSL2, a container or a Linux machine."
         )

@@ -16,7 +16,7 @@ TsnbError
   LoaderFailed                     the user's loader raised; carries its traceback from the producer's process
   NotShippable(TypeError)          an object cannot travel to a background kernel; names the attribute and the fix
   TrialFailed                      a trial's cell raised; carries its traceback
-  UnsupportedPlatform(OSError)     Linux only for now
+  UnsupportedPlatform(OSError)     neither Linux nor macOS
   ProtocolError
     LocalProtocolError             our side would have sent something malformed
     RemoteProtocolError            the other side sent something malformed

@@ -2,7 +2,8 @@
 
 One small JSON file a producer in the private runtime directory (0700). The file is a signpost, not the truth:
 an entry whose process has gone (checked by pid *and* start time, since pids come back) is swept by whoever
-looks next. The socket it points to is an abstract address, which dies with its process.
+looks next. The socket it points to dies with its process: an abstract address; or, where there are none, a file
+in a directory beside the entries, whose name says whose it is, and which is swept in the same way.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tsnb.config import check_name, explained, private_directory, runtime_directory
+from tsnb.config import check_name, explained, private_directory, runtime_directory, short_directory
 from tsnb.errors import NameInUse, ProducerNotFound
+from tsnb.native.pair import portable
+from tsnb.native.processes import has_started_so, started
 
 __all__ = [
     "Entry",
@@ -27,14 +30,14 @@ __all__ = [
     "describe_origin",
     "entries",
     "find",
-    "is_ending",
     "new_address",
     "register",
+    "socket_directory",
     "unregister",
 ]
 
-_PF_EXITING = 4
-"""The kernel's flag of a task that is on its way out."""
+_SOCKET_BYTES = 48
+"""What the name of a socket's file takes: a pid, a start, a random word."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,14 @@ class Entry:
     pid: int
     """The producer's process."""
     address: str
-    """Abstract unix socket address, without the leading zero byte."""
+    """Abstract unix socket address, without the leading zero byte; or the path of a socket."""
     since_s: float
     """Wall clock at the start, seconds since 1970."""
     origin: str
     """Who serves it: "notebook train.ipynb", "script train.py"."""
     started: int = 0
-    """When the process itself was started, in the kernel's ticks since boot: tells it from a later one with the
-    same pid, and no change of the clock moves it."""
+    """When the process itself was started (`native.processes.started`): tells it from a later one with the same
+    pid. On Linux in the kernel's ticks since boot, which no change of the clock moves."""
 
     def __str__(self) -> str:
         return f"{self.name} (served by {self.origin}, pid {self.pid}, for {age(self.since_s)})"
@@ -80,8 +83,21 @@ def describe_origin() -> str:
 
 
 def new_address(name: str) -> str:
-    """Return an address for a new producer: guessable by nobody, readable by a person who lists sockets."""
+    """Return an address for a new producer: guessable by nobody, readable by a person who lists sockets.
+
+    Raises:
+        TsnbError: The runtime directory cannot be used, or this process may not open more descriptors.
+    """
+    if portable():
+        with explained("choose a socket for the producer"):
+            mine = f"{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(8)}"
+        return str(private_directory(socket_directory()) / mine)
     return f"{address_prefix()}-{name}-{secrets.token_hex(8)}"
+
+
+def socket_directory() -> Path:
+    """Return where producers without abstract addresses have their sockets."""
+    return short_directory(_SOCKET_BYTES) / "sockets"
 
 
 def address_prefix() -> str:
@@ -97,6 +113,7 @@ def entries() -> list[Entry]:
     """
     with explained("look up producers"):
         found = [_read(path) for path in sorted(_directory().glob("*.json"))]
+        _sweep_sockets()
     return [entry for entry in found if entry is not None]
 
 
@@ -141,7 +158,7 @@ def register(name: str, address: str, origin: str) -> Entry:
     check_name(name, "producer")
     path = _path(name)
     with explained(f"enter the producer {name!r} in {path.parent}"):
-        entry = Entry(name, os.getpid(), address, time.time(), origin, _started(os.getpid()))
+        entry = Entry(name, os.getpid(), address, time.time(), origin, started(os.getpid()))
         _enter(entry, path)
     return entry
 
@@ -195,7 +212,7 @@ def _path(name: str) -> Path:
 def _read(path: Path) -> Entry | None:
     """Read one entry; sweep it if its process has gone."""
     entry = _load(path)
-    if entry is not None and not _alive(entry):
+    if entry is not None and not has_started_so(entry.pid, entry.started):
         path.unlink(missing_ok=True)
         return None
     return entry
@@ -213,30 +230,10 @@ def _load(path: Path) -> Entry | None:
         return None
 
 
-def _alive(entry: Entry) -> bool:
-    started = _started(entry.pid)
-    return started != 0 and entry.started in (0, started)
-
-
-def is_ending(pid: int) -> bool:
-    """Return whether a process has gone, or is about to: its sockets may be closed a moment before it is."""
-    try:
-        fields = _stat(pid)
-    except OSError:  # no descriptor left to look with: its sockets are all we know of
-        return True
-    return not fields or fields[0] in "ZX" or bool(int(fields[6]) & _PF_EXITING)
-
-
-def _started(pid: int) -> int:
-    """Return when a process was started, in ticks since boot; 0 if it has gone."""
-    fields = _stat(pid)
-    return 0 if not fields or fields[0] in "ZX" else int(fields[19])
-
-
-def _stat(pid: int) -> list[str]:
-    """Return what the kernel says of a process, from its state (the third field) on; nothing if it has gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # any other error says nothing about that process
-        return []
-    return stat.rpartition(")")[2].split()  # what precedes is the command's name, which may hold anything
+def _sweep_sockets() -> None:
+    """Remove the sockets of processes that were killed. Whoever serves is alive before its socket is there."""
+    directory = socket_directory()
+    for path in directory.iterdir() if directory.is_dir() else ():
+        pid, when, _ = (*path.name.split("-"), "", "")[:3]
+        if pid.isdigit() and when.isdigit() and not has_started_so(int(pid), int(when)):
+            path.unlink(missing_ok=True)

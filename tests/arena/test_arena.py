@@ -7,20 +7,24 @@ import mmap
 import multiprocessing
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from tsnb.arena.leases import lease
-from tsnb.arena.memory import HEADER_BYTES, Arena
+from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
 from tsnb.arena.scratch import ScratchPool
 from tsnb.arena.slots import FreeSlots, SlotPipe
 from tsnb.errors import ArenaFull
+from tsnb.native.pair import SWITCH
 
 
-@pytest.fixture
-def arena() -> Iterator[Arena]:
+@pytest.fixture(params=["", "1"], ids=["memfd", "posix"])
+def arena(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Arena]:
+    """An arena of each kind."""
+    monkeypatch.setenv(SWITCH, request.param)
     made = Arena.create()
     yield made
     made.close()
@@ -44,6 +48,33 @@ def test_who_maps_before_the_geometry_is_known_finds_it_later(arena: Arena) -> N
     arena.buffer[arena.offset_of(2)] = 7
     assert other.buffer[HEADER_BYTES + 2 * other.slot_bytes] == 7
     other.close()
+
+
+def test_half_a_header_is_none(arena: Arena) -> None:
+    """Another process may see what is written in any order, or look in between: it goes on without the arena."""
+    other = Arena(os.dup(arena.fd))
+    whole = header_of(2, 4096)
+    os.ftruncate(arena.fd, HEADER_BYTES + 2 * 4096)
+    with mmap.mmap(arena.fd, HEADER_BYTES) as header:
+        for written in (whole[:-1] + b"\0", whole[:8] + bytes(16), bytes(8) + whole[8:]):
+            header[: len(whole)] = written.ljust(len(whole), b"\0")
+            assert not other.attach()
+        header[: len(whole)] = whole
+    assert other.attach()
+    other.close()
+
+
+def test_a_descriptor_of_something_else_is_no_arena(tmp_path: Path) -> None:
+    """A pipe, an empty file, a large one, a number that is not open."""
+    read, write = os.pipe()
+    empty = os.open(tmp_path / "empty", os.O_RDWR | os.O_CREAT)
+    large = os.open(tmp_path / "large", os.O_RDWR | os.O_CREAT)
+    os.ftruncate(large, 1 << 20)
+    for fd in (read, empty, large):
+        assert not Arena(fd).attach()
+    for fd in (read, write, empty, large):
+        os.close(fd)
+    assert not Arena(read).attach()
 
 
 def test_an_arena_that_cannot_be_had_is_a_clear_error(arena: Arena) -> None:

@@ -14,6 +14,9 @@ import tsnb
 from tests.telemetry.fake_nvml import H200, FakeNvml
 from tsnb.checks import Checkup, Finding, doctor, machine, widgets
 from tsnb.checks.examining import CHECKS
+from tsnb.config import require_platform
+from tsnb.errors import UnsupportedPlatform
+from tsnb.native.pair import SWITCH
 from tsnb.telemetry.gpu import Gpus
 
 pytestmark = pytest.mark.system
@@ -152,3 +155,25 @@ def test_what_is_shown_in_a_notebook_is_escaped() -> None:
     """A message of the system may hold anything."""
     html = Checkup([Finding("a", "limited", "<b>", "x & y")])._repr_html_()
     assert "&lt;b&gt;" in html and "x &amp; y" in html and "works, but" in html
+
+
+def test_it_says_which_arena_and_channel_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux's own, or those that every POSIX system has, and why."""
+    monkeypatch.delenv(SWITCH, raising=False)
+    assert machine.system().state == "works" and "memfd" in machine.system().says
+    monkeypatch.setenv(SWITCH, "1")
+    chosen = machine.system()
+    assert chosen.state == "limited" and "the portable pair" in chosen.says and SWITCH in chosen.says
+    monkeypatch.delenv(SWITCH)
+    monkeypatch.delattr(os, "memfd_create")
+    assert "tried on Linux only" in machine.system().advice
+
+
+def test_a_system_that_it_was_not_written_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows: refused before anything else fails."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert machine.system().state == "fails"
+    with pytest.raises(UnsupportedPlatform, match="WSL2"):
+        require_platform()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    require_platform()

@@ -31,7 +31,7 @@ LAYERS = [
     {"clusters", "records", "registry"},
     {"transport"},
     {"arena", "wire"},
-    {"config"},
+    {"config", "native"},
     {"errors"},
 ]
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}

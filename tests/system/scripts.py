@@ -46,7 +46,8 @@ class Script:
 
     def __init__(self, code: str, *arguments: str, stdin: bool = False) -> None:
         text = PRELUDE + textwrap.dedent(code)
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
             [sys.executable, "-c", text, *arguments],
             stdin=subprocess.PIPE if stdin else None,

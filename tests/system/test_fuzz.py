@@ -11,17 +11,20 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
 
 from tests.system.conftest import Run
+from tests.transport.lines import Line, connect
 from tsnb import registry
-from tsnb.arena.memory import Arena
+from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
 from tsnb.registry import find
 from tsnb.telemetry.observer import status
 from tsnb.transport.channel import ChannelClosed
-from tsnb.transport.seqpacket import Listener, SeqpacketChannel, connect
+from tsnb.transport.local import listen
+from tsnb.transport.sockets import Listener
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
 from tsnb.wire.layout import ArrayLeaf, Layout
@@ -103,7 +106,7 @@ def hello(rng: random.Random) -> bytes:
     return mutated(made, rng) if rng.random() < 0.2 else made
 
 
-def visit(address: str, rng: random.Random, half_open: list[SeqpacketChannel]) -> None:
+def visit(address: str, rng: random.Random, half_open: list[Line]) -> None:
     """Connect once and misbehave until shown out, or tired of it."""
     try:
         channel = connect(address)
@@ -174,7 +177,7 @@ def test_a_live_producer_outlives_fuzzers_and_its_consumer_gets_every_batch_once
     steady.expect("epoch")
     process = psutil.Process(serving.process.pid)
     address = find("s").address
-    half_open: list[SeqpacketChannel] = []
+    half_open: list[Line] = []
     counts: list[int] = []
 
     def fuzz(number: int, until: float) -> None:
@@ -221,7 +224,7 @@ def test_a_live_producer_outlives_fuzzers_and_its_consumer_gets_every_batch_once
 def fake_producer(name: str) -> Iterator[Listener]:
     """Enter a producer that is none; `attach` finds it and talks to the test."""
     address = registry.new_address(name)
-    listener = Listener(address)
+    listener = listen(address)
     entry = registry.register(name, address, "a fake")
     try:
         yield listener
@@ -230,12 +233,12 @@ def fake_producer(name: str) -> Iterator[Listener]:
         listener.close()
 
 
-def accepted(listener: Listener, timeout_s: float = 30.0) -> SeqpacketChannel:
+def accepted(listener: Listener, timeout_s: float = 30.0) -> Line:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         channel = listener.accept()
         if channel is not None:
-            return channel
+            return cast("Line", channel)
         time.sleep(0.01)
     raise AssertionError("nobody came")
 
@@ -292,7 +295,7 @@ def arena_with(values: bytes) -> Arena:
     return arena
 
 
-def in_an_epoch(channel: SeqpacketChannel, arena: Arena) -> None:
+def in_an_epoch(channel: Line, arena: Arena) -> None:
     """Do what a producer does until its consumer waits for the first batch."""
     channel.wait(10.0)
     channel.receive()  # its Hello
@@ -360,7 +363,7 @@ def test_a_consumer_says_what_is_wrong_with_a_batch(run: Run, batch: ms.Batch) -
 def test_a_consumer_meets_false_welcomes(run: Run) -> None:
     """No arena, a descriptor that is none, another message, garbage, silence at once, a header that lies."""
     liar = os.memfd_create("liar")
-    os.pwrite(liar, b"tsnb-a1\0\xff\xff\xff\x7f" + b"\xff" * 8, 0)
+    os.pwrite(liar, header_of((1 << 31) - 1, (1 << 64) - 1).ljust(HEADER_BYTES, b"\0"), 0)
     read, write = os.pipe()
     arena = Arena.create()
     attempts: list[tuple[list[tuple[bytes, int | None]], str]] = [

@@ -15,6 +15,7 @@ import pytest
 from tests.system.conftest import Run
 from tests.system.scripts import PRELUDE, ROOT
 from tsnb.errors import ArenaFull
+from tsnb.native.pair import portable
 from tsnb.producer.core import MAX_CONSUMERS
 from tsnb.producer.limits import certain_batches, require_memory
 from tsnb.telemetry.memory import Free, free_memory
@@ -252,6 +253,9 @@ def test_a_limit_on_file_sizes_is_told(run: Run) -> None:
     assert "ulimit -f" in script.expect("limited LoaderFailed")
 
 
+@pytest.mark.skipif(
+    portable(), reason="POSIX shared memory lies there: see test_portable.py for what is told then"
+)
 def test_a_stream_needs_no_dev_shm() -> None:
     """A container's 64 MB, and less: 2 workers, 32 MB a batch, and not a byte of them in /dev/shm."""
     said = in_a_namespace(

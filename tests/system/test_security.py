@@ -15,12 +15,14 @@ import pytest
 
 from tests.system.conftest import Run
 from tests.system.scripts import ROOT, Script
+from tests.transport.lines import Line, connect, framed
+from tsnb import registry
 from tsnb.errors import JoinRefused, TsnbError
+from tsnb.native.pair import portable
 from tsnb.producer.guard import BURST, HELLO_S, MAX_OBSERVERS, MAX_STRANGERS
 from tsnb.registry import find
 from tsnb.telemetry.observer import Observer, status
 from tsnb.transport.channel import ChannelClosed
-from tsnb.transport.seqpacket import SeqpacketChannel, connect
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
@@ -60,7 +62,7 @@ def refused(serving: Script, at_least: int, timeout_s: float = 20.0) -> int:
     return count
 
 
-def attached(name: str) -> SeqpacketChannel:
+def attached(name: str) -> Line:
     """Return the connection of a consumer that has been welcomed and does nothing of itself."""
     channel = connect(find("s").address)
     channel.send(encode(ms.Hello("consumer", name, "a test")))
@@ -72,7 +74,7 @@ def attached(name: str) -> SeqpacketChannel:
     return channel
 
 
-def drained(channel: SeqpacketChannel, timeout_s: float = 10.0) -> bool:
+def drained(channel: Line, timeout_s: float = 10.0) -> bool:
     """Read until the other end closes; return whether it does in time."""
     deadline = time.monotonic() + timeout_s
     try:
@@ -84,7 +86,7 @@ def drained(channel: SeqpacketChannel, timeout_s: float = 10.0) -> bool:
     return False
 
 
-def flood(channel: SeqpacketChannel, packet: bytes, most: int) -> int:
+def flood(channel: Line, packet: bytes, most: int) -> int:
     """Send a packet over and over, reading nothing; return how often until the other end closed."""
     for sent in range(most):
         try:
@@ -95,7 +97,7 @@ def flood(channel: SeqpacketChannel, packet: bytes, most: int) -> int:
     return most
 
 
-def take_for_ever(channel: SeqpacketChannel) -> None:
+def take_for_ever(channel: Line) -> None:
     """Take every batch that comes, and release none."""
     while True:
         assert channel.wait(20.0)
@@ -109,7 +111,7 @@ def descriptors(pid: int) -> int:
 
 
 @contextmanager
-def closing(channels: list[SeqpacketChannel]) -> Iterator[None]:
+def closing(channels: list[Line]) -> Iterator[None]:
     try:
         yield
     finally:
@@ -288,7 +290,7 @@ def test_who_never_says_hello_is_dropped_and_a_flood_of_connections_is_bounded(
     """Half-open connections cost a descriptor each for a few seconds; a newcomer finds its place among them."""
     before = descriptors(serving.process.pid)
     count = MAX_STRANGERS + 40
-    half_open: list[SeqpacketChannel] = []
+    half_open: list[Line] = []
     with closing(half_open):
         half_open.extend(connect(find("s").address) for _ in range(count))
         run(STEADY).expect("batches")
@@ -323,7 +325,7 @@ def test_descriptors_that_are_passed_along_are_closed_at_once(serving: Script) -
         read, write = os.pipe()
         try:
             for _ in range(100):
-                socket.send_fds(channel._socket, [encode(ms.Waiting())], [read] * 10)
+                socket.send_fds(channel._socket, [framed(channel, encode(ms.Waiting()))], [read] * 10)
                 time.sleep(0.002)
             time.sleep(0.5)
             assert descriptors(serving.process.pid) < before + 10
@@ -335,6 +337,8 @@ def test_descriptors_that_are_passed_along_are_closed_at_once(serving: Script) -
 
 def test_nobody_who_attaches_can_cut_the_shared_memory_short(run: Run) -> None:
     """A truncated file would end every process that reads it, by SIGBUS."""
+    if portable():
+        pytest.skip("POSIX shared memory has no seals on Linux; macOS sizes it once")
     script = run(
         """
         with tsnb.serve([torch.zeros(3)] * 3, name="s") as producer:
@@ -350,10 +354,12 @@ def test_nobody_who_attaches_can_cut_the_shared_memory_short(run: Run) -> None:
 
 def test_a_producer_that_takes_no_connection_is_an_error_not_a_hang() -> None:
     """Its queue is full and it stands still: SIGSTOP, a debugger."""
-    address = f"tsnb-{os.getuid()}-test-{os.urandom(4).hex()}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind("\0" + address)
+    address = registry.new_address("still")
+    stream = address.startswith("/")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM if stream else socket.SOCK_SEQPACKET) as listener:
+        listener.bind(address if stream else "\0" + address)
         listener.listen(1)
         waiting = [connect(address) for _ in range(2)]
         with closing(waiting), pytest.raises(TsnbError, match="has taken no connection"):
             connect(address)
+    Path(address).unlink(missing_ok=True)

@@ -3,41 +3,52 @@
 from __future__ import annotations
 
 import os
-import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.transport.lines import Line, abstract_address, connect, file_address, framed, linked
 from tsnb.errors import RemoteProtocolError
 from tsnb.transport import loopback
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
-from tsnb.transport.seqpacket import Listener, SeqpacketChannel, connect
 
-Pair = tuple[Channel, Channel]
-
-
-def _seqpacket() -> Pair:
-    listener = Listener(address := f"tsnb-{os.getuid()}-test-{secrets.token_hex(4)}")
-    ours = connect(address)
-    theirs = listener.accept()
-    listener.close()
-    assert theirs is not None
-    return ours, theirs
+KINDS = ["seqpacket", "stream"]
 
 
-@pytest.fixture(params=[_seqpacket, loopback.pair], ids=["seqpacket", "loopback"])
-def ends(request: pytest.FixtureRequest) -> Iterator[Pair]:
-    make: Callable[[], Pair] = request.param
-    one, two = make()
+@pytest.fixture(params=KINDS)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An address of each kind, at which nobody listens."""
+    return abstract_address() if request.param == "seqpacket" else file_address(tmp_path)
+
+
+@pytest.fixture
+def lines(address: str) -> Iterator[tuple[Line, Line]]:
+    """Two ends of each kind between processes."""
+    one, two = linked(address)
     yield one, two
     one.close()
     two.close()
 
 
-def test_packets_arrive_whole_and_in_order(ends: Pair) -> None:
+@pytest.fixture(params=[*KINDS, "loopback"])
+def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Channel, Channel]]:
+    """Two ends of every kind."""
+    one: Channel
+    two: Channel
+    if request.param == "loopback":
+        one, two = loopback.pair()
+    else:
+        one, two = linked(abstract_address() if request.param == "seqpacket" else file_address(tmp_path))
+    yield one, two
+    one.close()
+    two.close()
+
+
+def test_packets_arrive_whole_and_in_order(ends: tuple[Channel, Channel]) -> None:
     """No framing of ours is needed."""
     one, two = ends
     for packet in (b"a", b"bc", b"x" * 100_000):
@@ -48,7 +59,7 @@ def test_packets_arrive_whole_and_in_order(ends: Pair) -> None:
     assert [two.receive() for _ in range(50)] == [bytes([n]) for n in range(50)]
 
 
-def test_nothing_to_receive_is_none_and_wait_tells(ends: Pair) -> None:
+def test_nothing_to_receive_is_none_and_wait_tells(ends: tuple[Channel, Channel]) -> None:
     """Neither side ever blocks by surprise."""
     one, two = ends
     assert two.receive() is None
@@ -57,7 +68,7 @@ def test_nothing_to_receive_is_none_and_wait_tells(ends: Pair) -> None:
     assert two.wait(1.0) is True
 
 
-def test_a_full_queue_is_false_and_the_outbox_keeps_the_order(ends: Pair) -> None:
+def test_a_full_queue_is_false_and_the_outbox_keeps_the_order(ends: tuple[Channel, Channel]) -> None:
     """A peer that does not read costs memory, not a stall."""
     one, two = ends
     outbox = Outbox(one)
@@ -81,7 +92,7 @@ def post_many(outbox: Outbox, count: int) -> None:
         outbox.post(b"x" * 36)
 
 
-def test_an_outbox_with_a_limit_gives_up_on_an_end_that_does_not_read(ends: Pair) -> None:
+def test_an_outbox_with_a_limit_gives_up_on_an_end_that_does_not_read(ends: tuple[Channel, Channel]) -> None:
     """A peer that never reads costs no more than that."""
     outbox = Outbox(ends[0])
     outbox.limit_bytes = 10_000
@@ -91,7 +102,7 @@ def test_an_outbox_with_a_limit_gives_up_on_an_end_that_does_not_read(ends: Pair
     assert len(outbox) == 0
 
 
-def test_what_was_sent_before_a_close_is_received_before_the_end(ends: Pair) -> None:
+def test_what_was_sent_before_a_close_is_received_before_the_end(ends: tuple[Channel, Channel]) -> None:
     """Also when the closing side had packets of ours unread, which resets a real connection."""
     one, two = ends
     two.send(b"never read")
@@ -105,7 +116,7 @@ def test_what_was_sent_before_a_close_is_received_before_the_end(ends: Pair) -> 
     assert two.wait(1.0) is True, "the end is something to receive"
 
 
-def test_closing_twice_is_harmless_and_a_closed_end_refuses(ends: Pair) -> None:
+def test_closing_twice_is_harmless_and_a_closed_end_refuses(ends: tuple[Channel, Channel]) -> None:
     """Finalizers come late."""
     one, _ = ends
     one.close()
@@ -116,13 +127,13 @@ def test_closing_twice_is_harmless_and_a_closed_end_refuses(ends: Pair) -> None:
         one.receive()
 
 
-def test_a_descriptor_travels(tmp_path: object) -> None:
+def test_a_descriptor_travels(lines: tuple[Line, Line]) -> None:
     """The arena is passed, not named."""
-    one, two = _seqpacket()
+    one, two = lines
     read, write = os.pipe()
     one.send(b"here", write)
     os.close(write)
-    assert isinstance(two, SeqpacketChannel)
+    one.send(b"there")
     packet, fd = two.receive_with_fd()
     assert packet == b"here"
     assert fd is not None
@@ -130,21 +141,18 @@ def test_a_descriptor_travels(tmp_path: object) -> None:
     os.close(fd)
     assert os.read(read, 10) == b"through"
     os.close(read)
-    one.close()
-    two.close()
+    assert two.receive_with_fd() == (b"there", None)
 
 
-def test_the_peer_is_who_the_kernel_says() -> None:
+def test_the_peer_is_who_the_kernel_says(lines: tuple[Line, Line]) -> None:
     """Uid and pid are not what the other side claims."""
-    one, two = _seqpacket()
+    one, two = lines
     assert one.peer == two.peer == (os.getpid(), os.getuid())
-    one.close()
-    two.close()
 
 
-def test_a_forked_child_keeps_no_channel_open() -> None:
+def test_a_forked_child_keeps_no_channel_open(lines: tuple[Line, Line]) -> None:
     """Else a loader's worker would hide its producer's death."""
-    one, two = _seqpacket()
+    one, two = lines
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -160,33 +168,34 @@ def test_a_forked_child_keeps_no_channel_open() -> None:
         os.waitpid(child, 0)
         for fd in (read, write):
             os.close(fd)
-        two.close()
 
 
-def test_packets_larger_than_ours_and_descriptors_nobody_asked_for_are_not_kept() -> None:
-    """Neither cut short and taken for whole, nor left open."""
-    one, two = _seqpacket()
-    assert isinstance(one, SeqpacketChannel)
+def test_a_packet_larger_than_ours_is_not_cut_short_and_taken_for_whole(lines: tuple[Line, Line]) -> None:
+    """It is an error, whatever comes after it."""
+    one, two = lines
     one._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     one.send(b"x" * ((1 << 17) + 1))
     with pytest.raises(RemoteProtocolError):
         two.receive()
+
+
+def test_descriptors_nobody_asked_for_are_not_kept(lines: tuple[Line, Line]) -> None:
+    """Not one stays open, however many come along; of those that are asked for, one does."""
+    one, two = lines
     before = len(os.listdir("/proc/self/fd"))
-    socket.send_fds(one._socket, [b"three"], [0, 1, 2])
+    socket.send_fds(one._socket, [framed(one, b"three")], [0, 1, 2])
     assert two.receive() == b"three"
-    socket.send_fds(one._socket, [b"many"], [0] * 20)
-    assert isinstance(two, SeqpacketChannel)
+    socket.send_fds(one._socket, [framed(one, b"many")], [0] * 20)
     packet, fd = two.receive_with_fd()
     assert packet == b"many" and fd is not None
     os.close(fd)
     assert len(os.listdir("/proc/self/fd")) == before
-    one.close()
-    two.close()
 
 
 FULL = """
-import contextlib, os, resource, secrets
-from tsnb.transport.seqpacket import Listener, OutOfDescriptors, connect
+import contextlib, os, resource, sys
+from tsnb.transport.local import connect, listen
+from tsnb.transport.sockets import OutOfDescriptors
 
 def refused():
     try:
@@ -194,8 +203,8 @@ def refused():
     except OutOfDescriptors:
         return True
 
-listener = Listener(address := f"tsnb-{os.getuid()}-test-{secrets.token_hex(4)}")
-first, second = connect(address), connect(address)
+listener = listen(sys.argv[1])
+first, second = connect(sys.argv[1]), connect(sys.argv[1])
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
 with contextlib.suppress(OSError):
@@ -207,15 +216,16 @@ assert refused()
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 assert first.receive() == b"no room"
 assert listener.accept() is not None
+listener.close()
 """
 
 
-def test_a_listener_without_descriptors_turns_the_next_one_away_with_a_word() -> None:
+def test_a_listener_without_descriptors_turns_the_next_one_away_with_a_word(address: str) -> None:
     """And takes the one after that, once there are some. In a process of its own: no other thread closes any there."""
-    subprocess.run([sys.executable, "-c", FULL], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FULL, address], check=True, timeout=60)
 
 
-def test_nobody_listening_is_refused_at_once() -> None:
+def test_nobody_listening_is_refused_at_once(address: str) -> None:
     """A dead producer's address is not waited for."""
     with pytest.raises(ConnectionRefusedError):
-        connect("tsnb-nobody-is-here")
+        connect(address)

@@ -1,16 +1,16 @@
-"""The arena: one memfd, a header page, then equal slots.
+"""The arena: one nameless shared memory (`arena.nameless`), a header page, then equal slots.
 
     +--------+--------+--------+-- ... --+--------+
     | header | slot 0 | slot 1 |         | slot n |      slot i starts at HEADER_BYTES + i * slot_bytes
     +--------+--------+--------+-- ... --+--------+
 
-A memfd has no name, so nothing is left in /dev/shm after any end, and a container's 64 MB limit on /dev/shm
-does not apply. It is sparse: a slot costs memory only once a batch was written into it, so slots may be many
+It is sparse: a slot costs memory only once a batch was written into it, so slots may be many
 and roomy; whoever hands slots out prefers warm ones (`arena.slots`), because a page touched for the first time
 costs far more than the copy into it.
 
 The file is made before its geometry is known, so that loader workers can inherit it; `fit` writes the header
-and grows the file once the first batch has been seen. Who finds no header yet simply works without the arena.
+and grows the file, once, when the first batch has been seen. Who finds no header yet, or half of one, simply works
+without the arena. The header is written and read through a mapping: not every system reads shared memory as a file.
 """
 
 from __future__ import annotations
@@ -18,26 +18,30 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import struct
+import sys
+import zlib
 from multiprocessing.reduction import DupFd
 from typing import Any
 
+from tsnb.arena.nameless import make_nameless, seal
 from tsnb.config import explained
 from tsnb.errors import ArenaFull
 
-__all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned"]
+__all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned", "header_of"]
 
 ALIGN_BYTES = 64
 """Arrays start at cache-line (and AVX-512) boundaries."""
 HEADER_BYTES = 4096
 MAX_SLOTS = (1 << 31) - 1
 """What a slot's number may be, in the pipe of free slots."""
-_HEADER = struct.Struct("<8sIQ")
-_MAGIC = b"tsnb-a1\0"
-_POPULATE_WRITE = getattr(mmap, "MADV_POPULATE_WRITE", 23)
+_HEADER = struct.Struct("<8sIQI")
+"""Magic, slots, bytes of a slot, and a checksum of these: a processor may let others see them in any order."""
+_MAGIC = b"tsnb-a2\0"
+_POPULATE_WRITE = 23 if sys.platform.startswith("linux") else None
+"""MADV_POPULATE_WRITE, for which Python has no name; the number means something else elsewhere."""
 
 
 def aligned(offset: int) -> int:
@@ -49,7 +53,7 @@ class Arena:
     """One process's hold on the shared memory.
 
     Attributes:
-        fd: The memfd; travels by fork, by `multiprocessing` pickling while a process is spawned, or over a
+        fd: The shared memory; travels by fork, by `multiprocessing` pickling while a process is spawned, or over a
             unix socket.
         slots: How many slots there are; 0 until `fit` was called somewhere and `attach` noticed it.
         slot_bytes: Bytes of one slot.
@@ -70,7 +74,7 @@ class Arena:
             TsnbError: This process may not open more descriptors.
         """
         with explained("make shared memory"):
-            return cls(os.memfd_create("tsnb-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+            return cls(make_nameless())
 
     def fit(self, slots: int, slot_bytes: int) -> None:
         """Give the arena its geometry, once; called by the producer when it has seen the first batch.
@@ -89,13 +93,9 @@ class Arena:
                 f"an arena of {slots:,} slots of {slot_bytes:,} bytes cannot be had ({error}). "
                 f"Serve with a smaller window=, rubber_band= or max_batch_bytes={limit}."
             ) from None
-        os.pwrite(self.fd, _HEADER.pack(_MAGIC, slots, slot_bytes), 0)
-        # whoever attaches gets a descriptor that can write: a file cut short under the mappings of the others would
-        # kill them all by SIGBUS
-        with contextlib.suppress(OSError):  # a system without seals
-            fcntl.fcntl(
-                self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-            )
+        with contextlib.closing(self._mapped(HEADER_BYTES)) as header:
+            header[: _HEADER.size] = header_of(slots, slot_bytes)
+        seal(self.fd)
         self.attach()
 
     def attach(self) -> bool:
@@ -106,24 +106,34 @@ class Arena:
         """
         if self._map is not None:
             return True
-        try:
-            header = os.pread(self.fd, _HEADER.size, 0)
-        except OSError:  # a descriptor that is none of a file: no arena, and never one
+        geometry = self._geometry()
+        if geometry is None:
             return False
-        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
-            return False
-        _, slots, slot_bytes = _HEADER.unpack(header)
-        size = HEADER_BYTES + slots * slot_bytes
+        slots, slot_bytes = geometry
+        self._map = self._mapped(HEADER_BYTES + slots * slot_bytes)
+        self.slots, self.slot_bytes = slots, slot_bytes
+        return True
+
+    def _geometry(self) -> tuple[int, int] | None:
+        """Read slots and bytes of a slot; None where they are not known yet, or the descriptor is of something else."""
         try:
-            self._map = mmap.mmap(self.fd, size)
+            if os.fstat(self.fd).st_size < HEADER_BYTES:
+                return None
+        except OSError:  # none that is open: no arena, and never one
+            return None
+        with contextlib.closing(self._mapped(HEADER_BYTES)) as header:
+            _, slots, slot_bytes, _ = fields = _HEADER.unpack_from(header)
+        return (slots, slot_bytes) if _HEADER.pack(*fields) == header_of(slots, slot_bytes) else None
+
+    def _mapped(self, size: int) -> mmap.mmap:
+        try:
+            return mmap.mmap(self.fd, size)
         except (OSError, ValueError, OverflowError) as error:
             raise ArenaFull(
                 f"this process cannot map {size:,} bytes of shared memory: {error}. They are addresses, most of which "
                 "are never used: raise its limits (`ulimit -v`, `ulimit -n`), or serve with a smaller window=, "
                 "rubber_band= or max_batch_bytes=."
             ) from None
-        self.slots, self.slot_bytes = slots, slot_bytes
-        return True
 
     @property
     def buffer(self) -> mmap.mmap:
@@ -145,6 +155,8 @@ class Arena:
         if self._warm.get(slot, 0) >= size:
             return
         self._warm[slot] = size
+        if _POPULATE_WRITE is None:
+            return
         try:
             self.buffer.madvise(_POPULATE_WRITE, self.offset_of(slot), min(size, self.slot_bytes))
         except OSError as error:
@@ -166,7 +178,7 @@ class Arena:
         self.buffer[stop : stop + size] = self.buffer[start : start + size]
 
     def touched_bytes(self) -> int:
-        """Return the memory the arena really uses, in all processes together."""
+        """Return the memory the arena really uses, in all processes together; 0 where the system does not tell."""
         return os.fstat(self.fd).st_blocks * 512
 
     def close(self) -> None:
@@ -182,3 +194,9 @@ class Arena:
 
     def __setstate__(self, fd: Any) -> None:
         self.__init__(fd.detach())  # type: ignore[misc]  # one constructor for both ways in
+
+
+def header_of(slots: int, slot_bytes: int) -> bytes:
+    """Return what the header of an arena of that geometry says."""
+    fields = struct.pack("<8sIQ", _MAGIC, slots, slot_bytes)
+    return fields + struct.pack("<I", zlib.crc32(fields))

@@ -23,7 +23,9 @@ _LOOKS = 3
 
 
 def cores_of(task: int) -> Cores | None:
-    """Return the cores that a process (or thread, by its number) may use; None where it has gone."""
+    """Return the cores that a process (or thread, by its number) may use; None where nobody knows, or it has gone."""
+    if not hasattr(os, "sched_getaffinity"):
+        return None
     try:
         return tuple(sorted(os.sched_getaffinity(task)))
     except OSError:

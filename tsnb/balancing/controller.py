@@ -25,6 +25,7 @@ from tsnb.balancing.affinity import text_of
 from tsnb.balancing.alone import Alone
 from tsnb.balancing.processes import Held, cpu_s, hold, workers_of
 from tsnb.errors import TsnbError
+from tsnb.native.cores import usable_cores
 from tsnb.planners.balancing import Balancer, Timing
 from tsnb.planners.parties import LOADER, Allot, Instruction, Measured, Moved, Observed, Party
 from tsnb.telemetry.machine import Machine
@@ -195,7 +196,9 @@ class Controller:
         Raises:
             _Apart: Something does.
         """
-        if self._machine.cores() < len(os.sched_getaffinity(os.getpid())):
+        if not hasattr(os, "sched_setaffinity"):
+            raise _Apart("this system gives no process cores of its own")
+        if self._machine.cores() < usable_cores():
             raise _Apart("the CPU time of this container is limited by a quota, not by cores")
         pids = [a.reading.pid for a in taking]
         if os.getpid() in pids:

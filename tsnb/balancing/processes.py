@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 from tsnb.balancing.affinity import Cores, cores_of, move, same_cpuset
+from tsnb.native.processes import is_ours
 from tsnb.telemetry.usage import children_of, use_of
 
 __all__ = ["Held", "cpu_s", "hold", "workers_of"]
@@ -73,7 +73,7 @@ class Held:
 def hold(pid: int) -> Held | None:
     """Return a process as one that may be moved; None where it is not this user's, gone, or lives elsewhere."""
     use, cores = (use_of(pid), cores_of(pid)) if pid > 0 else (None, None)
-    if use is None or cores is None or not _ours(pid) or not same_cpuset(pid):
+    if use is None or cores is None or not is_ours(pid) or not same_cpuset(pid):
         return None
     return Held(pid, use.started, cores, cores)
 
@@ -91,10 +91,3 @@ def workers_of(thread: int) -> tuple[int, ...]:
             return tuple(map(int, file.read().split()))
     except (OSError, ValueError):
         return ()
-
-
-def _ours(pid: int) -> bool:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid == os.getuid()  # noqa: PTH116
-    except OSError:
-        return False

@@ -13,6 +13,7 @@ from tsnb.checks.findings import Finding
 from tsnb.checks.packages import installed
 from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
+from tsnb.native.pair import SWITCH, portable
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.machine import Machine
 from tsnb.telemetry.memory import free_memory
@@ -43,9 +44,20 @@ def system() -> Finding:
     import torch
 
     here = f"{platform.system()} {platform.release()}, Python {platform.python_version()}, torch {torch.__version__}"
-    if not sys.platform.startswith("linux"):
+    if not sys.platform.startswith(("linux", "darwin")):
         return Finding("system", "fails", f"{here}.", "Run it on Linux, in WSL2, or in a Linux container.")
-    return Finding("system", "works", f"{here}.")
+    if not portable():
+        return Finding("system", "works", f"{here}. Batches lie in a memfd, and packets go over SEQPACKET.")
+    says = (
+        f"{here}. Batches lie in POSIX shared memory, and packets go over stream sockets: the portable pair."
+    )
+    if os.environ.get(SWITCH):
+        return Finding(
+            "system", "limited", f"{says} {SWITCH} is set.", "Unset it where the other one can be had."
+        )
+    return Finding(
+        "system", "limited", says, "It was written for macOS and tried on Linux only: docs/macos.md."
+    )
 
 
 def cores() -> Finding:
@@ -91,9 +103,12 @@ def files() -> Finding:
         return Finding("directories", "fails", str(error))
     says = f"Producers are found by name in {directory}."
     shm = Path("/dev/shm")  # noqa: S108  # torch's place, not ours
+    if sys.platform == "darwin":  # which keeps no shared memory in a directory
+        return Finding("directories", "works", says)
     size = shutil.disk_usage(shm).total if shm.is_dir() else 0
     if size < SMALL_SHM_BYTES:
-        says += f" /dev/shm has {size / 2**20:.0f} MiB. tsnb does not use it, but torch's own workers do."
+        ours = "tsnb keeps its batches there" if portable() else "tsnb does not use it"
+        says += f" /dev/shm has {size / 2**20:.0f} MiB. {ours}, but torch's own workers use it."
         advice = "A loader that is not shared may fail for it: start the container with --shm-size=2g."
         return Finding("directories", "limited", says, advice)
     return Finding("directories", "works", says)

@@ -15,6 +15,7 @@ import torch
 from tsnb.balancing.affinity import Cores, cores_in, move
 from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
+from tsnb.native.cores import usable_cores
 from tsnb.wire import messages as ms
 
 __all__ = ["Allotment"]
@@ -39,7 +40,7 @@ class Allotment:
         if "OMP_NUM_THREADS" in os.environ:
             return True
         try:
-            usual = {psutil.cpu_count(), psutil.cpu_count(logical=False), len(os.sched_getaffinity(0))}
+            usual = {psutil.cpu_count(), psutil.cpu_count(logical=False), usable_cores()}
         except OSError:  # no descriptor is left to look with: then they stay as they are
             return True
         return self._now not in usual

@@ -92,7 +92,7 @@ def attach(
         JoinRefused: The stream does not take this consumer.
         ValueError: `batch_size` below 1, a rank that `world_size` does not have, a name with odd characters, a word
             that `join` or `on_lag` is not, or a device that this process does not see.
-        UnsupportedPlatform: Not on Linux.
+        UnsupportedPlatform: Neither on Linux nor on macOS.
     """
     require_platform()
     chosen = check_name(name or attach_defaults.name or _own_name(), "consumer")

@@ -22,8 +22,9 @@ from tsnb.consumer.ranks import stricter
 from tsnb.consumer.standstill import Standstill
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import JoinRefused, NameInUse, ProducerGone, RemoteProtocolError, StopRequested
-from tsnb.transport.channel import ChannelClosed, Outbox
-from tsnb.transport.seqpacket import SeqpacketChannel, connect
+from tsnb.native.processes import has_gone, is_ending, watch
+from tsnb.transport.channel import ChannelClosed, LocalChannel, Outbox
+from tsnb.transport.local import connect
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode, is_rank_gone
 from tsnb.wire.layout import Layout
@@ -33,6 +34,8 @@ __all__ = ["Connection"]
 
 WELCOME_S = 10.0
 """How long a producer may take to answer a Hello: it answers from a thread of its own, so this is generous."""
+ENDING_S = 0.5
+"""How long the end of a process is waited for whose socket was closed, where no system says that it is about to end."""
 RETRY_S = 0.5
 """While it waits, a consumer looks this often whether it was closed by another thread, and sends what found no room."""
 
@@ -81,11 +84,13 @@ class Connection:
         self.idle = False
         """Whether it only waits: an interrupt of that loses nothing."""
         try:
-            self.channel: SeqpacketChannel = connect(entry.address)
+            self.channel: LocalChannel = connect(entry.address)
         except ConnectionError:
             raise self._gone("has just gone") from None
         self._outbox = Outbox(self.channel)
-        self._pidfd = self._open_pidfd()
+        self._own = entry.pid == os.getpid()
+        # a child of the producer's process may keep its socket open past its death
+        self._pidfd = -1 if self._own else watch(entry.pid)
         self._standstill = Standstill(entry.name, entry.pid)
         self._poll = select.poll()
         self._poll.register(self.channel.fileno(), select.POLLIN)
@@ -101,13 +106,6 @@ class Connection:
             raise
         self.successor_s = self.welcome.reconnect_s
         self.unpacker = reader(self._arena, self.welcome.hold, scratch, self.release, self.on_device)
-
-    def _open_pidfd(self) -> int:
-        """Watch the producer's process: a child of it may keep its socket open past its death."""
-        if self.entry.pid != os.getpid():
-            with contextlib.suppress(OSError):
-                return os.pidfd_open(self.entry.pid)
-        return -1
 
     def _receive_welcome(self) -> tuple[ms.Welcome, Arena]:
         deadline = time.monotonic() + WELCOME_S
@@ -235,14 +233,20 @@ class Connection:
             if not ready:
                 self._standstill.look(time.monotonic() - began)
                 look(time.monotonic() - began)
-            if any(fd == self._pidfd for fd, _ in ready) and (message := self.poll()) is None:
+            if self._has_died([fd for fd, _ in ready]) and (message := self.poll()) is None:
                 raise self._gone("died")
             if message is not None:
                 return message
 
+    def _has_died(self, ready: list[int]) -> bool:
+        """Whether the producer's process has gone, though its socket may be open; looked for, where nothing tells."""
+        if self._pidfd >= 0:
+            return self._pidfd in ready
+        return not ready and not self._own and has_gone(self.entry.pid)
+
     def _ended(self) -> ProducerGone:
         """Return what the end of the line means: its death, or that it would have no more of us."""
-        if self.entry.pid == os.getpid() or registry.is_ending(self.entry.pid):
+        if self._own or is_ending(self.entry.pid, within_s=ENDING_S):
             return self._gone("died")
         self.successor_s = 0.0
         return self._gone("lives, but has closed this connection, as with whoever breaks the protocol")

@@ -8,14 +8,13 @@ it may let it go on; the user is told, once for each standstill.
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
+
+from tsnb.native.processes import children, is_stopped
 
 __all__ = ["Standstill"]
 
 LOOK_AFTER_S = 3.0
-"""Waiting for less is everyday; reading /proc costs microseconds, but a quick stream should not pay them."""
-_STOPPED = ("T", "t")
-"""Stopped by a signal, stopped by a tracer; see proc(5)."""
+"""Waiting for less is everyday; a look costs microseconds or more, and a quick stream should not pay them."""
 
 
 class Standstill:
@@ -39,7 +38,7 @@ class Standstill:
         """
         if waited_s < LOOK_AFTER_S:
             return
-        stopped = tuple(pid for pid in (self._pid, *_children(self._pid)) if _state(pid) in _STOPPED)
+        stopped = tuple(pid for pid in (self._pid, *children(self._pid)) if is_stopped(pid))
         if stopped != self._told:
             self._told = stopped
             if stopped:
@@ -55,22 +54,3 @@ class Standstill:
             f"{who} is stopped, by SIGSTOP, Ctrl-Z or a debugger, and this consumer waits for it. Let it go on "
             f"(kill -CONT {stopped[0]}), or end the wait with Ctrl-C."
         )
-
-
-def _state(pid: int) -> str:
-    """Return the letter that proc(5) gives a process's state; empty where it has gone or cannot be seen."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
-
-
-def _children(pid: int) -> list[int]:
-    """Return a process's children, whichever of its threads started them; none where the kernel does not tell."""
-    found: list[int] = []
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += map(int, listed.read_text().split())
-        except OSError:  # that thread has just ended
-            continue
-    return sorted(found)

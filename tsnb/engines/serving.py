@@ -93,7 +93,7 @@ def serve(
         TypeError: `loader` cannot be iterated.
         ValueError: A number is out of range, `engine` or `mode` is none, or not for a cluster, or the name has odd
             characters.
-        UnsupportedPlatform: Not on Linux.
+        UnsupportedPlatform: Neither on Linux nor on macOS.
     """
     far = clusters.address_of(engine)
     check_name(name, "producer")

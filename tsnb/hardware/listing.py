@@ -15,6 +15,7 @@ from tsnb.hardware.obstacles import notes_on
 from tsnb.hardware.tables import as_html, as_text
 from tsnb.hardware.users import name_of_process, our_processes
 from tsnb.hardware.wishes import under_wsl
+from tsnb.native.cores import usable_cores
 from tsnb.telemetry.energy import EnergyMeter, words_on_energy
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.machine import Machine
@@ -70,7 +71,7 @@ def look(gpus: Gpus, machine: Machine) -> Devices:
     obstacle = "" if found else gpus.obstacle or "NVML lists none"
     return Devices(
         gpus=found,
-        cores=Cores(os.cpu_count() or 1, len(os.sched_getaffinity(0)), machine.quota, machine.cores()),
+        cores=Cores(os.cpu_count() or 1, usable_cores(), machine.quota, machine.cores()),
         mps=look_for_mps() if found else None,
         torch=_torch(),
         obstacle=obstacle,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import math
-import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -25,6 +24,7 @@ from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import outlet_here
+from tsnb.native.cores import usable_cores
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.queueing import Places, places_here
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
@@ -113,7 +113,7 @@ def optimize(
     own = {key: value for key, value in options.items() if key not in OPTION_NAMES}
     plan = plan_function(fn, {**own, **dict.fromkeys(space)}, name=f"{title}-0", **{**ours, "sweep": title})
     course = _Course(title, plan, study, drawn, n_trials, metric)
-    places = Places(at_once or places_here(n_trials, len(os.sched_getaffinity(0))))
+    places = Places(at_once or places_here(n_trials, usable_cores()))
     rungs = StudyRungs(study, course.asked, metric, prune_every) if prune_every else None
     conductor = Conductor(course, places, rungs)
     course.cuts = conductor.cuts

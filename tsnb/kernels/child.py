@@ -58,7 +58,7 @@ class Child:
         output: Takes everything the kernel publishes.
         env: Added to this process's environment.
         detached_log: A detached kernel's log file: it outlives this process, in a directory of its own, once
-            it has called `launch.untie`. None: it dies with this process.
+            it has called `native.ties.untie`. None: it dies with this process.
     """
 
     def __init__(

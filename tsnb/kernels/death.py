@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tsnb.errors import TsnbError
+from tsnb.native.processes import has_gone, watch
 from tsnb.telemetry.memory import oom_kills
 
 __all__ = ["Death", "KernelDied", "OutOfMemory", "cause_of_death", "when_gone"]
@@ -105,9 +106,8 @@ def when_gone(
         process: One that we started, or the pid of one that somebody else did.
         call: What to call.
     """
-    try:
-        descriptor = os.pidfd_open(process if isinstance(process, int) else process.pid)
-    except OSError:  # an old kernel, or a sandbox that does not allow it
+    descriptor = watch(process if isinstance(process, int) else process.pid)
+    if descriptor < 0:
         _wait_in_thread(loop, process, call)
         return
 
@@ -124,18 +124,10 @@ def _wait_in_thread(
 ) -> None:
     def wait() -> None:
         if isinstance(process, int):
-            while _runs(process):
+            while not has_gone(process):
                 time.sleep(LOOK_S)
         else:
             process.wait()
         loop.call_soon_threadsafe(call)
 
     threading.Thread(target=wait, name="tsnb-wait", daemon=True).start()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"

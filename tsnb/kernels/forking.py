@@ -8,6 +8,8 @@ asked for while it warms up waits for it, for a while. A kernel is spawned inste
   or when Python starts (`variables.read_once`). Three of them can be set afterwards, and are: the numbers of threads;
 - where the server refuses: it has more than one thread, or CUDA is initialised in it;
 - where the server cannot be started, or does not answer;
+- where the system cannot carry it: without SEQPACKET sockets and /proc, as on macOS, whose own libraries do not stand
+  a fork either;
 - with `TSNB_START=spawn`.
 
 On the hub's thread, all of it.
@@ -35,6 +37,7 @@ from tsnb.kernels.forkserver import LONGEST_PACKET
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes import Ending, KernelProcess, Launch, entry, spawn
 from tsnb.kernels.variables import THREADS, environment, read_once
+from tsnb.native.processes import HAS_PROC
 
 __all__ = ["ForkServer", "Unable", "start", "the_server", "warm_up"]
 
@@ -245,13 +248,14 @@ def _umask() -> int | None:
     return int(found[1], 8) if found else None
 
 
+_CARRIED = HAS_PROC and hasattr(os, "memfd_create")  # Linux: macOS names SEQPACKET, too, and has it not
 _current: ForkServer | None = None
 
 
 def the_server(hub: Hub) -> ForkServer | None:
     """Return the hub's server, started if there is none; None where kernels are to be spawned."""
     global _current
-    if os.environ.get("TSNB_START") == "spawn" or hub.closing:
+    if os.environ.get("TSNB_START") == "spawn" or hub.closing or not _CARRIED:
         return None
     if _current is None or _current.hub is not hub or not (_current.usable or _current.failed):
         try:

@@ -1,6 +1,6 @@
 """The fork server: a process that has imported torch and ipykernel once, and forks kernels that are ready to run.
 
-It is started by the hub (`forking`), is tied to its thread as every child is (`launch.tie_to_parent`), and ends
+It is started by the hub (`forking`), is tied to its thread as every child is (`native.ties`), and ends
 with it. Its kernels are tied to it in turn: whichever of the three is killed, nothing below it stays.
 
 It has one thread and has computed nothing: what OpenMP or CUDA start would be broken in a fork. So it does no more
@@ -31,7 +31,8 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-from tsnb.kernels.launch import become_kernel, tie_to_parent
+from tsnb.kernels.launch import become_kernel
+from tsnb.native.ties import tie_to_parent
 
 __all__ = ["LONGEST_PACKET", "main"]
 

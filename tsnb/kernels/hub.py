@@ -4,7 +4,7 @@ A daemon thread with an asyncio loop of its own, started on first use and never 
 cell is busy, and a child's parent-death signal (which fires when the *thread* that started it ends) means the
 death of the notebook kernel and nothing else. Children are therefore started from here only.
 
-Its private directory (0700) holds what the children need: `ipc` sockets (a unix socket's path may have 107
+Its private directory (0700) holds what the children need: `ipc` sockets (a unix socket's path may have 103
 bytes, so the directory's own path is short), connection files, logs, and objects on their way. The directory
 goes with the process; after a SIGKILL it is swept by the next hub of this user: a directory is stale once
 nobody holds the lock on its `lock` file.
@@ -26,14 +26,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tsnb.config import private_directory, require_platform, runtime_directory
+from tsnb.config import LONGEST_SOCKET, require_platform, short_directory
 
 __all__ = ["Hub", "lock_directory", "short_parent", "the_hub"]
 
 T = TypeVar("T")
 
-LONGEST_DIRECTORY = 70
-"""Bytes of a hub's path: leaves 37 of a socket's 107 for the kernel's own name and channel number."""
+LONGEST_DIRECTORY = LONGEST_SOCKET - 33
+"""Bytes of a hub's path: the rest is for a kernel's own name and channel number."""
 
 CLOSING_S = 5.0
 """How long closing may take at the end of the process; after that the parent-death signal does it."""
@@ -133,7 +133,7 @@ def the_hub() -> Hub:
     """Return this process's hub, started on first use.
 
     Raises:
-        UnsupportedPlatform: Anything but Linux.
+        UnsupportedPlatform: Neither Linux nor macOS.
         TsnbError: The runtime directory cannot be used.
     """
     global _hub
@@ -166,10 +166,7 @@ def short_parent() -> Path:
     Raises:
         TsnbError: It cannot be used.
     """
-    chosen = runtime_directory()
-    if len(os.fsencode(chosen)) + len("/hub-12345678") <= LONGEST_DIRECTORY:
-        return chosen
-    return private_directory(Path("/tmp") / f"tsnb-{os.getuid()}")  # noqa: S108 (short, and checked to be ours)
+    return short_directory(len("/hub-12345678") + LONGEST_SOCKET - LONGEST_DIRECTORY)
 
 
 def _sweep(above: Path) -> None:

@@ -1,8 +1,9 @@
 """The entry point of a background kernel, called with the arguments `PARENT -f CONNECTION_FILE`.
 
 First it ties its life to the notebook kernel (`PARENT` is that kernel's pid): Linux sends SIGKILL when the
-thread that started it ends. ipykernel's own poller misses a child that holds the interpreter lock in C. If the
-parent died before the tie was made, the pid above us has changed: end at once. Then it is an ordinary ipykernel.
+thread that started it ends (`native.ties`). ipykernel's own poller misses a child that holds the interpreter lock in
+C. If the parent died before the tie was made, the pid above us has changed: end at once. Then it is an ordinary
+ipykernel.
 
 A detached kernel (`detached-PARENT`) is tied too, until what it was started for is there and `untie` is called:
 were its notebook to die before, nobody would know of it or end it.
@@ -10,34 +11,16 @@ were its notebook to die before, nobody would know of it or end it.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
-import signal
 import sys
 
-__all__ = ["DETACHED", "become_kernel", "main", "tie_to_parent", "untie"]
+from tsnb.native.ties import tie_to_parent
+
+__all__ = ["DETACHED", "become_kernel", "main"]
 
 DETACHED = "detached-"
 """Stands before the parent's pid for a kernel that is to outlive it."""
-
-_PR_SET_PDEATHSIG = 1
-
-
-def tie_to_parent(parent: int) -> None:
-    """Have this process killed when `parent` dies. Called first of all in a child, on its main thread."""
-    _on_death_of_parent(signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def untie() -> None:
-    """Let this process outlive its parent from now on. Called on the thread that made the tie."""
-    _on_death_of_parent(0)
-
-
-def _on_death_of_parent(number: int) -> None:
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 
 def main() -> None:

@@ -66,7 +66,7 @@ class Launch:
     log: Path
     """Takes its standard streams; emptied first."""
     detached: bool = False
-    """Whether it is to outlive this process once it has called `launch.untie`."""
+    """Whether it is to outlive this process once it has called `native.ties.untie`."""
     passed: tuple[int, ...] = ()
     """Descriptors that it inherits."""
 

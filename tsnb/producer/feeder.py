@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tsnb.errors import ArenaFull, LoaderFailed
+from tsnb.native.ties import tie_to_parent
 from tsnb.producer import events as ev
 from tsnb.producer.core import Core
 from tsnb.producer.loading import Source
 from tsnb.producer.packing import SlotWriter, batch_bytes
 from tsnb.producer.replaying import EpochIs, Skipped
-from tsnb.producer.workers import die_with_parent
 
 __all__ = ["Feeder", "slots_for"]
 
@@ -252,7 +252,7 @@ def _before_fork() -> None:
 
 def _after_fork() -> None:
     if getattr(_this_thread, "loads", False):
-        die_with_parent(_this_thread.pid)
+        tie_to_parent(_this_thread.pid)
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -1,12 +1,13 @@
 """The serving thread: takes connections and messages, and turns them into events.
 
-It sleeps in epoll while nothing happens; with consumers it looks at the clock once a second (patience), with
+It sleeps while nothing happens; with consumers it looks at the clock once a second (patience), with
 observers four times a second (readings).
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import threading
@@ -15,6 +16,7 @@ import traceback
 
 from tsnb.config import explained
 from tsnb.errors import RemoteProtocolError
+from tsnb.native.processes import has_gone, watch
 from tsnb.producer import events as ev
 from tsnb.producer.contention import Contention
 from tsnb.producer.core import Core
@@ -23,7 +25,8 @@ from tsnb.producer.hearing import hear_consumer, hear_observer
 from tsnb.producer.reporting import reading, welcome
 from tsnb.producer.session import Session
 from tsnb.transport.channel import Channel, ChannelClosed
-from tsnb.transport.seqpacket import Listener, OutOfDescriptors
+from tsnb.transport.local import listen
+from tsnb.transport.sockets import OutOfDescriptors
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
 
@@ -48,7 +51,7 @@ class Server(threading.Thread):
 
     Args:
         core: The producer's shared state.
-        address: Abstract socket address to listen at; taken before the thread starts.
+        address: Socket address to listen at; taken before the thread starts.
     """
 
     def __init__(self, core: Core, address: str) -> None:
@@ -56,32 +59,36 @@ class Server(threading.Thread):
         self._core = core
         self._guard = Guard(core)
         self._resting = False  # the listener, while no descriptor is left for another connection
-        self._listener = Listener(address)
+        self._listener = listen(address)
+        self._poll = select.poll()
         try:
             with explained("wait for consumers"):
-                self._epoll = select.epoll()
-                self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                self._wake, self._waking = os.pipe()
         except BaseException:
             self._listener.close()
             raise
         self._pidfds: dict[int, int] = {}  # descriptor of a consumer's process -> its session's key
+        self._unwatched: dict[int, int] = {}  # session's key -> a consumer's process, where there is none
         self._next_reading_s = 0.0
         self._next_tick_s = 0.0
         self._contention = Contention()
         core.alarm = self.wake
+        for fd in (self._wake, self._waking):
+            os.set_blocking(fd, False)
         for fd in (self._listener.fileno(), self._wake):
-            self._epoll.register(fd, select.EPOLLIN)
+            self._poll.register(fd, select.POLLIN)
 
     def wake(self) -> None:
         """Let the thread look around now. Called from any thread."""
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        with contextlib.suppress(OSError):  # full: it is awake; or closed
+            os.write(self._waking, b"!")
 
     def run(self) -> None:
         """Serve until the core stops, then say goodbye and close everything."""
         try:
             while not self._core.stopping:
-                for fd, _ in self._epoll.poll(self._patience_s()):
+                patience_s = self._patience_s()
+                for fd, _ in self._poll.poll(None if patience_s is None else math.ceil(patience_s * 1000)):
                     self._look_at(fd)
                 self._on_time()
             self._say_goodbye()
@@ -103,14 +110,14 @@ class Server(threading.Thread):
 
     def _look_at(self, fd: int) -> None:
         if fd == self._wake:
-            os.eventfd_read(fd)
+            os.read(fd, 4096)
         elif fd == self._listener.fileno():
             self._accept()
         elif fd in self._pidfds:
             if not _readable(fd):
                 return  # told of one that had this number before, and was closed on the way here
             session = self._core.sessions.get(self._pidfds[fd])
-            self._epoll.unregister(fd)
+            self._poll.unregister(fd)
             if session is not None and self._pump(session):
                 self._drop(session)  # its process has gone, though a child of it keeps the socket open
         elif (session := self._core.sessions.get(fd)) is not None:
@@ -136,7 +143,7 @@ class Server(threading.Thread):
     def _rest_listener(self, rest: bool) -> None:
         """Stop looking at the listener for a moment: what waits there would wake this thread for nothing."""
         self._resting = rest
-        self._epoll.modify(self._listener.fileno(), 0 if rest else select.EPOLLIN)
+        self._poll.modify(self._listener.fileno(), 0 if rest else select.POLLIN)
 
     def _show_out(self) -> None:
         """Drop connections that will not say who they are."""
@@ -151,7 +158,7 @@ class Server(threading.Thread):
         with self._core.lock:
             session = self._core.sessions[key] = Session(key, channel)
         self._guard.enter(session)
-        self._epoll.register(key, select.EPOLLIN)
+        self._poll.register(key, select.POLLIN)
 
     def _pump(self, session: Session) -> bool:
         """Take what a connection has sent; return whether it is still there."""
@@ -235,10 +242,19 @@ class Server(threading.Thread):
         pid = session.channel.peer.pid
         if pid in (os.getpid(), 0):
             return
-        with contextlib.suppress(OSError):  # before Linux 5.3, or it has just died: the socket tells then
-            pidfd = os.pidfd_open(pid)
-            self._pidfds[pidfd] = session.key
-            self._epoll.register(pidfd, select.EPOLLIN)
+        pidfd = watch(pid)
+        if pidfd < 0:
+            self._unwatched[session.key] = pid
+            return
+        self._pidfds[pidfd] = session.key
+        self._poll.register(pidfd, select.POLLIN)
+
+    def _look_for_processes(self) -> None:
+        """Drop the consumers whose process has gone, where nothing tells of it."""
+        for key, pid in list(self._unwatched.items()):
+            session = self._core.sessions.get(key)
+            if has_gone(pid) and session is not None and self._pump(session):
+                self._drop(session)
 
     def _drop(self, session: Session) -> None:
         with self._core.lock:
@@ -250,11 +266,16 @@ class Server(threading.Thread):
         self._guard.leave(session)
         for pidfd in [fd for fd, key in self._pidfds.items() if key == session.key]:
             del self._pidfds[pidfd]
-            # closing is not enough: the loader's workers have inherited it, and would have it reported for ever
-            with contextlib.suppress(OSError):  # where it was the one that told, it is out already
-                self._epoll.unregister(pidfd)
+            self._forget(pidfd)
             os.close(pidfd)
+        self._unwatched.pop(session.key, None)
+        self._forget(session.key)
         session.channel.close()
+
+    def _forget(self, fd: int) -> None:
+        """Poll a descriptor no more that is about to be closed: another one may have its number soon."""
+        with contextlib.suppress(KeyError):  # where it was the one that told, it is out already
+            self._poll.unregister(fd)
 
     # -- on time -----------------------------------------------------------------------------------------
 
@@ -267,6 +288,7 @@ class Server(threading.Thread):
             core.step(ev.Tick(late_s if late_s > LATE_S else 0.0))
             self._contention.watch(core)
             self._show_out()
+            self._look_for_processes()
             if self._resting:
                 self._rest_listener(False)
         elif (due_s := core.dispatch.due_s) is not None and now >= due_s:
@@ -308,8 +330,10 @@ class Server(threading.Thread):
         self._listener.close()
         for session in list(self._core.sessions.values()):
             self._drop(session)
-        self._epoll.close()
-        os.close(self._wake)
+        wake, waking, self._wake, self._waking = self._wake, self._waking, -1, -1
+        for fd in (waking, wake):
+            if fd >= 0:
+                os.close(fd)
 
 
 def _readable(fd: int) -> bool:

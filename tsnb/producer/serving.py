@@ -68,7 +68,7 @@ def serve(
         NameInUse: That name is being served.
         TypeError: `loader` cannot be iterated.
         ValueError: A number is out of range, the name has odd characters, or there is no such mode.
-        UnsupportedPlatform: Not on Linux.
+        UnsupportedPlatform: Neither on Linux nor on macOS.
     """
     require_platform()
     check_name(name, "producer")

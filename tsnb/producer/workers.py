@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
 from torch.utils.data import DataLoader, get_worker_info
 
+from tsnb.native.ties import tie_to_parent
 from tsnb.producer.tickets import TicketDataset
 
-__all__ = ["WorkerStart", "die_with_parent", "travelling"]
+__all__ = ["WorkerStart", "travelling"]
 
 
 class WorkerStart:
@@ -29,23 +28,15 @@ class WorkerStart:
 
     def __call__(self, worker: int) -> None:
         """Prepare this worker process, then let the user's function do so."""
-        die_with_parent(os.getppid())
+        above, producer = os.getppid(), multiprocessing.parent_process()
+        if producer is not None and not producer.is_alive():
+            os._exit(1)  # it was killed while this one was being started: what is above is somebody else
+        tie_to_parent(above)
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, TicketDataset):
             object.__setattr__(info, "dataset", info.dataset.dataset)  # it is frozen
         if self._user is not None:
             self._user(worker)
-
-
-def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when the thread that started it ends.
-
-    Args:
-        parent: The pid of the process that started this one. It may be 1: a container's only program.
-    """
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os._exit(1)  # it ended before the line above
 
 
 class _Travelling:

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import psutil
 
+from tsnb.native.cores import usable_cores
+from tsnb.native.processes import HAS_PROC
+
 __all__ = ["available_cores", "below", "cpu_s", "machine_busy_s", "thread_cpu_s", "threads", "waited_s"]
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -26,10 +29,20 @@ def below() -> set[int]:
 
 def cpu_s(pid: int) -> float | None:
     """Return the CPU seconds of a process of this user, all its threads; None if it has gone."""
+    if not HAS_PROC:
+        return _asked(pid)
     try:
         return time.clock_gettime((~pid << 3) | 2)  # clock_getcpuclockid(3), which Python does not have
     except OSError:
         return None
+
+
+def _asked(pid: int) -> float | None:
+    try:
+        spent = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return None
+    return float(spent.user + spent.system)
 
 
 def threads() -> set[int]:
@@ -70,7 +83,7 @@ def machine_busy_s() -> float | None:
 
 def available_cores() -> float:
     """Return the cores that this process may use: those of its affinity, or less by its control group's quota."""
-    cores = float(len(os.sched_getaffinity(0)))
+    cores = float(usable_cores())
     try:
         group = Path("/proc/self/cgroup").read_text(encoding="ascii").strip().rpartition("::")[2]
     except (OSError, UnicodeDecodeError):

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 
 from tsnb.kernels.death import cause_of_death
-from tsnb.kernels.launch import tie_to_parent
+from tsnb.native.ties import tie_to_parent
 from tsnb.streams.crashes import Crashes
 from tsnb.streams.following import Following
 

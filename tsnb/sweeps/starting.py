@@ -7,7 +7,6 @@ however late it starts and whatever has been changed meanwhile.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import Outlet, outlet_here
+from tsnb.native.cores import usable_cores
 from tsnb.sweeps.conductor import Conductor, Course
 from tsnb.sweeps.halving import Halving, Ladder
 from tsnb.sweeps.marking import marked
@@ -239,7 +239,7 @@ def start(
         if "device" in own:
             replace(plan.options, device=own["device"]).check(trial)
     here = outlet or outlet_here(title)
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     places = Places(at_once or places_here(len(params), cores))
     places.add(params)
     course = Settled(title, plan, params, here)

@@ -19,12 +19,13 @@ names it; a number that is given to another process while a trial holds it is le
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tsnb.native.cores import usable_cores
+from tsnb.native.processes import is_ours
 from tsnb.telemetry.energy import EnergyMeter
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.host_readings import HostReading, ProcessReading
@@ -138,7 +139,7 @@ class HostSampler:
     def _met(self, pid: int, reading: StreamReading, apart: set[int]) -> _Watched | None:
         """Begin to watch a process; None where it is not the one that the reading means, or not for us to see."""
         use = use_of(pid)
-        if use is None or not _ours(pid):
+        if use is None or not is_ours(pid):
             return None
         if age_s(use.started) + _BORN_S < time.time() - reading.time_s:
             return None
@@ -197,7 +198,7 @@ class HostSampler:
         watched.cpu_s = {pid: use.cpu_s for pid, use in uses.items()}
         watched.looked_s = now_s
         try:
-            cores = len(os.sched_getaffinity(watched.pid))
+            cores = usable_cores(watched.pid)
         except OSError:
             return None
         if seconds < _FIRST_S / 2:
@@ -262,10 +263,3 @@ class _SharedPages:
 
 def _key(watched: _Watched, pid: int) -> tuple[int, int, bool]:
     return watched.pid, watched.started, pid == watched.pid
-
-
-def _ours(pid: int) -> bool:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid == os.getuid()  # noqa: PTH116  # as in usage: a Path costs more
-    except OSError:
-        return False

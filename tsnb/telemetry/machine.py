@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import psutil
 
+from tsnb.native.cores import usable_cores
 from tsnb.telemetry.memory import Bounds, control_groups, memory_bounds, read_text
 
 __all__ = ["Machine"]
@@ -42,7 +43,7 @@ class Machine:
 
     def cores(self) -> int:
         """Return how many cores this process may use; a part of one counts as one."""
-        allowed = len(os.sched_getaffinity(0))
+        allowed = usable_cores()
         return min(allowed, max(1, round(self._quota.cores))) if self._quota else allowed
 
     @property
@@ -56,11 +57,10 @@ class Machine:
             used = _used(self._quota)
             if used is not None:
                 return used
-        allowed = os.sched_getaffinity(0)
-        if len(allowed) == os.cpu_count():
+        if usable_cores() == os.cpu_count():
             return _busy(psutil.cpu_times())
         each = psutil.cpu_times(percpu=True)
-        return sum(_busy(each[core]) for core in allowed if core < len(each))
+        return sum(_busy(each[core]) for core in os.sched_getaffinity(0) if core < len(each))
 
     def memory(self) -> Bounds:
         """Return the memory in use and in all: the machine's, or the tightest control group's."""

@@ -13,7 +13,7 @@ from tsnb.config import check_balance
 from tsnb.errors import JoinRefused, ProducerGone, TsnbError
 from tsnb.telemetry.readings import StreamReading
 from tsnb.transport.channel import ChannelClosed
-from tsnb.transport.seqpacket import connect
+from tsnb.transport.local import connect
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 

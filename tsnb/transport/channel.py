@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple, Protocol
 
-__all__ = ["Channel", "ChannelClosed", "Outbox", "Peer"]
+__all__ = ["Channel", "ChannelClosed", "LocalChannel", "Outbox", "Peer"]
 
 
 class ChannelClosed(ConnectionError):
@@ -29,8 +29,19 @@ class Channel(Protocol):
     def peer(self) -> Peer:
         """The process at the other end."""
 
+    @property
+    def pending(self) -> bool:
+        """Whether a part of a packet that was taken is still to be sent, by `flush` or the next `send`."""
+
     def send(self, packet: bytes, fd: int | None = None) -> bool:
         """Send one packet without waiting, with a file descriptor where given; False when there is no room.
+
+        Raises:
+            ChannelClosed: The other end has gone.
+        """
+
+    def flush(self) -> bool:
+        """Send what is left of packets that were taken in part, without waiting; return whether nothing is left.
 
         Raises:
             ChannelClosed: The other end has gone.
@@ -51,6 +62,19 @@ class Channel(Protocol):
 
     def close(self) -> None:
         """Close this end. Calling it again does nothing."""
+
+
+class LocalChannel(Channel, Protocol):
+    """A channel between processes of one machine, which carries descriptors too."""
+
+    def receive_with_fd(self) -> tuple[bytes | None, int | None]:
+        """Return the next packet and the descriptor it carries, where it does.
+
+        Raises:
+            ChannelClosed: As `Channel.receive`.
+            RemoteProtocolError: The packet is larger than any of ours.
+            TsnbError: It carries one, and this process may not open another.
+        """
 
 
 class Outbox:
@@ -109,7 +133,7 @@ class Outbox:
             if not self.channel.send(packet):
                 self._waiting.appendleft(packet)
                 return False
-        return True
+        return self.channel.flush()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return 0 if self.overflowed else len(self._waiting) + self.channel.pending

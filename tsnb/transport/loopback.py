@@ -16,6 +16,9 @@ __all__ = ["LoopbackChannel", "pair"]
 class LoopbackChannel:
     """One end of a pair."""
 
+    pending = False
+    """A packet is taken whole, or not at all."""
+
     def __init__(self, capacity: int) -> None:
         self.peer = Peer(os.getpid(), os.getuid())
         self._capacity = capacity
@@ -31,6 +34,10 @@ class LoopbackChannel:
         if len(other._inbox) >= self._capacity:
             return False
         other._inbox.append(packet)
+        return True
+
+    def flush(self) -> bool:
+        """Return True: nothing of a packet is ever left."""
         return True
 
     def receive(self) -> bytes | None:

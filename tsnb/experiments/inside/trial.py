@@ -34,8 +34,8 @@ from tsnb.experiments.plan import PARAMETERS
 from tsnb.kernels.inside.arrival import arrive, seed_everything, use_threads
 from tsnb.kernels.inside.publishing import publish
 from tsnb.kernels.inside.trimming import trim
-from tsnb.kernels.launch import untie
 from tsnb.kernels.shipping import fetch, ship
+from tsnb.native.ties import untie
 from tsnb.records.current import enter_run
 from tsnb.records.run import Run
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.kernels.inside.arrival import use_threads
-from tsnb.kernels.launch import tie_to_parent
+from tsnb.native.cores import usable_cores
+from tsnb.native.ties import tie_to_parent
 
 __all__ = ["blas_threads", "settle"]
 
@@ -106,7 +107,7 @@ def _use_threads() -> None:
 def _threads(*names: str) -> int:
     """Return the first of these variables that is set, else the cores that this process may run on."""
     given = (os.environ.get(name, "") for name in names)
-    return next((int(value) for value in given if value), len(os.sched_getaffinity(0)))
+    return next((int(value) for value in given if value), usable_cores())
 
 
 def blas_threads() -> int | None:

@@ -16,7 +16,7 @@ from typing import Any
 from tsnb.errors import LoaderFailed
 from tsnb.kernels.inside.arrival import arrive
 from tsnb.kernels.inside.publishing import publish
-from tsnb.kernels.launch import untie
+from tsnb.native.ties import untie
 from tsnb.streams.served import seed_of
 
 __all__ = ["enter", "prove", "serve_variable"]

@@ -1,0 +1,66 @@
+"""Shared memory without a name: reached by its descriptor alone, and gone with the last one and the last mapping.
+
+On Linux a memfd. It never had a name, so nothing is left in /dev/shm after any end, and a container's 64 MB limit on
+/dev/shm does not apply. Elsewhere POSIX shared memory whose name is removed as soon as it is made. That name is the
+same for all of a user's arenas: a process killed between the two calls leaves one name, of an empty memory, and the
+next arena of that user removes it. Two processes that meet there take each other's name away, and no harm is done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+
+from tsnb.native.pair import portable
+
+__all__ = ["make_nameless", "seal"]
+
+_TRIES = 100
+"""Each costs a few system calls; losing one means that another arena was made just then."""
+
+
+def make_nameless() -> int:
+    """Return the descriptor of a new, empty shared memory.
+
+    Raises:
+        OSError: The system gives none.
+    """
+    if portable():
+        return _posix()
+    return os.memfd_create("tsnb-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+def _posix() -> int:
+    # what multiprocessing.shared_memory is built on; that starts a process to remember names, and has a size at once
+    import _posixshmem  # type: ignore[import-not-found]  # typeshed leaves it out
+
+    name = f"/tsnb-{os.getuid()}"  # macOS: at most 31 bytes
+    for _ in range(_TRIES):
+        try:
+            # Python adds O_CLOEXEC
+            made: int = _posixshmem.shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            try:
+                _posixshmem.shm_unlink(name)
+            except FileNotFoundError:
+                pass
+            except PermissionError:  # another user has taken this user's name
+                name = f"/tsnb-{secrets.token_hex(8)}"
+        else:
+            with contextlib.suppress(OSError):
+                _posixshmem.shm_unlink(name)
+            return made
+    raise FileExistsError(f"the name {name!r} of shared memory is taken again and again")
+
+
+def seal(fd: int) -> None:
+    """Let nobody change the size any more, where the system can do that.
+
+    Whoever attaches gets a descriptor that can write: a file cut short under the mappings of the others would kill
+    them all by SIGBUS. macOS lets shared memory be sized once only, which is as good.
+    """
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        with contextlib.suppress(OSError):  # memory of a kind that has no seals
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)

@@ -1,0 +1,12 @@
+"""What this operating system offers, and what stands in for what it does not: written for Linux and macOS.
+
+| module | asked for | Linux | elsewhere |
+|---|---|---|---|
+| `pair` | memory and sockets that leave no names | memfd, SEQPACKET | shm_open and unlink, stream sockets as files |
+| `processes` | alive, stopped, whose children | /proc, microseconds | psutil, a hundred times as long |
+| `processes.watch` | a descriptor that tells of an end | pidfd | none: whoever waits looks now and then |
+| `ties` | ending with the parent process | the kernel does it at once | a thread that looks for the parent |
+| `cores` | how many cores a process may use | those of its affinity | all of the machine |
+
+Everything above asks here and knows no operating system.
+"""

@@ -1,0 +1,64 @@
+"""Ending with the process that started this one, however that ended.
+
+Linux does it: SIGKILL at the moment when the *thread* that started this process ends. Elsewhere a thread of this
+process looks every `LOOK_S` whether its parent is another one by now, and kills the process then. It cannot look
+while other code holds the interpreter's lock in C, and ends the process once that gives it back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+
+__all__ = ["LOOK_S", "tie_to_parent", "untie"]
+
+LOOK_S = 0.25
+"""How often a process looks for its parent, where the system does not tell."""
+
+_PR_SET_PDEATHSIG = 1
+
+_watch: tuple[int, int, threading.Event] | None = None
+"""This process, its parent, and what ends the looking. A fork inherits the words, not the thread."""
+
+
+def tie_to_parent(parent: int) -> None:
+    """Have this process killed when `parent` ends; at once, if it has ended already.
+
+    Args:
+        parent: The pid of the process that started this one. It may be 1: a container's only program.
+    """
+    if not _ask_the_kernel(signal.SIGKILL):
+        _look_for(parent)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def untie() -> None:
+    """Let this process outlive its parent from now on. Called on the thread that made the tie."""
+    if not _ask_the_kernel(0) and _watch is not None:
+        _watch[2].set()
+
+
+def _ask_the_kernel(number: int) -> bool:
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+    if prctl is None:
+        return False
+    prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+    return True
+
+
+def _look_for(parent: int) -> None:
+    global _watch
+    if _watch is not None and _watch[:2] == (os.getpid(), parent) and not _watch[2].is_set():
+        return
+    untied = threading.Event()
+    _watch = (os.getpid(), parent, untied)
+    threading.Thread(target=_end_with, args=(parent, untied), name="tsnb-parent", daemon=True).start()
+
+
+def _end_with(parent: int, untied: threading.Event) -> None:
+    while not untied.wait(LOOK_S):
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,33 @@
+"""Listen and connect on this machine: the kind of channel follows from the address.
+
+A path is that of a stream socket (`transport.stream`); any other address is abstract (`transport.seqpacket`). Which of
+them a producer has is decided in `native.pair`; whoever connects need not know.
+"""
+
+from __future__ import annotations
+
+from tsnb.transport import seqpacket, stream
+from tsnb.transport.channel import LocalChannel
+from tsnb.transport.sockets import Listener
+
+__all__ = ["connect", "listen"]
+
+
+def listen(address: str) -> Listener:
+    """Take connections at an address.
+
+    Raises:
+        TsnbError: This process may not open more descriptors, or the socket's file cannot be made.
+    """
+    return stream.listen(address) if address.startswith("/") else seqpacket.listen(address)
+
+
+def connect(address: str) -> LocalChannel:
+    """Connect to a listener of this user.
+
+    Raises:
+        ConnectionRefusedError: Nobody listens there.
+        PermissionError: The listener belongs to another user.
+        TsnbError: It stands still, or this process may not open more descriptors.
+    """
+    return stream.connect(address) if address.startswith("/") else seqpacket.connect(address)

@@ -1,0 +1,234 @@
+"""What the channels between processes share: sockets that forks let go of, and taking connections.
+
+Anybody on the machine may try to connect, so both ends check that the other belongs to the same user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+import weakref
+from collections.abc import Callable
+from typing import TypeVar
+
+from tsnb.config import explained
+from tsnb.errors import TsnbError
+from tsnb.transport.channel import ChannelClosed, LocalChannel
+
+__all__ = [
+    "FULL",
+    "GONE",
+    "MAX_PACKET_BYTES",
+    "HasSocket",
+    "Listener",
+    "OutOfDescriptors",
+    "connected",
+    "private_to_this_process",
+    "received_fds",
+]
+
+MAX_PACKET_BYTES = 1 << 17
+CONNECT_S = 5.0
+"""How long a listener may have its queue full: it is emptied at once, unless its process stands still."""
+GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF, errno.ESHUTDOWN, errno.ETOOMANYREFS)
+"""The last: this user has more descriptors on their way than it may have open, so that none can be sent with it."""
+FULL = (errno.ENOBUFS, errno.ENOMEM)
+_TIME = struct.Struct("@ll")
+
+_open: weakref.WeakSet[HasSocket] = weakref.WeakSet()
+
+
+Channel = TypeVar("Channel", bound=LocalChannel)
+
+
+class OutOfDescriptors(OSError):
+    """A connection waits, and this process may not open another descriptor for it."""
+
+
+class HasSocket:
+    """A socket that must not be shared with a forked child.
+
+    A child that keeps it open (a loader's worker, say) hides our death from the other end for as long as it
+    lives: no end of file, only a timeout.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        _open.add(self)
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, -1 once closed."""
+        return self._fd
+
+    def close(self) -> None:
+        """Close this end. Calling it again does nothing."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(
+                    socket.SHUT_RDWR
+                )  # wakes a thread that waits on it; closing alone does not
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the descriptor without ending the connection: it belongs to the parent process."""
+        self._fd = -1
+        self._socket.close()
+
+
+def private_to_this_process() -> None:
+    """Close every channel in a forked child; runs by itself after each `os.fork`."""
+    for held in list(_open):
+        held.abandon()
+
+
+os.register_at_fork(after_in_child=private_to_this_process)
+
+
+class Listener(HasSocket):
+    """Takes connections. Made by `transport.local.listen`.
+
+    Args:
+        sock: A socket that has a name, and does not listen yet.
+        channel: Makes a channel of a connected socket.
+
+    Raises:
+        TsnbError: This process may not open more descriptors.
+    """
+
+    def __init__(self, sock: socket.socket, channel: Callable[[socket.socket], LocalChannel]) -> None:
+        with explained("listen for consumers"):
+            self._spare = _spare()
+        sock.listen(128)
+        sock.setblocking(False)
+        self._channel = channel
+        super().__init__(sock)
+
+    def accept(self) -> LocalChannel | None:
+        """Return the next connection, None when there is none.
+
+        Raises:
+            PermissionError: It was another user's, and is closed.
+            OutOfDescriptors: It cannot be taken now and keeps waiting; see `turn_away`.
+        """
+        try:
+            sock, _ = self._socket.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return None
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise OutOfDescriptors(error.errno, error.strerror) from None
+            raise
+        try:
+            channel = self._channel(sock)
+        except OSError:  # it has gone already; others that wait are told of again
+            sock.close()
+            return None
+        if not _same_user(channel):
+            raise PermissionError("a process of another user tried to connect")
+        return channel
+
+    def turn_away(self, packet: bytes) -> bool:
+        """Take the next connection on the descriptor kept for this, tell it why it cannot stay, and close it.
+
+        Returns:
+            False when not even that can be done now.
+        """
+        self._close_spare()
+        try:
+            channel = self.accept()
+            if channel is not None:
+                with contextlib.suppress(ChannelClosed):
+                    channel.send(packet)
+                channel.close()
+        except OutOfDescriptors:  # another thread was quicker
+            return False
+        except PermissionError:
+            pass
+        with contextlib.suppress(OSError):
+            self._spare = _spare()
+        return self._spare >= 0
+
+    def abandon(self) -> None:
+        """Let go of the descriptors without ending the listening: they belong to the parent process."""
+        super().abandon()
+        self._close_spare()
+
+    def _close_spare(self) -> None:
+        spare, self._spare = self._spare, -1
+        if spare >= 0:
+            os.close(spare)
+
+
+def _spare() -> int:
+    """Return a descriptor that can be given up for one connection when there is no other left."""
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def connected(
+    sock: socket.socket, address: str, shown: str, channel: Callable[[socket.socket], Channel]
+) -> Channel:
+    """Connect a socket to a listener of this user, and make a channel of it.
+
+    Args:
+        sock: The socket; closed where nothing comes of it.
+        address: As `socket.connect` takes it.
+        shown: The same, for messages.
+        channel: Makes the channel.
+
+    Raises:
+        ConnectionRefusedError: Nobody listens there.
+        PermissionError: The listener belongs to another user.
+        TsnbError: It stands still.
+    """
+    try:
+        # a full queue would be waited for without end; a socket timeout of Python's would not wait at all
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(CONNECT_S), 0))
+        sock.connect(address)
+        made = channel(sock)
+    except BlockingIOError:
+        sock.close()
+        raise TsnbError(
+            f"the producer at {shown!r} has taken no connection for {CONNECT_S:.0f} s: it may be stopped in a "
+            "debugger, or the machine is very busy. Look at it with `tsnb status`, and attach again."
+        ) from None
+    except FileNotFoundError:
+        sock.close()
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED), shown) from None
+    except OSError:
+        sock.close()
+        raise
+    if not _same_user(made):
+        raise PermissionError(f"the producer at {shown!r} belongs to another user")
+    return made
+
+
+def _same_user(channel: LocalChannel) -> bool:
+    if channel.peer.uid == os.getuid():
+        return True
+    channel.close()
+    return False
+
+
+def received_fds(sock: socket.socket, size: int, fds: list[int]) -> bytes:
+    """Receive bytes, and the descriptors that they carry.
+
+    Args:
+        sock: Where from.
+        size: Bytes at most.
+        fds: Takes the descriptors.
+
+    Raises:
+        TsnbError: They carry one, and this process may not open another.
+    """
+    received, got, flags, _ = socket.recv_fds(sock, size, 4)
+    fds.extend(got)
+    for fd in got:
+        os.set_inheritable(fd, False)  # recv_fds leaves it on: no command we start keeps the arena
+    if flags & socket.MSG_CTRUNC and not got:  # the kernel could not give it to us, and has closed it
+        with explained("take over the shared memory"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    return received
