@@ -50,7 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder, name = item.path.parent.name, item.path.name
         heavy = (
             folder == "benchmarks"
-            or name in ("test_lab.py", "test_cluster.py")
+            or name == "test_lab.py"
+            or name.startswith("test_cluster")
             or name.endswith(("quickstart.py", "notebook.py"))
         )
         item.add_marker(pytest.mark.xdist_group("heavy" if heavy else str(item.path)))

@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from tsnb.config import runtime_directory
+from tsnb.config import attach_defaults, runtime_directory
 from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.wire.messages import PROTOCOL
 
@@ -86,6 +86,8 @@ def bring_here(stream: str | None) -> str | None:
         ProducerNotFound: There are several, and no name was given; lists them.
         TsnbError: The relay cannot be started here; says why.
     """
+    if attach_defaults.bring_here is not None:
+        return attach_defaults.bring_here(stream)
     ray = joined()
     if ray is None:
         return None

@@ -9,7 +9,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -78,9 +78,14 @@ def children_lines() -> list[str]:
 
 
 class Machines:
-    """The cluster; `nodes[0]` is the producer's."""
+    """The cluster; `nodes[0]` is the producer's.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: Where the nodes keep their runtime directories.
+        resources: What each node has other than one core: `num_cpus`, `num_gpus`.
+    """
+
+    def __init__(self, directory: Path, resources: Sequence[dict[str, int]] = ({}, {}, {})) -> None:
         cluster: Any = import_module("ray.cluster_utils").Cluster
         self.directory = directory
         self._options = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
@@ -93,9 +98,10 @@ class Machines:
         self.cluster = cluster()
         self.nodes: list[Any] = []
         try:
-            for number in range(3):
+            for number, own in enumerate(resources):
                 options = {
                     **self._options,
+                    **own,
                     **(head if not number else {}),
                     "env_vars": self._environment(number),
                 }
@@ -147,8 +153,8 @@ class Machines:
 
 
 @pytest.fixture(scope="module")
-def machines(runtime_directory: Path) -> Iterator[Machines]:
-    """Start the cluster and join it; afterwards nothing of it is left."""
+def machines(request: pytest.FixtureRequest, runtime_directory: Path) -> Iterator[Machines]:
+    """Start the cluster, as the module's `MACHINES` say, and join it; afterwards nothing of it is left."""
     ray: Any = import_module("ray")
     before = leftovers()
     ours = set(psutil.Process().children(recursive=True))
@@ -160,7 +166,7 @@ def machines(runtime_directory: Path) -> Iterator[Machines]:
     with contextlib.ExitStack() as ends:
         path = ends.enter_context(tempfile.TemporaryDirectory(prefix="tsnb-ray-", ignore_cleanup_errors=True))
         ends.callback(kill_all_but, ours)  # where it does not end by itself, which fails the last test
-        made = Machines(Path(path))
+        made = Machines(Path(path), getattr(request.module, "MACHINES", ({}, {}, {})))
         ends.callback(until, all_gone)
         ends.callback(made.cluster.shutdown)
         ray.init(address=made.cluster.address, log_to_driver=False, logging_level=logging.ERROR)

@@ -15,7 +15,7 @@ from tsnb.errors import ExtraMissing, NameInUse, TsnbError
 from tsnb.producer.serving import serve as serve_here
 from tsnb.producer.stream import Producer
 
-__all__ = ["join_cluster", "serve"]
+__all__ = ["join_cluster", "serve", "stay_in_cluster"]
 
 BETWEEN = 4
 """Batches that one machine may be ahead of another, beside what the window lets each machine's own consumers drift: two
@@ -147,6 +147,7 @@ def join_cluster(address: str) -> contextlib.ExitStack:
         ExtraMissing: Ray is not installed.
         TsnbError: There is no such cluster, or this process is in another.
     """
+    global _stays
     try:
         import ray
     except ImportError:
@@ -169,8 +170,20 @@ def join_cluster(address: str) -> contextlib.ExitStack:
             f"there is no Ray cluster {at} ({last}). Start one, `ray start --head` here and `ray start "
             "--address=HOST:PORT` on the others, and run this on one of its machines."
         ) from None
-    leave.callback(ray.shutdown)
+    _stays = False
+    leave.callback(lambda: None if _stays else ray.shutdown())
     return leave
+
+
+_stays = False
+"""Whether this process stays in its cluster until its end: what it has started there would end with its leaving."""
+
+
+def stay_in_cluster(address: str) -> None:
+    """Be in a cluster until this process ends, whatever streams it serves meanwhile. Errors as `join_cluster`'s."""
+    global _stays
+    join_cluster(address).pop_all()
+    _stays = True
 
 
 def _open(producer: Producer, options: dict[str, Any]) -> Any:

@@ -10,6 +10,7 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `trial`, `hosting` | one trial, as its user sees it; as its course and the hub see it |
 | `numbers` | what it has logged |
 | `course`, `attempt` | its way to its end: its turn, its restarts; one life of its kernel |
+| `on_cluster` | one life of a kernel on a machine of a Ray cluster |
 | `entries`, `detached` | where detached trials are found; following and ending one that was |
 | `recording` | the launching process's part of the project's records |
 | `board` | all trials of this process |

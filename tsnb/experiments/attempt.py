@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from tsnb.experiments.plan import TrialPlan
 from tsnb.hardware.placing import place
@@ -17,8 +17,9 @@ from tsnb.kernels import orders
 from tsnb.kernels.child import Child
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
+from tsnb.records.rows import LoggedRow
 
-__all__ = ["Attempt", "Outcome"]
+__all__ = ["Attempt", "Host", "Kernel", "Outcome"]
 
 INSIDE = "tsnb.experiments.inside.trial"
 """What its kernel is told to do stands there."""
@@ -40,6 +41,47 @@ class Outcome(NamedTuple):
     """What went wrong: one line, then the traceback."""
     took_s: float | None = None
     """Seconds from when it was asked for, where it ended before now."""
+
+
+class Host(Protocol):
+    """The trial whose course it is. Called on the hub's thread."""
+
+    name: str
+    started_s: float
+
+    def become(self, state: str) -> None:
+        """Enter a state that is not the last."""
+
+    def say(self, text: str, stream: str = "stdout") -> None:
+        """Show text under the trial's cell."""
+
+    def take(self, kind: str, content: dict[str, Any]) -> None:
+        """Take what the kernel publishes."""
+
+    def take_rows(self, rows: list[LoggedRow]) -> None:
+        """Take what it has logged since the last time."""
+
+
+class Kernel(Protocol):
+    """A kernel process, here (`kernels.child`) or on a machine of a cluster (`kernels.remote`)."""
+
+    pid: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+
+    async def start(self) -> None:
+        """Start it, and wait until it answers."""
+
+    async def execute(self, code: str, *, order: bool = False) -> dict[str, Any]:
+        """Run code in it; return the reply."""
+
+    def interrupt(self) -> None:
+        """Interrupt what runs in it."""
+
+    async def kill(self) -> None:
+        """End it."""
 
 
 class Attempt:
@@ -64,17 +106,30 @@ class Attempt:
         take: Callable[[str, dict[str, Any]], None],
         log: Path | None = None,
     ) -> None:
-        options = plan.options
-        placed = place(options.device, options.mps_percent, options.env)
-        threads = orders.thread_variables(options.threads or 1)
-        env = {**threads, **placed.environment, **options.env}
-        self.child = Child(hub, plan.name, self._take, env, detached_log=log)
+        self._hub = hub
         self._plan = plan
         self._settings = {**plan.options.attach, **plan.arrival, "name": plan.name, **settings}
         self._taker = take
         self._said: Outcome | None = None
         self._over = asyncio.Event()
         self._begun: Callable[[], None] = lambda: None
+        self.child: Kernel = self._new_child(log)
+
+    @property
+    def where(self) -> str:
+        """Which process it is."""
+        return f"pid {self.child.pid}"
+
+    def _new_child(self, log: Path | None) -> Kernel:
+        options = self._plan.options
+        placed = place(options.device, options.mps_percent, options.env)
+        threads = orders.thread_variables(options.threads or 1)
+        env = {**threads, **placed.environment, **options.env}
+        return Child(self._hub, self._plan.name, self._take, env, detached_log=log)
+
+    async def _arrival(self) -> Mapping[str, Any]:
+        """Return the settings that the kernel takes, with files where it finds them."""
+        return self._settings
 
     def _take(self, kind: str, content: dict[str, Any]) -> None:
         """Keep what the kernel says of its own end: that holds even if the reply is lost on the way."""
@@ -97,7 +152,7 @@ class Attempt:
         """
         try:
             await self.child.start()
-            reply = await self._order("enter", self._settings)
+            reply = await self._order("enter", await self._arrival())
             if reply["status"] == "ok":
                 self._begun = begun
                 reply = await self._execute()
@@ -125,6 +180,14 @@ class Attempt:
         finally:
             for waiting in both:
                 waiting.cancel()
+
+    async def leave(self) -> None:
+        """End the process; nothing can be had from it any more."""
+        await self.child.kill()
+
+    def keeps(self, variable: str) -> bool:
+        """Return whether a variable can be had although the process has ended."""
+        return False
 
     async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
         """Have one of its variables written; return the reply."""

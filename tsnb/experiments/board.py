@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tsnb.clusters import address_of
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.experiments.course import OwnCourse, discard
 from tsnb.experiments.detached import FoundTrial
@@ -26,7 +27,7 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import Outlet, outlet_here
 from tsnb.records.project import project_directory
 
-__all__ = ["Board", "NoSuchTrial", "launch", "trials"]
+__all__ = ["Board", "NoSuchTrial", "join_engine", "launch", "trials"]
 
 
 class Board(Mapping[str, Trial]):
@@ -192,13 +193,15 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
     Raises:
         NoSuchTrial: There is no trial of the name that it is to come after.
         NameInUse: A detached trial of its name, which another notebook has started, runs.
-        TsnbError: It would wait for one that waits for it.
+        TsnbError: It would wait for one that waits for it, or there is no such cluster.
+        ExtraMissing: It is to run on a Ray cluster, and Ray is not installed.
     """
     hub = the_hub()
     try:
         after = None if plan.options.after is None else trials[plan.options.after]
         _require_free(plan.name)
         _require_turn(plan.name, after)
+        join_engine(plan.options.engine)
     except TsnbError:
         discard(plan)
         raise
@@ -207,6 +210,20 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
     trial = Trial(plan, hub, outlet or outlet_here(plan.name), run, course, launch)
     trial.begin(trials.put(trial))
     return trial
+
+
+def join_engine(engine: str) -> None:
+    """Be in the cluster that trials are to run on, if it is one.
+
+    Raises:
+        ExtraMissing: Ray is not installed.
+        TsnbError: There is no such cluster.
+    """
+    address = address_of(engine)
+    if address is not None:
+        from tsnb.kernels.room import join
+
+        join(address)
 
 
 def _require_turn(name: str, after: Trial | None) -> None:

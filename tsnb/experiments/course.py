@@ -16,37 +16,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Attempt, Outcome
+from tsnb.experiments.attempt import Attempt, Host, Outcome
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.recording import written
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
-from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
 
 __all__ = ["RESTARTS_AT_MOST", "Course", "Host", "OwnCourse", "Predecessor", "discard"]
 
 RESTARTS_AT_MOST = 3
 """How often a trial with `restart` is started again: a cell that kills its process does so every time."""
-
-
-class Host(Protocol):
-    """The trial whose course it is. Called on the hub's thread."""
-
-    name: str
-    started_s: float
-
-    def become(self, state: str) -> None:
-        """Enter a state that is not the last."""
-
-    def say(self, text: str, stream: str = "stdout") -> None:
-        """Show text under the trial's cell."""
-
-    def take(self, kind: str, content: dict[str, Any]) -> None:
-        """Take what the kernel publishes."""
-
-    def take_rows(self, rows: list[LoggedRow]) -> None:
-        """Take what it has logged since the last time."""
 
 
 class Predecessor(Protocol):
@@ -82,6 +62,9 @@ class Course(Protocol):
 
     async def leave(self) -> None:
         """End its process, or its waiting for one, and have `go` return."""
+
+    def keeps(self, variable: str) -> bool:
+        """Return whether a variable can be had although the process has ended."""
 
     async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
         """Have one of its variables written to a file; return the kernel's reply.
@@ -163,16 +146,23 @@ class OwnCourse:
         host.become("starting")
         await written(self._run.state, "starting")
         settings = {"run": self._run.as_settings(), "started_s": host.started_s}
-        log = self._run.log_path if self._plan.options.detach else None
-        self._attempt = attempt = Attempt(self._hub, self._plan, settings, host.take, log)
+        self._attempt = attempt = self._new_attempt(host, settings)
 
         def begun() -> None:
             host.become("running")
-            host.say(f"trial {host.name!r} running (pid {attempt.child.pid}){self._beyond()}\n")
+            host.say(f"trial {host.name!r} running ({attempt.where}){self._beyond()}\n")
 
         if self._unwanted.is_set():
             return Outcome("stopped")
         return await attempt.run(begun)
+
+    def _new_attempt(self, host: Host, settings: dict[str, Any]) -> Attempt:
+        if self._plan.options.engine != "local":
+            from tsnb.experiments.on_cluster import ClusterAttempt
+
+            return ClusterAttempt(self._hub, self._plan, settings, host, self._run)
+        log = self._run.log_path if self._plan.options.detach else None
+        return Attempt(self._hub, self._plan, settings, host.take, log)
 
     def _beyond(self) -> str:
         """Say what becomes of it when this process ends, where that is not what one expects."""
@@ -191,7 +181,11 @@ class OwnCourse:
         """End its process, or its waiting for its turn."""
         self._unwanted.set()
         if self._attempt is not None:
-            await self._attempt.child.kill()
+            await self._attempt.leave()
+
+    def keeps(self, variable: str) -> bool:
+        """Return whether a variable can be had although the process has ended; see `Course`."""
+        return self._attempt is not None and self._attempt.keeps(variable)
 
     async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
         """Have one of its variables written; see `Course`."""

@@ -102,6 +102,10 @@ class FoundCourse:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.entry.pid, number)
 
+    def keeps(self, variable: str) -> bool:
+        """Return that there is none."""
+        return False
+
     async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
         """Refuse: its kernel speaks to the notebook that started it only.
 

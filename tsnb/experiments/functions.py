@@ -50,6 +50,7 @@ def run(
     restart: bool = False,
     detach: bool = False,
     log_to: str | Iterable[str] | None = None,
+    engine: str = "local",
     wait: bool = False,
     **params: Any,
 ) -> Trial:
@@ -63,7 +64,7 @@ def run(
         name: The trial's name; by default the function's, with the parameters: "train-lr0.1".
         producer: The stream that `tsnb.attach()` takes there; may be left out while one is served.
         batch_size: Samples in a batch that `tsnb.attach()` gives there.
-        device: The device it runs on, the only one that it sees: "cuda:1", "mig:UUID" or "cpu". `tsnb.attach()`
+        device: The device it runs on, the only one that it sees: "cuda:1", "gpu", "mig:UUID" or "cpu". `tsnb.attach()`
             delivers there. Inside, that GPU is called cuda:0, also where the function has `device` as a parameter.
         mps_percent: Share of that GPU's threads that it may use, in percent; only where NVIDIA's MPS runs.
         seed: Seeds Python's, numpy's and torch's generators.
@@ -74,6 +75,8 @@ def run(
         restart: Start it again from the top when its process dies, three times at most.
         detach: It goes on when this notebook or script ends.
         log_to: Where its numbers go besides the project's records: "tensorboard", "mlflow", "wandb".
+        engine: Where it runs: "local", on this machine; "ray", on a machine of the Ray cluster that this process or
+            machine is in; "ray://HOST:PORT", of that cluster (docs/cluster.md). There `device` is "gpu" or "cpu".
         wait: Return when it has ended.
         **params: The function's arguments, by name.
 
@@ -86,13 +89,15 @@ def run(
         NotShippable: It, or a parameter, cannot travel.
         ValueError: An option or the name cannot be meant.
         NameInUse: A detached trial of that name runs.
+        ExtraMissing: `engine="ray"` without Ray.
+        TsnbError: There is no such cluster.
         TrialFailed: It was waited for, and failed.
     """
     given = {
         "producer": producer, "batch_size": batch_size, "device": device, "mps_percent": mps_percent,
         "seed": seed, "threads": threads,
         "env": dict(env or {}), "after": after, "restart": restart, "detach": detach,
-        "log_to": log_to if isinstance(log_to, str) else tuple(log_to or ()),
+        "log_to": log_to if isinstance(log_to, str) else tuple(log_to or ()), "engine": engine,
     }  # fmt: skip
     plain = TrialOptions()
     chosen = {option: value for option, value in given.items() if value != getattr(plain, option)}

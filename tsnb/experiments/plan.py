@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from tsnb.clusters import address_of
 from tsnb.config import check_name
-from tsnb.hardware.placing import inside_name, place
+from tsnb.hardware.placing import ANY_GPU, inside_name, place
 from tsnb.records.bridges import check_bridges
 
 __all__ = ["FUNCTION", "OPTION_NAMES", "PARAMETERS", "RESULT", "TrialOptions", "TrialPlan"]
@@ -56,6 +57,8 @@ class TrialOptions:
     """A file whose lock its first `attach` waits for (sweeps, so that all begin with the same batch)."""
     sweep: str = ""
     """The sweep that it belongs to."""
+    engine: str = "local"
+    """Where it runs: "local", on this machine; "ray" or "ray://HOST:PORT", on one of a Ray cluster."""
 
     def __post_init__(self) -> None:
         """Bring what one may as well write into the words above: all of it goes to another process as plain text."""
@@ -80,7 +83,8 @@ class TrialOptions:
             name: The trial's name.
 
         Raises:
-            ValueError: A number is too small, words do not go together, or there is no such device.
+            ValueError: A number is too small, words do not go together, there is no such device or engine, or an
+                option is not for a cluster.
             ExtraMissing: A tracker that its numbers are to go to is not installed.
         """
         check_name(name, "trial")
@@ -91,14 +95,34 @@ class TrialOptions:
             raise ValueError(f"the seed of trial {name!r} must be a whole number, not {self.seed!r}")
         if self.after == name:
             raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
-        check_bridges(self.log_to)
-        place(self.device, self.mps_percent, self.env)
+        if address_of(self.engine) is None:
+            check_bridges(self.log_to)
+            place(self.device, self.mps_percent, self.env)
+        else:
+            self._check_for_cluster(name)
+
+    def _check_for_cluster(self, name: str) -> None:
+        here_only = {
+            "detach": "its trials end with the process that started them",
+            "mps_percent": "Ray gives whole GPUs",
+            "log_to": "trackers are fed on the notebook's machine; the project's records have its numbers",
+        }
+        for option, why in here_only.items():
+            if getattr(self, option):
+                raise ValueError(
+                    f"trial {name!r}: {option} does not work with engine={self.engine!r}: {why}. Leave it out."
+                )
+        if self.device not in (None, "cpu", *ANY_GPU):
+            raise ValueError(
+                f"trial {name!r}: device={self.device!r} does not work with engine={self.engine!r}, where Ray chooses: "
+                "say device='gpu' for one GPU of the cluster, or 'cpu'."
+            )
 
     @property
     def given(self) -> dict[str, Any]:
         """Those that say something, for a look: what was left out is left out here too."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _UNSEEN}
-        return {name: value for name, value in shown.items() if value not in (None, False, ())}
+        return {name: value for name, value in shown.items() if value not in (None, False, (), "local")}
 
     @property
     def attach(self) -> dict[str, Any]:

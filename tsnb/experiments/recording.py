@@ -11,7 +11,7 @@ from tsnb import registry
 from tsnb.experiments.plan import TrialPlan
 from tsnb.records.run import Run, RunStart
 
-__all__ = ["asked", "begin_run", "written"]
+__all__ = ["asked", "begin_run", "noted", "written"]
 
 T = TypeVar("T")
 
@@ -45,3 +45,11 @@ async def asked(method: Callable[..., T], *arguments: Any) -> T:
 async def written(method: Callable[..., None], *arguments: Any) -> None:
     """Have something written down, and wait for it; the methods of a run never raise."""
     await asked(method, *arguments)
+
+
+def noted(method: Callable[..., None], *arguments: Any) -> None:
+    """Have something written down behind all that is to be written already; wait for nothing."""
+    try:
+        _pen.submit(method, *arguments)
+    except RuntimeError:  # as above
+        method(*arguments)

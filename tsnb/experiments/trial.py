@@ -2,7 +2,7 @@
 
 | state | what it means | its variables |
 |---|---|---|
-| queued | waits to be started: for the trial that it comes after, or the one whose name it takes | |
+| queued | waits to be started: for the trial that it comes after, the one whose name it takes, room in a cluster | |
 | starting | its kernel starts, its variables travel | |
 | running | its code runs | |
 | done | the code ended | can be pulled |
@@ -59,7 +59,7 @@ class Trial(Hosting):
 
     @property
     def pid(self) -> int | None:
-        """Its kernel's process, while there is one."""
+        """Its kernel's process, while there is one; on a cluster, its number on the machine that it is on."""
         return self._course.pid
 
     @property
@@ -134,7 +134,7 @@ class Trial(Hosting):
                 f"trial {self.name!r} is still {self._state}; its variables come when it has ended: "
                 f"tsnb.trials[{self.name!r}].wait()[{variable!r}]"
             )
-        if self.pid is None:
+        if self.pid is None and not self._course.keeps(variable):
             raise TsnbError(
                 f"the kernel of trial {self.name!r} has ended ({self._state}), its variables with it"
             )

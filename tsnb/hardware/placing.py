@@ -3,6 +3,7 @@
 | asked for | told by | inside |
 |---|---|---|
 | `cuda:1` | CUDA_VISIBLE_DEVICES=GPU-... | cuda:0, the only one |
+| `gpu`, `cuda` | the same of the first GPU | cuda:0, the only one |
 | `mig:MIG-...` | CUDA_VISIBLE_DEVICES=MIG-... | cuda:0, the only one |
 | `cpu` | CUDA_VISIBLE_DEVICES= | no GPU |
 | another word of torch's (`meta`, `xpu:0`) | nothing | the same word |
@@ -22,7 +23,10 @@ from tsnb.hardware.inventory import Gpu
 from tsnb.hardware.mps import look_for_mps
 from tsnb.telemetry.gpu import Gpus
 
-__all__ = ["Placement", "inside_name", "place"]
+__all__ = ["ANY_GPU", "Placement", "inside_name", "place"]
+
+ANY_GPU = ("gpu", "cuda")
+"""Words for a GPU whose number does not matter: here the first one, on a cluster one that Ray chooses."""
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 MPS_PERCENT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -83,7 +87,7 @@ def _this_machine() -> Gpus:
 
 
 def _is_gpu(device: str) -> bool:
-    return device == "cuda" or device.startswith(("cuda:", "mig:"))
+    return device in ANY_GPU or device.startswith(("cuda:", "mig:"))
 
 
 def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:

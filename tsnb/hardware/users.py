@@ -24,7 +24,8 @@ def our_processes() -> dict[int, str]:
     found: dict[int, str] = {}
     with contextlib.suppress(TsnbError, OSError):
         for run in read_runs(project_directory(make=False)):
-            if run.state not in ENDED and not has_gone(run.owner):
+            # of one on a cluster the owner is the process that started it (`experiments.on_cluster`)
+            if run.state not in ENDED and "engine" not in run.options and not has_gone(run.owner):
                 found[run.owner.pid] = run.name
     with contextlib.suppress(TsnbError):
         for entry in registry.entries():

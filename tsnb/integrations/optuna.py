@@ -19,17 +19,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsnb.errors import ExtraMissing
+from tsnb.experiments.board import join_engine
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import outlet_here
-from tsnb.native.cores import usable_cores
 from tsnb.sweeps.conductor import Conductor
-from tsnb.sweeps.queueing import Places, places_here
+from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
 from tsnb.sweeps.started import enter
-from tsnb.sweeps.starting import Settled, name_of
+from tsnb.sweeps.starting import Settled, name_of, places_for
 from tsnb.sweeps.sweep import Sweep
 
 try:
@@ -82,7 +82,8 @@ def optimize(
         n_trials: How many trials are run.
         space: What each parameter is drawn from, by its name: Optuna's distributions, those of `tsnb.sweeps`, or a
             list of values.
-        at_once: How many run at once; by default two for each core. The study learns from those that have ended, so
+        at_once: How many run at once; by default two for each core, or as many as a cluster has
+            room for. The study learns from those that have ended, so
             fewer at once are better guesses.
         prune_every: After every so many steps the study's pruner is asked, for all trials that started together at
             once. None: no trial is stopped early.
@@ -113,7 +114,8 @@ def optimize(
     own = {key: value for key, value in options.items() if key not in OPTION_NAMES}
     plan = plan_function(fn, {**own, **dict.fromkeys(space)}, name=f"{title}-0", **{**ours, "sweep": title})
     course = _Course(title, plan, study, drawn, n_trials, metric)
-    places = Places(at_once or places_here(n_trials, usable_cores()))
+    join_engine(plan.options.engine)
+    places = Places(at_once or places_for(plan, n_trials)[0])
     rungs = StudyRungs(study, course.asked, metric, prune_every) if prune_every else None
     conductor = Conductor(course, places, rungs)
     course.cuts = conductor.cuts

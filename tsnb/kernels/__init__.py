@@ -13,6 +13,8 @@ room's affair: trials (`tsnb.experiments`), loaders that are served (`tsnb.strea
 | `variables` | its environment, and what of it a fork would come too late for |
 | `forking`, `forkserver` | the server that kernels are forked from: its client here, and what it does |
 | `launch`, `inside` | what runs in the child |
+| `remote`, `room`, `remote_errors` | one on a machine of a Ray cluster, as seen from here; room for it; Ray's errors |
+| `actor`, `outbox` | what starts it there, and speaks for it; what it has to tell, until that is fetched |
 | `relay`, `outlets` | a child's output, live, to where it belongs |
 | `capping`, `logfile`, `transcript`, `screen` | that output as a cell shows it, a file keeps it, a terminal draws it |
 | `orders` | what a child is told to do, and an answer that is an error |

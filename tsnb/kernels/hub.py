@@ -109,6 +109,11 @@ class Hub:
         self._endings.pop(owner, None)
         self._last.pop(owner, None)
 
+    def close_first(self) -> None:
+        """Have this close, at the end of the process, before all that is registered for it until now."""
+        atexit.unregister(self.close)
+        atexit.register(self.close)
+
     def close(self) -> None:
         """End every child and remove the directory. Called once, at the end of the process."""
         if os.getpid() != self.pid:  # a forked child inherits this object, but neither thread nor children

@@ -28,6 +28,7 @@ def main() -> None:
     word = sys.argv.pop(1)
     detached = word.startswith(DETACHED)
     tie_to_parent(int(word.removeprefix(DETACHED)))
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's processes block interrupts, and we inherit it
     try:
         become_kernel(sys.argv[1:])
     finally:

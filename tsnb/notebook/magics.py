@@ -106,11 +106,12 @@ class TsnbMagics(Magics):
 
         %%trial NAME [--producer P] [--batch-size N] [--device D] [--mps-percent P] [--seed S]
                      [--threads T] [--env K=V] [--after NAME] [--restart] [--detach] [--log-to T] [--wait]
+                     [--engine local|ray|ray://HOST:PORT]
 
         Options:
           --producer P     the stream that tsnb.attach() takes; may be left out while one is served
           --batch-size N   samples in a batch that tsnb.attach() gives
-          --device D       the only device that it sees: cuda:1, mig:UUID or cpu; batches are delivered there
+          --device D       the only device that it sees: cuda:1, gpu, mig:UUID or cpu; batches are delivered there
           --mps-percent P  share of that GPU's threads, where NVIDIA's MPS runs
           --seed S         seeds random, numpy and torch
           --threads T      threads that torch computes on (1)
@@ -119,6 +120,8 @@ class TsnbMagics(Magics):
           --restart        start it again from the top when its process dies, three times at most
           --detach         it goes on when this notebook ends; tsnb.trials["NAME"] finds it from another one
           --log-to T       its numbers go to tensorboard, mlflow or wandb as well; several with commas
+          --engine ray     run it on a machine of the Ray cluster at hand, or of that at ray://HOST:PORT; --device is
+                           gpu (one that Ray chooses) or cpu there, and --detach, --log-to and --mps-percent are not
           --wait           return when it has ended
 
         Many trials of one cell, one for each combination of parameters, which the cell finds as variables:

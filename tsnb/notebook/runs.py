@@ -47,6 +47,7 @@ def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
         restart=given.restart,
         detach=given.detach,
         log_to=given.log_to,
+        engine=given.engine,
     )
     hint = _served_loader(shell.transform_cell(cell), shell.user_ns)
     if hint:

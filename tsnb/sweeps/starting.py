@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.config import check_name
-from tsnb.experiments.board import launch
+from tsnb.experiments.board import join_engine, launch
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.naming import trial_name
@@ -32,7 +32,7 @@ from tsnb.sweeps.started import enter
 from tsnb.sweeps.sweep import Sweep
 from tsnb.sweeps.wording import filled, unlike
 
-__all__ = ["Settled", "name_of", "start", "sweep", "sweep_cell", "trial_names"]
+__all__ = ["Settled", "name_of", "places_for", "start", "sweep", "sweep_cell", "trial_names"]
 
 
 def sweep(
@@ -59,13 +59,13 @@ def sweep(
             choice, or a list of values. With a grid too, the grid is run for every draw.
         n: How many combinations are drawn from the space.
         at_once: How many trials run at once; the others wait for a place. By default all, if they are no more than
-            two for each core, else two for each core.
+            two for each core, else two for each core; on a cluster as many as it has room for.
         prune: Stops the worse trials early: `tsnb.halving("loss", every=100)`.
         name: What the trials' names begin with, by default the function's name; or the whole name with parameters in
             braces: "cnn-lr{lr}". A running sweep of that name is stopped.
         seed: Seeds the draw from the space, and every trial.
-        **options: Options of `tsnb.run` (producer, batch_size, threads...) and arguments of the function that are the
-            same in all trials.
+        **options: Options of `tsnb.run` (producer, batch_size, threads, engine...) and arguments of the function that
+            are the same in all trials.
 
     Returns:
         The sweep: a mapping of its trials that shows as a table; `wait()`, `stop()`, `best("loss")`, `results()`.
@@ -75,6 +75,8 @@ def sweep(
         TypeError: The parameters do not fit the function.
         UndefinedNames: The function reads what nobody defines.
         NotShippable: It, or a parameter, cannot travel.
+        ExtraMissing: `engine="ray"` without Ray.
+        TsnbError: There is no such cluster.
     """
     params = settings(grid, space, n, seed)
     template = name or name_of(fn)
@@ -238,18 +240,36 @@ def start(
     for trial, own in params.items():  # before any is started
         if "device" in own:
             replace(plan.options, device=own["device"]).check(trial)
+    join_engine(plan.options.engine)
     here = outlet or outlet_here(title)
-    cores = usable_cores()
-    places = Places(at_once or places_here(len(params), cores))
+    most, why = places_for(plan, len(params))
+    places = Places(at_once or most)
     places.add(params)
     course = Settled(title, plan, params, here)
     conductor = Conductor(course, places, Ladder(prune) if prune else None)
     made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()))
     enter(made)
     if at_once is None and places.at_once < len(params):
-        each = f"two for each of {cores} cores" if cores > 1 else "two for the one core"
         course.say(
-            f"{len(params)} trials, {places.at_once} at once, {each}; at_once={len(params)} runs all of them together"
+            f"{len(params)} trials, {places.at_once} at once, {why}; at_once={len(params)} runs all of them together"
         )
     made.begin()
     return made
+
+
+def places_for(plan: TrialPlan, trials: int) -> tuple[int, str]:
+    """Return how many trials run at once where nobody said, and why so many.
+
+    Args:
+        plan: What they have in common; its cluster, if it has one, was joined.
+        trials: How many there are.
+    """
+    if plan.options.engine != "local":
+        from tsnb.experiments.on_cluster import needs_of
+        from tsnb.kernels.room import places_in_cluster
+
+        needs = needs_of(plan)
+        return max(1, min(trials, places_in_cluster(needs))), f"as the cluster has room for, {needs} for each"
+    cores = usable_cores()
+    each = f"two for each of {cores} cores" if cores > 1 else "two for the one core"
+    return places_here(trials, cores), each

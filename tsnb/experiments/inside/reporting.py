@@ -35,7 +35,7 @@ REPORT_MESSAGE = "tsnb_report"
 """Content: what the trial's consumers did so far (`position.report`)."""
 
 BEGUN_MESSAGE = "tsnb_begun"
-"""Content: nothing. The trial's code begins; a detached one needs its notebook no more."""
+"""Content: `versions`, of Python and packages. The trial's code begins; a detached one needs its notebook no more."""
 
 ATTACHED_MESSAGE = "tsnb_attached"
 """Content: nothing. The trial has asked for its first epoch; it may be waiting at its gate."""

@@ -21,6 +21,7 @@ from typing import Any
 
 from tsnb.config import attach_defaults
 from tsnb.experiments.inside.detaching import enter_detached, leave
+from tsnb.experiments.inside.far import FarRun, settle_far
 from tsnb.experiments.inside.position import report
 from tsnb.experiments.inside.reporting import (
     ATTACHED_MESSAGE,
@@ -51,7 +52,8 @@ class _Course:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
-        self.run = Run.of(settings["run"])
+        self.run = FarRun(settings) if settings.get("outbox") else Run.of(settings["run"])
+        self.versions = _versions()
         self.bridges: list[Any] = []
         self.ended = False
         self._reported: dict[str, Any] = {}
@@ -61,7 +63,7 @@ class _Course:
         """Note that this process is the trial's, and take down from now on what it logs."""
         from tsnb.telemetry.metrics import subscribe
 
-        self.run.process(os.getpid(), _versions())
+        self.run.process(os.getpid(), self.versions)
         enter_run(self.run)
         if self.settings["log_to"]:
             from tsnb.records.bridges import open_bridges
@@ -117,8 +119,8 @@ def enter(settings: dict[str, Any]) -> None:
 
     Args:
         settings: What `arrive` takes, the trial's name and options (`plan.TrialOptions.attach`), `changed`, where
-            parameters lie that are not as they were shipped, `run`, the handle on its records, and `started_s`,
-            seconds since 1970 when it was asked for.
+            parameters lie that are not as they were shipped, `run`, the handle on its records, `started_s`,
+            seconds since 1970 when it was asked for, and on a machine of a cluster `outbox` (`far`).
     """
     from IPython.core.getipython import get_ipython
 
@@ -127,6 +129,8 @@ def enter(settings: dict[str, Any]) -> None:
     attach_defaults.threads_fixed = settings["threads"] is not None
     attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
     attach_defaults.attached = lambda: publish(ATTACHED_MESSAGE, {})
+    if settings.get("outbox"):
+        settings = settle_far(settings)
     variables = arrive(settings, ("Trial", settings["name"]))
     if settings["changed"]:
         variables.get(PARAMETERS, variables).update(fetch(Path(settings["changed"]), keep=True))
@@ -161,7 +165,7 @@ def _before_code(_info: Any) -> None:
             if course.settings["detach"]:
                 enter_detached(course.run)
                 untie()
-            publish(BEGUN_MESSAGE, {})
+            publish(BEGUN_MESSAGE, {"versions": course.versions})
 
 
 def _after_code(result: Any) -> None:

@@ -1,0 +1,58 @@
+"""What trials on the test's cluster do."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import tsnb
+from tests.engines.takers import digest
+
+BEGUN = "here I am"
+ENDED = "put in order"
+
+
+def learn(lr: float, steps: int = 3, seed: int | None = None) -> dict[str, Any]:
+    """Log, print, keep a file and a folder, and return what tells where this ran."""
+    print("learning with", lr)
+    for step in range(steps):
+        tsnb.log(step=step, loss=lr / (step + 1))
+    folder = Path(os.environ["TSNB_RUNTIME_DIR"]) / f"work-{os.getpid()}"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "net.pt").write_bytes(bytes(range(256)) * 40_000)  # ten megabytes cross in two pieces
+    tsnb.log_artifact(folder / "deep" / "net.pt", "net.pt")
+    kept = tsnb.log_artifact(folder, "all")
+    return {"seed": seed, "drawn": float(torch.rand(())), "kept": str(kept), **surroundings()}
+
+
+def surroundings() -> dict[str, str]:
+    """Return what tells on which node of the cluster this is, and what of it was given to this process."""
+    words = ("TSNB_RUNTIME_DIR", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "FLAVOUR")
+    return {word: os.environ.get(word, "-") for word in words}
+
+
+def take(lr: float) -> tuple[int, list[str]]:
+    """Take an epoch of the cluster's stream; return its number and its batches."""
+    with tsnb.attach() as batches:
+        rows = [digest(batch) for batch in batches]
+        tsnb.log(loss=lr)
+        return batches.epoch, rows
+
+
+def spin() -> None:
+    """Go on until somebody ends it."""
+    print(BEGUN)
+    try:
+        while True:
+            time.sleep(0.01)
+    finally:
+        print(ENDED)
+
+
+def fail() -> None:
+    """Raise."""
+    raise ZeroDivisionError("nothing to divide by")

@@ -1,0 +1,275 @@
+"""Trials on two nodes of a real Ray cluster: real actors and kernels, SIGKILL, a node that is lost."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import tsnb
+from tests.engines import jobs
+from tests.engines.conftest import Machines, until
+from tests.engines.takers import digest, loader
+from tests.notebook.conftest import ipython, shell
+from tsnb.errors import ExtraMissing, TrialFailed, TsnbError
+from tsnb.experiments.plan import TrialOptions
+from tsnb.experiments.trial import NoSuchVariable, Trial
+from tsnb.kernels.actor import KernelActor
+from tsnb.kernels.remote_errors import cannot_start, cause_of_loss
+from tsnb.kernels.room import Needs
+from tsnb.records.project import project_directory
+from tsnb.records.reading import read_runs
+
+__all__ = ["ipython", "shell"]
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(400)]
+
+MACHINES = ({"num_gpus": 1}, {"num_cpus": 2})
+"""The notebook's has one core and what Ray takes for a GPU, the other one two cores."""
+
+ROOT = Path(__file__).parents[2]
+ENDS_S = 180.0
+ALONE = [digest(batch) for batch in loader()]
+
+
+@pytest.fixture(autouse=True)
+def no_trials(machines: Machines) -> Iterator[None]:
+    """End what a test has started."""
+    yield
+    tsnb.trials.clear()
+
+
+def start(fn: Callable[..., Any], name: str, **given: Any) -> Trial:
+    return tsnb.run(fn, name=name, engine="ray", **given)
+
+
+def begun(*trials: Trial) -> None:
+    """Wait until their code says so."""
+    until(lambda: all(jobs.BEGUN in trial.logs() for trial in trials), ENDS_S)
+
+
+def gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_trial_on_the_cluster_is_like_one_of_this_machine(machines: Machines) -> None:
+    """Output, numbers, records, artifacts and results are here; it ran there. Its room is free when it is done."""
+    trial = start(jobs.learn, "far", lr=0.5, seed=3, threads=2, env={"FLAVOUR": "mint"})
+    second = start(jobs.surroundings, "next", threads=2)  # fits beside nothing else, behind the first
+    result = trial.result(ENDS_S)
+    assert result["TSNB_RUNTIME_DIR"] == str(machines.directory / "1"), "no other node has two cores"
+    assert (result["OMP_NUM_THREADS"], result["FLAVOUR"], result["seed"]) == ("2", "mint", 3)
+    assert trial.metrics.by_step("loss") == {0: 0.5, 1: 0.25, 2: pytest.approx(1 / 6)}
+    assert "learning with 0.5\n" in trial.logs()
+    assert "learning with 0.5\n" in trial.log_path.read_text()
+    [record] = read_runs(project_directory(), name="far")
+    assert (record.state, record.options["engine"], record.metrics["loss"].count) == ("done", "ray", 3)
+    assert record.versions["tsnb"] == tsnb.__version__
+    artifacts = project_directory() / "artifacts" / "far-1"
+    assert result["kept"] == str(artifacts / "all")
+    assert (artifacts / "net.pt").read_bytes() == bytes(range(256)) * 40_000
+    assert (artifacts / "all" / "deep" / "net.pt").stat().st_size == 256 * 40_000
+    assert second.result(ENDS_S)["TSNB_RUNTIME_DIR"] == result["TSNB_RUNTIME_DIR"]
+    assert trial.pull("result") == result, "its kernel is there still"
+    with pytest.raises(NoSuchVariable, match="no variable 'net'"):
+        trial.pull("net")
+    assert trial.pid is not None
+    pid = trial.pid
+    again = trial.rerun(lr=0.25, steps=1)
+    assert again.result(ENDS_S)["drawn"] == result["drawn"], "the same seed"
+    assert (again.number, dict(again.metrics)) == (2, {"loss": 0.25})
+    assert gone(pid), "the run that it took the place of has been ended"
+
+
+def test_trials_of_a_sweep_share_the_clusters_stream_from_the_first_batch_on(machines: Machines) -> None:
+    """One on each node, through relays that they have started there: the same batches of the same epoch."""
+    with tsnb.serve(loader(), name="main", engine="ray"):
+        sweep = tsnb.sweep(jobs.take, grid={"lr": [1.0, 2.0]}, engine="ray", producer="main", threads=1)
+        assert sweep.wait(ENDS_S).best("loss", "min").params == {"lr": 1.0}
+        taken = [trial.result(1.0) for trial in sweep.values()]
+    assert [rows for _, rows in taken] == [ALONE] * 2
+    assert len({epoch for epoch, _ in taken}) == 1
+    assert all(trial.report["stream"] == "main" for trial in sweep.values())
+    assert all(run.report["samples"] for run in read_runs(project_directory()) if run.sweep == "take")
+
+
+def test_an_interrupt_ends_it_in_order_and_what_raises_has_failed(machines: Machines) -> None:
+    """`interrupt` and `stop` reach the code there; a traceback comes back."""
+    first, second, bad = start(jobs.spin, "first"), start(jobs.spin, "second"), start(jobs.fail, "bad")
+    begun(first, second)
+    first.interrupt()
+    assert first.wait(ENDS_S).state == "stopped"
+    assert jobs.ENDED in first.logs()
+    pid = second.pid
+    assert pid is not None
+    second.stop()
+    assert second.state == "stopped"
+    until(lambda: gone(pid))
+    with pytest.raises(TrialFailed, match=r"ZeroDivisionError: nothing to divide by(?s:.*)jobs\.py"):
+        bad.wait(ENDS_S)
+
+
+def test_a_killed_process_is_told_and_one_with_restart_begins_again(machines: Machines) -> None:
+    """The kernel's own process; then the actor that it belongs to, with which it ends."""
+    lost, back = start(jobs.spin, "lost"), start(jobs.spin, "back", restart=True)
+    begun(lost, back)
+    assert lost.pid is not None
+    assert back.pid is not None
+    os.kill(lost.pid, signal.SIGKILL)
+    with pytest.raises(TrialFailed, match="killed by SIGKILL"):
+        lost.wait(ENDS_S)
+    assert lost.state == "lost"
+    pid, actor = back.pid, psutil.Process(back.pid).ppid()
+    os.kill(actor, signal.SIGKILL)
+    until(lambda: back.logs().count(jobs.BEGUN) == 2, ENDS_S)
+    assert "has ended; started again from the top (1 of 3)" in back.logs()
+    assert (back.state, back.restarts) == ("running", 1)
+    assert gone(pid)
+
+
+def test_a_gpu_is_asked_for_and_given_to_the_next_when_the_code_has_ended(machines: Machines) -> None:
+    """There is one: who comes second waits and says so. Its process ends with the code, what it returned is kept."""
+    first = start(jobs.spin, "holds", device="gpu")
+    begun(first)
+    second = start(jobs.surroundings, "waits", device="gpu")
+    until(
+        lambda: "it waits for room in the cluster, 1 CPU and 1 GPU on one machine\n" in second.logs(), ENDS_S
+    )
+    huge = start(jobs.surroundings, "huge", threads=64)
+    until(lambda: "No machine of the cluster has that much now" in huge.logs(), ENDS_S)
+    assert (second.state, huge.state) == ("queued", "queued")
+    huge.stop()
+    assert huge.state == "stopped"
+    first.interrupt()
+    result = second.result(ENDS_S)
+    assert result["CUDA_VISIBLE_DEVICES"] == "0"
+    assert second.pid is None
+    assert second.result() == result
+    second.stop()
+    with pytest.raises(TsnbError, match="has ended"):
+        second.result()
+
+
+def test_a_cell_runs_on_the_cluster(machines: Machines, shell: Any) -> None:
+    """`%%trial NAME --engine ray`: the notebook's variables and classes travel, its own can be fetched."""
+    shell.run_cell("class Net:\n    def __init__(self, width): self.width = width\nwidth = 7")
+    shell.run_cell_magic(
+        "trial", "cell --engine ray --device cpu", "net = Net(width)\nprint('made', net.width)"
+    )
+    trial = tsnb.trials["cell"].wait(ENDS_S)
+    assert "made 7" in trial.logs()
+    assert trial["net"].width == 7
+    assert trial.options == {"engine": "ray", "device": "cpu"}
+
+
+SCRIPT = """
+import sys, time, torch, tsnb
+from tests.engines import jobs
+name, engine = sys.argv[1:]
+with tsnb.serve([torch.ones(2)], name=name, engine=engine):
+    trial = tsnb.run(jobs.spin, name=name, engine=engine)
+while jobs.BEGUN not in trial.logs():
+    time.sleep(0.05)
+assert trial.state == "running", trial.state
+print("PID", trial.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_nothing_outlives_the_process_that_started_it(machines: Machines, tmp_path: Path) -> None:
+    """Of two scripts one is killed and one ends: their trials end, and the records say how.
+
+    A stream that they serve meanwhile takes the cluster with it when it stops, unless there are trials in it.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TSNB_PROJECT_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", SCRIPT]
+    names = ("killed", "ended")
+    runs = [
+        subprocess.Popen(
+            [*command, name, f"ray://{machines.cluster.address}"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    ]
+    try:
+        pids = [_pid_told_by(run) for run in runs]
+        assert not any(map(gone, pids))
+        runs[0].kill()
+    finally:
+        for run in runs:
+            run.communicate(timeout=ENDS_S)
+    until(lambda: all(map(gone, pids)))
+    found = [read_runs(tmp_path / ".tsnb", name=name)[0].state for name in names]
+    assert found == ["lost", "stopped"]
+
+
+def _pid_told_by(run: subprocess.Popen[str]) -> int:
+    assert run.stdout is not None
+    for line in run.stdout:
+        if line.startswith("PID"):
+            return int(line.split()[1])
+    pytest.fail("the script has ended")
+
+
+def test_what_a_cluster_cannot_do_is_refused_before_anything_is_started(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options that mean this machine, another cluster's address, no Ray: each says what to do."""
+    for option in ({"detach": True}, {"mps_percent": 50}, {"log_to": "tensorboard"}):
+        with pytest.raises(ValueError, match=r"does not work with engine='ray'.*Leave it out"):
+            start(jobs.spin, "x", **option)
+    with pytest.raises(ValueError, match="say device='gpu' for one GPU"):
+        start(jobs.spin, "x", device="cuda:1")
+    with pytest.raises(ValueError, match=r'say "local", "ray" or "ray://HOST:PORT"'):
+        tsnb.run(jobs.spin, engine="dask")
+    with pytest.raises(TsnbError, match="not in that at"):
+        tsnb.run(jobs.spin, engine="ray://10.0.0.1:6379")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ExtraMissing, match=r"pip install 'tsnb\[ray\]'"):
+        start(jobs.spin, "x")
+    assert "x" not in tsnb.trials
+
+
+def test_a_question_for_news_keeps_no_other_waiting() -> None:
+    """Ray would call all methods of an actor with a coroutine, private ones too, on one thread."""
+    assert not [name for name, value in vars(KernelActor).items() if inspect.iscoroutinefunction(value)]
+
+
+def test_words_for_what_ray_says() -> None:
+    """A lost machine, one out of memory, one without tsnb; and how often a need fits into a machine."""
+    assert cause_of_loss("The actor is dead because its node has died.", "b").startswith(
+        "b is lost to the cluster"
+    )
+    assert "memory ran out" in cause_of_loss("killed due to the node running low on memory", "b")
+    guess = (
+        "Some common causes: (1) the process was killed by the OOM killer due to high memory usage, (2) ..."
+    )
+    assert "on b belonged to has ended\nSome common" in cause_of_loss(guess, "b"), "Ray lists what may be"
+    said = cannot_start(RuntimeError("creation task\nModuleNotFoundError: No module named 'tsnb'\n"))
+    assert "No module named 'tsnb'" in said
+    assert [Needs(2).times_in({"CPU": n}) for n in (1, 4, 5.0)] == [0, 2, 2]
+    assert Needs(1, 1).times_in({"CPU": 8, "GPU": 2}) == 2
+    assert TrialOptions(engine="local").given == {}
+
+
+def test_a_lost_node_is_told(machines: Machines) -> None:
+    """The last test: the node is killed under a trial."""
+    trial = start(jobs.spin, "there", threads=2)
+    begun(trial)
+    machines.cluster.remove_node(machines.nodes[1], allow_graceful=False)
+    with pytest.raises(TrialFailed, match=r"is lost to the cluster|has ended"):
+        trial.wait(ENDS_S)
+    assert trial.state == "lost"
+    [record] = read_runs(project_directory(), name="there")
+    assert record.state == "lost"

@@ -1,0 +1,180 @@
+"""One life of a trial's kernel on a machine of a Ray cluster: as `attempt`, with files that travel.
+
+The kernel is told what a local one is told, and tells what that tells. What a local one writes into the project's
+records itself is written here, from what it publishes; the run belongs to this process then, since it ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tsnb.errors import TsnbError
+from tsnb.experiments.attempt import Attempt, Host, Outcome
+from tsnb.experiments.numbers import read_rows
+from tsnb.experiments.plan import RESULT, TrialPlan
+from tsnb.experiments.recording import asked, noted
+from tsnb.hardware.placing import ANY_GPU
+from tsnb.kernels import orders
+from tsnb.kernels.death import KernelDied
+from tsnb.kernels.hub import Hub
+from tsnb.kernels.remote import RemoteChild
+from tsnb.kernels.room import Needs
+from tsnb.records.run import Run
+
+__all__ = ["ClusterAttempt", "needs_of"]
+
+GATE_S = 0.05
+"""How often to look whether the gate has been opened."""
+
+
+def needs_of(plan: TrialPlan) -> Needs:
+    """Return the room that a trial takes on its machine."""
+    return Needs(plan.options.threads or 1, int(plan.options.device in ANY_GPU))
+
+
+class ClusterAttempt(Attempt):
+    """A kernel on a machine of the cluster, for one run through a trial's code.
+
+    Args:
+        hub: As `Attempt`.
+        plan: As `Attempt`.
+        settings: As `Attempt`.
+        host: The trial.
+        run: Its place in the project's records.
+    """
+
+    child: RemoteChild
+
+    def __init__(self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Host, run: Run) -> None:
+        self._host = host
+        self._run = run
+        self._kept: Path | None = None
+        self._coming: set[asyncio.Future[None]] = set()
+        self._fetching = asyncio.Lock()
+        self._gate: asyncio.Future[None] | None = None
+        super().__init__(hub, plan, settings, host.take)
+
+    @property
+    def where(self) -> str:
+        """Which process it is."""
+        return f"pid {self.child.pid} on {self.child.host}"
+
+    def _new_child(self, log: Path | None) -> RemoteChild:
+        options = self._plan.options
+        threads = orders.thread_variables(options.threads or 1)
+        hidden = {"CUDA_VISIBLE_DEVICES": ""} if options.device == "cpu" else {}
+        env = {**threads, **hidden, **options.env}
+        return RemoteChild(
+            self._hub, self._plan.name, self._take, env, needs_of(self._plan), self._wait_for_room
+        )
+
+    def _wait_for_room(self, why: str) -> None:
+        """Show that the trial waits for room in the cluster, or that it has some."""
+        self._host.become("queued" if why else "starting")
+        if why:
+            self._host.say(f"trial {self._plan.name!r} queued: {why}\n")
+
+    async def _arrival(self) -> Mapping[str, Any]:
+        given = self._settings
+        files = {
+            word: await self.child.send(Path(given[word])) for word in ("path", "changed") if given[word]
+        }
+        if given["gate"]:
+            files["gate"] = await self.child.ask("shut_gate")
+            self._gate = asyncio.ensure_future(self._open_gate(Path(given["gate"])))
+        return {**given, **files, "outbox": await self.child.ask("new_path", "outbox")}
+
+    async def _open_gate(self, gate: Path) -> None:
+        """Open the gate there when the sweep has opened its own here, which is gone then."""
+        while gate.exists() and self.child.alive:  # noqa: ASYNC110, ASYNC240 (nobody tells of it)
+            await asyncio.sleep(GATE_S)
+        with contextlib.suppress(KernelDied):
+            await self.child.ask("open_gate")
+
+    def _take(self, kind: str, content: dict[str, Any]) -> None:
+        if kind == "tsnb_artifact":
+            coming = asyncio.ensure_future(self._fetch(content["path"], content["name"]))
+            self._coming.add(coming)
+            coming.add_done_callback(self._coming.discard)
+            return
+        if kind == "tsnb_begun":
+            noted(self._run.process, os.getpid(), content["versions"])
+        elif kind == "tsnb_log":
+            noted(self._run.add_rows, read_rows(content["rows"]))
+        elif kind == "tsnb_report":
+            noted(self._run.report, content)
+        super()._take(kind, content)
+
+    async def _fetch(self, there: str, name: str) -> None:
+        """Bring an artifact home."""
+        here = self._hub.new_path("artifact")
+        try:
+            async with (
+                self._fetching
+            ):  # one after the other: a later one of the same name takes the earlier one's place
+                await self.child.receive(there, here)
+                await asked(self._run.add_artifact, here, name)
+        except (TsnbError, OSError) as error:
+            first = str(error).partition("\n")[0]
+            self._host.say(f"the artifact {name!r} of trial {self._plan.name!r} is lost: {first}\n", "stderr")
+        finally:
+            shutil.rmtree(here, ignore_errors=True)
+            here.unlink(missing_ok=True)
+
+    async def run(self, begun: Callable[[], None]) -> Outcome:
+        """Run the code; as `Attempt.run`. Artifacts are here when it returns, and its room is given back."""
+        try:
+            outcome = await super().run(begun)
+        finally:
+            if self._gate is not None:
+                self._gate.cancel()
+        with contextlib.suppress(KernelDied):
+            while self._coming:
+                await asyncio.wait(set(self._coming))
+            await self._make_way(outcome)
+        return outcome
+
+    async def _make_way(self, outcome: Outcome) -> None:
+        """Give back what it computed on. A process that holds a GPU has to end for that: its result is kept here."""
+        if not self.child.needs.gpus:
+            await self.child.give_back()
+            return
+        if outcome.state == "done":
+            kept = self._hub.new_path("kept", ".pickle")
+            reply = await self._deliver(RESULT, kept)
+            if reply["status"] == "ok":
+                self._kept = kept
+            elif reply["ename"] != "KeyError":
+                self._host.say(f"trial {self._plan.name!r}: {reply['evalue']}\n", "stderr")
+        await self.child.kill()
+
+    async def leave(self) -> None:
+        """End the process, and forget what was kept of it."""
+        await super().leave()
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.unlink(missing_ok=True)
+
+    def keeps(self, variable: str) -> bool:
+        """Return whether a variable can be had although the process has ended."""
+        return variable == RESULT and self._kept is not None
+
+    async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
+        """Have one of its variables written here; return the reply."""
+        if self._kept is not None and self.keeps(variable):
+            os.link(self._kept, path)
+            return {"status": "ok"}
+        return await self._deliver(variable, path)
+
+    async def _deliver(self, variable: str, path: Path) -> dict[str, Any]:
+        there = await self.child.ask("new_path", "pull", ".pickle")
+        reply = await self._order("deliver", variable, there)
+        if reply["status"] == "ok":
+            await self.child.receive(there, path)
+        return reply

@@ -1,0 +1,217 @@
+"""A kernel on a machine of a Ray cluster: the actor there that starts it, speaks for it, and ends with it.
+
+The kernel is an ordinary one (`child`), a process of the actor's own: when the actor ends, however that happens, so
+does the kernel. What it publishes and replies waits in one line (`outbox`) until the notebook asks for it; objects
+come and go as files in the private directory of the actor's hub.
+
+Methods are called by `remote.RemoteChild`, from the notebook's process, several at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from tsnb import clusters
+from tsnb.kernels.child import Child
+from tsnb.kernels.death import KernelDied
+from tsnb.kernels.hub import Hub, the_hub
+from tsnb.kernels.outbox import DIED, REPLY, WANTED, Message, Outbox
+
+__all__ = ["CHUNK_BYTES", "KernelActor"]
+
+POLL_S = 10.0
+"""How long a question for news waits for some."""
+CHUNK_BYTES = 8 * 2**20
+"""What of a file crosses at once: it lies in the object store meanwhile."""
+
+
+class _Kernel:
+    """The kernel, and what it has to tell. On the hub's thread, all of it.
+
+    Args:
+        hub: That hub.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self.child: Child | None = None
+        self._hub = hub
+        self._opening = asyncio.Lock()
+        self._outbox = Outbox()
+        self._told = asyncio.Event()
+        self._asked: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, label: str, env: dict[str, str]) -> int:
+        """Start it, if that was not done yet; return its process.
+
+        Raises:
+            KernelDied: It ended before it answered.
+        """
+        async with self._opening:
+            if self.child is None:
+                self.child = Child(self._hub, label, self._take, env)
+                await self.child.start()
+                self._later(self._mourn(self.child))
+            return self.child.pid
+
+    async def _mourn(self, child: Child) -> None:
+        self._tell(DIED, {"text": str(await child.death)})
+
+    def execute(self, request: str, code: str, order: bool) -> None:
+        """Have code run, once for each `request`."""
+        if request not in self._asked:
+            self._asked.add(request)
+            self._later(self._reply(request, code, order))
+
+    async def _reply(self, request: str, code: str, order: bool) -> None:
+        assert self.child is not None
+        with contextlib.suppress(KernelDied):  # that is told by `_mourn`
+            reply = await self.child.execute(code, order=order)
+            self._tell(REPLY, {"request": request, "reply": reply})
+
+    async def news(self, seen: int) -> list[Message]:
+        """Return what came behind the first `seen` messages; waits a moment for some."""
+        found = self._outbox.since(seen)
+        if not found:
+            self._told.clear()
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._told.wait(), POLL_S)
+            found = self._outbox.since(seen)
+        return found
+
+    def _take(self, kind: str, content: dict[str, Any]) -> None:
+        if kind == WANTED:
+            self._later(self._bring(content["stream"], Path(content["answer"])))
+        else:
+            self._tell(kind, content)
+
+    def _tell(self, kind: str, content: dict[str, Any]) -> None:
+        self._outbox.add(kind, content)
+        self._told.set()
+
+    async def _bring(self, stream: str | None, answer: Path) -> None:
+        """Have a stream of the cluster on this machine; the kernel itself has not joined the cluster."""
+        try:
+            said = {"name": await asyncio.to_thread(clusters.bring_here, stream)}
+        except Exception as error:  # noqa: BLE001 (raised again where it was asked)
+            said = {"error": type(error).__name__, "text": str(error)}
+        fresh = answer.with_suffix(".part")
+        fresh.write_text(json.dumps(said), encoding="utf-8")
+        fresh.replace(answer)
+
+    def _later(self, work: Any) -> None:
+        task = self._hub.loop.create_task(work)
+        self._tasks.add(task)  # a loop keeps no task alive by itself
+        task.add_done_callback(self._tasks.discard)
+
+
+class KernelActor:
+    """One kernel and what belongs to it.
+
+    It has no coroutines: with one, Ray would call all methods on one thread, and a question for news would keep the
+    others waiting.
+    """
+
+    def __init__(self) -> None:
+        # one kernel: a server to fork it from would cost more than it saves
+        os.environ["TSNB_START"] = "spawn"
+        self._hub = the_hub()
+        self._kernel = _Kernel(self._hub)
+        self._gate: int | None = None
+        self._gate_path = Path()
+
+    def open(self, label: str, env: dict[str, str]) -> dict[str, Any]:
+        """Start the kernel; return where it is, or why there is none.
+
+        Returns:
+            `host`, `version` of tsnb, and `pid`, or `died`.
+        """
+        facts = {"host": socket.gethostname(), "version": sys.modules["tsnb"].__version__}
+        try:
+            return {**facts, "pid": self._hub.call(self._kernel.open(label, env))}
+        except KernelDied as error:
+            return {**facts, "died": str(error)}
+
+    def execute(self, request: str, code: str, order: bool) -> None:
+        """Have code run; its reply comes with the news, behind all of its output.
+
+        Args:
+            request: A word for it; what was asked for by the same word already is not run again.
+            code: What to run.
+            order: As `Child.execute`.
+        """
+        self._hub.loop.call_soon_threadsafe(self._kernel.execute, request, code, order)
+
+    def news(self, seen: int) -> list[Message]:
+        """Return what the kernel had to tell behind the first `seen` messages; waits a moment for some."""
+        return self._hub.call(self._kernel.news(seen))
+
+    def interrupt(self) -> None:
+        """Interrupt what runs in the kernel."""
+        if self._kernel.child is not None:
+            self._hub.loop.call_soon_threadsafe(self._kernel.child.interrupt)
+
+    def close(self) -> None:
+        """End the kernel, and wait until it has gone."""
+        if self._kernel.child is not None:
+            self._hub.call(self._kernel.child.kill())
+
+    # -- files ------------------------------------------------------------------------------------------------
+
+    def new_path(self, stem: str, suffix: str = "") -> str:
+        """Return a path on this machine that nobody else was given, in a private directory."""
+        return str(self._hub.new_path(stem, suffix))
+
+    def write(self, path: str, offset: int, data: bytes) -> None:
+        """Write a part of a file that is this user's alone."""
+        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.seek(offset)
+            file.write(data)
+
+    def read(self, path: str, offset: int) -> bytes:
+        """Return a part of a file, `CHUNK_BYTES` of it at most; nothing behind its end."""
+        with Path(path).open("rb") as file:
+            file.seek(offset)
+            return file.read(CHUNK_BYTES)
+
+    def files(self, path: str) -> list[str] | None:
+        """Return the files in a folder, relative to it; None if it is a file."""
+        folder = Path(path)
+        if not folder.is_dir():
+            return None
+        return [str(p.relative_to(folder)) for p in sorted(folder.rglob("*")) if p.is_file()]
+
+    def remove(self, path: str) -> None:
+        """Remove a file or folder, if it is there."""
+        if Path(path).is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            Path(path).unlink(missing_ok=True)
+
+    # -- a common start ---------------------------------------------------------------------------------------
+
+    def shut_gate(self) -> str:
+        """Make a gate on this machine and return its path: who comes to it waits for `open_gate`, or for our end."""
+        if self._gate is None:
+            self._gate_path = self._hub.new_path("gate")
+            self._gate = os.open(self._gate_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._gate, fcntl.LOCK_EX)
+        return str(self._gate_path)
+
+    def open_gate(self) -> None:
+        """Let the kernel pass."""
+        if self._gate is not None:
+            self._gate_path.unlink(missing_ok=True)
+            fcntl.flock(self._gate, fcntl.LOCK_UN)
+            os.close(self._gate)
+            self._gate = None

@@ -1,0 +1,142 @@
+"""Room for a kernel on some machine of a Ray cluster: cores, perhaps a GPU, kept free for it by a placement group.
+
+Room belongs to the process that asked for it: Ray takes it back when that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tsnb import clusters
+from tsnb.kernels.death import KernelDied
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.remote_errors import LEFT
+
+__all__ = ["Needs", "Room", "job_here", "join", "places_in_cluster"]
+
+LOOK_S = 0.2
+"""How often to look for room."""
+PATIENCE_S = 3.0
+"""How long room may be waited for before that is told."""
+
+
+def join(address: str) -> None:
+    """Be in a Ray cluster from now on, until this process ends. From any thread but the hub's.
+
+    Args:
+        address: HOST:PORT of its head; "" for the one that this process or machine is in.
+
+    Raises:
+        ExtraMissing: Ray is not installed.
+        TsnbError: There is no such cluster, or this process is in another.
+    """
+    from tsnb.engines.serving import stay_in_cluster
+
+    stay_in_cluster(address)
+    the_hub().close_first()  # Ray leaves the cluster at this process's end: kernels are to be ended before
+
+
+def job_here() -> str:
+    """Return Ray's id of this process's life in a cluster; empty while it is in none."""
+    ray = clusters.joined()
+    return "" if ray is None else str(ray.get_runtime_context().get_job_id())
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The room that a kernel takes on its machine while its code runs."""
+
+    cpus: int = 1
+    """Cores."""
+    gpus: int = 0
+    """GPUs."""
+
+    def __str__(self) -> str:
+        words = [f"{self.cpus} CPU{'s' if self.cpus > 1 else ''}"]
+        return " and ".join(words + ([f"{self.gpus} GPU"] if self.gpus else []))
+
+    def times_in(self, resources: Mapping[str, float]) -> int:
+        """Return how often they fit into a machine's resources, as Ray calls them."""
+        fits = int(resources.get("CPU", 0) // self.cpus)
+        return min(fits, int(resources.get("GPU", 0) // self.gpus)) if self.gpus else fits
+
+
+def places_in_cluster(needs: Needs) -> int:
+    """Return how many kernels the cluster has room for at once while nobody else uses it. In a process that joined."""
+    return sum(needs.times_in(node["Resources"]) for node in clusters.joined().nodes() if node["Alive"])
+
+
+class Room:
+    """Room for one kernel. On the hub's thread.
+
+    Args:
+        needs: How much.
+        waiting: Called with a sentence when there is none yet, and with "" when there is.
+    """
+
+    def __init__(self, needs: Needs, waiting: Callable[[str], None]) -> None:
+        self.needs = needs
+        self.group: Any = None
+        self._waiting = waiting
+
+    async def reserve(self, refusal: Callable[[], str]) -> str:
+        """Wait for room; return Ray's id of the machine.
+
+        Args:
+            refusal: Says why it is not to be waited for any more; "" while it is.
+
+        Raises:
+            KernelDied: It is not.
+        """
+        try:
+            return await self._reserve(refusal)
+        except BaseException:
+            await self.give_back()
+            raise
+
+    async def _reserve(self, refusal: Callable[[], str]) -> str:
+        from ray.util.placement_group import placement_group, placement_group_table
+
+        if refusal():  # a call of Ray's would join some cluster
+            raise KernelDied(refusal())
+        bundle = {"CPU": self.needs.cpus} | ({"GPU": self.needs.gpus} if self.needs.gpus else {})
+        # what asks Ray's head may take as long as that does not answer: the hub's thread has others' output to show
+        self.group = group = await asyncio.to_thread(placement_group, [bundle])
+        waited_s, told = 0.0, False
+        while not await self._there_is(group) and not refusal():
+            await asyncio.sleep(LOOK_S)
+            waited_s += 2 * LOOK_S
+            if waited_s > PATIENCE_S and not told:
+                told = True
+                self._waiting(await asyncio.to_thread(self._why_not_yet))
+        if refusal():
+            raise KernelDied(refusal())
+        if told:
+            self._waiting("")
+        table = await asyncio.to_thread(placement_group_table, group)
+        return str(table["bundles_to_node_id"][0])
+
+    async def _there_is(self, group: Any) -> bool:
+        try:
+            return bool(await asyncio.to_thread(group.wait, LOOK_S))
+        except Exception:
+            if job_here():
+                raise
+            raise KernelDied(LEFT) from None
+
+    def _why_not_yet(self) -> str:
+        waits = f"it waits for room in the cluster, {self.needs} on one machine"
+        if places_in_cluster(self.needs):
+            return waits
+        return f"{waits}. No machine of the cluster has that much now: stop it, or add one"
+
+    async def give_back(self) -> None:
+        """Give it back, if there is some."""
+        group, self.group = self.group, None
+        if group is not None and job_here():
+            from ray.util.placement_group import remove_placement_group
+
+            await asyncio.to_thread(remove_placement_group, group)
