@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class Group:
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-            threading.Event().wait(TICK_S)
+            time.sleep(TICK_S)
         self.path.rmdir()
         return kills
 
@@ -163,7 +164,6 @@ def main() -> int:
     command = inside(
         group, python, ROOT / "notebooks/demo.py", *(("--save", options.save) if options.save else ())
     )
-    kills = 0
     try:
         with a_lab(python, group):
             status = subprocess.run(command, check=False).returncode

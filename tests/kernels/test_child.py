@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from binder.check import make_group
 from tsnb.kernels.child import ENTRY, Child
 from tsnb.kernels.death import Death, KernelDied
 from tsnb.kernels.hub import the_hub
@@ -177,30 +178,17 @@ def test_it_dies_with_its_parent_however_that_ends(ending: str, kill: bool) -> N
 @pytest.fixture
 def small_group() -> Iterator[Path]:
     """Return a control group with little memory, where this user may make one."""
-    for base, limit in (
-        ("/sys/fs/cgroup", "memory.max"),
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-    ):
-        group = Path(base) / f"tsnb-test-{os.getpid()}"
-        if not Path(base, "cgroup.procs").exists():
-            continue
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        try:
-            os.truncate(group / limit, 0)  # raises where it is not there: nothing is made
-            (group / limit).write_text(str(1 << 30))
-        except OSError:
-            group.rmdir()
-            continue
-        yield group
-        deadline = time.monotonic() + 10
-        while (group / "cgroup.procs").read_text() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        group.rmdir()
-        return
-    pytest.skip("no control group with a memory limit can be made here")
+    group = make_group(1 << 30)
+    if group is None:
+        pytest.skip("no control group with a memory limit can be made here")
+    yield group.path
+    deadline = time.monotonic() + 10
+    while left := (group.path / "cgroup.procs").read_text():
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    group.end()
+    assert not left, "somebody outlived the test in its group"
 
 
 GREEDY = """

@@ -74,9 +74,8 @@ def notebook(home: Path) -> Iterator[FrontEnd]:
     client.wait_for_ready(timeout=30)
     front_end = FrontEnd(client)
     front_end.run("%load_ext tsnb")
-    front_end.run(
-        "%%trial first\npass"
-    )  # until the fork server is there: it belongs to the notebook, not to a test
+    # until the fork server is there: it belongs to the notebook, not to a test
+    front_end.run("%%trial first\npass")
     ready = front_end.run("tsnb.trials['first'].wait()")
     front_end.listen(lambda: ready in front_end.idle)
     yield front_end

@@ -41,6 +41,14 @@ class Machine:
             self.do(ev.Joined(key, name))
             self.do(ev.Asked(key))
 
+    def join(self, name: str, step_s: float) -> None:
+        """Let one more come, to the newest batch."""
+        key = len(self.steps)
+        self.steps[name] = step_s
+        self.used[name], self.ready[key] = 0.0, []
+        self.do(ev.Joined(key, name))
+        self.do(ev.Asked(key, 0, 0, self.dispatch.epochs.end, exact=True))
+
     def do(self, event: ev.Event) -> None:
         for made in self.dispatch.step(event, self.now):
             if isinstance(made, ev.Granted):
@@ -148,10 +156,7 @@ def test_a_newcomer_begins_where_the_others_are() -> None:
     machine = Machine({"small": 0.1, "large": 0.1})
     machine.do(ev.Balanced("weights", {"large": 2.0}, WIDE))
     machine.run(30.0)
-    machine.steps["new"] = 0.1
-    machine.used["new"], machine.ready[2] = 0.0, []
-    machine.do(ev.Joined(2, "new"))
-    machine.do(ev.Asked(2, 0, 0, machine.dispatch.epochs.end, exact=True))
+    machine.join("new", 0.1)
     before = dict(machine.used)
     machine.run(60.0)
     grown = {name: machine.used[name] - before[name] for name in before}
@@ -238,10 +243,7 @@ def test_a_newcomer_does_not_begin_where_one_is_that_has_long_been_away() -> Non
     del machine.ready[1]
     machine.left.pop(1, None)
     machine.run(60.0)
-    machine.steps["new"] = 0.1
-    machine.used["new"], machine.ready[2] = 0.0, []
-    machine.do(ev.Joined(2, "new"))
-    machine.do(ev.Asked(2, 0, 0, machine.dispatch.epochs.end, exact=True))
+    machine.join("new", 0.1)
     before = dict(machine.used)
     machine.run(20.0)
     grown = {name: machine.used[name] - before[name] for name in ("small", "new")}
