@@ -261,7 +261,15 @@ def test_what_libraries_read_once_is_known() -> None:
     own = {"OMP_NUM_THREADS": "1", "HOME": "/home/me", "TSNB_X": "1", "PYTHONHASHSEED": "3"}
     assert (
         read_once(
-            {**own, "TSNB_X": "2", "PATH": "/else", "CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "4"}, own
+            {
+                **own,
+                "TSNB_X": "2",
+                "PATH": "/else",
+                "CUDA_VISIBLE_DEVICES": "1",
+                "OMP_NUM_THREADS": "4",
+                "PYTHONBREAKPOINT": "ray.util.rpdb.set_trace",  # by ray.init
+            },
+            own,
         )
         == []
     )

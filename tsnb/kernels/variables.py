@@ -19,10 +19,11 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Each is 1 in the fork server, so that nothing there starts a thread; a kernel sets its own (`inside.forked`)."""
 
 _READ_ONCE = re.compile(
-    r"PYTHON.*|TORCH.*|(PYTORCH|ATEN|C10|OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|DNNL|ONEDNN|NPY|NUMPY|NUMEXPR|TQDM|PYDEVD"
+    r"PYTHON(?!BREAKPOINT$).*|TORCH.*|(PYTORCH|ATEN|C10|OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|DNNL|ONEDNN|NPY|NUMPY|NUMEXPR|TQDM|PYDEVD"
     r"|LD|LC|MALLOC)_.*|LANG|LANGUAGE|GLIBC_TUNABLES|HOME"
 )
-"""Names of variables that count when Python starts or a library is imported, not later."""
+"""Names of variables that count when Python starts or a library is imported, not later.
+PYTHONBREAKPOINT is read at each breakpoint; `ray.init` sets it in a notebook, whose trials were all spawned else."""
 
 
 def environment(added: Mapping[str, str]) -> dict[str, str]:
