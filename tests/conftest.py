@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import forking
 from tsnb.registry import address_prefix
 
 SETTLE_S = 20.0
@@ -97,13 +98,15 @@ def no_leftovers(runtime_directory: Path) -> Iterator[None]:
 
 
 def _infrastructure() -> set[str]:
-    """Return what Python itself, and our own fork server, keep for the process's life, once somebody used it."""
+    """Return what Python itself, and our own fork servers, keep for the process's life, once somebody used it."""
     words = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
     kept = {line for line in children() if any(word in line for word in words)}
     # its kernels have its command line too: the idle server is this process's own child
     own = {f"process {process.pid}:" for process in psutil.Process().children()}
     return kept | {
-        line for line in children() if "tsnb.kernels.forkserver" in line and line.startswith(tuple(own))
+        line
+        for line in children()
+        if ("tsnb.kernels.forkserver" in line or forking.ENTRY in line) and line.startswith(tuple(own))
     }
 
 

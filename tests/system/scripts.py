@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import subprocess
-import sys
 import textwrap
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests import forking
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,14 +48,7 @@ class Script:
         text = PRELUDE + textwrap.dedent(code)
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", text, *arguments],
-            stdin=subprocess.PIPE if stdin else None,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment,
-        )
+        self.process = forking.start(text, *arguments, environment=environment, stdin=stdin)
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
