@@ -33,7 +33,9 @@ def litdata(directory: Path) -> Any:
             cache[index] = {"image": image, "label": label}
         cache.done()
         cache.merge()
-    return streaming.StreamingDataset(str(chunks), cache_dir=str(directory / "cache"), shuffle=True)
+    dataset = streaming.StreamingDataset(str(chunks), cache_dir=str(directory / "cache"), shuffle=True)
+    dataset.set_batch_size(BATCH)  # its own DataLoader does that; without it each worker has a partial batch
+    return dataset
 
 
 def lit_loader(directory: Path) -> Any:
