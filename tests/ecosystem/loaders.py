@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ import webdataset
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    Dataset,
     DistributedSampler,
     IterableDataset,
     RandomSampler,
@@ -32,18 +30,8 @@ from torch.utils.data import (
 )
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-SAMPLES, BATCH = 50, 4
-SEED = "with `seed=`"
-
-
-class Images(Dataset[Any]):
-    """Sample i: eight numbers that tell it, and its label."""
-
-    def __len__(self) -> int:
-        return SAMPLES
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.arange(8) * 0.1 + index, index
+from tests.ecosystem.apart import LITDATA, RAY_DATA
+from tests.ecosystem.rows import BATCH, SAMPLES, SEED, Images, Row
 
 
 class Flow(IterableDataset[Any]):
@@ -72,30 +60,6 @@ class Again:
     def __iter__(self) -> Iterator[Any]:
         order = np.random.default_rng(self.epoch).permutation(len(self))
         return (in_turn()[i] for i in order)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One kind of loader."""
-
-    source: str
-    """As the page calls it."""
-    make: Callable[[Path], Any]
-    """Makes a new one, from a directory with shards."""
-    in_place: bool
-    """Whether workers write into the arena; else the producer copies each batch once."""
-    length: bool
-    """Whether the consumer has `len()`."""
-    set_epoch: str
-    """What is told the epoch, if anything of it is."""
-    resume: str
-    """"yes", with a seed given to `tsnb.serve`, or "no"."""
-
-    @property
-    def cells(self) -> list[str]:
-        """The row of the page's table."""
-        path = "in place" if self.in_place else "copied"
-        return [self.source, path, "yes" if self.length else "no", self.set_epoch or "-", self.resume]
 
 
 def in_turn() -> list[Any]:
@@ -340,6 +304,8 @@ LOADERS = [
         "",
         "no",
     ),
+    *LITDATA,
+    RAY_DATA,
     Row(
         "SPDL `DataLoader`",
         lambda _: spdl_loader(),
@@ -357,11 +323,13 @@ LOADERS = [
     Row("a function of the epoch: a `DataLoader`", lambda _: make_loader, True, False, "argument", "yes"),
 ]
 
+UNSEEN = "a bare SPDL `Pipeline`"
+"""The one of these that does not look like an iterator, and is found out at its second epoch only."""
 ONE_SHOT = {
     "a generator object": lambda: make_epoch(0),
     "a `map`, `zip` or other iterator": lambda: iter(in_turn()),
     "Hugging Face `Dataset.iter(n)`": lambda: table().with_format("torch").iter(BATCH),
     "a bare torchdata node": nodes,
-    "a bare SPDL `Pipeline`": pipeline,
+    UNSEEN: pipeline,
 }
 """What can be gone through only once: its first epoch is whole, the second an error that says what to serve."""

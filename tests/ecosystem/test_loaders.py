@@ -3,109 +3,107 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import islice, zip_longest
+import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torchdata.nodes
+from torch.utils.data import DataLoader, Subset
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import tsnb
-from tests.ecosystem.loaders import LOADERS, ONE_SHOT, SAMPLES, SEED, Row, in_turn, nodes, table
+from tests.ecosystem.apart import RAY_DATA
+from tests.ecosystem.loaders import LOADERS, ONE_SHOT, UNSEEN, Again, in_turn, nodes, table
+from tests.ecosystem.rows import SAMPLES, Images, Row
+from tests.ecosystem.trying import assert_an_epoch_can_be_gone_on_with, assert_two_epochs_are_as_alone
 from tests.house.test_docs import table_after
 from tsnb.errors import JoinRefused, LoaderFailed
+from tsnb.streams.served import seed_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "loaders.md"
-NEVER = object()
+REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
+    "a class, or a function that takes no epoch": [
+        (Again, {}, "give a torch DataLoader"),
+        (in_turn, {}, "call it first"),
+    ],
+    "`seed=` for what is no `DataLoader` of torch's own": [
+        (in_turn(), {"seed": 1}, r"make_epoch\(epoch\)"),
+        (
+            StatefulDataLoader(Images()),
+            {"seed": 1},
+            "torch's own DataLoader, and this is a StatefulDataLoader",
+        ),
+    ],
+    "`workers=` for what is no `DataLoader` of torch's own": [
+        (in_turn(), {"workers": 1}, "where it is made"),
+    ],
+    "no batch at all": [
+        (DataLoader(Subset(Images(), [0]), 2, drop_last=True), {}, "fewer than one batch"),
+        (DataLoader(Subset(Images(), []), 2), {}, "its dataset is empty"),
+    ],
+    "a batch with an object in it": [([{"file": PAGE}], {}, r"\['file'\].*convert it in your collate_fn")],
+    "a sparse tensor, or one on the GPU": [([torch.eye(2).to_sparse()], {}, r"to_dense\(\)")],
+}
+"""By what the page calls them: what is served, how, and what the error says."""
 
 
-def same(ours: Any, theirs: Any) -> bool:
-    """Whether two batches are equal: the nesting, the types, every bit."""
-    if type(ours) is not type(theirs):
-        return False
-    if isinstance(ours, torch.Tensor):
-        return ours.dtype == theirs.dtype and torch.equal(ours, theirs)
-    if isinstance(ours, np.ndarray):
-        return ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
-    if isinstance(ours, dict):
-        return list(ours) == list(theirs) and all(same(ours[k], theirs[k]) for k in ours)
-    if isinstance(ours, (list, tuple)):
-        return len(ours) == len(theirs) and all(map(same, ours, theirs))
-    return bool(ours == theirs)
+def here(rows: list[Row]) -> list[Any]:
+    """Return the rows that are tried here: not the one that a cluster is needed for."""
+
+    def wants(row: Row) -> pytest.MarkDecorator:
+        lacking = bool(row.needs) and find_spec(row.needs) is None
+        return pytest.mark.skipif(
+            lacking, reason=f"{row.needs} is not installed: tests/ecosystem/apart.py says how"
+        )
+
+    return [pytest.param(row, id=row.source, marks=wants(row)) for row in rows if row is not RAY_DATA]
 
 
-def alone(loader: Any, epochs: int) -> Iterator[list[Any]]:
-    """Go through it as a training script would that has it for itself."""
-    for epoch in range(epochs):
-        made = loader if hasattr(loader, "__iter__") or hasattr(loader, "__getitem__") else loader(epoch)
-        part: Any
-        for part in (made, getattr(made, "sampler", None), getattr(made, "dataset", None)):
-            if hasattr(part, "set_epoch"):
-                part.set_epoch(epoch)
-        yield list(made)
-
-
-@pytest.mark.parametrize("row", LOADERS, ids=lambda row: row.source)
+@pytest.mark.parametrize("row", here(LOADERS))
 def test_two_epochs_are_what_the_loader_gives_alone(row: Row, tmp_path: Path) -> None:
     """Each batch once, in order, bit for bit; by the way, with the length and the resuming that the page says."""
-    want = list(alone(row.make(tmp_path), 2))
-    with tsnb.serve(row.make(tmp_path), name="any") as producer:
-        with tsnb.attach("one") as consumer:
-            for epoch, expected in enumerate(want):
-                for number, (ours, theirs) in enumerate(zip_longest(consumer, expected, fillvalue=NEVER)):
-                    assert same(ours, theirs), (epoch, number, ours, theirs)
-            reading = producer.status()
-            assert reading.in_place + reading.copied == sum(map(len, want))
-            assert (reading.in_place > 0) == row.in_place, (reading.in_place, reading.copied)
-            if row.length:
-                assert len(consumer) == len(row.make(tmp_path))
-            else:
-                with pytest.raises(TypeError, match="does not say how many"):
-                    len(consumer)
-        assert bool(producer.order) == (row.resume == "yes")
+    assert_two_epochs_are_as_alone(row, tmp_path)
 
 
-@pytest.mark.parametrize("row", [r for r in LOADERS if r.resume != "no"], ids=lambda row: row.source)
+@pytest.mark.parametrize("row", here([row for row in LOADERS if row.resume != "no"]))
 def test_the_rest_of_an_epoch_can_be_had_later_from_another_producer(row: Row, tmp_path: Path) -> None:
     """From a state after three batches of the second epoch, in order and bit for bit."""
-    seed = 11 if row.resume == SEED else None
-    with tsnb.serve(row.make(tmp_path), name="before", seed=seed), tsnb.attach("one") as consumer:
-        for _ in consumer:
-            pass
-        taken = [copied(batch) for batch in islice(consumer, 3)]
-        state = consumer.state_dict()
-    with tsnb.serve(row.make(tmp_path), name="after", seed=seed), tsnb.attach("one") as consumer:
-        consumer.load_state_dict(state)
-        rest = [copied(batch) for batch in consumer]
-    with tsnb.serve(row.make(tmp_path), name="whole", seed=seed), tsnb.attach("one") as consumer:
-        for _ in consumer:
-            pass
-        whole = [copied(batch) for batch in consumer]
-    assert consumer.epoch == 1
-    assert len(taken) == 3 and same(taken + rest, whole)
-
-
-def copied(batch: Any) -> Any:
-    """Return a batch of its own memory, so that nobody hoards the stream's."""
-    if isinstance(batch, torch.Tensor):
-        return batch.clone()
-    if isinstance(batch, np.ndarray):
-        return batch.copy()
-    if isinstance(batch, dict):
-        return {name: copied(part) for name, part in batch.items()}
-    return type(batch)(map(copied, batch)) if isinstance(batch, (list, tuple)) else batch
+    assert_an_epoch_can_be_gone_on_with(row, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ONE_SHOT)
 def test_what_can_be_gone_through_once_gives_one_epoch_and_then_says_what_to_serve(kind: str) -> None:
-    """Never an epoch that is silently empty."""
-    with tsnb.serve(ONE_SHOT[kind](), name="once"), tsnb.attach("one") as consumer:
+    """Never an epoch that is silently empty; and whatever is an iterator is told so where it is served."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", RuntimeWarning)
+        producer = tsnb.serve(ONE_SHOT[kind](), name="once")
+    early = [warned for warned in said if "one epoch only. Serve a function instead" in str(warned.message)]
+    assert [warned.filename for warned in early] == ([] if kind == UNSEEN else [__file__])
+    with producer, tsnb.attach("one") as consumer:
         assert sum(1 for _ in consumer) == len(in_turn())
         with pytest.raises(LoaderFailed, match=r"no batch in epoch 1.*Serve a function instead"):
             next(iter(consumer))
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_cannot_be_served_is_refused_at_once_with_the_way_out(kind: str) -> None:
+    """By `tsnb.serve` itself, and nothing of it is served then."""
+    for loader, options, says in REFUSED[kind]:
+        with pytest.raises((TypeError, ValueError, LoaderFailed), match=says):
+            tsnb.serve(loader, name="refused", **options)
+    assert not [entry for entry in tsnb.producers() if entry.name == "refused"]
+
+
+def test_a_loader_that_orders_its_samples_itself_is_started_again_without_a_seed() -> None:
+    """`--restart on-crash` finds a seed for torch's own DataLoader only: any other would be refused with it."""
+    assert seed_of(DataLoader(Images(), 2), None, 5) == 5
+    stateful = StatefulDataLoader(Images(), 2)
+    assert seed_of(stateful, None, 5) is None
+    with tsnb.serve(stateful, name="again", seed=seed_of(stateful, None, 5)) as producer:
+        assert producer.order, "it shuffles nothing, and needs none"
 
 
 def test_a_loader_without_an_order_says_so_where_somebody_would_resume() -> None:
@@ -121,6 +119,7 @@ def test_the_page_has_these_loaders_and_says_what_they_do() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert table_after(text, "## What was tried") == [row.cells for row in LOADERS]
     assert [row[0] for row in table_after(text, "## What gives one epoch only")] == list(ONE_SHOT)
+    assert [row[0] for row in table_after(text, "## What is refused")] == list(REFUSED)
 
 
 def test_the_pages_example_gives_every_epoch() -> None:

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
-from tests.ecosystem.test_loaders import copied, same
+from tests.ecosystem.trying import copied, same
 from tsnb.consumer.attaching import detach_all
 
 PAGES = Path(__file__).parents[2] / "docs" / "frameworks"

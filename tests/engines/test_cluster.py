@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import ray
@@ -16,6 +15,8 @@ import torch
 
 import tsnb
 from benchmarks import cluster as benchmark
+from tests.ecosystem.apart import RAY_DATA
+from tests.ecosystem.trying import assert_two_epochs_are_as_alone
 from tests.engines.conftest import Machines, until
 from tests.engines.takers import BATCH_BYTES, BATCHES, ROWS, Taker, digest, loader
 from tsnb import clusters, registry
@@ -306,17 +307,10 @@ def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_k
         kernel.stop()
 
 
-def test_ray_data_is_a_loader(machines: Machines) -> None:
-    """`iter_torch_batches` is iterated anew for each epoch: two consumers get what it gives alone, twice."""
-    data: Any = pytest.importorskip("ray.data")
-    data.DataContext.get_current().enable_progress_bars = False
-    batches = data.from_numpy(np.arange(60)).iter_torch_batches(batch_size=8)
-    alone = [batch["data"].tolist() for batch in batches]
-    assert len(alone) == 8
-    with tsnb.serve(batches, name="rows") as producer, tsnb.attach("c", producer="rows") as consumer:
-        for _ in range(2):
-            assert [batch["data"].tolist() for batch in consumer] == alone
-        assert producer.order == "", "it may be shuffled: nobody goes on in the middle of an epoch"
+def test_ray_data_is_a_loader(machines: Machines, tmp_path: Path) -> None:
+    """`iter_torch_batches` is iterated anew for each epoch, as its row in docs/loaders.md says."""
+    pytest.importorskip("ray.data")
+    assert_two_epochs_are_as_alone(RAY_DATA, tmp_path)
 
 
 def test_the_benchmark_measures_a_stream_over_the_cluster(machines: Machines) -> None:

@@ -123,8 +123,8 @@ class Consumer:
             why = "comes in another order than when this was saved" if order else "has no order of its own"
             raise JoinRefused(
                 f"the stream {self.producer!r} {why}, so epoch {place.epoch} cannot be gone on with at batch "
-                f"{place.batch}. Serve the same DataLoader with the same seed=, or leave the state out to begin "
-                "with a whole epoch."
+                f"{place.batch}. Serve the same DataLoader with the same seed=, or what is none as a function of the "
+                "epoch; or leave the state out to begin with a whole epoch."
             )
         if self._current is not None:
             self.leave(self._current)

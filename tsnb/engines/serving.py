@@ -47,7 +47,8 @@ def serve(
 ) -> Producer:
     """Serve a loader to any number of consumers, which attach by its name.
 
-    Returns once the loader's first batch lies ready, so a loader that cannot work fails here.
+    Returns once the loader's first batch lies ready, so a loader that cannot work fails here. Of an iterator, which as
+    a rule gives one epoch only, it warns.
 
     Args:
         loader: A torch DataLoader, any iterable of batches, or a function `make_epoch(epoch)` returning one.

@@ -15,7 +15,12 @@ from tsnb.producer.dataloader import DataLoaderSource, epoch_samples, is_plain
 from tsnb.producer.repeating import length, loader_order
 from tsnb.producer.replaying import replayed
 
-__all__ = ["Source", "as_source"]
+__all__ = ["Source", "as_source", "why_one_epoch"]
+
+_ANEW = (
+    "Serve a function instead that makes a fresh one for each epoch: "
+    "tsnb.serve(lambda epoch: make_loader(), name=...)."
+)
 
 
 @runtime_checkable
@@ -91,12 +96,28 @@ def as_source(loader: Any, arena: Arena, pipe: SlotPipe, *, seed: int | None, wo
             "function make_epoch(epoch) that returns one."
         )
     if seed is not None or workers is not None:
-        option = "seed" if seed is not None else "workers"
-        raise ValueError(f"{option}= needs a torch DataLoader; a {type(loader).__name__} has its own ways.")
+        option, instead = (
+            ("seed", "let its order follow from the epoch's number, in a function make_epoch(epoch)")
+            if seed is not None
+            else ("workers", "say how many it has where it is made")
+        )
+        kind = type(loader).__name__
+        raise ValueError(f"{option}= is for torch's own DataLoader, and this is a {kind}: {instead}.")
     if iterable:
         return _IterableSource(loader)
     _require_epoch_argument(loader)
     return _FactorySource(loader, arena, pipe)
+
+
+def why_one_epoch(loader: Any) -> str:
+    """Return why a loader seems to have one epoch only, and what to serve in its place; "" if nothing says so.
+
+    An iterator is used up when it has been gone through once, unless its own `__iter__` begins it anew; which of
+    the two it is cannot be told without going through it.
+    """
+    if not hasattr(loader, "__next__"):
+        return ""
+    return f"a {type(loader).__name__} is an iterator, and as a rule those give one epoch only. {_ANEW}"
 
 
 class _IterableSource:
@@ -149,10 +170,7 @@ class _IterableSource:
         """Say that it seems to have been used up."""
         kind = type(self._loader).__name__
         can = f"a {kind} can be iterated only once" if self._once else f"this {kind} gives nothing (any more)"
-        return (
-            f"{can}. Serve a function instead that makes a fresh one for each epoch: "
-            "tsnb.serve(lambda epoch: make_loader(), name=...)."
-        )
+        return f"{can}. {_ANEW}"
 
 
 class _FactorySource:

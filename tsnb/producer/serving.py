@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from tsnb.config import check_balance, check_name, require_platform
 from tsnb.producer import events as ev
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.feeder import Feeder, slots_for
-from tsnb.producer.loading import as_source
+from tsnb.producer.loading import as_source, why_one_epoch
 from tsnb.producer.server import Server
 from tsnb.producer.steering import controller_of
 from tsnb.producer.stream import Producer
@@ -39,7 +40,8 @@ def serve(
 ) -> Producer:
     """Serve a loader to any number of consumers of this machine, which attach by its name.
 
-    Returns once the loader's first batch lies ready, so a loader that cannot work fails here. `tsnb.serve` is this
+    Returns once the loader's first batch lies ready, so a loader that cannot work fails here; of an iterator it warns
+    that it may give one epoch only. `tsnb.serve` is this
     for several machines as well, and explains the arguments.
 
     Args:
@@ -80,6 +82,8 @@ def serve(
         name, window, rubber_band, patience_s, max_batch_bytes, reconnect_s, first_epoch,
         *check_balance(mode, weights), least_band, in_step,
     )  # fmt: skip
+    if why := why_one_epoch(loader):
+        warnings.warn(why, RuntimeWarning, stacklevel=3)  # where `tsnb.serve` was called
     producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
     producer.prove()
     if rebalance:

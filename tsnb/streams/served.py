@@ -94,8 +94,8 @@ class Shipment:
 def seed_of(loader: Any, given: int | None, spare: int | None) -> int | None:
     """Return the seed of a loader that may be started again: a DataLoader that was given none takes the spare one.
 
-    Not one over an IterableDataset: what that gives is its own affair, and a seed would be the user's word that it
-    gives the same again.
+    Not one that is iterated in a way of its own, which takes no seed from us, and not one over an IterableDataset: what
+    that gives is its own affair, and a seed would be the user's word that it gives the same again.
 
     Args:
         loader: What is served.
@@ -104,7 +104,9 @@ def seed_of(loader: Any, given: int | None, spare: int | None) -> int | None:
     """
     if given is not None or spare is None:
         return given
-    from torch.utils.data import DataLoader, IterableDataset
+    from torch.utils.data import IterableDataset
 
-    seedable = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+    from tsnb.producer.dataloader import is_plain
+
+    seedable = is_plain(loader) and not isinstance(loader.dataset, IterableDataset)
     return spare if seedable else None
