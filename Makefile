@@ -25,7 +25,7 @@ help:
 demo: $(VENV)/demo.stamp
 	$(BIN)/python notebooks/demo.py
 
-test: $(VENV)/test.stamp
+test: $(VENV)/test.stamp $(VENV)/litdata.stamp
 	@./.ci/chromium $(BIN)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(TESTS) || $(BIN)/python -m tests.again $$?
 
@@ -63,6 +63,11 @@ clean:
 $(VENV)/%.stamp: pyproject.toml constraints.txt $(PANEL) | $(BIN)/python
 	@echo "Installing what '$*' needs into $(VENV) (a minute or two the first time)"
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$*]"
+	@touch $@
+
+# LitData asks for torchvision and an older python-dateutil, which do not go with our pins; local data needs neither.
+$(VENV)/litdata.stamp: tests/ecosystem/litdata.txt $(VENV)/test.stamp
+	@$(BIN)/python -m pip install --quiet --no-deps --requirement $<
 	@touch $@
 
 $(BIN)/python:

@@ -1,11 +1,8 @@
-"""Loaders of docs/loaders.md that want more than the others: a cluster, or a package that is not installed here.
+"""Loaders of docs/loaders.md that want more than the others: a cluster, or packages that do not go with our pins.
 
-Ray Data is tried in tests/engines/test_cluster.py, where a cluster runs. LitData cannot be installed beside the pins of
-constraints.txt: it asks for torchvision, and for a boto3 whose botocore wants an older python-dateutil. From a local
-directory it reads without either, so its rows run where somebody has put it, and no other package, on the path:
-
-    pip install --no-deps --target /tmp/litdata -r tests/ecosystem/litdata.txt
-    PYTHONPATH=/tmp/litdata make test TESTS="tests/ecosystem/test_loaders.py -k LitData"
+Ray Data is tried in tests/engines/test_cluster.py, where a cluster runs. LitData asks for torchvision, and for a boto3
+whose botocore wants an older python-dateutil than constraints.txt has. From a local directory it reads without either:
+so `make test` installs it, and no other package that it asks for, from litdata.txt.
 """
 
 from __future__ import annotations
