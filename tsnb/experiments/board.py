@@ -202,10 +202,10 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
         _require_free(plan.name)
         _require_turn(plan.name, after)
         join_engine(plan.options.engine)
-    except TsnbError:
+        run = begin_run(plan)
+    except BaseException:  # an interrupt while it looks for the cluster, a full disk
         discard(plan)
         raise
-    run = begin_run(plan)
     course = OwnCourse(hub, plan, run, after)
     trial = Trial(plan, hub, outlet or outlet_here(plan.name), run, course, launch)
     trial.begin(trials.put(trial))

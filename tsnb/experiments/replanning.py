@@ -120,5 +120,9 @@ def _linked(plan: TrialPlan, name: str, changed: Mapping[str, Any], new_path: Ne
     changes_path = ""
     if changed:
         changes_path = str(new_path("ship", ".pickle"))
-        ship(changed, Path(changes_path), f"trial {name!r}")
+        try:
+            ship(changed, Path(changes_path), f"trial {name!r}")
+        except BaseException:
+            path.unlink()
+            raise
     return {**plan.arrival, "path": str(path), "changed": changes_path}

@@ -106,26 +106,29 @@ class Room:
         # what asks Ray's head may take as long as that does not answer: the hub's thread has others' output to show
         self.group = group = await asyncio.to_thread(placement_group, [bundle])
         waited_s, told = 0.0, False
-        while not await self._there_is(group) and not refusal():
+        while not await self._there_is(group, refusal):
             await asyncio.sleep(LOOK_S)
             waited_s += 2 * LOOK_S
             if waited_s > PATIENCE_S and not told:
                 told = True
                 self._waiting(await asyncio.to_thread(self._why_not_yet))
-        if refusal():
-            raise KernelDied(refusal())
         if told:
             self._waiting("")
         table = await asyncio.to_thread(placement_group_table, group)
         return str(table["bundles_to_node_id"][0])
 
-    async def _there_is(self, group: Any) -> bool:
+    async def _there_is(self, group: Any, refusal: Callable[[], str]) -> bool:
+        there = False
         try:
-            return bool(await asyncio.to_thread(group.wait, LOOK_S))
+            there = bool(await asyncio.to_thread(group.wait, LOOK_S))
         except Exception:
-            if job_here():
-                raise
-            raise KernelDied(LEFT) from None
+            if not refusal():  # else it was given back under this very look
+                if job_here():
+                    raise
+                raise KernelDied(LEFT) from None
+        if refusal():
+            raise KernelDied(refusal())
+        return there
 
     def _why_not_yet(self) -> str:
         waits = f"it waits for room in the cluster, {self.needs} on one machine"
