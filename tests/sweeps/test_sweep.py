@@ -14,6 +14,7 @@ import tsnb
 from tsnb.errors import TrialFailed
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED
+from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import CellOutlet
 from tsnb.sweeps.starting import sweep_cell
 
@@ -222,8 +223,9 @@ def test_an_interrupt_ends_the_waiting_and_stop_ends_the_sweep(page: Any) -> Non
 
 
 def test_what_cannot_be_a_sweep_starts_nothing() -> None:
-    """Parameters that do not fit, undefined names, odd names: told in one error, before any process."""
+    """Parameters that do not fit, undefined names, odd names: told in one error, before any process; no file stays."""
     train = make_train()
+    before = set(the_hub().directory.iterdir())
     with pytest.raises(TypeError, match="Nothing was started"):
         tsnb.sweep(train, grid={"speed": [1, 2]})
     with pytest.raises(ValueError, match="at_once=0"):
@@ -233,3 +235,4 @@ def test_what_cannot_be_a_sweep_starts_nothing() -> None:
     with pytest.raises(ValueError, match="cannot name a sweep"):
         tsnb.sweep(train, grid={"late": [1, 2]}, name="my sweep")
     assert not tsnb.trials
+    assert set(the_hub().directory.iterdir()) == before

@@ -15,6 +15,7 @@ from typing import Any
 from tsnb.config import check_name
 from tsnb.experiments.board import join_engine, launch
 from tsnb.experiments.cells import plan_cell
+from tsnb.experiments.course import discard
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.naming import trial_name
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
@@ -231,18 +232,14 @@ def start(
         ValueError: `at_once` is below 1, the trials are to be detached, or a device is none.
         Exception: A trial could not be started; then none runs.
     """
-    if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once={at_once}: at least one trial has to run.")
-    if plan.options.detach:
-        raise ValueError(
-            "the trials of a sweep end with the notebook, which starts and stops them: leave detach out."
-        )
-    for trial, own in params.items():  # before any is started
-        if "device" in own:
-            replace(plan.options, device=own["device"]).check(trial)
-    join_engine(plan.options.engine)
+    try:
+        _check(plan, params, at_once)
+        join_engine(plan.options.engine)
+        most, why = places_for(plan, len(params))
+    except BaseException:
+        discard(plan)
+        raise
     here = outlet or outlet_here(title)
-    most, why = places_for(plan, len(params))
     places = Places(at_once or most)
     places.add(params)
     course = Settled(title, plan, params, here)
@@ -255,6 +252,18 @@ def start(
         )
     made.begin()
     return made
+
+
+def _check(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], at_once: int | None) -> None:
+    if at_once is not None and at_once < 1:
+        raise ValueError(f"at_once={at_once}: at least one trial has to run.")
+    if plan.options.detach:
+        raise ValueError(
+            "the trials of a sweep end with the notebook, which starts and stops them: leave detach out."
+        )
+    for trial, own in params.items():  # before any is started
+        if "device" in own:
+            replace(plan.options, device=own["device"]).check(trial)
 
 
 def places_for(plan: TrialPlan, trials: int) -> tuple[int, str]:
