@@ -7,7 +7,6 @@ docs/macos.md has the command.
 from __future__ import annotations
 
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -100,9 +99,7 @@ def test_the_dead_are_noticed_on_either_side_and_leave_nothing(run: Run) -> None
     code = """
 def serve(name, workers):
     loader = DataLoader(Numbers(64_000_000), batch_size=64, num_workers=workers)
-    with tsnb.serve(loader, name=name, window=4, rubber_band=0.0) as p:
-        say("serving", os.getpid())
-        p.wait()
+    with tsnb.serve(loader, name=name, window=4, rubber_band=0.0) as p: p.wait()
 
 def stuck():
     consumer, loop = together("killed", "stuck", 2)
@@ -117,21 +114,21 @@ def steady():
             time.sleep(0.001)
     except tsnb.errors.ProducerGone as error: say("gone", error)
 
-forked(serve, "killed", 1)
+producer = forked(serve, "killed", 1)
 while len(tsnb.producers()) < 1: time.sleep(0.01)
+holder = forked(stuck)
 forked(steady)
-say("stuck", forked(stuck))
 forked(serve, "lives", 1)
+while len(tsnb.producers()) < 2: time.sleep(0.01)
+say("all", producer, holder)
 time.sleep(1000)
 """
     script = run(FAMILY + code)
-    producer = psutil.Process(int(script.expect("serving")))
-    holder = int(script.expect("stuck"))
-    script.expect("serving")
+    producer, holder = (psutil.Process(int(pid)) for pid in script.expect("all").split())
     left, kept = find("killed").address, find("lives").address
     assert Path(left).parent == Path(kept).parent == socket_directory()
     assert comes_true(lambda: status("killed").state == "blocked")
-    os.kill(holder, signal.SIGKILL)
+    holder.kill()
     assert comes_true(lambda: len(status("killed").consumers) == 1)
     script.expect("batches 20")
     script.expect("batches 100")
@@ -146,21 +143,22 @@ time.sleep(1000)
     assert comes_true(lambda: not any(map(runs, workers))), "a worker outlived its producer"
 
 
+@pytest.fixture(scope="class")
+def address() -> Iterator[str]:
+    """Where a producer listens that serves a class of tests."""
+    code = """
+    with tsnb.serve(DataLoader(Numbers(64), batch_size=8), name="s", rubber_band=1.0) as producer:
+        say("serving", tsnb.producers()[0].address)
+        producer.wait()
+    """
+    with pytest.MonkeyPatch.context() as patch, scripts() as running:
+        patch.setenv(SWITCH, "1")
+        running.append(Script(code))
+        yield running[0].expect("serving")
+
+
 class TestTheDoorOfAProducer:
     """One producer, and those who come."""
-
-    @pytest.fixture(scope="class")
-    def address(self) -> Iterator[str]:
-        """Where it listens."""
-        code = """
-        with tsnb.serve(DataLoader(Numbers(64), batch_size=8), name="s", rubber_band=1.0) as producer:
-            say("serving", tsnb.producers()[0].address)
-            producer.wait()
-        """
-        with pytest.MonkeyPatch.context() as patch, scripts() as running:
-            patch.setenv(SWITCH, "1")
-            running.append(Script(code))
-            yield running[0].expect("serving")
 
     @pytest.mark.usefixtures("address")
     def test_who_attaches_needs_no_switch(self, monkeypatch: pytest.MonkeyPatch) -> None:

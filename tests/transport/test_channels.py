@@ -207,14 +207,15 @@ def refused():
 listener = listen(sys.argv[1])
 first, second = connect(sys.argv[1]), connect(sys.argv[1])
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+few = max(map(int, os.listdir("/proc/self/fd")))
+resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
 with contextlib.suppress(OSError):
     while True:
-        last = os.dup(0)
+        os.dup(0)
 assert refused()
 assert listener.turn_away(b"no room")
 assert refused()
-os.close(last)
+resource.setrlimit(resource.RLIMIT_NOFILE, (few + 1, hard))
 with contextlib.suppress(TsnbError):  # one descriptor is not enough to listen
     listen(sys.argv[1] + "-more")
     raise AssertionError
