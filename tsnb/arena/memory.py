@@ -94,7 +94,7 @@ class Arena:
             os.ftruncate(self.fd, HEADER_BYTES + slots * slot_bytes)
             _take_room(self.fd, HEADER_BYTES)
         except (OSError, OverflowError) as error:
-            limit = _WAYS_OUT.get(getattr(error, "errno", None), "")
+            limit = _WAYS_OUT.get(getattr(error, "errno", None) or 0, "")
             raise ArenaFull(
                 f"an arena of {slots:,} slots of {slot_bytes:,} bytes cannot be had ({error}). "
                 f"Serve with a smaller window=, rubber_band= or max_batch_bytes={limit}."
