@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tsnb import registry
-from tsnb.config import check_name, private_directory
+from tsnb.config import LONGEST_SOCKET, check_name, private_directory
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
-from tsnb.native.processes import is_ending
+from tsnb.native.pair import SWITCH
+from tsnb.native.processes import is_ending, started
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +59,26 @@ def test_what_is_no_entry_is_swept(own_directory: Path) -> None:
     registry.entries()
     (own_directory / "producers" / "bad.json").write_text("{")
     assert registry.entries() == []
+
+
+def test_sockets_that_are_files_have_short_private_paths_and_are_swept_by_their_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of processes that have gone, no others; this test's directory is too long for a socket of macOS."""
+    monkeypatch.setenv(SWITCH, "1")
+    lives = Path(registry.new_address("s"))
+    assert len(os.fsencode(lives)) <= LONGEST_SOCKET
+    assert lives.parent.stat().st_mode & 0o777 == 0o700
+    ends = lives.with_name(f"{os.getpid()}-{started(os.getpid()) + 100_000}-test")
+    others = lives.with_name("notes-of-mine.txt")
+    for path in (lives, ends, others):
+        path.touch()
+    try:
+        assert registry.entries() == []
+        assert [path.exists() for path in (lives, ends, others)] == [True, False, True]
+    finally:
+        lives.unlink()
+        others.unlink()
 
 
 def test_a_missing_name_lists_what_there_is() -> None:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tsnb.config import check_name, explained, private_directory, runtime_directory, short_directory
-from tsnb.errors import NameInUse, ProducerNotFound
+from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 from tsnb.native.pair import portable
 from tsnb.native.processes import has_started_so, started
 
@@ -232,7 +232,10 @@ def _load(path: Path) -> Entry | None:
 
 def _sweep_sockets() -> None:
     """Remove the sockets of processes that were killed. Whoever serves is alive before its socket is there."""
-    directory = socket_directory()
+    try:
+        directory = socket_directory()
+    except TsnbError:  # somebody else's: no producer of ours has a socket there
+        return
     for path in directory.iterdir() if directory.is_dir() else ():
         pid, when, _ = (*path.name.split("-"), "", "")[:3]
         if pid.isdigit() and when.isdigit() and not has_started_so(int(pid), int(when)):

@@ -17,6 +17,7 @@ every system (`--workers`, prefetch 2, no pinning), and torch runs on one thread
     tensorsocket*  the same at its best on CPU tensors: see `peer`
     tsnb           one producer process with that DataLoader, N consumer processes attached to it
     floor          the loader's worker collates into warm shared memory and returns an int; one process: see `floor`
+    portable       as tsnb, over the arena and the channel that macOS would use (docs/macos.md); only if it is named
 
 How it counts:
 
@@ -39,6 +40,8 @@ How it counts:
     make bench BENCH="--json docs/performance.json"              everything, kept
     make bench BENCH="--render docs/performance.json"            no run: those figures into this text, the document
                                                                  docs/performance.md and the picture beside it
+    make bench BENCH="--system tsnb --system portable --workload tiny --workload img-u8 --workload calm
+                      --consumers 1 4 --repeats 5 --no-epochs"   what the portable pair costs: about 2 minutes
 <rows>
 
 2 cores (AMD EPYC), 24 GiB; Python 3.11.7, torch 2.13.0+cpu, tsnb 0.1.0; medians of up to 3 interleaved runs

@@ -133,7 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     quick = chosen.quick
     workloads = chosen.workload or list(QUICK_WORKLOADS if quick else WORKLOADS)
-    systems = chosen.system or list(QUICK_SYSTEMS if quick else SYSTEMS)
+    usual = [name for name, system in SYSTEMS.items() if not system.apart]
+    systems = chosen.system or list(QUICK_SYSTEMS if quick else usual)
     numbers = chosen.consumers or (QUICK_CONSUMERS if quick else (1, 2, 4, 8))
     seconds = chosen.seconds or (1.0 if quick else 1.5)
     repeats = chosen.repeats or (1 if quick else 3)

@@ -16,7 +16,13 @@ from benchmarks.sharing.workloads import WORKLOADS
 
 __all__ = ["NoChromium", "draw", "figure"]
 
-COLOURS = dict(zip(SYSTEMS, ("#777777", "#d9822b", "#c5b0d5", "#8e63b5", "#1f77b4", "#2ca02c"), strict=True))
+COLOURS = dict(
+    zip(
+        SYSTEMS,
+        ("#777777", "#d9822b", "#c5b0d5", "#8e63b5", "#1f77b4", "#2ca02c", "#17becf"),
+        strict=True,
+    )
+)
 WIDTH, HEIGHT = 1200, 560
 DRAWN_S = 60
 """How long Chromium may take; its own clock is told to run ahead, so that it does not wait either."""

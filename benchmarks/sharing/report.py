@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.sharing.rows import Report, Row
 from benchmarks.sharing.workloads import WORKLOADS
 
-__all__ = ["into_documents", "summary", "table", "targets"]
+__all__ = ["into_documents", "pairs", "summary", "table", "targets"]
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "performance.md"
@@ -148,6 +148,24 @@ def _verdict(share: float) -> str:
     return "reached" if share >= 1 else f"not reached: {share:.2f} of it"
 
 
+# ---- the two pairs of arena and channel ----
+
+
+def pairs(report: Report) -> list[str]:
+    """Return what the portable pair gives and costs, over what Linux's own does, where both were measured."""
+    told = []
+    for row in report.rows:
+        other = report.find(row.workload, "tsnb", row.consumers)
+        if row.system != "portable" or row.unable or other is None:
+            continue
+        pace = row.samples_per_s / other.samples_per_s
+        said = f"pace {pace:.2f}, CPU {row.cpu_s_per_1000 / other.cpu_s_per_1000:.2f}"
+        if row.latency_p50_us and other.latency_p50_us:
+            said += f", p50 {row.latency_p50_us / other.latency_p50_us:.2f}"
+        told.append(f"{row.workload}, N = {row.consumers}: {said}")
+    return told
+
+
 # ---- all of it ----
 
 
@@ -173,6 +191,8 @@ def summary(report: Report) -> str:
     if judged := targets(report):
         wide = max(len(what) for what, _, _ in judged)
         parts += ["", *(f"{what:{wide}}  {told}  ({verdict})" for what, told, verdict in judged)]
+    if paired := pairs(report):
+        parts += ["", "portable / tsnb:", *(f"  {line}" for line in paired)]
     if report.epochs:
         parts += ["", "one epoch to its end, two consumers:", *(f"  {line}" for line in _epochs(report))]
     return "\n".join(parts)

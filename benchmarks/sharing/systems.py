@@ -13,6 +13,7 @@ import psutil
 from benchmarks.sharing import floor, peer
 from benchmarks.sharing.workloads import Workload, make_loader
 from tsnb import attach, serve  # here, so that what they load is loaded before the processes are forked
+from tsnb.native.pair import SWITCH
 
 __all__ = ["SYSTEMS", "Setting", "System"]
 
@@ -62,6 +63,8 @@ class System:
     """Whether it is meaningful for one consumer only."""
     crowd: bool = False
     """Whether it is meaningful for several only."""
+    apart: bool = False
+    """Whether it is measured only when it is named."""
     obstacle: Callable[[Setting], str] = lambda _: ""
     """Says why it cannot be run with a setting; empty where it can."""
 
@@ -82,6 +85,13 @@ def _serve_tsnb(setting: Setting, _failed: Failed) -> Iterator[Callable[[], int]
     # the rubber band as it is for epochs of up to 400 batches, which this one only pretends not to be
     with serve(setting.loader(), name=STREAM, rubber_band=0.0, patience_s=PATIENT_S) as producer:
         yield lambda: producer.status().touched_bytes
+
+
+@contextmanager
+def _serve_portable(setting: Setting, failed: Failed) -> Iterator[Callable[[], int]]:
+    os.environ[SWITCH] = "1"  # this process was made for one run
+    with _serve_tsnb(setting, failed) as shared:
+        yield shared
 
 
 @contextmanager
@@ -127,6 +137,14 @@ SYSTEMS: dict[str, System] = {
             warm_up=24,
         ),
         System("floor", "the worker collates into warm slots, an int comes back", _take_floor, alone=True),
+        System(
+            "portable",
+            "as tsnb, over POSIX shared memory and stream sockets",
+            _take_tsnb,
+            _serve_portable,
+            warm_up=24,
+            apart=True,
+        ),
     )
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from tsnb.checks.examining import CHECKS
 from tsnb.config import require_platform
 from tsnb.errors import UnsupportedPlatform
 from tsnb.native.pair import SWITCH
+from tsnb.registry import socket_directory
 from tsnb.telemetry.gpu import Gpus
 
 pytestmark = pytest.mark.system
@@ -165,8 +167,23 @@ def test_it_says_which_arena_and_channel_are_used(monkeypatch: pytest.MonkeyPatc
     chosen = machine.system()
     assert chosen.state == "limited" and "the portable pair" in chosen.says and SWITCH in chosen.says
     monkeypatch.delenv(SWITCH)
-    monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(machine, "portable", lambda: True)
+    monkeypatch.setattr(machine, "has_memfd", lambda: False)
+    assert "glibc" in machine.system().advice
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert "tried on Linux only" in machine.system().advice
+
+
+def test_a_mac_is_told_what_holds_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sockets lie, its own kind of GPU, and a number of open files that its shell takes."""
+    monkeypatch.setenv(SWITCH, "1")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, resource.RLIM_INFINITY))
+    monkeypatch.setattr(machine, "Gpus", lambda: Gpus(FakeNvml()))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert f"files in {socket_directory()}." in machine.files().says
+    assert machine.open_files().advice.startswith("`ulimit -n 4096`")
+    assert machine.gpus().state == "works" and "`mps`" in machine.gpus().says
 
 
 def test_a_system_that_it_was_not_written_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

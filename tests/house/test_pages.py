@@ -14,6 +14,11 @@ NOT_RUN = {
     ("docs/balance.md", "tsnb: digits: 5 cores"): "output, of a machine with more cores",
     ("docs/devices.md", "2 of 2 cores"): "output",
     ("docs/devices.md", "%%trial big --device"): "needs two GPUs",
+    (
+        "docs/macos.md",
+        "TSNB_PORTABLE=1 tsnb doctor",
+    ): "takes half an hour; its most telling part is test_portable.py",
+    ("docs/macos.md", "make bench"): "a measurement; tests/benchmarks runs its smallest form",
     ("docs/performance.md", "make bench"): "takes 20 minutes; tests/benchmarks runs its smallest form",
     ("docs/stalls.md", "One trial waits"): "output",
     ("docs/telemetry.md", '{"tsnb"'): "a picture of the format, with dots",

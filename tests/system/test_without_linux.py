@@ -17,30 +17,11 @@ import psutil
 import pytest
 
 from tests.system.conftest import Run
-from tests.system.scripts import ROOT
+from tests.system.scripts import FAMILY, ROOT, runs
 
 pytestmark = pytest.mark.system
 
 BLIND = Path(__file__).parent / "without_linux"
-PRODUCER = """
-    from tsnb.native import processes
-    assert not processes.HAS_PROC and not hasattr(os, "memfd_create")
-    loader = DataLoader(Numbers(6400), batch_size=64, num_workers=1, multiprocessing_context="spawn")
-    if __name__ == "__main__":
-        with tsnb.serve(loader, name="s", rubber_band=1.0) as producer:
-            say("serving", tsnb.producers()[0].address)
-            producer.wait()
-"""
-CONSUMER = """
-    try:
-        while True:
-            for step, (images, labels) in enumerate(tsnb.attach(sys.argv[1])):
-                assert labels.tolist() == list(range(64 * step, 64 * step + 64))
-                assert torch.equal(images[:, 0].long(), labels)
-                if step == 20: say("taken")
-            assert step == 99
-    except tsnb.errors.ProducerGone as error: say("gone", error)
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +34,7 @@ def gone(processes: list[psutil.Process], timeout_s: float = 20.0) -> bool:
     """Wait until they have ended."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        if not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes):
+        if not any(map(runs, processes)):
             return True
         time.sleep(0.05)
     return False
@@ -61,107 +42,122 @@ def gone(processes: list[psutil.Process], timeout_s: float = 20.0) -> bool:
 
 def test_a_stream_is_served_by_spawned_workers_and_survives_and_ends_as_everywhere(run: Run) -> None:
     """Exactly once, in order; a killed consumer is let go of, a killed producer is told, its workers end with it."""
-    producer = run(PRODUCER)
-    address = producer.expect("serving", 60)
+    code = """
+from tsnb.native import processes
+assert not processes.HAS_PROC and not hasattr(os, "memfd_create")
+loader = DataLoader(Numbers(6400), batch_size=64, num_workers=1, multiprocessing_context="spawn")
+reached, reaches = os.pipe()
+
+def serve():
+    with tsnb.serve(loader, name="s", rubber_band=1.0) as producer:
+        say("serving", os.getpid(), tsnb.producers()[0].address)
+        producer.wait()
+
+def train(name):
+    try:
+        for epoch in range(1000):
+            for step, (images, labels) in enumerate(tsnb.attach(name, "s")):
+                assert labels.tolist() == list(range(64 * step, 64 * step + 64))
+                assert torch.equal(images[:, 0].long(), labels)
+                if (epoch, step) == (0, 20): os.write(reaches, b"!")
+            assert step == 99
+    except tsnb.errors.ProducerGone as error: say("gone", error)
+
+producer = forked(serve)
+while not tsnb.producers(): time.sleep(0.01)
+stays, goes = forked(train, "stays"), forked(train, "goes")
+for _ in range(2): os.read(reached, 1)
+os.kill(goes, signal.SIGKILL)
+while any(c.name == "goes" for c in tsnb.status("s").consumers): time.sleep(0.05)
+say("let go")
+os.waitpid(producer, 0)
+os.waitpid(stays, 0)
+say("producers", tsnb.producers())
+"""
+    script = run(FAMILY + code)
+    pid, address = script.expect("serving", 60).split()
     assert address.startswith("/") and os.path.exists(address)
-    stays, goes = run(CONSUMER, "stays"), run(CONSUMER, "goes")
-    stays.expect("taken", 60)
-    goes.expect("taken", 60)
-    goes.send(signal.SIGKILL)
-    told = run(
-        """
-        while len(tsnb.status("s").consumers) > 1: time.sleep(0.05)
-        say("let go")
-        """
-    )
-    told.expect("let go", 60)
-    workers = psutil.Process(producer.process.pid).children(recursive=True)
+    script.expect("let go", 60)
+    producer = psutil.Process(int(pid))
+    workers = producer.children(recursive=True)
     assert workers
-    producer.send(signal.SIGKILL)
-    assert "start it again" in stays.expect("gone", 20)
+    producer.kill()
+    assert "start it again" in script.expect("gone", 20)
     assert gone(workers), "a worker outlived its producer"
-    assert run('say("producers", tsnb.producers())').expect("producers") == "[]"
+    assert script.expect("producers") == "[]"
     assert not os.path.exists(address), "the next look sweeps the socket"
 
 
 def test_a_death_is_seen_though_a_child_keeps_the_sockets_open(run: Run) -> None:
     """No end of file, and no pidfd: whoever waits looks whether the other process is there, on either side."""
-    forks = """
-        def fork():  # from C: it runs no hooks of ours, and inherits the sockets
-            import ctypes
-            if ctypes.CDLL(None).fork() == 0:
-                time.sleep(600)
-                os._exit(0)
-        """
-    producer = run(
-        forks
-        + """
-        def slow(epoch):
-            yield torch.zeros(4)
-            yield torch.zeros(4)
-            time.sleep(1000)
-        with tsnb.serve(slow, name="s", window=4) as producer:
-            say("serving")
-            input()
-            fork()
-            say("forked")
-            producer.wait()
-        """,
-        stdin=True,
-    )
-    producer.expect("serving", 60)
-    goes = run(forks + """
-        loop = iter(tsnb.attach("goes"))
-        fork()
-        say("forked")
-        time.sleep(1000)
-        """)  # fmt: skip
-    goes.expect("forked", 60)
-    left = psutil.Process(goes.process.pid).children()
+    code = """
+import ctypes
+begun, begin = os.pipe()
+
+def killed_while_a_child_lives():
+    child = ctypes.CDLL(None).fork()  # from C: it runs no hooks of ours, and inherits the sockets
+    if child == 0:
+        time.sleep(600)
+        os._exit(0)
+    say("child", child)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def slow(epoch):
+    yield torch.zeros(4)
+    yield torch.zeros(4)
+    time.sleep(1000)
+
+def serve():
+    with tsnb.serve(slow, name="s", window=4):
+        os.read(begun, 1)
+        killed_while_a_child_lives()
+
+def goes():
+    loop = iter(tsnb.attach("goes", "s"))
+    killed_while_a_child_lives()
+
+forked(serve)
+while not tsnb.producers(): time.sleep(0.01)
+os.waitpid(forked(goes), 0)
+while tsnb.status("s").consumers: time.sleep(0.05)
+say("let go")
+try:
+    for batch in tsnb.attach("stays", "s"): os.write(begin, b"!")
+except tsnb.errors.ProducerGone: say("gone")
+"""
+    script = run(FAMILY + code)
+    left = []
     try:
-        goes.send(signal.SIGKILL)
-        stays = run(
-            """
-            while tsnb.status("s").consumers: time.sleep(0.05)
-            say("let go")
-            try:
-                for batch in tsnb.attach("stays"): say("batch")
-            except tsnb.errors.ProducerGone: say("gone")
-            """
-        )
-        stays.expect("let go", 60)
-        stays.expect("batch")
-        producer.answer("")
-        producer.expect("forked")
-        left += psutil.Process(producer.process.pid).children()
-        producer.send(signal.SIGKILL)
-        stays.expect("gone", 20)
+        left.append(psutil.Process(int(script.expect("child", 60))))
+        script.expect("let go", 20)
+        left.append(psutil.Process(int(script.expect("child"))))
+        script.expect("gone", 20)
     finally:
         for process in left:
             process.kill()
 
 
-def test_a_trial_runs_beside_and_ends_with_who_started_it(run: Run) -> None:
+def test_a_trial_runs_beside_and_ends_with_who_started_it(run: Run, tmp_path: Path) -> None:
     """Its kernel is spawned, since nothing can be forked there; a thread of its own sees its parent's end."""
     script = run(
         """
-        def train():
+        def train(path):
+            import pathlib, time
             seen = [label for images, labels in tsnb.attach() for label in labels.tolist()]
-            return len(seen), seen == sorted(seen)
-        def wait():
-            import time
+            pathlib.Path(path).write_text(f"{len(seen)} {seen == sorted(seen)}")
             time.sleep(1000)
         with tsnb.serve(DataLoader(Numbers(640), batch_size=64), name="s", rubber_band=1.0):
-            trial = tsnb.run(train, name="train", producer="s")
-            say("trained", trial.result(80))
-            waiting = tsnb.run(wait, name="wait")
-            while waiting.state != "running": time.sleep(0.05)
-            say("waiting")
+            trial = tsnb.run(train, name="train", producer="s", path=sys.argv[1])
+            while not os.path.exists(sys.argv[1]):
+                assert trial.state in {"queued", "starting", "running"}, trial.state
+                time.sleep(0.05)
+            say("trained")
             time.sleep(1000)
-        """
+        """,
+        str(tmp_path / "seen"),
     )
-    assert script.expect("trained", 90) == "(640, True)"
-    script.expect("waiting", 60)
+    script.expect("trained", 90)
+    assert (tmp_path / "seen").read_text() == "640 True"
     below = psutil.Process(script.process.pid).children(recursive=True)
     assert below
     script.send(signal.SIGKILL)

@@ -194,6 +194,7 @@ def test_descriptors_nobody_asked_for_are_not_kept(lines: tuple[Line, Line]) -> 
 
 FULL = """
 import contextlib, os, resource, sys
+from tsnb.errors import TsnbError
 from tsnb.transport.local import connect, listen
 from tsnb.transport.sockets import OutOfDescriptors
 
@@ -206,13 +207,19 @@ def refused():
 listener = listen(sys.argv[1])
 first, second = connect(sys.argv[1]), connect(sys.argv[1])
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+few = max(map(int, os.listdir("/proc/self/fd")))
+resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
 with contextlib.suppress(OSError):
     while True:
         os.dup(0)
 assert refused()
 assert listener.turn_away(b"no room")
 assert refused()
+resource.setrlimit(resource.RLIMIT_NOFILE, (few + 1, hard))
+with contextlib.suppress(TsnbError):  # one descriptor is not enough to listen
+    listen(sys.argv[1] + "-more")
+    raise AssertionError
+assert not os.path.exists(sys.argv[1] + "-more")
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 assert first.receive() == b"no room"
 assert listener.accept() is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ from tsnb.errors import RemoteProtocolError
 from tsnb.transport import local
 from tsnb.transport.channel import ChannelClosed, Outbox
 from tsnb.transport.peers import uid_of
+from tsnb.transport.sockets import connected
 from tsnb.transport.stream import StreamChannel
 
 LARGEST = 1 << 17
@@ -240,6 +242,46 @@ def test_a_listener_removes_its_file_and_a_forked_child_of_it_does_not(tmp_path:
     local.connect(address).close()
     listener.close()
     assert not os.path.exists(address)
+
+
+def test_a_forked_child_is_not_held_up_by_a_thread_it_has_not(ends: tuple[Line, Line]) -> None:
+    """Another thread was receiving at that moment: the lock it held is not held in the child."""
+    _, two = ends
+    assert isinstance(two, StreamChannel)
+    held, done = threading.Event(), threading.Event()
+
+    def receive() -> None:
+        with two._reading:
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        try:
+            two.receive()
+        except ChannelClosed:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    done.set()
+    thread.join()
+
+
+def test_a_listener_that_goes_while_it_is_looked_at_is_a_refusal(tmp_path: Path) -> None:
+    """The system tells no more who it was (macOS): nobody is there, as a moment later."""
+
+    def gone(sock: socket.socket) -> StreamChannel:
+        raise OSError(errno.ENOTCONN, "not connected")
+
+    address = file_address(tmp_path)
+    listener = local.listen(address)
+    with pytest.raises(ConnectionRefusedError):
+        connected(socket.socket(socket.AF_UNIX), address, address, gone)
+    listener.close()
 
 
 def test_the_words_of_macos_on_the_other_end_are_read() -> None:

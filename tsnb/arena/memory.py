@@ -29,6 +29,7 @@ from typing import Any
 from tsnb.arena.nameless import make_nameless, seal
 from tsnb.config import explained
 from tsnb.errors import ArenaFull
+from tsnb.native.pair import portable
 
 __all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned", "header_of"]
 
@@ -40,6 +41,10 @@ MAX_SLOTS = (1 << 31) - 1
 _HEADER = struct.Struct("<8sIQI")
 """Magic, slots, bytes of a slot, and a checksum of these: a processor may let others see them in any order."""
 _MAGIC = b"tsnb-a2\0"
+_WAYS_OUT = {
+    errno.EFBIG: ", or raise `ulimit -f`",
+    errno.ENOSPC: ", or give /dev/shm more room (a container's: --shm-size)",
+}
 _POPULATE_WRITE = 23 if sys.platform.startswith("linux") else None
 """MADV_POPULATE_WRITE, for which Python has no name; the number means something else elsewhere."""
 
@@ -87,8 +92,9 @@ class Arena:
             if slots > MAX_SLOTS:
                 raise OverflowError(f"at most {MAX_SLOTS:,} slots")
             os.ftruncate(self.fd, HEADER_BYTES + slots * slot_bytes)
+            _take_room(self.fd, HEADER_BYTES)
         except (OSError, OverflowError) as error:
-            limit = ", or raise `ulimit -f`" if getattr(error, "errno", None) == errno.EFBIG else ""
+            limit = _WAYS_OUT.get(getattr(error, "errno", None) or 0, "")
             raise ArenaFull(
                 f"an arena of {slots:,} slots of {slot_bytes:,} bytes cannot be had ({error}). "
                 f"Serve with a smaller window=, rubber_band= or max_batch_bytes={limit}."
@@ -164,9 +170,10 @@ class Arena:
                 errno.ENOMEM,
                 errno.EFAULT,
             ):  # the write itself would end this process by SIGBUS
+                where = " in /dev/shm" if portable() else ""  # the one on Linux, which may be small
                 raise ArenaFull(
-                    f"there is no memory left for a batch of {size:,} bytes. End something, or serve with a smaller "
-                    "window= or rubber_band=."
+                    f"there is no memory left{where} for a batch of {size:,} bytes. End something, or serve with a "
+                    "smaller window= or rubber_band=."
                 ) from None
             # before Linux 5.14: pages are then faulted one by one
 
@@ -194,6 +201,21 @@ class Arena:
 
     def __setstate__(self, fd: Any) -> None:
         self.__init__(fd.detach())  # type: ignore[misc]  # one constructor for both ways in
+
+
+def _take_room(fd: int, size: int) -> None:
+    """Have memory for the first bytes: where /dev/shm is full, writing to them would end this process by SIGBUS.
+
+    Raises:
+        OSError: There is none.
+    """
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except AttributeError:  # macOS: its shared memory lies in no file system
+        pass
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
 
 
 def header_of(slots: int, slot_bytes: int) -> bytes:

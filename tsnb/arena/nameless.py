@@ -9,10 +9,11 @@ next arena of that user removes it. Two processes that meet there take each othe
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
+import sys
 
+from tsnb.native import memfd
 from tsnb.native.pair import portable
 
 __all__ = ["make_nameless", "seal"]
@@ -29,7 +30,7 @@ def make_nameless() -> int:
     """
     if portable():
         return _posix()
-    return os.memfd_create("tsnb-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    return memfd.make_memfd("tsnb-arena")
 
 
 def _posix() -> int:
@@ -39,7 +40,7 @@ def _posix() -> int:
     name = f"/tsnb-{os.getuid()}"  # macOS: at most 31 bytes
     for _ in range(_TRIES):
         try:
-            # Python adds O_CLOEXEC
+            # POSIX says that no command which is started inherits it
             made: int = _posixshmem.shm_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             try:
@@ -61,6 +62,6 @@ def seal(fd: int) -> None:
     Whoever attaches gets a descriptor that can write: a file cut short under the mappings of the others would kill
     them all by SIGBUS. macOS lets shared memory be sized once only, which is as good.
     """
-    if hasattr(fcntl, "F_ADD_SEALS"):
+    if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):  # memory of a kind that has no seals
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+            memfd.seal(fd)

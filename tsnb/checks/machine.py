@@ -13,7 +13,9 @@ from tsnb.checks.findings import Finding
 from tsnb.checks.packages import installed
 from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
+from tsnb.native.memfd import has_memfd
 from tsnb.native.pair import SWITCH, portable
+from tsnb.registry import socket_directory
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.machine import Machine
 from tsnb.telemetry.memory import free_memory
@@ -26,6 +28,8 @@ SMALL_SHM_BYTES = 256 * 2**20
 """A /dev/shm that small, as in containers, is soon full: torch's own workers keep batches there."""
 FEW_FILES = 1024
 """Descriptors that a producer with 32 consumers and some workers stays far below."""
+ENOUGH_FILES = 4096
+"""What to ask for where the system would give any number."""
 EXTRAS = {
     "results as DataFrames": "pandas",
     "Parquet": "pyarrow",
@@ -51,13 +55,15 @@ def system() -> Finding:
     says = (
         f"{here}. Batches lie in POSIX shared memory, and packets go over stream sockets: the portable pair."
     )
-    if os.environ.get(SWITCH):
-        return Finding(
-            "system", "limited", f"{says} {SWITCH} is set.", "Unset it where the other one can be had."
+    if has_memfd():
+        says, advice = f"{says} {SWITCH} is set.", "Unset it where the other one can be had."
+    elif sys.platform == "darwin":
+        advice = "It was written for macOS and tried on Linux only: docs/macos.md."
+    else:
+        advice = (
+            "This C library has no memfd (glibc has it from 2.27 on), so /dev/shm must have room for batches."
         )
-    return Finding(
-        "system", "limited", says, "It was written for macOS and tried on Linux only: docs/macos.md."
-    )
+    return Finding("system", "limited", says, advice)
 
 
 def cores() -> Finding:
@@ -87,7 +93,8 @@ def open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= FEW_FILES:
         return Finding("open files", "works", f"A process may have {_count(soft)} open.")
-    advice = f"`ulimit -n {_count(hard)}` before the notebook or script starts."
+    most = ENOUGH_FILES if hard == resource.RLIM_INFINITY else hard  # macOS: 256, and no end
+    advice = f"`ulimit -n {most}` before the notebook or script starts."
     return Finding("open files", "limited", f"A process may have only {soft} open.", advice)
 
 
@@ -98,18 +105,24 @@ def _count(limit: int) -> str:
 def files() -> Finding:
     """Look at the directory where producers are found by name, and at /dev/shm."""
     try:
-        directory = runtime_directory()
+        says = f"Producers are found by name in {runtime_directory()}."
+        if portable():
+            says += f" Their sockets are files in {socket_directory()}."
     except TsnbError as error:
         return Finding("directories", "fails", str(error))
-    says = f"Producers are found by name in {directory}."
     shm = Path("/dev/shm")  # noqa: S108  # torch's place, not ours
     if sys.platform == "darwin":  # which keeps no shared memory in a directory
         return Finding("directories", "works", says)
     size = shutil.disk_usage(shm).total if shm.is_dir() else 0
     if size < SMALL_SHM_BYTES:
-        ours = "tsnb keeps its batches there" if portable() else "tsnb does not use it"
-        says += f" /dev/shm has {size / 2**20:.0f} MiB. {ours}, but torch's own workers use it."
-        advice = "A loader that is not shared may fail for it: start the container with --shm-size=2g."
+        says += f" /dev/shm has {size / 2**20:.0f} MiB. "
+        if portable():
+            says += "tsnb keeps its batches there, and torch's own workers theirs."
+            which = "A window of large batches"
+        else:
+            says += "tsnb does not use it, but torch's own workers use it."
+            which = "A loader that is not shared"
+        advice = f"{which} may fail for it: start the container with --shm-size=2g."
         return Finding("directories", "limited", says, advice)
     return Finding("directories", "works", says)
 
@@ -122,6 +135,9 @@ def gpus() -> Finding:
     if torch.cuda.is_available():
         names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
         return Finding("GPU", "works", f"torch can use {names}. `tsnb devices` lists who uses them.")
+    if not found and torch.backends.mps.is_available():
+        says = "torch can use this Mac's (device `mps`). Batches are shared in memory, and each trial copies its own."
+        return Finding("GPU", "works", says)
     if not found:
         return Finding("GPU", "absent", "None is here: models compute on the CPU.")
     says = f"{len(found)} are here (`tsnb devices`), and torch {torch.__version__} cannot use them."

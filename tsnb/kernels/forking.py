@@ -37,6 +37,7 @@ from tsnb.kernels.forkserver import LONGEST_PACKET
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes import Ending, KernelProcess, Launch, entry, spawn
 from tsnb.kernels.variables import THREADS, environment, read_once
+from tsnb.native.memfd import has_memfd
 from tsnb.native.processes import HAS_PROC
 
 __all__ = ["ForkServer", "Unable", "start", "the_server", "warm_up"]
@@ -248,7 +249,7 @@ def _umask() -> int | None:
     return int(found[1], 8) if found else None
 
 
-_CARRIED = HAS_PROC and hasattr(os, "memfd_create")  # Linux: macOS names SEQPACKET, too, and has it not
+_CARRIED = HAS_PROC and has_memfd()  # Linux: macOS names SEQPACKET, too, and has it not
 _current: ForkServer | None = None
 
 

@@ -32,6 +32,7 @@ import sys
 from typing import Any, NoReturn
 
 from tsnb.kernels.launch import become_kernel
+from tsnb.native.processes import watch
 from tsnb.native.ties import tie_to_parent
 
 __all__ = ["LONGEST_PACKET", "main"]
@@ -120,10 +121,9 @@ class _Server:
         if pid == 0:
             return self._begin(request)
         self._requests[pid] = request["id"]
-        with contextlib.suppress(OSError):
-            watch = os.pidfd_open(pid)
-            self._watched[watch] = pid
-            self._poll.register(watch, select.POLLIN)
+        if (descriptor := watch(pid)) >= 0:
+            self._watched[descriptor] = pid
+            self._poll.register(descriptor, select.POLLIN)
         return None
 
     def _begin(self, request: dict[str, Any]) -> list[str]:
@@ -152,10 +152,10 @@ class _Server:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # before its pid is given back, which names the group
             _, status = os.waitpid(pid, 0)
-            for watch in [watch for watch, watched in self._watched.items() if watched == pid]:
-                self._poll.unregister(watch)
-                os.close(watch)
-                del self._watched[watch]
+            for descriptor in [each for each, watched in self._watched.items() if watched == pid]:
+                self._poll.unregister(descriptor)
+                os.close(descriptor)
+                del self._watched[descriptor]
             self._say(id=self._requests.pop(pid, None), ended=status)
 
     def _say(self, **packet: Any) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from tsnb.native.memfd import has_memfd
+
 __all__ = ["SWITCH", "portable"]
 
 SWITCH = "TSNB_PORTABLE"
@@ -15,4 +17,4 @@ SWITCH = "TSNB_PORTABLE"
 
 def portable() -> bool:
     """Return whether to make do with what every POSIX system has: where there is no memfd, or when asked to."""
-    return os.environ.get(SWITCH, "") not in {"", "0"} or not hasattr(os, "memfd_create")
+    return os.environ.get(SWITCH, "") not in {"", "0"} or not has_memfd()

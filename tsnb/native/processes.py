@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import time
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ __all__ = [
     "children",
     "has_gone",
     "has_started_so",
+    "has_told",
     "is_ending",
     "is_ours",
     "is_stopped",
@@ -147,6 +149,13 @@ def watch(pid: int) -> int:
         with contextlib.suppress(OSError):  # before Linux 5.3, in a sandbox, or it has just died
             return os.pidfd_open(pid)
     return -1
+
+
+def has_told(descriptor: int) -> bool:
+    """Return whether the process that a descriptor of `watch` tells of has ended."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _stat(pid: int) -> list[str]:

@@ -16,7 +16,7 @@ import traceback
 
 from tsnb.config import explained
 from tsnb.errors import RemoteProtocolError
-from tsnb.native.processes import has_gone, watch
+from tsnb.native.processes import has_gone, has_told, watch
 from tsnb.producer import events as ev
 from tsnb.producer.contention import Contention
 from tsnb.producer.core import Core
@@ -69,6 +69,7 @@ class Server(threading.Thread):
             raise
         self._pidfds: dict[int, int] = {}  # descriptor of a consumer's process -> its session's key
         self._unwatched: dict[int, int] = {}  # session's key -> a consumer's process, where there is none
+        self._full: set[int] = set()  # sessions whose room is waited for
         self._next_reading_s = 0.0
         self._next_tick_s = 0.0
         self._contention = Contention()
@@ -114,7 +115,7 @@ class Server(threading.Thread):
         elif fd == self._listener.fileno():
             self._accept()
         elif fd in self._pidfds:
-            if not _readable(fd):
+            if not has_told(fd):
                 return  # told of one that had this number before, and was closed on the way here
             session = self._core.sessions.get(self._pidfds[fd])
             self._poll.unregister(fd)
@@ -269,6 +270,7 @@ class Server(threading.Thread):
             self._forget(pidfd)
             os.close(pidfd)
         self._unwatched.pop(session.key, None)
+        self._full.discard(session.key)
         self._forget(session.key)
         session.channel.close()
 
@@ -305,6 +307,8 @@ class Server(threading.Thread):
         with core.lock:
             for session in stuck:
                 session.flush()
+        self._wait_for_room([s.key for s in stuck if s.key in core.sessions and len(s.outbox)])
+        with core.lock:
             observers = [s for s in core.sessions.values() if s.role == "observer"]
             if now < self._next_reading_s or not observers:
                 return
@@ -313,6 +317,12 @@ class Server(threading.Thread):
             for observer in observers:
                 if not len(observer.outbox):  # who does not keep up misses readings, not the newest one
                     observer.send(ms.Reading(text))
+
+    def _wait_for_room(self, keys: list[int]) -> None:
+        """Be woken when these connections have room, and no others: a stream takes a large packet in many parts."""
+        for key in self._full.symmetric_difference(keys):
+            self._poll.modify(key, select.POLLIN if key in self._full else select.POLLIN | select.POLLOUT)
+        self._full = set(keys)
 
     def _say_goodbye(self) -> None:
         core, deadline = self._core, time.monotonic() + GOODBYE_S
@@ -334,9 +344,3 @@ class Server(threading.Thread):
         for fd in (waking, wake):
             if fd >= 0:
                 os.close(fd)
-
-
-def _readable(fd: int) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))

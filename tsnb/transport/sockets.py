@@ -36,6 +36,9 @@ CONNECT_S = 5.0
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF, errno.ESHUTDOWN, errno.ETOOMANYREFS)
 """The last: this user has more descriptors on their way than it may have open, so that none can be sent with it."""
 FULL = (errno.ENOBUFS, errno.ENOMEM)
+NOBODY = (errno.ENOENT, errno.ENOTCONN, errno.ECONNRESET, errno.EINVAL)
+"""Nobody listens there any more: the file has gone; or the listener has, between the connecting and the look at who it
+is (macOS)."""
 _TIME = struct.Struct("@ll")
 
 _open: weakref.WeakSet[HasSocket] = weakref.WeakSet()
@@ -195,11 +198,10 @@ def connected(
             f"the producer at {shown!r} has taken no connection for {CONNECT_S:.0f} s: it may be stopped in a "
             "debugger, or the machine is very busy. Look at it with `tsnb status`, and attach again."
         ) from None
-    except FileNotFoundError:
+    except OSError as error:
         sock.close()
-        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED), shown) from None
-    except OSError:
-        sock.close()
+        if error.errno in NOBODY:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED), shown) from None
         raise
     if not _same_user(made):
         raise PermissionError(f"the producer at {shown!r} belongs to another user")

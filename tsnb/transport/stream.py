@@ -192,6 +192,7 @@ class StreamChannel(HasSocket):
     def abandon(self) -> None:
         """Let go of the descriptors without ending the connection: it belongs to the parent process."""
         self._raw.close()  # first: what is in the buffer must not reach another file of the same number
+        self._reading = threading.RLock()  # another thread of the parent may have held it at the fork
         super().abandon()
         while self._fds:
             os.close(self._fds.pop())
@@ -240,7 +241,9 @@ def _prepare(sock: socket.socket) -> None:
             with contextlib.suppress(OSError):  # the system's own limit: then more waits in the outbox
                 sock.setsockopt(socket.SOL_SOCKET, option, _ROOM_BYTES)
     if sys.platform == "darwin":
-        sock.setsockopt(socket.SOL_SOCKET, _SO_NOSIGPIPE, 1)
+        # others have seen it refused just after an accept; Python ignores the signal, unless told otherwise
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, _SO_NOSIGPIPE, 1)
 
 
 def _socket() -> socket.socket:
@@ -253,14 +256,13 @@ def listen(address: str) -> Listener:
     Raises:
         TsnbError: This process may not open more descriptors, or the file cannot be made.
     """
-    with explained("listen for consumers"):
-        sock = _socket()
-        try:
-            sock.bind(address)
-            return _StreamListener(sock, Path(address))
-        except BaseException:
-            sock.close()
-            raise
+    with explained("listen for consumers"), contextlib.ExitStack() as unless_listening:
+        sock = unless_listening.enter_context(_socket())
+        sock.bind(address)
+        unless_listening.callback(Path(address).unlink, missing_ok=True)
+        listener = _StreamListener(sock, Path(address))
+        unless_listening.pop_all()
+        return listener
 
 
 def connect(address: str) -> StreamChannel:

@@ -36,13 +36,13 @@ for module, names in MISSING.items():
             delattr(module, name)
 
 
-def _no_prctl(library: Any, name: str, get: Any = ctypes.CDLL.__getattr__) -> Any:
-    if name == "prctl":
+def _not_in_c(library: Any, name: str, get: Any = ctypes.CDLL.__getattr__) -> Any:
+    if name in {"prctl", "memfd_create"}:
         raise AttributeError(name)
     return get(library, name)
 
 
-ctypes.CDLL.__getattr__ = _no_prctl  # type: ignore[method-assign]
+ctypes.CDLL.__getattr__ = _not_in_c  # type: ignore[method-assign]
 
 
 _BETWEEN = {"genericpath", "glob", "io", "pathlib", "posixpath"}
