@@ -35,7 +35,7 @@ LAUNCH_S = 200
 
 PAGE = ROOT / "docs" / "frameworks" / "ddp.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-"""What users are told to write: for torchrun, accelerate and Lightning."""
+"""What users are told to write: for torchrun with DDP and with FSDP, accelerate and Lightning."""
 
 BEFORE = """
 import json, os, sys
@@ -60,17 +60,33 @@ def step(model, x, y, optimizer=optimizer, backward=torch.Tensor.backward):
 def report(rank, trained, **more):
     weights = torch.cat([p.detach().flatten() for p in trained.parameters()]).tolist()
     with open(os.path.join(sys.argv[1], f"{rank}.json"), "w") as file:
-        json.dump({"seen": seen, "weights": weights, **more}, file)
+        json.dump({"seen": seen, "weights": weights} | more, file)
 """
 ALONE = """
 for epoch in range(2):
     for x, y in tsnb.attach("alone", batch_size=24):
         step(network, x, y)
 """
+THIRD_EPOCH = """
+for x, y in batches:
+    seen.append(y.tolist())
+"""
+BEFORE_FSDP = """
+import copy
+learned, seen[:] = seen[:], []
+plain = copy.deepcopy(network)
+trained = copy.deepcopy(network)
+"""
 WHOLE = """
-with tsnb.attach("whole", rank=rank, world_size=ranks, shard=False) as same:
-    whole = [y.tolist() for _, y in same]
-report(rank, network, len=len(batches), batch_size=batches.batch_size, whole=whole)
+shards, seen[:] = seen[:], []
+optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+with tsnb.attach("whole", batch_size=24, rank=rank, world_size=ranks, shard=False) as same:
+    for x, y in same:
+        step(plain, x, y, optimizer)
+fsdp = torch.cat([getattr(p, "full_tensor", p.detach)().detach().flatten() for p in model.parameters()]).tolist()
+whole = torch.cat([p.detach().flatten() for p in plain.parameters()]).tolist()
+more = {"len": len(batches), "batch_size": batches.batch_size, "fsdp": fsdp, "shards": shards}
+report(rank, trained, whole=seen[:], plain=whole, **more, seen=learned)
 torch.distributed.destroy_process_group()
 """
 ACCELERATED = """
@@ -153,17 +169,22 @@ def require_same(ranks: list[dict[str, Any]], alone: dict[str, Any]) -> None:
 def test_ddp_ranks_learn_what_a_single_process_learns(
     size: int, alone: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Over gloo, by torchrun. With `shard=False` every rank gets every batch whole."""
+    """Over gloo, by torchrun: with DDP, then FSDP. With `shard=False` every rank gets every batch whole."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     with serve():
-        ranks = launched(tmp_path, launcher, BLOCKS[0], WHOLE)
+        ranks = launched(
+            tmp_path, launcher, BLOCKS[0], BEFORE_FSDP, BLOCKS[1] if size == 2 else THIRD_EPOCH, WHOLE
+        )
     assert len(ranks) == size
     require_same(ranks, alone)
     for rank in ranks:
         assert (rank["len"], rank["batch_size"]) == (4, 24 // size)
         assert rank["whole"] == ranks[0]["whole"]
-    assert sorted(chain(*ranks[0]["whole"])) == list(range(96))
-    assert {len(whole) for whole in ranks[0]["whole"]} == {16}
+        if size == 2:
+            assert torch.allclose(torch.tensor(rank["fsdp"]), torch.tensor(rank["plain"]), atol=1e-5)
+    steps = [list(chain(*parts)) for parts in zip(*(rank["shards"] for rank in ranks), strict=True)]
+    assert steps == ranks[0]["whole"], "the same epoch, in parts and whole"
+    assert sorted(chain(*steps)) == list(range(96))
 
 
 def test_accelerate_leaves_a_ranks_loader_as_it_is(alone: dict[str, Any], tmp_path: Path) -> None:
@@ -172,7 +193,7 @@ def test_accelerate_leaves_a_ranks_loader_as_it_is(alone: dict[str, Any], tmp_pa
     # the launcher of several GPUs, on a machine without one: with --cpu it would start a single process
     launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
                 "--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"]  # fmt: skip
-    cpu = BLOCKS[1].replace("accelerate.Accelerator()", "accelerate.Accelerator(cpu=True)")
+    cpu = BLOCKS[2].replace("accelerate.Accelerator()", "accelerate.Accelerator(cpu=True)")
     with serve():
         ranks = launched(tmp_path, launcher, "import accelerate", cpu, ACCELERATED)
     assert [rank["ranks"] for rank in ranks] == [2, 2]
@@ -183,7 +204,7 @@ def test_lightning_attaches_where_it_knows_its_rank(alone: dict[str, Any], tmp_p
     """`strategy="ddp"` starts the second rank itself; both attach in `train_dataloader`."""
     pytest.importorskip("lightning")
     with serve():
-        ranks = launched(tmp_path, [], LIGHTNING, BLOCKS[2], "report(trainer.global_rank, network)")
+        ranks = launched(tmp_path, [], LIGHTNING, BLOCKS[3], "report(trainer.global_rank, network)")
     assert len(ranks) == 2
     require_same(ranks, alone)
 
