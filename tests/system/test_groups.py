@@ -386,8 +386,11 @@ def test_a_rank_that_closed_did_not_die_though_the_producer_had_something_to_tel
             time.sleep(0.001)  # until it has been told of the end, and has been heard
         with core.lock:
             assert next(loops[0], None) is None
-            while first.channel.wait(0):
-                time.sleep(0.001)  # until the serving thread is busy with this one
+            began = (
+                time.monotonic()
+            )  # until the serving thread is busy with this one, or waits for us with a tick
+            while first.channel.wait(0) and time.monotonic() - began < 0.5:
+                time.sleep(0.001)
             group[0].close()
             assert next(loops[1], None) is None
             group[1].close()
