@@ -250,7 +250,8 @@ def _lines(reading: StreamReading) -> list[str]:
             step_s, apart = c.computing_s / c.batches, alone(c.samples, c.computing_s)
             spent += f", {milliseconds(step_s)} a batch, alone {count(apart)} samples/s"
         lines.append(
-            f"  {c.name} (pid {c.pid}): {c.state}, epoch {c.epoch}, batch {c.position}, lag {c.lag}, "
+            f"  {c.name} (pid {c.pid}): {f'waits for {c.awaits}' if c.awaits else c.state}, epoch {c.epoch}, "
+            f"batch {c.position}, lag {c.lag}, "
             f"{c.samples} samples, {spent}"
         )
     return lines

@@ -80,6 +80,9 @@ class ConsumerParked(TsnbError):
 class GroupBroken(TsnbError):
     """Another rank of this consumer's group has gone: in a collective this one would wait for it."""
 
+    at_once: bool = False
+    """Whether batches that were copied ahead count for nothing either."""
+
 
 class ConsumerReplaced(TsnbError):
     """A newer `attach` of the same name in this process took this consumer's place."""

@@ -15,7 +15,7 @@ from tsnb.arena.memory import Arena
 from tsnb.consumer import attach, uploading
 from tsnb.consumer.unpacking import Delivered
 from tsnb.consumer.uploading import Prefetch
-from tsnb.errors import LoaderFailed
+from tsnb.errors import GroupBroken, LoaderFailed
 from tsnb.hardware.driver import Driver
 from tsnb.hardware.pinning import PinnedSlots
 from tsnb.producer import serve
@@ -91,6 +91,19 @@ def test_what_went_wrong_comes_after_what_came_before_it() -> None:
     for _ in range(2):
         with pytest.raises(LoaderFailed, match="the loader raised"):
             ahead.next(taking(source))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_rank_that_died_ends_the_others_before_what_was_copied_ahead(at_once: bool) -> None:
+    """The next step's collective would wait for it; where it left in order, all that it had is given first."""
+    error = GroupBroken("rank 1 has gone")
+    error.at_once = at_once
+    source = batches(0, 1, 2, end=error)
+    uploads = FakeUploads()
+    ahead = Prefetch(1, uploads, lambda: True)
+    with pytest.raises(GroupBroken):
+        deque((ahead.next(taking(source)) for _ in range(9)), maxlen=0)
+    assert uploads.given == ([0, 1] if at_once else [0, 1, 2])
 
 
 @pytest.fixture

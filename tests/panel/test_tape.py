@@ -168,6 +168,17 @@ def test_a_new_metric_changes_only_its_lane() -> None:
     assert len(numbers(message.frame)) == len(HEADER) + len(ROW) + 1
 
 
+def test_whom_a_rank_waits_for_is_sent_when_that_changes() -> None:
+    """The front end shows it in the row's tooltip, until the rank waits no more."""
+    tape, reading = Tape(), three_models().reading()
+    rank = replace(next(r for r in three_models().run(2) if r.consumers).consumers[0], name="bert[0]")
+    sent = []
+    for awaits in ("rank 1 of 2", "rank 1 of 2", ""):
+        message = tape.feed(replace(reading, consumers=(replace(rank, awaits=awaits),)))
+        sent.append(message.content.get("lanes", {}).get("0", {}).get("awaits"))
+    assert sent == ["rank 1 of 2", None, ""]
+
+
 def test_only_so_many_metrics_are_kept() -> None:
     """A trial that logs a hundred numbers does not swell every tick."""
     tape, reading = Tape(), three_models().reading()

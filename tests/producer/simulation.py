@@ -152,7 +152,7 @@ class SimConsumer:
             self.channel.send(encode(ms.Take()))
             self.held.append(message)
             if rng.random() < 0.01:
-                self._break()
+                self.leave_early()
         elif isinstance(message, ms.EpochEnded):
             taken = self.epochs.get(message.epoch, [])
             if not self.skips:
@@ -173,7 +173,8 @@ class SimConsumer:
         if self.place[1] or self.place[0] in self.complete:
             self.place = (self.place[0] + 1, 0)
 
-    def _break(self) -> None:
+    def leave_early(self) -> None:
+        """Break the loop."""
         self.channel.send(encode(ms.Leave()))
         for message in self.inbox:
             if isinstance(message, ms.Batch):

@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.producer.simulation import SimConsumer, Simulation
+from tsnb.consumer.ranks import stricter
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import Dispatch
-from tsnb.wire.messages import WHOLE_EPOCH
+from tsnb.producer.groups import awaited
+from tsnb.wire.messages import WHOLE_EPOCH, RankGone
 
 
 def in_step(ranks: list[SimConsumer]) -> None:
@@ -92,6 +94,22 @@ def test_a_rank_that_stands_still_has_its_whole_group_parked_at_one_place(seed: 
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 4))
+def test_ranks_that_break_at_the_same_batch_take_the_next_epoch_together(seed: int, size: int) -> None:
+    """`max_steps`, say: one after the other leaves, and none goes on into an epoch that another does not get."""
+    simulation, ranks = begun(seed, size)
+    last = simulation.rng.randint(1, simulation.batches)
+    for _ in range(500):
+        turn(simulation, list(simulation.consumers.values()))
+        for rank in ranks:
+            if rank.iterating and rank.place[1] == last:
+                rank.leave_early()
+        simulation.poll()
+        in_step(ranks)
+    assert len(ranks[0].epochs) > 1
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 4))
 def test_when_a_rank_is_killed_the_others_are_told_and_hold_nobody(seed: int, size: int) -> None:
     """At any moment: every other rank hears of it, and those outside go on without waiting for the group."""
     simulation, ranks = begun(seed, size)
@@ -137,23 +155,28 @@ class Stream:
         for rank in range(2):
             self.join(rank, rank)
 
-    def join(self, key: int, rank: int, cut: str = "") -> None:
-        self.do(ev.Joined(key, f"bert[{rank}]", group="bert", rank=rank, world_size=2, cut=cut))
+    def join(self, key: int, rank: int, *, back: bool = False) -> None:
+        self.do(ev.Joined(key, f"bert[{rank}]", group="bert", rank=rank, world_size=2, back=back))
 
     def do(self, event: ev.Event, now: float = 0.0) -> list[ev.Instruction]:
         out = self.dispatch.step(event, now)
         self.dispatch.check()
         return out
 
-    def load(self, batches: int) -> None:
+    def load(self, batches: int, now: float = 0.0) -> None:
         for _ in range(batches):
             wanted = self.dispatch.wanted
             assert wanted is not None
-            self.do(ev.BatchLoaded(wanted.run, ev.Placed(next(self.slots), b"", 4, 0, 0)))
+            self.do(ev.BatchLoaded(wanted.run, ev.Placed(next(self.slots), b"", 4, 0, 0)), now)
 
 
 def gone(out: list[ev.Instruction]) -> list[ev.SendRankGone]:
     return [x for x in out if isinstance(x, ev.SendRankGone)]
+
+
+def started(out: list[ev.Instruction]) -> list[tuple[int, int, int]]:
+    """Who was let in, into which epoch, at which batch."""
+    return [(x.member, x.epoch, x.seq) for x in out if isinstance(x, ev.SendEpochStarted)]
 
 
 def test_a_group_is_let_in_when_its_last_rank_has_asked_and_not_before() -> None:
@@ -162,8 +185,53 @@ def test_a_group_is_let_in_when_its_last_rank_has_asked_and_not_before() -> None
     stream.load(1)
     assert stream.do(ev.Asked(0, 1)) == []
     out = stream.do(ev.Asked(1, 1, epoch=3))
-    started = [(x.member, x.epoch) for x in out if isinstance(x, ev.SendEpochStarted)]
-    assert started == [(0, 3), (1, 3)], "the later of the epochs they asked for"
+    assert started(out) == [(0, 3, 0), (1, 3, 0)], "the later of the epochs they asked for"
+
+
+def test_ranks_that_would_begin_at_different_places_are_all_turned_away() -> None:
+    """A saved state that only rank 0 has loaded, or another one in each: both are told, and may ask again."""
+    stream = Stream()
+    stream.dispatch.admission.repeatable = True
+    stream.do(ev.Asked(0, 1, epoch=1, seq=3, exact=True))
+    for other in (ev.Asked(1, 1), ev.Asked(1, 2, epoch=1, seq=4, exact=True)):
+        out = stream.do(other)
+        told = [(x.member, x.code) for x in out if isinstance(x, ev.SendRefused)]
+        assert sorted(told) == [(0, "group"), (1, "group")]
+        assert "batch 3 of epoch 1 in rank 0" in next(x.reason for x in out if isinstance(x, ev.SendRefused))
+        assert started(out) == []
+        stream.do(ev.Asked(0, 2, epoch=1, seq=3, exact=True))
+    assert started(stream.do(ev.Asked(1, 3, epoch=1, seq=3, exact=True))) == [(0, 1, 3), (1, 1, 3)]
+
+
+def test_a_rank_that_is_new_does_not_get_an_epoch_that_the_others_are_in_the_middle_of() -> None:
+    """The producer was started again, and one rank anew: that one waits, for they could not be in step.
+
+    Who comes back, too, gets the epoch of whose beginning it had not heard.
+    """
+    for back, expected in ((True, [(3, 2, 0)]), (False, [])):
+        stream = Stream()
+        for key in (0, 1):
+            stream.do(ev.Left(key))
+        stream.dispatch.admission.repeatable = True
+        stream.join(2, 0, back=True)
+        assert started(stream.do(ev.Asked(2, 1, epoch=2, seq=1, exact=True))) == [(2, 2, 1)]
+        stream.join(3, 1, back=back)
+        assert started(stream.do(ev.Asked(3, 1))) == expected
+
+
+def test_a_rank_that_breaks_its_loop_waits_for_the_others_and_then_all_take_the_next_epoch() -> None:
+    """Its own affair, and nobody else's: nobody is told that the group is broken, and the stream goes on."""
+    stream = Stream()
+    for key in (0, 1):
+        stream.do(ev.Asked(key, 1))
+    stream.load(2)
+    stream.do(ev.Took(0))
+    assert gone(stream.do(ev.LeftEpoch(0))) == []
+    assert started(stream.do(ev.Asked(0, 2, epoch=1))) == []
+    stream.do(ev.LoaderEnded(0))
+    for _ in range(2):
+        stream.do(ev.Took(1))
+    assert sorted(started(stream.do(ev.Asked(1, 2, epoch=1)))) == [(0, 1, 0), (1, 1, 0)]
 
 
 def test_who_would_rather_not_wait_is_refused_with_its_whole_group_and_not_before_it_is_there() -> None:
@@ -222,6 +290,73 @@ def test_a_rank_that_ended_in_order_lets_the_others_finish_its_last_epoch() -> N
         assert gone(out) == [ev.SendRankGone(1, 0, 0, far)]
         assert stream.dispatch.members[1].phase.value == "streaming"
         assert gone(stream.do(ev.Left(0))) == [], "told once"
+
+
+def test_a_rank_that_was_parked_and_had_its_epoch_after_all_did_not_die_in_it() -> None:
+    """Both were parked with its last batches in hand, and took them: the first to end does not stop the other."""
+    for events, far in (
+        ((ev.LeftEpoch(0), ev.Detached(0)), WHOLE_EPOCH),
+        ((ev.LeftEpoch(0), ev.Left(0)), WHOLE_EPOCH),
+        ((ev.Left(0),), 0),  # perhaps in the last step's collective
+    ):
+        stream = Stream(window=2)
+        stream.do(ev.Joined(7, "other"))
+        for key in (0, 1, 7):
+            stream.do(ev.Asked(key, 1))
+        stream.load(2)
+        stream.do(ev.LoaderEnded(0))
+        for _ in range(2):
+            stream.do(ev.Took(7), 1.0)
+        stream.do(ev.Asked(7, 2, epoch=1), 1.0)
+        stream.do(ev.Tick(), 40.0)
+        assert stream.dispatch.members[0].parked
+        for key in (0, 1, 0, 1):
+            stream.do(ev.Took(key), 41.0)
+        out = [x for event in events for x in stream.do(event, 42.0)]
+        assert gone(out) == [ev.SendRankGone(1, 0, 0, far)]
+
+
+def test_ranks_do_not_hold_each_other_back_by_weight() -> None:
+    """One that has computed more waits for nobody of its own group: the others wait for it in the step anyway."""
+    stream = Stream()
+    stream.do(ev.Balanced("weights", {"other": 10}, 8))
+    stream.do(ev.Joined(7, "other"))
+    for key in (0, 1, 7):
+        stream.do(ev.Asked(key, 1))
+    stream.load(1)
+    for key in (0, 1, 7):
+        stream.do(ev.Took(key))
+    stream.do(ev.WaitingForBatch(1))
+    stream.load(1, 9.9)
+    stream.do(ev.Took(1), 9.9)
+    rank = stream.dispatch.members[0]
+    assert rank.withheld_since_s is not None, "who has a larger share goes first"
+    stream.do(ev.Left(7), 10.0)
+    assert rank.withheld_since_s is None
+    assert rank.granted
+
+
+def test_who_waits_for_whom_is_said_in_words() -> None:
+    """For the panel: those that are not there, and those that have not asked; many are counted."""
+    stream = Stream()
+    assert awaited(stream.dispatch.members[0]) == "", "it has not asked itself"
+    stream.do(ev.Asked(0, 1))
+    assert awaited(stream.dispatch.members[0]) == "rank 1 of 2"
+    for key, rank in ((10, 0), (11, 2)):
+        stream.do(ev.Joined(key, f"big[{rank}]", group="big", rank=rank, world_size=4))
+    stream.do(ev.Asked(10, 1))
+    assert awaited(stream.dispatch.members[10]) == "ranks 1, 2 and 3 of 4"
+    stream.do(ev.Joined(20, "huge[0]", group="huge", rank=0, world_size=16))
+    stream.do(ev.Asked(20, 1))
+    assert awaited(stream.dispatch.members[20]) == "15 of 16 ranks"
+
+
+def test_of_two_ranks_that_have_gone_the_one_counts_that_went_less_far() -> None:
+    """By epoch first; one that died in the middle of an epoch ends everything."""
+    early, late, died = RankGone(0, 3, WHOLE_EPOCH), RankGone(1, 4, 5), RankGone(2, 4, 0)
+    for order in ((early, late), (late, early)):
+        assert stricter(stricter(None, order[0]), order[1]) == early
+    assert stricter(early, died) == stricter(died, early) == died
 
 
 def test_a_rank_that_died_takes_the_others_off_the_window_at_once() -> None:

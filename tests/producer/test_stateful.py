@@ -82,7 +82,7 @@ class Stream(RuleBasedStateMachine):
     def leave(self, who: int) -> None:
         consumer = self.one(who)
         if consumer.iterating:
-            consumer._break()
+            consumer.leave_early()
             self.simulation.poll()
 
     @rule(who=WHO)

@@ -35,7 +35,7 @@ LAUNCH_S = 200
 
 PAGE = ROOT / "docs" / "frameworks" / "ddp.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-"""What users are told to write: for torchrun, accelerate and Lightning."""
+"""What users are told to write: for torchrun with DDP and with FSDP, accelerate and Lightning."""
 
 BEFORE = """
 import json, os, sys
@@ -60,17 +60,33 @@ def step(model, x, y, optimizer=optimizer, backward=torch.Tensor.backward):
 def report(rank, trained, **more):
     weights = torch.cat([p.detach().flatten() for p in trained.parameters()]).tolist()
     with open(os.path.join(sys.argv[1], f"{rank}.json"), "w") as file:
-        json.dump({"seen": seen, "weights": weights, **more}, file)
+        json.dump({"seen": seen, "weights": weights} | more, file)
 """
 ALONE = """
 for epoch in range(2):
     for x, y in tsnb.attach("alone", batch_size=24):
         step(network, x, y)
 """
+THIRD_EPOCH = """
+for x, y in batches:
+    seen.append(y.tolist())
+"""
+BEFORE_FSDP = """
+import copy
+learned, seen[:] = seen[:], []
+plain = copy.deepcopy(network)
+trained = copy.deepcopy(network)
+"""
 WHOLE = """
-with tsnb.attach("whole", rank=rank, world_size=ranks, shard=False) as same:
-    whole = [y.tolist() for _, y in same]
-report(rank, network, len=len(batches), batch_size=batches.batch_size, whole=whole)
+shards, seen[:] = seen[:], []
+optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+with tsnb.attach("whole", batch_size=24, rank=rank, world_size=ranks, shard=False) as same:
+    for x, y in same:
+        step(plain, x, y, optimizer)
+fsdp = torch.cat([getattr(p, "full_tensor", p.detach)().detach().flatten() for p in model.parameters()]).tolist()
+whole = torch.cat([p.detach().flatten() for p in plain.parameters()]).tolist()
+more = {"len": len(batches), "batch_size": batches.batch_size, "fsdp": fsdp, "shards": shards}
+report(rank, trained, whole=seen[:], plain=whole, **more, seen=learned)
 torch.distributed.destroy_process_group()
 """
 ACCELERATED = """
@@ -153,17 +169,22 @@ def require_same(ranks: list[dict[str, Any]], alone: dict[str, Any]) -> None:
 def test_ddp_ranks_learn_what_a_single_process_learns(
     size: int, alone: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Over gloo, by torchrun. With `shard=False` every rank gets every batch whole."""
+    """Over gloo, by torchrun: with DDP, then FSDP. With `shard=False` every rank gets every batch whole."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     with serve():
-        ranks = launched(tmp_path, launcher, BLOCKS[0], WHOLE)
+        ranks = launched(
+            tmp_path, launcher, BLOCKS[0], BEFORE_FSDP, BLOCKS[1] if size == 2 else THIRD_EPOCH, WHOLE
+        )
     assert len(ranks) == size
     require_same(ranks, alone)
     for rank in ranks:
         assert (rank["len"], rank["batch_size"]) == (4, 24 // size)
         assert rank["whole"] == ranks[0]["whole"]
-    assert sorted(chain(*ranks[0]["whole"])) == list(range(96))
-    assert {len(whole) for whole in ranks[0]["whole"]} == {16}
+        if size == 2:
+            assert torch.allclose(torch.tensor(rank["fsdp"]), torch.tensor(rank["plain"]), atol=1e-5)
+    steps = [list(chain(*parts)) for parts in zip(*(rank["shards"] for rank in ranks), strict=True)]
+    assert steps == ranks[0]["whole"], "the same epoch, in parts and whole"
+    assert sorted(chain(*steps)) == list(range(96))
 
 
 def test_accelerate_leaves_a_ranks_loader_as_it_is(alone: dict[str, Any], tmp_path: Path) -> None:
@@ -172,7 +193,7 @@ def test_accelerate_leaves_a_ranks_loader_as_it_is(alone: dict[str, Any], tmp_pa
     # the launcher of several GPUs, on a machine without one: with --cpu it would start a single process
     launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
                 "--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"]  # fmt: skip
-    cpu = BLOCKS[1].replace("accelerate.Accelerator()", "accelerate.Accelerator(cpu=True)")
+    cpu = BLOCKS[2].replace("accelerate.Accelerator()", "accelerate.Accelerator(cpu=True)")
     with serve():
         ranks = launched(tmp_path, launcher, "import accelerate", cpu, ACCELERATED)
     assert [rank["ranks"] for rank in ranks] == [2, 2]
@@ -183,7 +204,7 @@ def test_lightning_attaches_where_it_knows_its_rank(alone: dict[str, Any], tmp_p
     """`strategy="ddp"` starts the second rank itself; both attach in `train_dataloader`."""
     pytest.importorskip("lightning")
     with serve():
-        ranks = launched(tmp_path, [], LIGHTNING, BLOCKS[2], "report(trainer.global_rank, network)")
+        ranks = launched(tmp_path, [], LIGHTNING, BLOCKS[3], "report(trainer.global_rank, network)")
     assert len(ranks) == 2
     require_same(ranks, alone)
 
@@ -193,7 +214,7 @@ def test_a_killed_rank_ends_its_group_and_nobody_else(run: Run) -> None:
     with serve():
         code = """
         rank = int(sys.argv[1])
-        batches = tsnb.attach("job", "numbers", batch_size=4, rank=rank, world_size=3)
+        batches = tsnb.attach("job", "numbers", batch_size=4, rank=rank, world_size=2)
         try:
             for step, (x, number) in enumerate(batches):
                 say("step", step)
@@ -202,20 +223,19 @@ def test_a_killed_rank_ends_its_group_and_nobody_else(run: Run) -> None:
         except tsnb.errors.GroupBroken as error:
             say("broken", error)
         """
-        ranks = [run(code, str(rank), stdin=True) for rank in range(3)]
+        ranks = [run(code, str(rank), stdin=True) for rank in range(2)]
         for rank in ranks:
             rank.expect("step 1", LAUNCH_S)
         with tsnb.attach("outside", "numbers") as outside:
             ranks[1].send(signal.SIGKILL)
             ranks[1].end()
-            # nobody waits any more: all of an epoch can be had, though the other two stand still
+            # nobody waits any more: all of an epoch can be had, though the other stands still
             assert sum(len(number) for _, number in outside) == 96
-        for rank in (ranks[0], ranks[2]):
-            rank.answer("go on")
-            said = rank.expect("broken", LAUNCH_S)
-            assert "rank 1 of the group 'job' died" in said and "torchrun" in said
-            assert not [line for line in rank.lines if line.startswith("step 2")], "it took a batch more"
-            assert rank.end() == 0
+        ranks[0].answer("go on")
+        said = ranks[0].expect("broken", LAUNCH_S)
+        assert "rank 1 of the group 'job' died" in said and "torchrun" in said
+        assert not [line for line in ranks[0].lines if line.startswith("step 2")], "it took a batch more"
+        assert ranks[0].end() == 0
         with (
             tsnb.attach("job", "numbers", rank=0, world_size=2) as one,
             tsnb.attach("job", "numbers", rank=1, world_size=2) as two,
@@ -261,6 +281,11 @@ def test_a_rank_goes_on_where_another_ranks_state_was_saved() -> None:
         for one in group:
             one.close()
         group = [tsnb.attach("s", batch_size=5, rank=r, world_size=2) for r in range(2)]
+        group[0].load_state_dict(state)
+        loops = [iter(one) for one in group]
+        for loop in loops:  # they would never be in step
+            with pytest.raises(JoinRefused, match=r"a whole epoch in rank 1\. Load the same state in all"):
+                next(loop)
         for one in group:
             one.load_state_dict(state)
         loops = [iter(one) for one in group]
@@ -282,6 +307,10 @@ def test_what_cannot_be_a_group_is_refused_with_what_to_do(monkeypatch: pytest.M
             tsnb.attach("g", rank=2, world_size=2)
         with pytest.raises(ValueError, match="on_lag"):
             tsnb.attach("g", rank=1, world_size=2, on_lag="skip")
+        with pytest.raises(ValueError, match="give the same one to all"):
+            tsnb.attach(rank=1, world_size=2, batch_size=4)
+        with pytest.raises(ValueError, match="world_size=None"):
+            tsnb.attach("g", rank=1, world_size=None)  # type: ignore[arg-type]
         with pytest.raises(JoinRefused, match="40 ranks"):
             tsnb.attach("h", rank=1, world_size=40)
         monkeypatch.setenv("WORLD_SIZE", "2")
@@ -302,6 +331,8 @@ def test_a_rank_that_waits_for_the_others_says_so(monkeypatch: pytest.MonkeyPatc
         waiting.start()
         while not told:
             time.sleep(0.01)
+        (reading,) = tsnb.status("numbers").consumers
+        assert (reading.state, reading.awaits) == ("awaits ranks", "rank 1 of 2")
         other = tsnb.attach("pair", rank=1, world_size=2)
         assert next(iter(other)) is not None
         waiting.join()
@@ -340,3 +371,30 @@ def test_who_stops_one_rank_stops_its_group() -> None:
         assert sum(1 for _ in other) == 6
         for one in group:
             one.close()
+
+
+def test_a_rank_that_closed_did_not_die_though_the_producer_had_something_to_tell_it() -> None:
+    """Two close at once: what the producer sends to the second finds nobody, while its goodbye is still unread."""
+    with serve() as producer:
+        group = [tsnb.attach("all", rank=r, world_size=3) for r in range(3)]
+        loops = [iter(one) for one in group]
+        for _ in range(6):
+            assert len([next(loop) for loop in loops]) == 3
+        core = producer._core
+        first = next(s for s in core.sessions.values() if s.name == "all[0]")
+        while not group[0]._line.connection.arrived or first.channel.wait(0):
+            time.sleep(0.001)  # until it has been told of the end, and has been heard
+        with core.lock:
+            assert next(loops[0], None) is None
+            began = (
+                time.monotonic()
+            )  # until the serving thread is busy with this one, or waits for us with a tick
+            while first.channel.wait(0) and time.monotonic() - began < 0.5:
+                time.sleep(0.001)
+            group[0].close()
+            assert next(loops[1], None) is None
+            group[1].close()
+        while "all[1]" in {one.name for one in tsnb.status("numbers").consumers}:
+            time.sleep(0.001)
+        assert next(loops[2], None) is None, "its epoch ends, like theirs"
+        group[2].close()

@@ -311,3 +311,12 @@ def test_by_weight_nobody_is_blamed_for_who_is_held_back() -> None:
     found = diagnose(earlier, later)
     assert (found.kind, found.pace) == ("weighed", None)
     assert found.text == "Compute is divided by weight. light is held back 75 % of its time."
+
+
+def test_a_group_that_waits_for_a_rank_names_it() -> None:
+    """While nobody reads, that is what matters; while others do, what limits them does."""
+    rank = consumer("bert[0]", state="awaits ranks", batches=0, awaits="ranks 2 and 3 of 4")
+    alone = stream(rank, consumer("bert[1]", state="joining", batches=0))
+    assert diagnose(alone, alone).lead == "bert waits for ranks 2 and 3 of 4."
+    found = diagnose(stream(rank, consumer("a")), stream(rank, consumer("a", computing=2.0)))
+    assert "bert" not in found.text

@@ -6,11 +6,12 @@ import json
 import math
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.panel.test_frontend import node
-from tests.telemetry.test_diagnosis import consumer
+from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry import words
 from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES
 
@@ -116,3 +117,12 @@ def test_a_trial_has_the_panels_colour() -> None:
         for found in re.findall(r"COLOURS = \[(.*?)\]", sources, re.DOTALL)
     ]
     assert words.COLOURS in palettes
+
+
+def test_the_weight_of_a_group_belongs_to_its_ranks() -> None:
+    """A weight is given by the group's name, and is not said to be nobody's while its ranks are attached."""
+    ranks = [consumer(f"bert[{rank}]") for rank in range(2)]
+    reading = replace(stream(*ranks), mode="weights", weights={"bert": 2.0, "cnn": 3.0})
+    assert words.balanced(reading)[1:] == [
+        "note: 'cnn' is not attached; its weight counts once it is. Attached: bert"
+    ]

@@ -99,7 +99,7 @@ class Arena:
                 f"an arena of {slots:,} slots of {slot_bytes:,} bytes cannot be had ({error}). "
                 f"Serve with a smaller window=, rubber_band= or max_batch_bytes={limit}."
             ) from None
-        with contextlib.closing(self._mapped(HEADER_BYTES)) as header:
+        with contextlib.closing(_mapped(self.fd, HEADER_BYTES)) as header:
             header[: _HEADER.size] = header_of(slots, slot_bytes)
         seal(self.fd)
         self.attach()
@@ -112,34 +112,22 @@ class Arena:
         """
         if self._map is not None:
             return True
-        geometry = self._geometry()
-        if geometry is None:
+        try:
+            fd = os.dup(
+                self.fd
+            )  # another thread may close ours meanwhile, and to map -1 gives memory of nobody's
+        except OSError:  # none that is open: no arena, and never one
             return False
-        slots, slot_bytes = geometry
-        self._map = self._mapped(HEADER_BYTES + slots * slot_bytes)
+        try:
+            geometry = _geometry(fd)
+            if geometry is None:
+                return False
+            slots, slot_bytes = geometry
+            self._map = _mapped(fd, HEADER_BYTES + slots * slot_bytes)
+        finally:
+            os.close(fd)
         self.slots, self.slot_bytes = slots, slot_bytes
         return True
-
-    def _geometry(self) -> tuple[int, int] | None:
-        """Read slots and bytes of a slot; None where they are not known yet, or the descriptor is of something else."""
-        try:
-            if os.fstat(self.fd).st_size < HEADER_BYTES:
-                return None
-        except OSError:  # none that is open: no arena, and never one
-            return None
-        with contextlib.closing(self._mapped(HEADER_BYTES)) as header:
-            _, slots, slot_bytes, _ = fields = _HEADER.unpack_from(header)
-        return (slots, slot_bytes) if _HEADER.pack(*fields) == header_of(slots, slot_bytes) else None
-
-    def _mapped(self, size: int) -> mmap.mmap:
-        try:
-            return mmap.mmap(self.fd, size)
-        except (OSError, ValueError, OverflowError) as error:
-            raise ArenaFull(
-                f"this process cannot map {size:,} bytes of shared memory: {error}. They are addresses, most of which "
-                "are never used: raise its limits (`ulimit -v`, `ulimit -n`), or serve with a smaller window=, "
-                "rubber_band= or max_batch_bytes=."
-            ) from None
 
     @property
     def buffer(self) -> mmap.mmap:
@@ -222,3 +210,23 @@ def header_of(slots: int, slot_bytes: int) -> bytes:
     """Return what the header of an arena of that geometry says."""
     fields = struct.pack("<8sIQ", _MAGIC, slots, slot_bytes)
     return fields + struct.pack("<I", zlib.crc32(fields))
+
+
+def _geometry(fd: int) -> tuple[int, int] | None:
+    """Read slots and bytes of a slot; None where they are not known yet, or the descriptor is of something else."""
+    if os.fstat(fd).st_size < HEADER_BYTES:
+        return None
+    with contextlib.closing(_mapped(fd, HEADER_BYTES)) as header:
+        _, slots, slot_bytes, _ = fields = _HEADER.unpack_from(header)
+    return (slots, slot_bytes) if _HEADER.pack(*fields) == header_of(slots, slot_bytes) else None
+
+
+def _mapped(fd: int, size: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(fd, size)
+    except (OSError, ValueError, OverflowError) as error:
+        raise ArenaFull(
+            f"this process cannot map {size:,} bytes of shared memory: {error}. They are addresses, most of which "
+            "are never used: raise its limits (`ulimit -v`, `ulimit -n`), or serve with a smaller window=, "
+            "rubber_band= or max_batch_bytes=."
+        ) from None

@@ -90,8 +90,8 @@ def attach(
         ProducerNotFound: There is no such producer, or none or several and no name; lists what there is.
         NameInUse: A live consumer elsewhere has that name; says who.
         JoinRefused: The stream does not take this consumer.
-        ValueError: `batch_size` below 1, a rank that `world_size` does not have, a name with odd characters, a word
-            that `join` or `on_lag` is not, or a device that this process does not see.
+        ValueError: `batch_size` below 1, a rank that `world_size` does not have, a group without a name, a name with
+            odd characters, a word that `join` or `on_lag` is not, or a device that this process does not see.
         UnsupportedPlatform: Neither on Linux nor on macOS.
     """
     require_platform()
@@ -102,10 +102,8 @@ def attach(
         share_on_device, rank, world_size, shard,
     )  # fmt: skip
     options.check()
-    if name is None and attach_defaults.name is None and world_size == 1 and (advice := hint()):
-        warnings.warn(
-            f"every rank takes all batches of the stream by itself. {advice}", UserWarning, stacklevel=2
-        )
+    if not (name or attach_defaults.name):
+        _look_for_ranks(world_size)
     shown = chosen if world_size == 1 else f"{chosen}[{rank}]"
     entry = _find(producer or attach_defaults.producer, shown)
     if isinstance(entry, Consumer):
@@ -209,6 +207,23 @@ def _require_same_thread(mine: Consumer) -> None:
         raise NameInUse(
             f"a consumer named {mine.name!r} of {mine.producer!r} is in use in another thread of this process. "
             "Attach with another name."
+        )
+
+
+def _look_for_ranks(world_size: int) -> None:
+    """Nobody gave a name: the ranks of a group would not find each other by those that are made up.
+
+    Raises:
+        ValueError: This is one of them.
+    """
+    if world_size > 1:
+        raise ValueError(
+            f"the {world_size} ranks of a group find each other by its name: give the same one to all, as in "
+            'tsnb.attach("bert", rank=..., world_size=...).'
+        )
+    if advice := hint():
+        warnings.warn(
+            f"every rank takes all batches of the stream by itself. {advice}", UserWarning, stacklevel=3
         )
 
 

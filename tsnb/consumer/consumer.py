@@ -19,7 +19,16 @@ from tsnb.consumer.options import Options, Stats
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.unpacking import Delivered
-from tsnb.errors import ConsumerParked, ConsumerReplaced, GroupBroken, JoinRefused, LoaderFailed, ProducerGone
+from tsnb.errors import (
+    ArenaFull,
+    ConsumerParked,
+    ConsumerReplaced,
+    GroupBroken,
+    JoinRefused,
+    LoaderFailed,
+    ProducerGone,
+    RemoteProtocolError,
+)
 from tsnb.wire import messages as ms
 
 __all__ = ["Consumer"]
@@ -266,13 +275,14 @@ class Consumer:
         except GroupBroken:
             self.close()  # the name is free for the group that comes after
             raise
-        except ProducerGone:
-            if self._closed:
-                raise self._not_current() from None  # by `close` in another thread
-            if self._line.reconnects > reconnects:  # to one that cannot go on within the epoch
-                self._end_epoch()
-            else:
-                self.close()  # lets go of the arena too: its memory is freed with the last batch that is held
+        except (ProducerGone, ArenaFull, RemoteProtocolError) as error:
+            if self._closed:  # by `close` in another thread, perhaps as a first batch was about to be mapped
+                raise self._not_current() from None
+            if isinstance(error, ProducerGone):
+                if self._line.reconnects > reconnects:  # to one that cannot go on within the epoch
+                    self._end_epoch()
+                else:
+                    self.close()  # lets go of the arena too: its memory is freed with the last batch that is held
             raise
         if taken is None:
             self._epochs += 1

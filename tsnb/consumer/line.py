@@ -136,7 +136,8 @@ class Line:
 
         Raises:
             ConsumerParked: It stood still for longer than the stream's patience, and its place has gone.
-            JoinRefused: It would not wait for an epoch, and the one being given cannot be had whole.
+            JoinRefused: It would not wait for an epoch, and the one being given cannot be had whole; or the ranks of
+                its group would begin at different places.
             GroupBroken: Another rank of its group has gone, and it has come as far as that one.
             LoaderFailed: The loader raised.
             ProducerGone: The producer has gone, and no successor goes on.
@@ -248,6 +249,8 @@ class Line:
             self._parked_as = None
         elif isinstance(message, ms.NotJoined) and message.ask == self._asks:
             raise self._not_joined(message)
+        elif isinstance(message, ms.Refused):
+            raise JoinRefused(f"{message.reason}.")
         elif isinstance(message, ms.Parked) and self._taking is None:
             self.ask(self.place)  # of an epoch whose beginning was never heard of
         elif isinstance(message, (ms.EpochEnded, ms.Failed, ms.Parked)) and message.epoch == self._taking:

@@ -41,8 +41,9 @@ class Options:
             ("rank", self.rank, 0, "this rank"),
             ("world_size", self.world_size, 1, "ranks"),
         ):
-            whole = isinstance(given, int) and not isinstance(given, bool)
-            if given is not None and not (whole and given >= least):
+            if given is None and option == "batch_size":
+                continue
+            if not isinstance(given, int) or isinstance(given, bool) or given < least:
                 raise ValueError(f"{option}={given!r}: give a number of {of}, {least} or more.")
         if self.rank >= self.world_size:
             raise ValueError(

@@ -43,7 +43,11 @@ def part(whole: Delivered, rank: int, world_size: int) -> Delivered:
 
 def stricter(one: RankGone | None, other: RankGone) -> RankGone:
     """Return which of two ranks that have gone lets the others go less far."""
-    return other if one is None or other.seq < one.seq else one
+    return other if one is None or _reach(other) < _reach(one) else one
+
+
+def _reach(gone: RankGone) -> tuple[int, int]:
+    return (gone.epoch, gone.seq) if gone.seq else (0, 0)
 
 
 def broken(group: str, gone: RankGone | None, place: Place) -> GroupBroken | None:
@@ -60,15 +64,17 @@ def broken(group: str, gone: RankGone | None, place: Place) -> GroupBroken | Non
     if gone.seq and behind:
         return None
     where = (
-        f"died in epoch {gone.epoch}"
-        if not gone.seq
-        else f"has left after it took part in epoch {gone.epoch}"
+        f"left after it had taken part in epoch {gone.epoch}"
+        if gone.seq
+        else f"died or left in the middle of epoch {gone.epoch}"
     )
-    return GroupBroken(
+    error = GroupBroken(
         f"rank {gone.rank} of the group {group!r} {where}, so this rank gets no more batches: in a collective it would "
         "wait for the one that is gone. The output of that rank says why it ended. Start all ranks again, from a "
         "checkpoint (torchrun does with --max-restarts): they attach as a new group."
     )
+    error.at_once = not gone.seq
+    return error
 
 
 def incomplete(options: Options, group: str, stream: str, waited_s: float) -> str:
@@ -82,8 +88,9 @@ def incomplete(options: Options, group: str, stream: str, waited_s: float) -> st
     """
     return (
         f"rank {options.rank} of the group {group!r} has waited {waited_s:.0f} s for an epoch. One begins when all "
-        f"{options.world_size} ranks have attached by that name and iterate: `tsnb status {stream}` shows which are "
-        "there. After the rubber band of an epoch that others take, it is the next one."
+        f"{options.world_size} ranks have attached by that name and iterate, and none is still in the epoch before: "
+        f"`tsnb status {stream}` shows what each does. After the rubber band of an epoch that others take, it is the "
+        "next one."
     )
 
 

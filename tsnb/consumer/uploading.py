@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from tsnb.consumer.unpacking import Delivered
-from tsnb.errors import TsnbError
+from tsnb.errors import GroupBroken, TsnbError
 
 __all__ = ["CudaUploads", "Prefetch", "Uploads", "uploads_for"]
 
@@ -115,7 +115,7 @@ class Prefetch:
 
         Raises:
             StopIteration: The epoch has ended.
-            TsnbError: What `take` raised, once all that came before it has been given.
+            TsnbError: What `take` raised, once all that came before it has been given; at once where another rank died.
         """
         if not self._ready:
             if self._end is not None:
@@ -125,6 +125,8 @@ class Prefetch:
             try:
                 self._begin(take())
             except (StopIteration, TsnbError) as error:
+                if isinstance(error, GroupBroken) and error.at_once:
+                    raise
                 self._end = error.with_traceback(None)
         delivered, ticket = self._ready.popleft()
         self._uploads.give(delivered, ticket)

@@ -108,6 +108,8 @@ class Lane:
     """When it came or left, seconds since the tape's origin."""
     metrics: list[str]
     """Names of its logged numbers, in the order of first appearance."""
+    awaits: str = ""
+    """The ranks of its group that it waits for, in words."""
 
 
 def frame(

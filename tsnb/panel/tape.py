@@ -10,7 +10,8 @@ tick   {"op": "tick", "n": 812}                                   and, only when
        "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure", "mode", "weights"}
        "say": {"kind", "text", "lead", "pace"}                    the one plain sentence; its first `lead`
                                                                   characters say it all
-       "lanes": {"2": {"name", "here", "since_s", "metrics"}}     only the lanes that changed
+       "lanes": {"2": {"name", "here", "since_s", "metrics",      only the lanes that changed
+                       "awaits"}}
        "marks": [[12.5, "joined", "resnet10", "resnet10 joined"]] only those that are new: time, kind, trial, text
        "gpus": ["NVIDIA H200"]                                    their names, in the frames' order
        "can": {"interrupt", "report"}                             which buttons there are
@@ -219,12 +220,13 @@ class Tape:
         rows = []
         for consumer in reading.consumers:
             number = self._lane(consumer.name, now_s)
-            if self._update(self.lanes[number], consumer.state != "gone", consumer.metrics, now_s):
+            lane, here = self.lanes[number], consumer.state != "gone"
+            if self._update(lane, here, consumer.metrics, now_s, consumer.awaits):
                 changed.add(number)
-            rows.append((number, self.lanes[number], self.rates.pace(consumer)))
-        here = {number for number, _, _ in rows}
+            rows.append((number, lane, self.rates.pace(consumer)))
+        heard = {number for number, _, _ in rows}
         for number, lane in enumerate(self.lanes):
-            if number not in here and self._update(lane, False, {}, now_s):
+            if number not in heard and self._update(lane, False, {}, now_s):
                 changed.add(number)
         return rows, changed
 
@@ -234,10 +236,13 @@ class Tape:
             self.lanes.append(Lane(name, False, now_s, []))
         return number
 
-    def _update(self, lane: Lane, here: bool, metrics: dict[str, float], now_s: float) -> bool:
+    def _update(
+        self, lane: Lane, here: bool, metrics: dict[str, float], now_s: float, awaits: str = ""
+    ) -> bool:
         new = [name for name in metrics if name not in lane.metrics][: METRICS - len(lane.metrics)]
-        if here == lane.here and not new:
+        if here == lane.here and not new and awaits == lane.awaits:
             return False
+        lane.awaits = awaits
         if here != lane.here:
             lane.here, lane.since_s = here, round(now_s, 2)
         # a new list: the scene on its way to the front end may still hold the old one

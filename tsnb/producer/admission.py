@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from tsnb.producer import events as ev
 from tsnb.producer.epochs import Epoch, Epochs
-from tsnb.producer.groups import lets_in
+from tsnb.producer.groups import disagreement, lets_in
 from tsnb.producer.roster import Member, Phase
 
 __all__ = ["Admission"]
@@ -64,6 +64,7 @@ class Admission:
         self._out = []
         if self._young_until_s is None:
             self._young_until_s = now + self._patience_s
+        self._turn_away()
         waiting = self._admit_all()
         if waiting:
             self._make_way(waiting)
@@ -103,6 +104,14 @@ class Admission:
             self._next = epoch.number
         self._epochs.abandon()
         return [ev.Abandon(epoch.run)]
+
+    def _turn_away(self) -> None:
+        """Refuse groups whose ranks do not agree on where to begin."""
+        for member in self._members.values():
+            if member.phase is Phase.ASKED and (why := disagreement(member)):
+                for one in (member, *member.mates):
+                    one.phase = Phase.AWAY
+                    self._out.append(ev.SendRefused(one.key, "group", why))
 
     def _admit_all(self) -> list[Member]:
         """Let everybody in who can be; return who still waits."""
@@ -204,6 +213,8 @@ class Admission:
             begun = one.phase is Phase.STREAMING and not one.told_end
             if one is not member and not begun and not (one.phase is Phase.ASKED and one.asked.exact):
                 continue  # it waits for the next epoch, or is between two
+            if one.phase is Phase.STREAMING:
+                one.left_epoch(Phase.AWAY, self._now, self._blocked_s)
             one.phase = Phase.AWAY
             one.parked = one.asked.exact or one is not member
             told = ev.SendNotJoined(

@@ -145,7 +145,8 @@ class Balance:
         assert bool(withheld) == (due_s is not None), due_s
 
     def _rivals(self, member: Member) -> Iterable[Member]:
-        return (other for other in self._members.values() if other is not member and _computes(other))
+        own = (member, *member.mates)  # ranks wait for each other in every step anyway
+        return (other for other in self._members.values() if other not in own and _computes(other))
 
     def _used(self, member: Member, now: float) -> float:
         account = self._account(member, now)

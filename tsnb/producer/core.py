@@ -46,6 +46,7 @@ _TOLD: dict[type[Any], type[Any]] = {
     ev.SendFailed: ms.Failed,
     ev.SendParked: ms.Parked,
     ev.SendRankGone: ms.RankGone,
+    ev.SendRefused: ms.Refused,
 }
 """What a consumer is told; the fields are those of the instruction, but for whom it is meant."""
 

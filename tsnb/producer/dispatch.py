@@ -141,16 +141,15 @@ class Dispatch:
         for index in member.leases.values():
             self.epochs.unpin(index)
         if member.group is not None:
-            for mate in self.groups.leave(member, self._out):
+            for mate in self.groups.leave(member, self._out, died=True):
                 self._stop(mate)
 
     def _detached(self, event: ev.Detached) -> None:
         member = self.members[event.member]
-        never_asked = member.phase is Phase.JOINING
         self._left_epoch(ev.LeftEpoch(event.member))
         self._rested(ev.Rested(event.member))
         if member.group is not None:
-            self.groups.leave(member, self._out, unnoticed=never_asked)
+            self.groups.leave(member, self._out, died=False)
 
     def _stop(self, member: Member) -> None:
         """Nobody waits for it any more: a rank of its group died."""
@@ -221,6 +220,8 @@ class Dispatch:
         elif member.last_step:
             member.computing_s += self._now - member.moved_s
             member.moved_s = self._now
+        elif member.told_end and not member.granted:
+            member.parked = False  # it has had its epoch after all
         member.last_step = False
 
     def _rested(self, event: ev.Rested) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "SendNotJoined",
     "SendParked",
     "SendRankGone",
+    "SendRefused",
     "Tick",
     "Took",
     "WaitingForBatch",
@@ -303,6 +304,15 @@ class SendRankGone(NamedTuple):
     """As in `wire.messages.RankGone`."""
 
 
+class SendRefused(NamedTuple):
+    """Answer a rank's ask: its group cannot begin like that."""
+
+    member: int
+    code: str
+    reason: str
+    """As in `wire.messages.Refused`."""
+
+
 class FreeSlot(NamedTuple):
     """Nobody can read this slot any more."""
 
@@ -322,6 +332,7 @@ Instruction = (
     | SendFailed
     | SendParked
     | SendRankGone
+    | SendRefused
     | SendNotJoined
     | FreeSlot
     | Abandon

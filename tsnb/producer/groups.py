@@ -4,7 +4,8 @@ Pure, a part of `producer.dispatch`. Each rank is a consumer of its own, and tak
 keeps is decided in its process. What must not happen is that one rank gets a batch which another never does: that
 one would wait for it in a collective, for half an hour by default. So
 
-- a group is let into an epoch when all its ranks have asked, all in the same step (`lets_in`);
+- a group is let into an epoch when all its ranks have asked, all in the same step (`lets_in`); ranks that would begin
+  at different places, since not all have loaded the saved state, are turned away (`disagreement`);
 - a rank that asks for the rest of an epoch while the others take it is let in alone: it lost what it had received (an
   interrupt), or comes back from a producer that has gone. It must not wait for the others to ask: they may have a
   batch more, and wait for this rank in that step;
@@ -19,7 +20,11 @@ from tsnb.producer import events as ev
 from tsnb.producer.roster import Group, Member, Phase
 from tsnb.wire.messages import WHOLE_EPOCH
 
-__all__ = ["Groups", "lets_in"]
+__all__ = ["Groups", "awaited", "disagreement", "lets_in"]
+
+
+_NAMED = 4
+"""More ranks than this are counted, not named."""
 
 
 class Groups:
@@ -57,15 +62,15 @@ class Groups:
             group = self._newest[event.group] = Group(event.group, event.world_size, event.cut)
         group.together = group.together and not event.back
         group.ranks[event.rank] = member
-        member.group, member.rank = group, event.rank
+        member.group, member.rank, member.back = group, event.rank, event.back
 
-    def leave(self, member: Member, out: list[ev.Instruction], *, unnoticed: bool = False) -> list[Member]:
+    def leave(self, member: Member, out: list[ev.Instruction], *, died: bool) -> list[Member]:
         """A rank detached or died: tell the others.
 
         Args:
             member: The rank. It belongs to no group any more.
             out: Where the instructions go.
-            unnoticed: It has never asked for an epoch, and another may come in its place.
+            died: It did not say that it would go.
 
         Returns:
             Those who have to stop at once.
@@ -76,10 +81,11 @@ class Groups:
         member.group = None
         if not mates and self._newest.get(group.name) is group:
             del self._newest[group.name]
-        if unnoticed:
-            return []
+        if member.phase is Phase.JOINING and not died and not member.back:
+            return []  # it has never asked for an epoch: another may come in its place
         # in an epoch's last step it may have died in a collective, where the others wait for it
-        done = member.phase in (Phase.BETWEEN, Phase.AWAY) and not member.parked and not member.last_step
+        between = member.phase in (Phase.BETWEEN, Phase.AWAY) and not member.parked and not member.last_step
+        done = between or not died
         whole = member.told_end and not member.granted
         seq = (WHOLE_EPOCH if whole else member.position) if done else 0
         group.closed = True
@@ -99,7 +105,7 @@ def lets_in(member: Member) -> bool:
     if group is None:
         return True
     mates = member.mates
-    all_asked = len(group.ranks) == group.world_size and all(m.phase is Phase.ASKED for m in mates)
+    all_asked = not _missing(group)
     if group.together and not all_asked:
         return False
     if ask.exact:
@@ -107,8 +113,8 @@ def lets_in(member: Member) -> bool:
     if group.closed:
         return False
     begun = max((_begun(m) for m in mates), default=-1)
-    if begun >= ask.epoch and begun > member.epoch:
-        # after a restart: the others had heard of the epoch's beginning, and this one had not
+    if member.back and begun >= ask.epoch and begun > member.epoch:
+        # the others had heard of the epoch's beginning from the producer before, and this one had not
         member.asked = ask._replace(epoch=begun, seq=0, exact=True)
         return True
     if begun >= 0 or not all_asked:
@@ -116,6 +122,48 @@ def lets_in(member: Member) -> bool:
     first = max(m.asked.epoch for m in group.ranks.values())
     member.asked = ask._replace(epoch=first)
     return True
+
+
+def awaited(member: Member) -> str:
+    """Return which ranks of its group a consumer that asked waits for, in words: "ranks 2 and 3 of 4"; empty: none."""
+    group = member.group
+    ranks = [] if group is None or member.phase is not Phase.ASKED else _missing(group)
+    if group is None or not ranks:
+        return ""
+    size = group.world_size
+    if len(ranks) > _NAMED:
+        return f"{len(ranks)} of {size} ranks"
+    *first, last = map(str, ranks)
+    return f"ranks {', '.join(first)} and {last} of {size}" if first else f"rank {last} of {size}"
+
+
+def disagreement(member: Member) -> str:
+    """Return why the ranks of a group that is about to begin cannot do so together; empty where they can."""
+    group = member.group
+    fresh = group is not None and group.together and all(m.epoch < 0 for m in group.ranks.values())
+    if group is None or not fresh or _missing(group):
+        return ""
+    by_place: dict[str, int] = {}
+    for rank, one in sorted(group.ranks.items()):
+        by_place.setdefault(_wanted(one), rank)
+    if len(by_place) < 2:
+        return ""
+    there = ", ".join(f"{place} in rank {rank}" for place, rank in list(by_place.items())[:2])
+    return (
+        f"the ranks of the group {group.name!r} would begin at different places: {there}. Load the same state in all "
+        "of them (`load_state_dict` with that of rank 0), or in none"
+    )
+
+
+def _missing(group: Group) -> list[int]:
+    """Return the ranks that have not asked for an epoch, those that have not attached included."""
+    ranks = (group.ranks.get(rank) for rank in range(group.world_size))
+    return [rank for rank, m in enumerate(ranks) if m is None or m.phase is not Phase.ASKED]
+
+
+def _wanted(member: Member) -> str:
+    ask = member.asked
+    return f"batch {ask.seq} of epoch {ask.epoch}" if ask.exact else "a whole epoch"
 
 
 def _begun(member: Member) -> int:

@@ -6,6 +6,7 @@ import os
 import time
 
 from tsnb.producer.core import HOLD, Core
+from tsnb.producer.groups import awaited
 from tsnb.producer.roster import Member, Phase
 from tsnb.producer.session import Session
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
@@ -122,6 +123,7 @@ def _consumer(
         held_s=held_s,
         metrics=dict(session.metrics),
         weight=core.dispatch.balance.weight(member.name),
+        awaits=awaited(member),
     )
 
 
@@ -129,7 +131,7 @@ def _consumer_state(core: Core, member: Member) -> str:
     if member.phase is Phase.JOINING:
         return "joining"
     if member.phase is Phase.ASKED:
-        return "waiting"
+        return "awaits ranks" if awaited(member) else "waiting"
     if member.phase is Phase.STREAMING:
         setters = core.dispatch.gap.pace_setters()
         if member.withheld_since_s is not None and member.waiting_since_s is not None:

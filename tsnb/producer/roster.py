@@ -59,7 +59,7 @@ class Group:
     """Whether a rank has gone: no epoch begins for the others any more."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Member:
     """One attached consumer."""
 
@@ -70,6 +70,8 @@ class Member:
     group: Group | None = None
     """The group whose rank it is."""
     rank: int = 0
+    back: bool = False
+    """Whether it was attached to a producer before this one."""
     phase: Phase = Phase.JOINING
     asked: Asked = field(default_factory=lambda: Asked(-1))
     """Where it said it stands, at its last ask."""

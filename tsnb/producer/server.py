@@ -166,7 +166,7 @@ class Server(threading.Thread):
         try:
             if len(session.outbox):
                 with self._core.lock:
-                    session.outbox.flush()
+                    session.flush()  # should it have gone, there may be a goodbye to read
             for message in self._guard.messages(session):
                 if not self._take(session, message):
                     self._drop(session)
@@ -302,7 +302,7 @@ class Server(threading.Thread):
         core = self._core
         stuck = [s for s in list(core.sessions.values()) if s.broken or len(s.outbox)]
         for session in stuck:
-            if session.broken:
+            if session.broken and self._pump(session):
                 self._drop(session)
         with core.lock:
             for session in stuck:

@@ -119,6 +119,11 @@ def _resting(later: StreamReading) -> Diagnosis:
             "No trial is attached.",
             "The first batches are ready." if ready else "The loader is preparing its first batches.",
         )
+    if incomplete := next((c for c in here if c.awaits), None):
+        group = incomplete.name.partition("[")[0]
+        return _say(
+            "idle", f"{group} waits for {incomplete.awaits}.", "An epoch begins when all of them ask for it."
+        )
     who = _list([c.name for c in here]) if len(here) <= _NAMED else f"All {len(here)} trials"
     are = "are" if len(here) > 1 else "is"
     if all(c.state == "parked" for c in here):

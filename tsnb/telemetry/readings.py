@@ -36,11 +36,13 @@ CONSUMER_STATES = (
     "between epochs",
     "parked",
     "skipping",
+    "awaits ranks",
     "gone",
 )
 """joining: attached, no epoch taken yet; waiting: for the loader; held back: by the window's slowest;
 sets the pace: it is the one whose lag fills the window; parked: it stood still past the stream's patience;
-skipping: it has just given up batches that had gone."""
+skipping: it has just given up batches that had gone; awaits ranks: others of its group have yet to ask for the
+epoch."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class ConsumerReading:
     """Loader batches it gave up so far (`on_lag="skip"`)."""
     weight: float = 1.0
     """Its weight; it counts in the mode `weights` only."""
+    awaits: str = ""
+    """The ranks of its group that it waits for, in words: "ranks 2 and 3 of 4"."""
 
 
 @dataclass(frozen=True)

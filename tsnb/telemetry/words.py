@@ -112,7 +112,8 @@ def balanced(reading: StreamReading) -> list[str]:
         "weights": f"a {window}, and who has computed more than its weight lets the others go first",
     }
     lines = [f"{reading.name}: mode {mode_text(reading)}: {what.get(reading.mode, window)}"]
-    here = [consumer.name for consumer in reading.consumers]
+    # the ranks of a group, bert[0] and so on, have the weight of its name
+    here = list(dict.fromkeys(consumer.name.partition("[")[0] for consumer in reading.consumers))
     for name in reading.weights:
         if name not in here:
             there = ", ".join(here) or "nobody"

@@ -193,7 +193,8 @@ class Refused(NamedTuple):
     """The producer does not take this connection, or does not do what an observer asked for."""
 
     code: str
-    """`protocol`, `name-in-use`, `full`, `group` or `stopping`; `in-step`, after which the connection goes on."""
+    """`protocol`, `name-in-use`, `full`, `group` or `stopping`. The connection goes on after `in-step`, and after
+    `group` in answer to an Ask."""
     reason: str
 
 

@@ -88,7 +88,8 @@ export class Row {
     const words = consumerState(now.state, now.forS, !over || state === "recording");
     this.element.classList.toggle("tsnb-off", over ? state !== "recording" : !here);
     put(this.cells[1], words.label);
-    attribute(this.cells[1], "title", words.label);
+    const { awaits } = lanes[this.lane];
+    attribute(this.cells[1], "title", awaits ? `waits for ${awaits}` : words.label);
     put(this.detailState, `${words.label}   `);
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
     const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
