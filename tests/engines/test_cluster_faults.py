@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +13,7 @@ from ray.exceptions import ActorUnavailableError
 
 import tsnb
 from tests.engines.conftest import Machines, status, until
+from tests.engines.script import Script
 from tsnb import registry
 from tsnb.engines import remote_epochs, serving
 from tsnb.engines.feed import Feed
@@ -31,49 +29,6 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300, fun
 FACTS = {"batch_size": 1, "batches": 9, "samples": 9, "order": "counted"}
 
 
-class Script:
-    """Stands in the hub's place.
-
-    Args:
-        wants: What it tells the feed, one after the other; the last again and again.
-        tells: What it tells a relay at each poll, without the number of its ask.
-    """
-
-    def __init__(self, wants: Sequence[Wants] = (), tells: Sequence[Any] = ()) -> None:
-        self.wants, self.tells = list(wants), list(tells)
-        self.given: list[tuple[int, int]] = []
-        self.polls: list[tuple[int, int, int, bool]] = []
-
-    def wanted(self) -> Wants:
-        if len(self.wants) > 1:
-            return self.wants.pop(0)
-        time.sleep(0.1)
-        return self.wants[0]
-
-    def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> Wants:
-        self.given.append((run, int(np.frombuffer(ray.get(refs[0])[-1], np.int64)[0])))
-        return self.wanted()
-
-    def join(self) -> int:
-        return 7
-
-    def poll(self, _key: int, ask: int, epoch: int, seq: int, exact: bool) -> list[Any]:
-        """Answer by what comes next; stand still where nothing does."""
-        self.polls.append((ask, epoch, seq, exact))
-        if not self.tells:
-            threading.Event().wait()
-        return [(ask, kind, content) for kind, content in self.tells.pop(0)]
-
-    def leave(self, _key: int, _ask: int, _rest: bool) -> None:
-        """Nothing follows."""
-
-    def took(self, _key: int, _ask: int, _lease: int) -> None:
-        """Nothing follows."""
-
-    def seen(self) -> tuple[Any, Any]:
-        return self.given, self.polls
-
-
 def scripted(*arguments: Any) -> Any:
     actor: Any = ray.remote(Script)
     return actor.options(num_cpus=0, max_concurrency=8).remote(*arguments)
@@ -83,25 +38,14 @@ def relayed(hub: Any) -> RemoteEpochs:
     return RemoteEpochs(hub, FACTS, hub.join.remote)
 
 
-def batch(seq: int, number: int | None = None) -> tuple[str, Any]:
-    """Return how the hub tells of a batch; of one that is nowhere where `number` is left out."""
-    if number is None:
-        silent.append(scripted())
-        ref = silent[-1].poll.remote(0, 0, 0, 0, False)
-    else:
-        ref = ray.put((b"", 1, 0, 0, np.full(1, number, np.uint8)))
+def batch(seq: int, ref: Any) -> tuple[str, Any]:
+    """Return how the hub tells of a batch."""
     return "batch", (seq + 1, 0, seq, [ref])
 
 
-silent: list[Any] = []
-"""Actors that are to give something and do not, while the test lasts."""
-
-
-@pytest.fixture(autouse=True)
-def an_end_of_silence() -> Iterator[None]:
-    """End those that stand still."""
-    yield
-    silent.clear()
+def stored(number: int) -> Any:
+    """Put a batch into the object store."""
+    return ray.put((b"", 1, 0, 0, np.full(1, number, np.uint8)))
 
 
 def test_the_feed_goes_on_where_it_is_when_nobody_took_anything_for_a_moment(machines: Machines) -> None:
@@ -129,9 +73,9 @@ def test_an_answer_that_gets_lost_is_asked_for_again_at_the_same_place(
 ) -> None:
     """A relay cannot know whether the hub was heard: what it was told then is told again, nothing twice."""
     started, ended = ("started", (4, 0)), ("ended", (4, 3))
-    first = [started, batch(0, 10)]
-    again = [("started", (4, 1)), batch(1, 11), batch(2, 12), ended]
-    hub = scripted([], [first, first, [batch(1, 11)], again])
+    zero, one, two = (batch(n, stored(n + 10)) for n in range(3))
+    first, again = [started, zero], [("started", (4, 1)), one, two, ended]
+    hub = scripted([], [first, first, [one], again])
     answers = 0
 
     def get(ref: Any, *, timeout: float) -> Any:
@@ -157,14 +101,16 @@ def test_a_batch_that_never_arrives_and_a_hub_that_says_nothing_are_errors(
 ) -> None:
     """Whoever waits for them is told what to look at, once it has been long."""
     monkeypatch.setattr(remote_epochs, "BATCH_S", 0.5)
-    lost = scripted([], [[("started", (0, 0)), batch(0, 1), batch(1)]])
+    silent = scripted()
+    never = silent.poll.remote(0, 0, 0, 0, False)
+    lost = scripted([], [[("started", (0, 0)), batch(0, stored(1)), batch(1, never)]])
     with pytest.raises(LoaderFailed, match=r"batch 1 of epoch 0 has not come.*`ray memory`"):
         list(relayed(lost).epoch(0))
     monkeypatch.setattr(remote_epochs, "ANSWER_S", 0.2)
     monkeypatch.setattr(remote_epochs, "SILENT_S", 0.5)
     with pytest.raises(LoaderFailed, match=r"has not answered for .*Iterate again"):
-        list(relayed(scripted()).epoch(0))
-    unknown = RemoteEpochs(lost, FACTS, lambda: lost.poll.remote(0, 0, 0, 0, False))
+        list(relayed(silent).epoch(0))
+    unknown = RemoteEpochs(lost, FACTS, lambda: silent.poll.remote(0, 0, 0, 0, False))
     with pytest.raises(LoaderFailed, match="has not answered"):
         list(unknown.epoch(0))
 
