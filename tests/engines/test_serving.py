@@ -16,6 +16,10 @@ from tsnb.producer import serve as serve_here
 from tsnb.streams.served import ServeOptions
 from tsnb.telemetry import observer
 
+pytestmark = pytest.mark.timeout(
+    120, func_only=True
+)  # the cluster, which others have used, may end behind the last
+
 
 def test_an_engine_is_this_machine_or_a_cluster() -> None:
     """Whatever else is said is refused, with the words that would do."""
