@@ -268,7 +268,7 @@ def test_a_lost_node_is_told(machines: Machines) -> None:
     """The last test: the node is killed under a trial."""
     trial = start(jobs.spin, "there", threads=2)
     begun(trial)
-    machines.cluster.remove_node(machines.nodes[1], allow_graceful=False)
+    machines.cluster.remove_node(machines.nodes[2], allow_graceful=False)
     with pytest.raises(TrialFailed, match=r"is lost to the cluster|has ended"):
         trial.wait(ENDS_S)
     assert trial.state == "lost"
