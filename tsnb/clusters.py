@@ -15,8 +15,20 @@ from tsnb.config import attach_defaults, runtime_directory
 from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.wire.messages import PROTOCOL
 
-__all__ = ["address_of", "bring_here", "check_in_step", "hub_name", "joined", "namespace"]
+__all__ = [
+    "RELAY",
+    "address_of",
+    "bring_here",
+    "check_in_step",
+    "hub_name",
+    "joined",
+    "last_words",
+    "namespace",
+    "only_stream",
+]
 
+RELAY = "the cluster's relay"
+"""Who serves a stream of the cluster on a machine that is not its producer's, as registries say it."""
 _PREFIX = "tsnb-hub-"
 OPEN_S = 120.0
 """How long a machine's relay may take to come up: a process that imports torch, on a machine that may be busy."""
@@ -73,54 +85,92 @@ def hub_name(stream: str) -> str:
     return _PREFIX + stream
 
 
-def bring_here(stream: str | None) -> str | None:
-    """Have a stream of the cluster served on this machine, by a relay.
+def last_words(error: BaseException) -> str:
+    """Return the one line of what Ray has raised that tells most: the error within, without its traceback."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
+    raised = [line for line in lines if "Error" in line.partition(":")[0]]
+    return (raised or lines or [type(error).__name__])[-1].rstrip(".")
 
-    Args:
-        stream: Its name; None: the only one that there is.
 
-    Returns:
-        Its name; None if this process is in no cluster, or the cluster has no such stream.
+def only_stream() -> str | None:
+    """Return the name of the only stream of the cluster; None if it has none, or this process is in no cluster.
 
     Raises:
-        ProducerNotFound: There are several, and no name was given; lists them.
-        TsnbError: The relay cannot be started here; says why.
+        ProducerNotFound: There are several; lists them.
     """
-    if attach_defaults.bring_here is not None:
-        return attach_defaults.bring_here(stream)
+    if attach_defaults.ask_cluster is not None:
+        return attach_defaults.ask_cluster(None)
     ray = joined()
-    if ray is None:
-        return None
-    name = stream or _only_one(ray)
-    if name is None:
-        return None
-    try:
-        hub = ray.get_actor(hub_name(name), namespace=namespace())
-    except ValueError:
-        return None
-    node = ray.get_runtime_context().get_node_id()
-    try:
-        ray.get(hub.relay_on.remote(node, str(runtime_directory()), PROTOCOL), timeout=OPEN_S)
-    except ray.exceptions.RayError as error:
-        cause = getattr(error, "cause", None)
-        text = str(cause if isinstance(cause, TsnbError) else error).strip().splitlines()[-1]
-        raise TsnbError(
-            f"the stream {name!r} of the cluster cannot be had on this machine: {text}. Every machine of the cluster "
-            "needs the same version of tsnb (docs/cluster.md)."
-        ) from None
-    return name
-
-
-def _only_one(ray: Any) -> str | None:
-    mine = namespace()
-    listed = ray.util.list_named_actors(all_namespaces=True)
-    names = sorted(
-        actor["name"].removeprefix(_PREFIX)
-        for actor in listed
-        if actor["namespace"] == mine and actor["name"].startswith(_PREFIX)
-    )
+    names = _streams(ray) if ray is not None else []
     if len(names) > 1:
         raise ProducerNotFound(
             f"several streams are served in the cluster, say which by producer=: {', '.join(names)}"
         )
     return names[0] if names else None
+
+
+def bring_here(stream: str) -> str | None:
+    """Have a stream of the cluster served on this machine, by a relay.
+
+    Args:
+        stream: Its name.
+
+    Returns:
+        Its name; None if this process is in no cluster.
+
+    Raises:
+        ProducerNotFound: The cluster has no such stream; lists those that it has.
+        TsnbError: The relay cannot be started here; says why.
+    """
+    if attach_defaults.ask_cluster is not None:
+        return attach_defaults.ask_cluster(stream)
+    ray = joined()
+    if ray is None:
+        return None
+    try:
+        hub = ray.get_actor(hub_name(stream), namespace=namespace())
+    except ValueError:
+        raise ProducerNotFound(_not_there(stream, _streams(ray))) from None
+    node = ray.get_runtime_context().get_node_id()
+    try:
+        ray.get(hub.relay_on.remote(node, str(runtime_directory()), PROTOCOL), timeout=OPEN_S)
+    except ray.exceptions.RayError as error:
+        raise TsnbError(
+            f"the stream {stream!r} of the cluster cannot be had on this machine: {_why_not(error, ray)}"
+        ) from None
+    return stream
+
+
+def _why_not(error: Any, ray: Any) -> str:
+    if isinstance(error, ray.exceptions.GetTimeoutError):
+        return (
+            f"its relay was not ready within {OPEN_S:.0f} s. Too busy, or out of reach, is this machine or the "
+            "producer's (`ray status` lists them): attach again."
+        )
+    if isinstance(error, ray.exceptions.RayActorError):
+        return f"its hub, on the producer's machine, has ended. Serve it again, and attach again. ({last_words(error)})"
+    if isinstance(cause := getattr(error, "cause", None), TsnbError):
+        return f"{cause}."
+    return (
+        f"{last_words(error)}. Every machine of the cluster needs the same version of tsnb (docs/cluster.md)."
+    )
+
+
+def _not_there(stream: str, names: list[str]) -> str:
+    there = f"there is: {', '.join(names)}" if names else "there is none"
+    return (
+        f"no producer named {stream!r} is running on this machine, nor is there a stream of that name in the cluster's "
+        f'namespace {namespace()!r}; {there}. Serve it there with engine="ray"; if it is served, look whether '
+        "TSNB_RAY_NAMESPACE, or the user's name, is another one there."
+    )
+
+
+def _streams(ray: Any) -> list[str]:
+    """Return the names of this user's streams in the cluster."""
+    mine = namespace()
+    listed = ray.util.list_named_actors(all_namespaces=True)
+    return sorted(
+        actor["name"].removeprefix(_PREFIX)
+        for actor in listed
+        if actor["namespace"] == mine and actor["name"].startswith(_PREFIX)
+    )

@@ -79,9 +79,9 @@ class AttachDefaults:
     the same one. None: nobody waits."""
     attached: Callable[[], None] | None = None
     """Called once, when this process has asked for its first epoch and before it waits at the gate."""
-    bring_here: Callable[[str | None], str | None] | None = None
-    """Has a stream of the cluster served on this machine, for a process that has not joined the cluster itself
-    (`clusters.bring_here`)."""
+    ask_cluster: Callable[[str | None], str | None] | None = None
+    """Asks the cluster for a process that has not joined it itself: to have a stream served on this machine
+    (`clusters.bring_here`); or, by None, which is its only one (`clusters.only_stream`)."""
 
 
 attach_defaults = AttachDefaults()

@@ -1,9 +1,10 @@
-"""The simulation of a stream's fan-out runs, and its bounds behave as what they stand for."""
+"""The simulation of a stream's fan-out runs, and its bounds behave as what they stand for; the benchmark's table."""
 
 from __future__ import annotations
 
 import pytest
 
+from benchmarks import cluster
 from benchmarks.cluster_simulation import row, star_per_s, table, tree_per_s
 
 
@@ -14,3 +15,13 @@ def test_the_bounds_fall_as_the_cluster_grows() -> None:
     few, many = row(2, 1e6), row(32, 1e6)
     assert few.hub_per_s > many.hub_per_s
     assert table([few, many]).count("\n") == 3
+
+
+def test_the_benchmark_measures_the_local_stream_beside_those_of_the_cluster() -> None:
+    """Its rows can be read; over the cluster's nodes it is run by hand."""
+    alone = cluster.alone(1 << 20, 0.1)
+    assert alone.batches > 0
+    far = cluster.Row(2, 1 << 20, 9, 3.0, [1.0, 1.0, 0.98], 0.5)
+    local, over = cluster.table([alone, far]).splitlines()[2:]
+    assert "none: the local stream" in local
+    assert over == "| 2 beside the producer's | 1.0 MB | 3 | 3 | 1.00, 1.00, 0.98 | 0.5 |"

@@ -1,4 +1,8 @@
-"""A Ray cluster of three nodes on this machine, each with an object store and a runtime directory of its own."""
+"""A Ray cluster of three nodes on this machine, each with an object store and a runtime directory of its own.
+
+All tests of this folder share it, in the order of their files: `test_cluster` ends its second node, the trials then
+have the first and the third, and end that.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ import psutil
 import pytest
 
 from tests.conftest import _infrastructure, leftovers
+from tsnb import clusters
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
@@ -36,6 +41,10 @@ SYSTEM = {
 }
 """Ray notices a dead node after 5 s, instead of 15; one that is only slow has 10 s for each answer, as ever, and its
 processes may take their time to start."""
+
+
+NODES: list[dict[str, int]] = [{"num_gpus": 1}, {}, {"num_cpus": 2}]
+"""What each has other than one core: the producer's what Ray takes for a GPU, the last one two cores."""
 
 
 class Died(Exception):
@@ -82,10 +91,9 @@ class Machines:
 
     Args:
         directory: Where the nodes keep their runtime directories.
-        resources: What each node has other than one core: `num_cpus`, `num_gpus`.
     """
 
-    def __init__(self, directory: Path, resources: Sequence[dict[str, int]] = ({}, {}, {})) -> None:
+    def __init__(self, directory: Path) -> None:
         cluster: Any = import_module("ray.cluster_utils").Cluster
         self.directory = directory
         self._options = {"num_cpus": 1, "object_store_memory": STORE_BYTES}
@@ -98,7 +106,7 @@ class Machines:
         self.cluster = cluster()
         self.nodes: list[Any] = []
         try:
-            for number, own in enumerate(resources):
+            for number, own in enumerate(NODES):
                 options = {
                     **self._options,
                     **own,
@@ -152,9 +160,9 @@ class Machines:
         ]
 
 
-@pytest.fixture(scope="module")
-def machines(request: pytest.FixtureRequest, runtime_directory: Path) -> Iterator[Machines]:
-    """Start the cluster, as the module's `MACHINES` say, and join it; afterwards nothing of it is left."""
+@pytest.fixture(scope="package")
+def machines(runtime_directory: Path) -> Iterator[Machines]:
+    """Start the cluster, and join it; afterwards nothing of it is left."""
     ray: Any = import_module("ray")
     before = leftovers()
     ours = set(psutil.Process().children(recursive=True))
@@ -166,7 +174,7 @@ def machines(request: pytest.FixtureRequest, runtime_directory: Path) -> Iterato
     with contextlib.ExitStack() as ends:
         path = ends.enter_context(tempfile.TemporaryDirectory(prefix="tsnb-ray-", ignore_cleanup_errors=True))
         ends.callback(kill_all_but, ours)  # where it does not end by itself, which fails the last test
-        made = Machines(Path(path), getattr(request.module, "MACHINES", ({}, {}, {})))
+        made = Machines(Path(path))
         ends.callback(until, all_gone)
         ends.callback(made.cluster.shutdown)
         ray.init(address=made.cluster.address, log_to_driver=False, logging_level=logging.ERROR)
@@ -181,6 +189,17 @@ def kill_all_but(these: set[psutil.Process]) -> None:
         if process.pid not in kept:
             with contextlib.suppress(psutil.Error):
                 process.kill()
+
+
+def hub_of(stream: str) -> Any:
+    ray: Any = import_module("ray")
+    return ray.get_actor(clusters.hub_name(stream), namespace=clusters.namespace())
+
+
+def status(stream: str) -> Any:
+    """Return what a stream's hub says of it."""
+    ray: Any = import_module("ray")
+    return ray.get(hub_of(stream).status.remote(), timeout=GONE_S)
 
 
 def until(true: Callable[[], Any], within_s: float = GONE_S) -> Any:

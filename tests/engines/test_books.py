@@ -224,6 +224,34 @@ def test_a_hub_that_stood_still_itself_gives_nobody_up() -> None:
     assert books.tick(101.0) == []
 
 
+def test_who_comes_back_to_the_middle_of_an_epoch_gets_just_that_place() -> None:
+    """However near to its start: of a run from there, the feed would only know that any later epoch will do."""
+    books = new_books()
+    feed, one = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0)
+    while not one.complete:
+        one.act(0.0)
+        feed.act(0.0)
+    books.left(one.key, 0.1)
+    two = books.join("two", 0.2)
+    books.ask(two, 1, 0, 2, True, 0.2)
+    assert books.wanted is not None
+    assert (books.wanted.epoch, books.wanted.first) == (0, 2)
+
+
+def test_a_run_is_over_when_nobody_takes_it_and_nobody_can_join_it() -> None:
+    """Then the feed leaves it, though a machine is expected back for the next one; while it can be joined, it stays."""
+    books = new_books()
+    feed, one = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0)
+    for taken in (3, 8):
+        while one.seq < taken or one.epoch is None:
+            one.act(0.0)
+            feed.act(0.0)
+        books.leave(one.key, one.asks, False, 0.1)
+        assert not books.idle
+        assert (books.loading is not None) == (taken == 3)
+        one.want(0, 0, False)
+
+
 def test_an_epoch_that_nobody_takes_is_let_go_of_and_begins_again_for_the_next_who_asks() -> None:
     """The producer's own consumers do not wait for machines without consumers; no epoch's number is lost."""
     books = new_books()

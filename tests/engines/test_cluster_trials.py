@@ -1,4 +1,4 @@
-"""Trials on two nodes of a real Ray cluster: real actors and kernels, SIGKILL, a node that is lost."""
+"""Trials on the nodes of a real Ray cluster: real actors and kernels, SIGKILL, a node that is lost."""
 
 from __future__ import annotations
 
@@ -30,10 +30,7 @@ from tsnb.records.reading import read_runs
 
 __all__ = ["ipython", "shell"]
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(400)]
-
-MACHINES = ({"num_gpus": 1}, {"num_cpus": 2})
-"""The notebook's has one core and what Ray takes for a GPU, the other one two cores."""
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(400, func_only=True)]
 
 ROOT = Path(__file__).parents[2]
 ENDS_S = 180.0
@@ -65,7 +62,7 @@ def test_a_trial_on_the_cluster_is_like_one_of_this_machine(machines: Machines) 
     trial = start(jobs.learn, "far", lr=0.5, seed=3, threads=2, env={"FLAVOUR": "mint"})
     second = start(jobs.surroundings, "next", threads=2)  # fits beside nothing else, behind the first
     result = trial.result(ENDS_S)
-    assert result["TSNB_RUNTIME_DIR"] == str(machines.directory / "1"), "no other node has two cores"
+    assert result["TSNB_RUNTIME_DIR"] == str(machines.directory / "2"), "no other node has two cores"
     assert (result["OMP_NUM_THREADS"], result["FLAVOUR"], result["seed"]) == ("2", "mint", 3)
     assert trial.metrics.by_step("loss") == {0: 0.5, 1: 0.25, 2: pytest.approx(1 / 6)}
     assert "learning with 0.5\n" in trial.logs()
@@ -101,25 +98,15 @@ def test_trials_of_a_sweep_share_the_clusters_stream_from_the_first_batch_on(mac
     assert all(run.report["samples"] for run in read_runs(project_directory()) if run.sweep == "take")
 
 
-def test_an_interrupt_ends_it_in_order_and_what_raises_has_failed(machines: Machines) -> None:
-    """`interrupt` and `stop` reach the code there; a traceback comes back."""
-    first, second, bad = start(jobs.spin, "first"), start(jobs.spin, "second"), start(jobs.fail, "bad")
-    begun(first, second)
-    first.interrupt()
-    assert first.wait(ENDS_S).state == "stopped"
-    assert jobs.ENDED in first.logs()
-    pid = second.pid
-    assert pid is not None
-    second.stop()
-    assert second.state == "stopped"
-    until(lambda: gone(pid))
-    with pytest.raises(TrialFailed, match=r"ZeroDivisionError: nothing to divide by(?s:.*)jobs\.py"):
-        bad.wait(ENDS_S)
-
-
-def test_a_killed_process_is_told_and_one_with_restart_begins_again(machines: Machines) -> None:
-    """The kernel's own process; then the actor that it belongs to, with which it ends."""
-    lost, back = start(jobs.spin, "lost"), start(jobs.spin, "back", restart=True)
+def test_a_killed_process_is_told_one_with_restart_begins_again_and_what_raises_has_failed(
+    machines: Machines,
+) -> None:
+    """The kernel's own process; the actor that it belongs to, with which it ends; an error, whose traceback comes."""
+    lost, back, bad = (
+        start(jobs.spin, "lost"),
+        start(jobs.spin, "back", restart=True),
+        start(jobs.fail, "bad"),
+    )
     begun(lost, back)
     assert lost.pid is not None
     assert back.pid is not None
@@ -133,10 +120,19 @@ def test_a_killed_process_is_told_and_one_with_restart_begins_again(machines: Ma
     assert "has ended; started again from the top (1 of 3)" in back.logs()
     assert (back.state, back.restarts) == ("running", 1)
     assert gone(pid)
+    pid = back.pid
+    back.stop()
+    assert back.state == "stopped"
+    until(lambda: gone(pid))
+    with pytest.raises(TrialFailed, match=r"ZeroDivisionError: nothing to divide by(?s:.*)jobs\.py"):
+        bad.wait(ENDS_S)
 
 
 def test_a_gpu_is_asked_for_and_given_to_the_next_when_the_code_has_ended(machines: Machines) -> None:
-    """There is one: who comes second waits and says so. Its process ends with the code, what it returned is kept."""
+    """There is one: who comes second waits and says so. Its process ends with the code, what it returned is kept.
+
+    The code of the first is interrupted, and ends in order.
+    """
     first = start(jobs.spin, "holds", device="gpu")
     begun(first)
     second = start(jobs.surroundings, "waits", device="gpu")
@@ -149,6 +145,8 @@ def test_a_gpu_is_asked_for_and_given_to_the_next_when_the_code_has_ended(machin
     huge.stop()
     assert huge.state == "stopped"
     first.interrupt()
+    assert first.wait(ENDS_S).state == "stopped"
+    assert jobs.ENDED in first.logs()
     result = second.result(ENDS_S)
     assert result["CUDA_VISIBLE_DEVICES"] == "0"
     assert second.pid is None
@@ -171,11 +169,14 @@ def test_a_cell_runs_on_the_cluster(machines: Machines, shell: Any) -> None:
 
 
 SCRIPT = """
-import sys, time, torch, tsnb
+import sys, time, ray, torch, tsnb
 from tests.engines import jobs
 name, engine = sys.argv[1:]
-with tsnb.serve([torch.ones(2)], name=name, engine=engine):
-    trial = tsnb.run(jobs.spin, name=name, engine=engine)
+train, check = (tsnb.serve([torch.ones(2)], name=name + word, engine=engine) for word in "ab")
+train.stop()
+assert ray.is_initialized(), "the other one needs it"
+trial = tsnb.run(jobs.spin, name=name, engine=engine)
+check.stop()
 while jobs.BEGUN not in trial.logs():
     time.sleep(0.05)
 assert trial.state == "running", trial.state
@@ -187,7 +188,7 @@ sys.stdin.read()
 def test_nothing_outlives_the_process_that_started_it(machines: Machines, tmp_path: Path) -> None:
     """Of two scripts one is killed and one ends: their trials end, and the records say how.
 
-    A stream that they serve meanwhile takes the cluster with it when it stops, unless there are trials in it.
+    Streams that they serve before take the cluster with them when the last one stops, unless there are trials in it.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TSNB_PROJECT_DIR": str(tmp_path)}
     command = [sys.executable, "-c", SCRIPT]
@@ -267,7 +268,7 @@ def test_a_lost_node_is_told(machines: Machines) -> None:
     """The last test: the node is killed under a trial."""
     trial = start(jobs.spin, "there", threads=2)
     begun(trial)
-    machines.cluster.remove_node(machines.nodes[1], allow_graceful=False)
+    machines.cluster.remove_node(machines.nodes[2], allow_graceful=False)
     with pytest.raises(TrialFailed, match=r"is lost to the cluster|has ended"):
         trial.wait(ENDS_S)
     assert trial.state == "lost"

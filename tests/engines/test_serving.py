@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 
 import pytest
@@ -9,10 +10,15 @@ import torch
 
 import tsnb
 from tsnb.clusters import address_of, namespace
+from tsnb.engines import membership
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.producer import serve as serve_here
 from tsnb.streams.served import ServeOptions
 from tsnb.telemetry import observer
+
+pytestmark = pytest.mark.timeout(
+    120, func_only=True
+)  # the cluster, which others have used, may end behind the last
 
 
 def test_an_engine_is_this_machine_or_a_cluster() -> None:
@@ -33,6 +39,15 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ExtraMissing, match=r"pip install 'tsnb\[ray\]'"):
         tsnb.serve([1], name="x", engine="ray")
     assert not tsnb.producers()
+
+
+def test_an_address_where_nobody_is_is_told_at_once() -> None:
+    """Ray itself would try for minutes."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there
+        for address in (f"127.0.0.1:{taken.getsockname()[1]}", "head"):
+            with pytest.raises(TsnbError, match=rf"no Ray cluster at '{address}': .*`ray start --head`"):
+                membership._require_answer(address)
 
 
 def test_a_stream_of_a_cluster_is_not_started_again_by_itself() -> None:

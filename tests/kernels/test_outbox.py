@@ -24,21 +24,28 @@ MESSAGES = st.lists(
 )
 
 
-@given(st.lists(st.tuples(MESSAGES, st.booleans())))
+@given(st.lists(st.tuples(MESSAGES, st.booleans(), st.booleans())))
 def test_whatever_gets_lost_on_the_way_all_of_it_arrives_once_and_in_order(
-    rounds: list[tuple[list[Any], bool]],
+    rounds: list[tuple[list[Any], bool, bool]],
 ) -> None:
-    """An answer that never came is given again, with what came since; text may be joined with its neighbour only."""
+    """An answer that never came is given again, with what came since; text may be joined with its neighbour only.
+
+    The question whose answer was lost may still be looked at, behind the next one.
+    """
     outbox = Outbox()
     arrived: list[Any] = []
     sent: list[Any] = []
-    for messages, comes_through in [*rounds, ([], True)]:
+    for messages, comes_through, late in [*rounds, ([], True, False)]:
         for message in messages:
             outbox.add(*message)
         sent += messages
         answer = outbox.since(len(arrived))
         if comes_through:
+            before = len(arrived)
             arrived += answer
+            if late:
+                outbox.since(len(arrived))
+                assert answer == [] or outbox.since(before) == []
     assert _joined(arrived) == _joined(sent)
 
 

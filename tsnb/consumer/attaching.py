@@ -127,16 +127,37 @@ def attach(
 
 def _find(stream: str | None, name: str) -> registry.Entry | Consumer:
     """Return a producer; where there is none, a consumer that waits for it, or the relay of a stream of the cluster."""
+    wanted = stream or _only_one()
     try:
-        return registry.find(stream)
+        return registry.find(wanted)
     except ProducerNotFound:
         mine = _between_producers(stream, name)
         if mine is not None:
             return mine
-        brought = clusters.bring_here(stream)
-        if brought is None:
+        if wanted is None or clusters.bring_here(wanted) is None:
             raise
-        return registry.find(brought)
+        return registry.find(wanted)
+
+
+def _only_one() -> str | None:
+    """Return the stream that is meant where the name is left out: whichever machine of a cluster this is, the same.
+
+    Returns:
+        Its name; None where what this machine has decides.
+
+    Raises:
+        ProducerNotFound: There are several.
+    """
+    in_cluster = clusters.only_stream()
+    if in_cluster is None:
+        return None
+    here = [entry.name for entry in registry.entries() if entry.name != in_cluster]
+    if here:
+        raise ProducerNotFound(
+            f"several streams can be had, say which by producer=: {in_cluster} of the cluster, {', '.join(here)} of "
+            "this machine"
+        )
+    return in_cluster
 
 
 def _again(mine: Consumer, options: Options) -> Consumer:

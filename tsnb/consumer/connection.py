@@ -16,6 +16,7 @@ from collections.abc import Callable
 from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
+from tsnb.clusters import RELAY
 from tsnb.consumer.on_device import OnDevice
 from tsnb.consumer.options import Options
 from tsnb.consumer.ranks import stricter
@@ -253,10 +254,13 @@ class Connection:
 
     def _gone(self, how: str) -> ProducerGone:
         name = self.entry.name
+        served = f'%tensorsocket start LOADER --name {name}, or tsnb.serve(..., name="{name}")'
+        again = f"start it again ({served}) and attach again"
+        if self.entry.origin == RELAY:
+            again = "attach again, which starts another relay; if the stream itself has ended, serve it again first"
         return ProducerGone(
             f"the producer {name!r} ({self.entry.origin}, pid {self.entry.pid}) {how}. Batches you hold stay valid. "
-            f'To go on, start it again (%tensorsocket start LOADER --name {name}, or tsnb.serve(..., name="{name}")) '
-            "and attach again."
+            f"To go on, {again}."
         )
 
     def release(self, lease: int) -> None:

@@ -65,6 +65,7 @@ class Books:
     ) -> None:
         self.dispatch = Dispatch(window, band, patience_s)
         self.dispatch.admission.repeatable = repeatable
+        self.dispatch.admission.window = 0  # see `Admission.window`
         self.relays: dict[int, _Relay] = {}
         self.largest = self.kept_bytes = self.most_bytes = 0
         self._budget_bytes = budget_bytes
@@ -80,6 +81,12 @@ class Books:
     def wanted(self) -> ev.Wanted | None:
         """What the feed should give next."""
         return self.dispatch.wanted
+
+    @property
+    def loading(self) -> int | None:
+        """The run that may want more, now or later; None: whatever was begun is over."""
+        loading = self.dispatch.epochs.loading
+        return None if loading is None else loading.run
 
     @property
     def idle(self) -> bool:
@@ -215,13 +222,13 @@ class Books:
         for key in silent:
             self.left(key, now)
         self._step(ev.Tick(late_s), now)
-        loading = self.dispatch.epochs.loading
-        if not self.dispatch.idle or loading is None:
+        loading = self.loading
+        if not self.idle or loading is None:
             self._idle_since = None
         elif self._idle_since is None:
             self._idle_since = now
         elif now - self._idle_since >= IDLE_S:
-            self._step(ev.Withdrawn(loading.run), now)
+            self._step(ev.Withdrawn(loading), now)
         return silent
 
     # -- instructions --------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from tsnb.consumer.line import Line
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.unpacking import Delivered, Unpacker
+from tsnb.engines.hub import Wants
 from tsnb.errors import LoaderFailed, ProducerGone, TsnbError
 from tsnb.registry import Entry
 from tsnb.wire import messages as ms
@@ -29,6 +30,10 @@ __all__ = ["FEED_NAME", "Feed"]
 FEED_NAME = "cluster"
 """What the panel of the producer's machine calls the other machines."""
 _log = logging.getLogger("tsnb")
+
+
+class _LeftCluster(Exception):
+    """This process is in no cluster any more."""
 
 
 class _Imaged(Delivered):
@@ -76,15 +81,18 @@ class Feed(threading.Thread):
         """Load what the hub wants. The end of this is the hub's end: else machines would wait for what nobody gives."""
         why = ""
         try:
-            answer = self._wanted()
+            wants = self._wants()
             while not self._stopping.is_set():
-                wanted, idle = answer
-                if wanted is None and idle:
-                    self._rest()
-                loaded = self._load(*wanted) if wanted is not None else None
-                answer = loaded if loaded is not None else self._wanted()
+                if wants.run != self._run:
+                    self._leave()
+                if wants.batch is None and wants.idle:
+                    self._line.connection.post(ms.Rest())  # the producer's own consumers need not wait
+                loaded = self._load(*wants.batch) if wants.batch is not None else None
+                wants = loaded if loaded is not None else self._wants()
         except ProducerGone:
             pass  # it says so to all its consumers
+        except _LeftCluster:
+            why = "ray.shutdown() was called in the producer's process"
         except RayActorError:
             why = "its hub, an actor beside this process, has died (killed? out of memory?)"
         except Exception as error:  # noqa: BLE001  # whatever it is, nobody may wait for this thread
@@ -106,14 +114,23 @@ class Feed(threading.Thread):
         if clusters.joined() is not None:
             ray.kill(self._hub)
 
-    def _wanted(self) -> Any:
-        self._require_ray()
-        return ray.get(self._hub.wanted.remote())
+    def _wants(self) -> Wants:
+        wants: Wants = self._ask(self._hub.wanted)
+        return wants
 
-    def _load(self, run: int, epoch: int, first: int) -> Any:
+    def _ask(self, method: Any, *arguments: Any) -> Any:
+        """Ask the hub, or tell it; return what it says.
+
+        Raises:
+            _LeftCluster: Ray was shut down under this thread: its functions would start a cluster of their own.
+        """
+        if clusters.joined() is None:
+            raise _LeftCluster
+        return ray.get(method.remote(*arguments))
+
+    def _load(self, run: int, epoch: int, first: int) -> Wants | None:
         """Give the run's next batch, or say that there is none; return the hub's answer where it has one."""
-        if run != self._run:
-            self._leave()
+        if self._run is None:
             self._run, self._fresh = run, True
             place = Place(epoch, first, 0, begun=bool(first))
             self._progress = Progress(place)
@@ -126,25 +143,24 @@ class Feed(threading.Thread):
             text = error.loader_traceback if isinstance(error, LoaderFailed) else ""
             summary = error.summary if isinstance(error, LoaderFailed) else str(error)
             self._leave()
-            return ray.get(self._hub.raised.remote(run, summary, text))
+            self._ask(self._hub.raised, run, summary, text)
+            return None
         if self._fresh and self._line.epoch != epoch:
-            ray.get(self._hub.renumbered.remote(run, self._line.epoch))
+            self._ask(self._hub.renumbered, run, self._line.epoch)
         self._fresh = False
         if taken is None:
             self._leave()
-            return ray.get(self._hub.ended.remote(run))
+            self._ask(self._hub.ended, run)
+            return None
         return self._give(run, taken[1])
 
-    def _give(self, run: int, batch: Any) -> Any:
-        self._require_ray()
+    def _give(self, run: int, batch: Any) -> Wants:
         memory = batch.leaves[0]
-        ref = ray.put((batch.layout.encode(), batch.rows, *batch.values, memory))
-        return ray.get(self._hub.loaded.remote(run, [ref], memory.nbytes, batch.rows))
-
-    def _require_ray(self) -> None:
-        """End where Ray was shut down under this thread: its functions would start a cluster of their own."""
         if clusters.joined() is None:
-            raise ProducerGone("Ray was shut down in the producer's process")
+            raise _LeftCluster
+        ref = ray.put((batch.layout.encode(), batch.rows, *batch.values, memory))
+        wants: Wants = self._ask(self._hub.loaded, run, [ref], memory.nbytes, batch.rows)
+        return wants
 
     def _leave(self) -> None:
         """Leave the epoch, if one is being taken."""
@@ -152,8 +168,3 @@ class Feed(threading.Thread):
             self._run = None
             self._line.leave()
             self._line.discard_waiting()
-
-    def _rest(self) -> None:
-        """Nobody in the cluster takes anything: the producer's own consumers need not wait."""
-        self._leave()
-        self._line.connection.post(ms.Rest())

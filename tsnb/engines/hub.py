@@ -11,10 +11,10 @@ import contextlib
 import itertools
 import os
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tsnb.engines.books import Books
@@ -22,7 +22,7 @@ from tsnb.engines.relay import Relay
 from tsnb.errors import JoinRefused
 from tsnb.wire.messages import PROTOCOL
 
-__all__ = ["Hub", "budget_bytes"]
+__all__ = ["Hub", "Wants", "budget_bytes"]
 
 STORE_SHARE = 0.3
 """What a stream may use of the smallest object store of the cluster, for batches that machines have yet to take."""
@@ -31,6 +31,19 @@ POLL_S = 1.0
 TICK_S = 1.0
 STOP_S = 10.0
 """How long relays may take to tell their consumers that the stream has ended."""
+AGAIN_S = 0.5
+"""A relay that cannot be reached, and is not known to have died, is asked again."""
+
+
+class Wants(NamedTuple):
+    """What the feed is told."""
+
+    batch: tuple[int, int, int] | None
+    """The run, epoch and first batch of what it should give now; as `events.Wanted`."""
+    run: int | None
+    """The run that may want more later; what it takes of another one, it takes for nobody."""
+    idle: bool
+    """Whether no machine takes anything, or is expected back."""
 
 
 class Hub:
@@ -72,15 +85,15 @@ class Hub:
         """Let time pass. Called once."""
         self._ticking = asyncio.create_task(self._tick())
 
-    async def wanted(self) -> tuple[tuple[int, int, int] | None, bool]:
-        """Return what to load next, and whether no machine takes anything; waits a moment for something to load."""
+    async def wanted(self) -> Wants:
+        """Return what to load next; waits a moment for something to load."""
         if self._books.wanted is None:
             self._feed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._feed.wait(), POLL_S)
         return self._answer()
 
-    async def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> Any:
+    async def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> Wants:
         """Take a batch; return as `wanted`, without waiting. `refs` has the one reference: it crosses unresolved."""
         self._books.loaded(run, refs, size, rows, time.monotonic())
         self._wake()
@@ -104,12 +117,15 @@ class Hub:
     async def stop(self) -> None:
         """Have every relay end its stream in good order."""
         handles = [t.result() for t in self._opening.values() if t.done() and not t.exception()]
-        ends = [asyncio.wait_for(_awaited(h.close.remote()), STOP_S) for h in handles]
+        ends = [asyncio.wait_for(h.close.remote(), STOP_S) for h in handles]
         await asyncio.gather(*ends, return_exceptions=True)
 
-    def _answer(self) -> tuple[tuple[int, int, int] | None, bool]:
+    def _answer(self) -> Wants:
+        if self._ticking is not None and self._ticking.done():
+            self._ticking.result()  # without a clock nobody would be given up: the feed is to end it all
         wanted = self._books.wanted
-        return (None if wanted is None else (wanted.run, wanted.epoch, wanted.first)), self._books.idle
+        batch = None if wanted is None else (wanted.run, wanted.epoch, wanted.first)
+        return Wants(batch, self._books.loading, self._books.idle)
 
     # -- for who attaches ----------------------------------------------------------------------------------
 
@@ -128,8 +144,8 @@ class Hub:
         where = (node, directory)
         task = self._relay(where)
         try:
-            await _awaited((await asyncio.shield(task)).open.remote())
-        except RayActorError:  # it has just died, and was not heard of
+            await (await asyncio.shield(task)).open.remote()
+        except ActorDiedError:  # just now, and it was not heard of
             self._forget(where, task)
             await asyncio.shield(self._relay(where))
 
@@ -159,7 +175,7 @@ class Hub:
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
         try:
-            await _awaited(handle.open.remote())
+            await handle.open.remote()
         except BaseException:
             watching.cancel()
             ray.kill(handle)
@@ -167,15 +183,21 @@ class Hub:
         return handle
 
     async def _watch(self, handle: Any, number: int, where: tuple[str, str], opened: Any) -> None:
-        """Notice a relay's end: a call that returns then, and fails where it died."""
-        with contextlib.suppress(RayError):
-            await _awaited(handle.live.remote())
+        """Notice a relay's end: it is asked again and again, which fails where it died."""
+        lives = True
+        while lives:
+            try:
+                lives = await handle.live.remote()
+            except ActorUnavailableError:  # if that lasts, its silence ends its lease
+                await asyncio.sleep(AGAIN_S)
+            except RayError:
+                lives = False
         self._forget(where, opened)
         key = self._keys.pop(number, None)
         if key is not None:
             self._books.left(key, time.monotonic())
             self._wake()
-        ray.kill(handle)  # out of reach is not dead: its place, and its name there, must be free
+        ray.kill(handle)  # its stream has ended, its process has not
 
     # -- for relays ----------------------------------------------------------------------------------------
 
@@ -274,10 +296,6 @@ def budget_bytes() -> int:
     nodes: Any = ray.nodes  # untyped
     stores = [n["Resources"].get("object_store_memory", 0) for n in nodes() if n["Alive"]]
     return max(1, int(STORE_SHARE * min(filter(None, stores), default=0)))
-
-
-async def _awaited(ref: Any) -> Any:
-    return await ref
 
 
 def _require_same(protocol: int) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from tsnb.clusters import RELAY
 from tsnb.producer import events as ev
 from tsnb.wire.messages import PROTOCOL
 
@@ -26,6 +27,8 @@ __all__ = ["Relay"]
 
 BEAT_S = 1.0
 LOOK_S = 0.25
+LIVE_S = 10.0
+"""How long the hub's question whether this relay lives waits for its end."""
 IDLE_S = 1.0
 """How long no consumer of this machine takes an epoch before the others need not wait for this machine."""
 
@@ -72,15 +75,16 @@ class Relay:
                 return
             epochs = RemoteEpochs(self._hub, self._facts, self._join)
             settings = Settings(self._name, **self._options, in_step=True)
-            self._producer = begin(epochs, settings, origin="the cluster's relay", primed=False)
+            self._producer = begin(epochs, settings, origin=RELAY, primed=False)
+            self._producer.core.dispatch.admission.window = 0  # see `Admission.window`
             watching = threading.Thread(
                 target=self._watch, args=(self._producer, epochs), name="tsnb-relay", daemon=True
             )
             watching.start()
 
-    def live(self) -> None:
-        """Return when the relay has ended: whoever calls it hears of its death."""
-        self._ended.wait()
+    def live(self) -> bool:
+        """Return whether the relay serves, at its end or after a while: whoever asks again and again hears of it."""
+        return not self._ended.wait(LIVE_S)
 
     def close(self) -> None:
         """End the stream on this machine; its consumers are told."""
@@ -88,32 +92,27 @@ class Relay:
             if self._producer is not None:
                 self._producer.stop()
 
-    def pid(self) -> int:
-        """Return its process."""
-        return os.getpid()
-
-    def _join(self) -> int:
-        node = ray.get_runtime_context().get_node_id()
-        return int(ray.get(self._hub.join.remote(self._number, node, PROTOCOL)))
+    def _join(self) -> Any:
+        return self._hub.join.remote(self._number, ray.get_runtime_context().get_node_id(), PROTOCOL)
 
     def _watch(self, producer: Producer, epochs: RemoteEpochs) -> None:
         """Tell the hub that this relay lives, and whether anybody is here who takes batches."""
         idle_since_s: float | None = None
         next_beat_s = 0.0
-        while not producer.wait(LOOK_S):
-            now = time.monotonic()
-            idle, ask = _look(
-                producer.core, epochs, idle_since_s is not None and now - idle_since_s >= IDLE_S
-            )
-            idle_since_s = (idle_since_s or now) if idle else None
-            if now >= next_beat_s:
-                next_beat_s = now + BEAT_S
-                epochs.beat()
-                if idle:
-                    epochs.rest(ask)
-            if epochs.hub_gone:
-                producer.stop()
-        self._ended.set()
+        try:
+            while not (producer.wait(LOOK_S) or epochs.hub_gone):
+                now = time.monotonic()
+                long_idle = idle_since_s is not None and now - idle_since_s >= IDLE_S
+                idle, ask = _look(producer.core, epochs, long_idle)
+                idle_since_s = (idle_since_s or now) if idle else None
+                if now >= next_beat_s:
+                    next_beat_s = now + BEAT_S
+                    epochs.beat()
+                    if idle:
+                        epochs.rest(ask)
+        finally:
+            producer.stop()
+            self._ended.set()
 
 
 def _look(core: Core, epochs: RemoteEpochs, long_idle: bool) -> tuple[bool, int]:

@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    GetTimeoutError,
+    ObjectLostError,
+    RayError,
+)
 
 from tsnb.errors import LoaderFailed
 from tsnb.producer.packing import SlotImage
@@ -17,11 +23,19 @@ from tsnb.producer.replaying import EpochIs
 __all__ = ["RemoteEpochs"]
 
 ANSWER_S = 5.0
-"""The hub answers within a second; one that is late is asked again."""
+"""The hub answers within a second; one that is late is waited for again."""
+SILENT_S = 60.0
+"""How long the hub may give no answer at all."""
+AGAIN_S = 0.5
+"""A hub that cannot be reached, and is not known to have died, is asked again."""
 BATCH_S = 60.0
 """How long a batch may take from another machine."""
 GONE_S = 10.0
 """How long the end of the producer's process may take to be heard of."""
+
+
+class _NoAnswer(Exception):
+    """The hub has not answered yet, or has gone."""
 
 
 class RemoteEpochs:
@@ -30,7 +44,7 @@ class RemoteEpochs:
     Args:
         hub: The stream's hub.
         facts: The loader's batch_size, batches, samples and order.
-        join: Makes this relay known to the hub and returns its key.
+        join: Asks the hub to know this relay; returns the reference of its key.
 
     Attributes:
         hub_gone: Whether the hub has ended.
@@ -40,7 +54,7 @@ class RemoteEpochs:
     workers = 0
     ahead = 0
 
-    def __init__(self, hub: Any, facts: dict[str, Any], join: Callable[[], int]) -> None:
+    def __init__(self, hub: Any, facts: dict[str, Any], join: Callable[[], Any]) -> None:
         self.batch_size: int | None = facts["batch_size"]
         self.batches: int | None = facts["batches"]
         self.samples: int | None = facts["samples"]
@@ -53,6 +67,7 @@ class RemoteEpochs:
         self._wanted: tuple[int, int, bool] = (0, 0, False)  # by that ask
         self._poll: Any = None  # the question that waits for the hub's answer
         self._told: deque[Any] = deque()
+        self._heard_s = 0.0  # when the hub last answered
 
     def most_ahead(self, _batch_bytes: int) -> int:
         """Return 0: batches are copied when they are asked for."""
@@ -85,11 +100,12 @@ class RemoteEpochs:
         key = self._key
         try:
             known = ray.get(self._hub.beat.remote(key), timeout=ANSWER_S)
-        except RayActorError:
+        except ActorDiedError:
             self.hub_gone = True
-        except RayError:  # late: the next one may not be
+        except RayError:  # late, or out of reach: the next one may not be
             pass
         else:
+            self._heard_s = time.monotonic()
             if not known and self._key == key:  # not joined again meanwhile
                 self._key = None
 
@@ -97,10 +113,11 @@ class RemoteEpochs:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         """Give an epoch's batches as `SlotImage`; `EpochIs` while there is none, and where it is another epoch."""
+        self._heard_s = time.monotonic()
         self._begin()
         epoch, seq = number, start
         self._want(epoch, seq, exact=bool(start))
-        over = False
+        over = begun = False
         try:
             while not over:
                 message = self._next()
@@ -109,6 +126,7 @@ class RemoteEpochs:
                     continue
                 kind, content = message
                 if kind == "started":
+                    begun = True
                     if content[0] != epoch:
                         epoch = content[0]
                         yield EpochIs(epoch)
@@ -116,8 +134,8 @@ class RemoteEpochs:
                     lease, _, seq, refs = content
                     yield from self._bring(lease, refs, epoch, seq)
                     seq += 1
-                elif kind == "parked":
-                    self._want(epoch, seq, exact=True)  # what is lacking may still be there
+                elif kind in ("parked", "lost"):  # what is lacking may still be there
+                    self._want(epoch, seq, exact=begun or bool(start))
                 else:
                     over = True
                     if kind != "ended":
@@ -129,11 +147,41 @@ class RemoteEpochs:
 
     def _begin(self) -> None:
         """Be known to the hub, from the first time on, and again after this relay was given up."""
-        if self._key is None:
+        asked = None
+        while self._key is None and not self.hub_gone:
+            asked = asked or self._join()
             try:
-                self._key = self._join()
-            except RayActorError:
-                self.hub_gone = True
+                self._key = self._answer(asked)
+            except ActorUnavailableError:
+                asked = None
+            except _NoAnswer:
+                pass
+
+    def _answer(self, asked: Any) -> Any:
+        """Return the hub's answer.
+
+        Raises:
+            _NoAnswer: It stays out so far; or the hub has gone.
+            ActorUnavailableError: It will not come, though the question may have been heard.
+            LoaderFailed: None has come for long.
+        """
+        try:
+            answer = ray.get(asked, timeout=ANSWER_S)
+        except ActorDiedError:
+            self.hub_gone = True
+            raise _NoAnswer from None
+        except (ActorUnavailableError, GetTimeoutError) as error:
+            if time.monotonic() - self._heard_s > SILENT_S:
+                raise LoaderFailed(
+                    f"the stream's hub, a process on its producer's machine, has not answered for {SILENT_S:.0f} s: "
+                    "that machine is stopped, overloaded or out of reach. Iterate again when it is back."
+                ) from None
+            if isinstance(error, GetTimeoutError):
+                raise _NoAnswer from None
+            time.sleep(AGAIN_S)
+            raise
+        self._heard_s = time.monotonic()
+        return answer
 
     def _want(self, epoch: int, seq: int, *, exact: bool) -> None:
         self._ask += 1
@@ -155,9 +203,8 @@ class RemoteEpochs:
                 f"{what} has not come to this machine in {BATCH_S:.0f} s: the network is overloaded, or its object "
                 "store is full (`ray memory` says of what). Iterate again for the next epoch."
             ) from None
-        except (
-            ObjectLostError
-        ):  # with the producer's process: then hub and relay end too, and consumers hear of that
+        except ObjectLostError:
+            # with the producer's process: then hub and relay end too, and consumers hear of that
             deadline = time.monotonic() + GONE_S
             while not self.hub_gone:
                 if time.monotonic() > deadline:
@@ -182,12 +229,11 @@ class RemoteEpochs:
         if self._poll is None:
             self._poll = self._hub.poll.remote(self._key, self._ask, *self._wanted)
         try:
-            told = ray.get(self._poll, timeout=ANSWER_S)
-        except GetTimeoutError:
+            told = self._answer(self._poll)
+        except _NoAnswer:
             return None
-        except RayActorError:
-            self.hub_gone = True
-            return None
+        except ActorUnavailableError:
+            return "lost", ()  # the answer may have been, and what it told is not told again
         self._poll = None
         if told is None:
             self._key = None

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsnb import clusters
 from tsnb.config import check_name
-from tsnb.errors import ExtraMissing, NameInUse, TsnbError
+from tsnb.engines.membership import join_cluster
+from tsnb.errors import NameInUse, TsnbError
 from tsnb.producer.serving import serve as serve_here
 from tsnb.producer.stream import Producer
 
-__all__ = ["join_cluster", "serve", "stay_in_cluster"]
+__all__ = ["serve"]
 
 BETWEEN = 4
 """Batches that one machine may be ahead of another, beside what the window lets each machine's own consumers drift: two
 are on their way to each, and so are their acknowledgements."""
 ENDING_S = 3.0
 """An actor that was ended keeps its name for a moment."""
+STOP_S = 15.0
+"""How long the hub may take to end the stream on all machines, which have 10 s each."""
+JOIN_S = 10.0
+"""How long the feed may take to come to its end."""
 LATER_S = 5.0
 """The hub waits so much longer than a relay for what stands still, and the producer than the hub: whoever is at fault
 is parked by its own machine first, and not the whole machine, or the cluster, in its place."""
@@ -138,57 +142,13 @@ def serve(
     return producer
 
 
-def join_cluster(address: str) -> contextlib.ExitStack:
-    """Be in a cluster; return what leaves it again, if this process was in none.
-
-    Args:
-        address: HOST:PORT of its head; "" for the one that this process or machine is in.
+def _open(producer: Producer, options: dict[str, Any]) -> Any:
+    """Offer a stream of this machine to the cluster; return what ends that.
 
     Raises:
-        ExtraMissing: Ray is not installed.
-        TsnbError: There is no such cluster, or this process is in another.
+        NameInUse: That name is being served in the cluster.
+        TsnbError: Ray cannot start the hub here; says why.
     """
-    global _stays
-    try:
-        import ray
-    except ImportError:
-        raise ExtraMissing("engine=\"ray\" needs Ray: pip install 'tsnb[ray]'") from None
-    leave = contextlib.ExitStack()
-    if ray.is_initialized():
-        here = ray.get_runtime_context().gcs_address
-        if address and address != here:
-            raise TsnbError(
-                f"this process is in the Ray cluster at {here}, not in that at {address}: call ray.shutdown() first, "
-                'or say engine="ray".'
-            )
-        return leave
-    try:
-        ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        at = f"at {address}" if address else "on this machine"
-        last = str(error).strip().splitlines()[-1][:300]
-        raise TsnbError(
-            f"there is no Ray cluster {at} ({last}). Start one, `ray start --head` here and `ray start "
-            "--address=HOST:PORT` on the others, and run this on one of its machines."
-        ) from None
-    _stays = False
-    leave.callback(lambda: None if _stays else ray.shutdown())
-    return leave
-
-
-_stays = False
-"""Whether this process stays in its cluster until its end: what it has started there would end with its leaving."""
-
-
-def stay_in_cluster(address: str) -> None:
-    """Be in a cluster until this process ends, whatever streams it serves meanwhile. Errors as `join_cluster`'s."""
-    global _stays
-    join_cluster(address).pop_all()
-    _stays = True
-
-
-def _open(producer: Producer, options: dict[str, Any]) -> Any:
-    """Offer a stream of this machine to the cluster; return what ends that."""
     import ray
 
     from tsnb.engines.feed import Feed
@@ -211,23 +171,29 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
         producer.name,
     )
     try:
-        ray.get(hub.begin.remote())
+        ray.get(hub.begin.remote(), timeout=clusters.OPEN_S)
         feed = Feed(hub, producer.entry)
-    except BaseException:
+    except BaseException as error:
         ray.kill(hub)
+        if isinstance(error, ray.exceptions.RayError):
+            raise TsnbError(
+                f"Ray cannot start a process of tsnb on this machine: {clusters.last_words(error)}. tsnb must be "
+                "installed where `ray start` was called from; `ray status` says whether the cluster is well."
+            ) from None
         raise
     feed.start()
-    serving = os.getpid()
+    # before Ray leaves the cluster at this process's end: consumers are to be told
+    atexit.register(producer.stop)
 
     def stop() -> None:
-        if os.getpid() != serving:
-            return
+        atexit.unregister(producer.stop)
         feed.retire()
         if clusters.joined() is not None:  # else Ray was shut down, which has ended the hub
-            with contextlib.suppress(ray.exceptions.RayError):
-                ray.get(hub.stop.remote(), timeout=15.0)
-            ray.kill(hub)
-        feed.join(10.0)
+            with contextlib.suppress(Exception):  # whatever has become of the cluster, the stream here ends
+                ray.get(hub.stop.remote(), timeout=STOP_S)
+            with contextlib.suppress(Exception):
+                ray.kill(hub)
+        feed.join(JOIN_S)
 
     return stop
 

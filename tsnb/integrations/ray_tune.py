@@ -25,6 +25,9 @@ if TYPE_CHECKING:  # the gate's process imports this module too, and needs no to
 
 __all__ = ["CommonStart"]
 
+LATER_S = 10.0
+"""How long the gate's process may take to come up, and to answer."""
+
 
 class _Gate:
     """Lets all through once enough have come. Runs as an actor."""
@@ -87,7 +90,9 @@ class CommonStart:
     def _arrive(self) -> None:
         import ray
 
-        ray.get(self._gate.arrive.remote(self._within_s))
+        # where the gate has gone, there is nobody to wait for
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(self._gate.arrive.remote(self._within_s), timeout=self._within_s + LATER_S)
 
 
 def _trial_name() -> str | None:

@@ -101,7 +101,11 @@ class _Kernel:
     async def _bring(self, stream: str | None, answer: Path) -> None:
         """Have a stream of the cluster on this machine; the kernel itself has not joined the cluster."""
         try:
-            said = {"name": await asyncio.to_thread(clusters.bring_here, stream)}
+            if stream is None:
+                name = await asyncio.to_thread(clusters.only_stream)
+            else:
+                name = await asyncio.to_thread(clusters.bring_here, stream)
+            said = {"name": name}
         except Exception as error:  # noqa: BLE001 (raised again where it was asked)
             said = {"error": type(error).__name__, "text": str(error)}
         fresh = answer.with_suffix(".part")

@@ -1,7 +1,7 @@
 """What a kernel on another machine has to tell, until it has been fetched: in order, each once, and within a bound.
 
 Whoever fetches says how many messages it has; those are let go of, and it gets all that came since. So a question that
-has to be asked twice, because its answer got lost, loses and repeats nothing.
+has to be asked twice, because its answer got lost, loses and repeats nothing; nor does the first one, if it comes late.
 
 Pure: messages in, messages out.
 """
@@ -17,8 +17,8 @@ REPLY = "tsnb_reply"
 DIED = "tsnb_died"
 """Content: `text`, how the kernel's process ended."""
 WANTED = "tsnb_wanted"
-"""Published by the kernel, for its actor. Content: `stream`, one of the cluster that is wanted there, or None;
-`answer`, the file where the kernel looks for what became of it."""
+"""Published by the kernel, for its actor. Content: `stream`, one of the cluster that is wanted there; None asks which
+is the only one. `answer`: the file where the kernel looks for what became of it."""
 
 Message = tuple[str, "dict[str, Any]"]
 """A kind and a content, as Jupyter's messaging protocol has them, or one of our own."""
@@ -66,8 +66,10 @@ class Outbox:
         """Return what waits behind the first `seen` messages, and forget those.
 
         Args:
-            seen: How many messages were received in all.
+            seen: How many messages were received in all; fewer than were said before: a question that came late.
         """
+        if seen < self._first:
+            return []
         gone = self._waiting[: seen - self._first]
         del self._waiting[: seen - self._first]
         self._first = seen

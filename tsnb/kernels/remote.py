@@ -279,7 +279,7 @@ class RemoteChild:
 
     async def _answer(self, asked: Any) -> Any:
         """Wait for an answer while there can be one: none comes after `ray.shutdown()`, nor from who was ended."""
-        answer = asyncio.ensure_future(_awaited(asked))
+        answer = asyncio.ensure_future(asked)
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # never "not retrieved"
         while not answer.done():
             either: set[asyncio.Future[Any]] = {answer, self._gone}
@@ -298,7 +298,3 @@ class RemoteChild:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)  # a loop keeps no task alive by itself
         task.add_done_callback(self._tasks.discard)
-
-
-async def _awaited(ref: Any) -> Any:
-    return await ref

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tsnb.clusters import last_words
+
 __all__ = ["LEFT", "cannot_start", "cause_of_loss"]
 
 LEFT = "this process has left the Ray cluster (ray.shutdown(), or its end), and what it started there ends with it"
@@ -30,10 +32,7 @@ def cannot_start(error: BaseException) -> str:
     Args:
         error: What Ray has raised.
     """
-    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    raised = [line for line in lines if "Error" in line.partition(":")[0]]
-    last = (raised or lines or [type(error).__name__])[-1]
     return (
-        f"a kernel cannot be started on a machine of the cluster: {last}. Every machine needs the same version of "
-        "tsnb, and what that needs (docs/cluster.md)."
+        f"a kernel cannot be started on a machine of the cluster: {last_words(error)}. Every machine needs the same "
+        "version of tsnb, and what that needs (docs/cluster.md)."
     )

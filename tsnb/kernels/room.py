@@ -33,7 +33,7 @@ def join(address: str) -> None:
         ExtraMissing: Ray is not installed.
         TsnbError: There is no such cluster, or this process is in another.
     """
-    from tsnb.engines.serving import stay_in_cluster
+    from tsnb.engines.membership import stay_in_cluster
 
     stay_in_cluster(address)
     the_hub().close_first()  # Ray leaves the cluster at this process's end: kernels are to be ended before

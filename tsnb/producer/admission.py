@@ -35,7 +35,8 @@ class Admission:
 
     Attributes:
         repeatable: Whether the loader can give an epoch again.
-        window: As given; may get smaller.
+        window: As given; may get smaller. 0 over a cluster: of a pass that is begun before the place that somebody came
+            back to, the next machine would only know that it is any epoch from that number on.
     """
 
     def __init__(

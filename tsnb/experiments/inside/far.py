@@ -41,7 +41,7 @@ def settle_far(settings: dict[str, Any]) -> dict[str, Any]:
 
     Modules are looked for where this machine has them first, then in the notebook's places.
     """
-    attach_defaults.bring_here = lambda stream: _bring_here(stream, Path(settings["outbox"]))
+    attach_defaults.ask_cluster = lambda stream: _ask_cluster(stream, Path(settings["outbox"]))
     sys.path.extend(path for path in settings["sys_path"] if path not in sys.path)
     return {**settings, "sys_path": []}
 
@@ -86,8 +86,8 @@ class FarRun(Run):
         return target
 
 
-def _bring_here(stream: str | None, outbox: Path) -> str | None:
-    """Have a stream of the cluster served on this machine, as `clusters.bring_here`, by asking the actor for it.
+def _ask_cluster(stream: str | None, outbox: Path) -> str | None:
+    """Have a stream of the cluster served on this machine, or learn which is the only one, by asking the actor.
 
     Raises:
         TsnbError: It cannot be had, or there is no answer.
