@@ -18,6 +18,7 @@ from tests.ecosystem.apart import RAY_DATA
 from tests.ecosystem.trying import assert_two_epochs_are_as_alone
 from tests.engines.conftest import Machines, hub_of, status, until
 from tests.engines.takers import BATCH_BYTES, BATCHES, ROWS, Taker, digest, loader
+from tests.house.pages import blocks_of
 from tsnb import clusters, registry
 from tsnb.engines import serving
 from tsnb.errors import NameInUse, TsnbError
@@ -176,7 +177,10 @@ def test_a_killed_relay_ends_its_machines_consumers_only_and_is_replaced(
 def test_trials_of_ray_tune_share_a_stream_and_begin_together(main: tsnb.Producer, tmp_path: Path) -> None:
     """Two trials, wherever Ray puts them: the same batches of the same epoch, from the first one on."""
     tune: Any = pytest.importorskip("ray.tune")
-    start = CommonStart(2)
+    [lines] = [block.text for block in blocks_of(ROOT / "docs/cluster.md") if "CommonStart" in block.text]
+    names: dict[str, Any] = {}
+    exec(lines.replace("CommonStart(4)", "CommonStart(2)"), names)
+    start = names["start"]
     trainable = tune.with_resources(tune.with_parameters(tuned, start=start), {"cpu": 0.5})
     tuner = tune.Tuner(
         trainable,

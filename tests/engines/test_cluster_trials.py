@@ -18,6 +18,7 @@ import tsnb
 from tests.engines import jobs
 from tests.engines.conftest import Machines, until
 from tests.engines.takers import digest, loader
+from tests.house.pages import blocks_of
 from tests.notebook.conftest import ipython, shell
 from tsnb.errors import ExtraMissing, TrialFailed, TsnbError
 from tsnb.experiments.plan import TrialOptions
@@ -156,16 +157,39 @@ def test_a_gpu_is_asked_for_and_given_to_the_next_when_the_code_has_ended(machin
         second.result()
 
 
-def test_a_cell_runs_on_the_cluster(machines: Machines, shell: Any) -> None:
-    """`%%trial NAME --engine ray`: the notebook's variables and classes travel, its own can be fetched."""
-    shell.run_cell("class Net:\n    def __init__(self, width): self.width = width\nwidth = 7")
-    shell.run_cell_magic(
-        "trial", "cell --engine ray --device cpu", "net = Net(width)\nprint('made', net.width)"
-    )
-    trial = tsnb.trials["cell"].wait(ENDS_S)
-    assert "made 7" in trial.logs()
-    assert trial["net"].width == 7
-    assert trial.options == {"engine": "ray", "device": "cpu"}
+SET_UP = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+import tsnb
+class Net:
+    def __init__(self, width): self.width = width
+def step(net, images, labels): return net.width * images.sum() / labels.sum()
+def train(lr):
+    for images, labels in tsnb.attach():
+        tsnb.log(loss=lr * images.sum())
+net = Net(7)
+loader = DataLoader(TensorDataset(torch.arange(12.0), torch.arange(12)), batch_size=4)
+"""
+
+
+def test_the_pages_blocks_run(machines: Machines, shell: Any) -> None:
+    """docs/cluster.md from its top: a stream from a notebook and from Python, a cell, a function, a sweep.
+
+    The notebook's variables and classes travel with them, and back. They compute on the CPU: no GPU is there.
+    """
+    page = blocks_of(ROOT / "docs/cluster.md")
+    blocks = [b.text.replace("gpu", "cpu") for b in page if b.run_by.endswith(Path(__file__).name)]
+    shell.run_cell(SET_UP).raise_error()
+    assert blocks[0].startswith("%tensorsocket start")
+    for block in (blocks[0], "%tensorsocket stop imagenet", *blocks[1:]):
+        shell.run_cell(block).raise_error()
+    with shell.user_ns["producer"]:
+        assert tsnb.trials["cnn"].wait(ENDS_S).metrics.by_step("loss") == {0: 7.0, 1: 7.0, 2: 7.0}
+        assert tsnb.trials["cnn"]["net"].width == 7
+        assert tsnb.trials["cnn"].options == {"engine": "ray", "device": "cpu", "producer": "imagenet"}
+        for name in ("trial", "sweep"):
+            shell.user_ns[name].wait(ENDS_S)
+        assert tsnb.trials["train-lr0.01"].metrics["loss"] == pytest.approx(0.01 * (8 + 9 + 10 + 11))
 
 
 SCRIPT = """

@@ -12,6 +12,7 @@ NOT_RUN = {
     ("README.md", "make demo"): "installs; tests/house/test_quickstart.py runs what `make demo` runs",
     ("docs/architecture.md", "cli | notebook"): "a picture of the layers",
     ("docs/balance.md", "tsnb: digits: 5 cores"): "output, of a machine with more cores",
+    ("docs/cluster.md", "producer's machine"): "a picture of what goes where",
     ("docs/devices.md", "2 of 2 cores"): "output",
     ("docs/devices.md", "%%trial big --device"): "needs two GPUs",
     (
