@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--save", type=Path, metavar="FILE", help="keep the executed notebook there")
     options = parser.parse_args()
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    print(f"Running {NOTEBOOK.name}: two to three minutes on two cores", flush=True)
+    print(f"Running {NOTEBOOK.name}: about two minutes on two cores", flush=True)
     start = time.perf_counter()
     try:
         execute(notebook)
