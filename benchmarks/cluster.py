@@ -27,6 +27,7 @@ import torch
 
 import tsnb
 from tsnb import clusters
+from tsnb.integrations.ray_tune import CommonStart
 
 STORE_BYTES = 512 << 20
 ROOT = Path(__file__).parents[1]
@@ -63,10 +64,11 @@ class Batches:
             yield self.batch
 
 
-def take(name: str) -> tuple[int, float]:
+def take(name: str, start: CommonStart | None = None) -> tuple[int, float]:
     """Take an epoch; return its batches after the first, and the seconds they took."""
     torch.set_num_threads(1)
-    with tsnb.attach(name, producer="cluster-bench") as consumer:
+    attach = tsnb.attach if start is None else start.attach
+    with attach(name, producer="cluster-bench") as consumer:
         batches = iter(consumer)
         next(batches)
         began, count = time.monotonic(), 0
@@ -112,8 +114,9 @@ def measure(ids: Sequence[str], batch_bytes: int, seconds: float) -> Row:
     before = _stored(ids)
     remote: Any = ray.remote(take)
     with tsnb.serve(Batches(batch_bytes, seconds), name="cluster-bench", engine="ray", rubber_band=1.0):
+        start = CommonStart(len(ids) - 1)  # else a node that comes late takes another epoch than the others
         taking = [
-            remote.options(num_cpus=0, scheduling_strategy=at(node, soft=False)).remote(f"c{number}")
+            remote.options(num_cpus=0, scheduling_strategy=at(node, soft=False)).remote(f"c{number}", start)
             for number, node in enumerate(ids[1:])
         ]
         taken = ray.get(taking)

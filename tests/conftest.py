@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -45,17 +46,19 @@ def runtime_directory() -> Iterator[Path]:
         yield Path(path) / "run"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In halves (`pytest -n 2 --dist loadgroup`) a file stays in one, and so do all that use whole cores for long."""
-    for item in items:
-        folder, name = item.path.parent.name, item.path.name
-        heavy = (
-            folder == "benchmarks"
-            or name == "test_lab.py"
-            or name.startswith("test_cluster")
-            or name.endswith(("quickstart.py", "notebook.py"))
-        )
-        item.add_marker(pytest.mark.xdist_group("heavy" if heavy else str(item.path)))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """In halves (`pytest -n 2`) all tests of a Ray cluster stay in one: they share it, and Ray finds no other here.
+
+    `--dist loadgroup` does not do that: with pytest 9.2, xdist 3.8 reads no marks.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Halves(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return "cluster" if "engines/test_cluster" in nodeid else nodeid
+
+    return Halves(config, log)
 
 
 def children() -> set[str]:

@@ -199,15 +199,18 @@ def test_a_live_producer_outlives_fuzzers_and_its_consumer_gets_every_batch_once
         deadline = time.monotonic() + 10
         while [c.name for c in status("s").consumers] != ["steady"]:
             assert time.monotonic() < deadline, "a fuzzer is still attached"
-        time.sleep(0.3)
-        return len(os.listdir(f"/proc/{process.pid}/fd")), process.memory_info().rss
+        counted, end = 0, time.monotonic() + 1.5
+        while time.monotonic() < end:  # a worker's pipes come and go with the epochs: the most that there are
+            counted = max(counted, len(os.listdir(f"/proc/{process.pid}/fd")))
+            time.sleep(0.01)
+        return counted, process.memory_info().rss
 
     warm_fds, warm_rss = fuzz_for(1.0)
     steady.expect("epoch")
     fds, rss = fuzz_for(FUZZ_S)
     steady.expect("epoch")
     assert len(counts) > 50, f"only {len(counts)} visits"
-    assert fds <= warm_fds + 2, "descriptors: a worker's pipes come and go with the epochs, nothing else"
+    assert fds <= warm_fds + 2, "descriptors that stay"
     assert rss - warm_rss < 24 << 20
     (tmp_path / "done").touch()
     assert steady.end() == 0, steady.lines
@@ -428,6 +431,7 @@ def test_a_consumer_outlives_a_producer_that_sends_anything(run: Run) -> None:
             known = (
                 "RemoteProtocolError",
                 "ProducerGone",
+                "JoinRefused",
                 "LoaderFailed",
                 "ConsumerParked",
                 "StopRequested",

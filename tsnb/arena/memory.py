@@ -113,11 +113,14 @@ class Arena:
         if self._map is not None:
             return True
         try:
-            fd = os.dup(
-                self.fd
-            )  # another thread may close ours meanwhile, and to map -1 gives memory of nobody's
-        except OSError:  # none that is open: no arena, and never one
-            return False
+            # another thread may close ours meanwhile, and to map -1 gives memory of nobody's
+            fd = os.dup(self.fd)
+        except OSError as error:
+            if error.errno == errno.EBADF:  # none that is open: no arena, and never one
+                return False
+            raise ArenaFull(
+                f"this process cannot open its shared memory: {error}. Raise `ulimit -n`."
+            ) from None
         try:
             geometry = _geometry(fd)
             if geometry is None:
