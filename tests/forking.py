@@ -95,11 +95,10 @@ class Process:
         self.send_signal(signal.SIGTERM)
 
 
-def start(
-    code: str, *arguments: str, environment: Mapping[str, str], stdin: bool
-) -> Process | subprocess.Popen[str]:
+def start(code: str, *arguments: str, stdin: bool) -> Process | subprocess.Popen[str]:
     """Run a script; return its `Process`, or `Popen` where it had to be started by itself."""
-    if read_once(environment, _environment()):
+    environment, server = _environment(), _server()
+    if read_once(environment, server.environment):
         return subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
             stdin=subprocess.PIPE if stdin else None,
@@ -108,10 +107,9 @@ def start(
             text=True,
             env=environment,
         )
-    return _server().fork(code, arguments, environment, stdin)
+    return server.fork(code, arguments, environment, stdin)
 
 
-@functools.cache
 def _environment() -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
@@ -121,11 +119,12 @@ class _Server:
     """Our end of the connection to the process that forks."""
 
     def __init__(self) -> None:
+        self.environment = _environment()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", ENTRY, str(os.getpid()), str(theirs.fileno())],
-                env=_environment(),
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import signal
 import textwrap
@@ -82,9 +81,7 @@ class Script:
 
     def __init__(self, code: str, *arguments: str, stdin: bool = False) -> None:
         text = PRELUDE + textwrap.dedent(code)
-        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-        self.process = forking.start(text, *arguments, environment=environment, stdin=stdin)
+        self.process = forking.start(text, *arguments, stdin=stdin)
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
