@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests import forking
+from tests import forking, quarantine
 from tsnb.registry import address_prefix
 
 SETTLE_S = 20.0
@@ -44,6 +44,13 @@ def runtime_directory() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tsnb-test-") as path:
         os.environ["TSNB_RUNTIME_DIR"] = str(Path(path) / "run")
         yield Path(path) / "run"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the tests in quarantine fail without failing the run; all others fail it."""
+    for item in items:
+        if reason := quarantine.reason(item.nodeid):
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
 
 
 @pytest.hookimpl(optionalhook=True)
