@@ -52,6 +52,35 @@ def test_a_cell_runs_beside_the_notebook_and_gives_back_its_variables(notebook: 
         trial["unused"]
 
 
+def test_fetching_leaves_the_notebooks_classes_and_names_as_they_are(notebook: Any, page: Any) -> None:
+    """What was edited since the start stays edited; a pulled function keeps the trial's variables."""
+    box = notebook.run("class CFG:\n    lr = 0.1\n    def rate(self): return self.lr\nscale = 1")
+    cell = "cfg = CFG()\nhelper = 2\ndef grow(x): return x * scale * helper\ngrow(1)\nCFG.lr = 9"
+    trial = start("cfg", cell, page, box)
+    trial.wait(20)
+    notebook.run("CFG.lr = 0.5\nCFG.rate = lambda self: 'patched'\nscale = 100")
+    names = set(box)
+    assert trial["cfg"].rate() == "patched"
+    assert trial["CFG"] is box["CFG"]
+    assert trial["grow"](1) == 2
+    assert box["CFG"].lr == 0.5
+    assert set(box) == names
+
+
+def test_workers_of_a_trials_own_loader_give_it_its_own_classes(page: Any) -> None:
+    """`isinstance` holds for what a worker process sends, and a class that was edited since it started stays so."""
+    cell = (
+        "import dataclasses\nfrom torch.utils.data import DataLoader\n"
+        "@dataclasses.dataclass\nclass Batch:\n    x: object\n    scale = 1\n"
+        "loader = DataLoader(range(4), batch_size=2, num_workers=1, collate_fn=Batch)\n"
+        "found = iter(loader)\nBatch.scale = 2\n"
+        "kinds = [(isinstance(b, Batch), b.scale, list(b.x)) for b in found]"
+    )
+    trial = start("workers", cell, page)
+    trial.wait(30)
+    assert trial["kinds"] == [(True, 2, [0, 1]), (True, 2, [2, 3])]
+
+
 def test_a_failed_cell_shows_its_own_lines_and_fails_its_wait(page: Any) -> None:
     """The traceback has the line numbers that the notebook shows; variables stay for a look."""
     trial = start("bad", "x = 1\n\nraise ValueError('no such image')", page)

@@ -15,10 +15,12 @@ import threading
 import time
 import types
 import warnings
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -90,8 +92,134 @@ def test_a_notebook_function_uses_the_variables_of_where_it_arrives(
     assert train() == ("trial", 3)
 
 
-def test_what_comes_back_changes_no_variable_of_the_notebook(notebook: Any) -> None:
-    """Globals that a pulled function read there are added only where the notebook has none of the name."""
+OWN = """
+import abc, collections, dataclasses, enum, functools
+class CFG:
+    lr = 0.1
+    def rate(self): return self.lr
+class Colour(enum.Enum):
+    RED = 1
+    @property
+    def loud(self): return self.name.upper()
+class Base(abc.ABC):
+    made = []
+    def __init_subclass__(cls): Base.made.append(cls.__name__)
+class Other: pass
+class Child(Base): pass
+class Meta(type):
+    made = []
+    def __init__(cls, name, bases, variables): Meta.made.append(name)
+class Made(metaclass=Meta): pass
+@dataclasses.dataclass
+class Point:
+    x: int = 1
+class Pair(collections.namedtuple("Pair", "a b")): pass
+class Slotted:
+    __slots__ = ("value",)
+"""
+
+CHANGED = """
+CFG.lr = 0.5
+CFG.rate = lambda self: "patched"
+CFG.added = 1
+Colour.loud = "quiet"
+Base.register(Other)
+Base.made.append("mine")
+Meta.made.append("mine")
+Point.x = 7
+Pair.sum = lambda self: self.a + self.b
+del CFG.gone
+"""
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_comes_back_leaves_classes_of_the_notebook_as_they_are_now(
+    notebook: Any, tmp_path: Path, apart: bool
+) -> None:
+    """Attributes, patched methods, enums, registries: nothing is set back to what it was at the start."""
+    box = notebook.run(OWN + "CFG.gone = 1\nslotted = Slotted()\nslotted.value = 3")
+    kinds = [kind for kind in box.values() if isinstance(kind, type)]
+    ship(
+        {
+            "cfg": box["CFG"](), "red": box["Colour"].RED, "child": box["Child"](), "made": box["Made"](),
+            "point": box["Point"](2), "pair": box["Pair"](1, 2), "slotted": box["slotted"], "kinds": kinds,
+            "deep": pickle.loads, "inner": Inner(box["CFG"]()),
+        },
+        tmp_path / "box",
+        "a test",
+    )  # fmt: skip
+    notebook.run(CHANGED)
+    before = {kind: dict(vars(kind)) for kind in kinds}
+    arrived = fetch(tmp_path / "box", apart=apart)
+    assert arrived["kinds"] == kinds
+    for kind in kinds:
+        now = {name: value for name, value in vars(kind).items() if name != "_abc_impl"}
+        assert now == {name: value for name, value in before[kind].items() if name != "_abc_impl"}
+    assert box["Base"].made == ["Child", "mine"]
+    assert box["Meta"].made == ["Made", "mine"]
+    assert issubclass(box["Other"], box["Base"])
+    assert arrived["cfg"].rate() == arrived["inner"].part.rate() == "patched"
+    assert arrived["red"] is box["Colour"].RED
+    assert arrived["pair"].sum() == 3
+    assert (arrived["point"].x, arrived["slotted"].value) == (2, 3)
+
+
+class Inner:
+    """Something that pickles a part of itself on its own, as some libraries' wrappers do."""
+
+    def __init__(self, part: Any) -> None:
+        self.part = part
+
+    def __reduce__(self) -> Any:
+        return _inner, (_Bytes(_pack({"part": self.part})),)
+
+
+class _Bytes:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self) -> Any:
+        return pickle.loads, (self.data,)
+
+
+def _inner(parts: dict[str, Any]) -> Inner:
+    return Inner(parts["part"])
+
+
+def test_a_class_that_is_new_here_arrives_whole(
+    notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that a trial has defined, derived from one of the notebook's: with its attributes and its methods' names."""
+    box = notebook.run("class Base:\n    def hello(self): return 'base'\nfactor = 3\n")
+    there = notebook.run(
+        "class Net(Base):\n    w = 2\n    def grown(self): return self.w * factor\n"
+        "    def hello(self): return 'net ' + super().hello()\nnet = Net()"
+    )
+    ship({"net": there.pop("net")}, tmp_path / "box", "a test")
+    del there["Net"]
+    for known, empty in (("ID", weakref.WeakValueDictionary()), ("CLASS", weakref.WeakKeyDictionary())):
+        # as in another process
+        monkeypatch.setattr(cloudpickle.cloudpickle, f"_DYNAMIC_CLASS_TRACKER_BY_{known}", empty)
+    box["factor"] = 1000
+    arrived = fetch(tmp_path / "box", apart=True)["net"]
+    assert arrived.grown() == 6, "its methods read what they read in the trial"
+    assert arrived.hello() == "net base"
+
+
+def test_what_a_notebook_fetches_brings_its_own_variables(notebook: Any, tmp_path: Path) -> None:
+    """A function that comes back computes what it computed in the trial, and the notebook gets no new names."""
+    box = notebook.run("scale = 1\nhelper = lambda x: x * scale\ndef grow(x): return helper(x)")
+    ship({"grow": box["grow"]}, tmp_path / "box", "a test")
+    notebook.run("scale = 10\ndel helper, grow")
+    names = set(box)
+    grow = fetch(tmp_path / "box", apart=True)["grow"]
+    assert grow(2) == 2
+    assert set(box) == names
+    assert box["scale"] == 10
+
+
+def test_what_arrives_changes_no_variable_of_the_receiver(notebook: Any) -> None:
+    """Globals that a function read where it comes from are added only where the receiver has none of the name."""
     box = notebook.run("scale = 1\ndef grow(x): return x * scale")
     packed = _pack({"grow": box["grow"]})
     box["scale"] = 10

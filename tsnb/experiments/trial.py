@@ -141,7 +141,7 @@ class Trial(Hosting):
         path = self._hub.new_path("pull", ".pickle")
         reply = self._call(self._course.deliver(variable, path))
         if reply["status"] == "ok":
-            return fetch(path)[variable]
+            return fetch(path, apart=True)[variable]
         kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
         raise kind(reply["evalue"].strip("\"'") if kind is NoSuchVariable else reply["evalue"])
 

@@ -26,7 +26,7 @@ from typing import Any
 from tsnb.errors import NotShippable
 from tsnb.kernels.cell_lines import lines_of, remember
 from tsnb.kernels.obstacles import explain
-from tsnb.kernels.pickling import Sink, TooLarge, pack
+from tsnb.kernels.pickling import Sink, TooLarge, pack, unpack
 from tsnb.telemetry.memory import Free, free_memory
 
 __all__ = ["LARGE_BYTES", "fetch", "ship"]
@@ -140,19 +140,21 @@ def _human(size: int) -> str:
     return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.0f} MB"
 
 
-def fetch(path: Path, *, keep: bool = False) -> dict[str, Any]:
-    """Read what `ship` wrote, and remove the file.
+def fetch(path: Path, *, keep: bool = False, apart: bool = False) -> dict[str, Any]:
+    """Read what `ship` wrote, and remove the file. Classes that this process has stay as they are.
 
     Args:
         path: Where it was written.
         keep: Whether the file stays, for a kernel that may be started again from it; the sender removes it.
+        apart: Whether functions keep the variables that they had there; else they see those of this process, which
+            gets what it lacks.
 
     Raises:
         Exception: Whatever the objects raise on arrival (a module that cannot be imported here, say).
     """
     try:
         with path.open("rb") as file:
-            arrived: dict[str, Any] = pickle.load(file)  # noqa: S301 (our own file, in a private directory)
+            arrived: dict[str, Any] = unpack(file, apart=apart)  # our own file, in a private directory
             remember(pickle.load(file))  # noqa: S301
             return arrived
     finally:

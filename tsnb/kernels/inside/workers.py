@@ -2,7 +2,8 @@
 
 A DataLoader's workers get their dataset by pickle there, which finds a class of `__main__` by name only, and the
 worker's `__main__` is another one. So whatever multiprocessing pickles goes by value where it is defined in
-`__main__`, as it came here.
+`__main__`, as it came here. Forked workers have this process's own `__main__`: between them and it, a class is the one
+of that name, as it is in a notebook.
 
 Such processes share named semaphores, which Python's resource tracker removes when all of them have gone. A trial's
 process group is killed as a whole, so the tracker must not be in it, or the names would stay in /dev/shm.
@@ -11,20 +12,27 @@ process group is killed as a whole, so the tracker must not be in it, or the nam
 from __future__ import annotations
 
 import io
-import pickle
+import secrets
+import sys
 import types
 from collections.abc import Sequence
 from multiprocessing import util
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from tsnb.kernels.pickling import Sink, pack
+from tsnb.kernels.pickling import Sink, pack, unpack_bytes
 
 __all__ = ["keep_tracker_apart", "let_main_travel"]
 
 
+_family = ""
+"""Names this process and those forked from it; a spawned one has none."""
+
+
 def let_main_travel() -> None:
     """Have multiprocessing take what `__main__` defines along by value, from now on."""
+    global _family
+    _family = secrets.token_hex(8)
     setattr(ForkingPickler, "reducer_override", _by_value)  # noqa: B010 (typeshed has it as a method)
 
 
@@ -34,7 +42,15 @@ def _by_value(_pickler: Any, obj: Any) -> Any:
         return NotImplemented
     file = io.BytesIO()
     pack(obj, Sink(file))
-    return pickle.loads, (file.getvalue(),)
+    return _arrived, (_family, obj.__qualname__, file.getvalue())
+
+
+def _arrived(family: str, qualname: str, data: bytes) -> Any:
+    """Return the class or function that `_by_value` has reduced. Called by pickle, in the receiving process."""
+    found: Any = sys.modules["__main__"] if family == _family else None
+    for name in qualname.split("."):
+        found = getattr(found, "__dict__", {}).get(name)
+    return found if isinstance(found, (type, types.FunctionType)) else unpack_bytes(data)
 
 
 _spawn = util.spawnv_passfds
