@@ -1,12 +1,12 @@
 """What all tests share: private runtime and project directories, and a look at what is left behind.
 
 `no_leftovers` runs around every test: whatever a test starts, ends or kills, afterwards there is no child
-process, no socket of ours, no registry entry and no name in /dev/shm that was not there before.
+process, no socket of ours, no registry entry and no name in /dev/shm that was not there before. What other programs of
+the machine hold does not count (`tests/leftovers.py`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import tempfile
@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from tests import forking, quarantine
-from tsnb.registry import address_prefix
+from tests import quarantine
+from tests.leftovers import leftovers, new_leftovers
 
 SETTLE_S = 20.0
 """How long what was stopped or killed may take to be gone; a leftover stays. A spawned worker of a DataLoader looks for
@@ -68,76 +67,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Halves(config, log)
 
 
-def children() -> set[str]:
-    """Return the descendants of this process that still run."""
-    found = set()
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if process.status() != psutil.STATUS_ZOMBIE:
-                found.add(f"process {process.pid}: {' '.join(process.cmdline())[:160]}")
-        except psutil.Error:
-            continue
-    return found
-
-
-def leftovers() -> set[str]:
-    """Return everything of ours that outlives its process if it is not cleaned up."""
-    found = children()
-    found |= {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
-    unix = Path("/proc/net/unix").read_text()
-    found |= {f"socket {line.split()[-1]}" for line in unix.splitlines() if f"@{address_prefix()}-" in line}
-    for kind in ("producers", "sockets"):
-        entries = Path(os.environ["TSNB_RUNTIME_DIR"], kind)
-        found |= {f"{kind} {path.name}" for path in entries.glob("*")} if entries.is_dir() else set()
-    return found
-
-
 @pytest.fixture(autouse=True)
 def no_leftovers(runtime_directory: Path) -> Iterator[None]:
     """Fail a test that leaves a process, a socket, a registry entry or a shared-memory name behind."""
     before = leftovers()
     yield
     deadline = time.monotonic() + SETTLE_S
-    while new := leftovers() - before - _infrastructure():
-        if all(name.startswith("/dev/shm") for name in new) and not (new := new - _beside_us()):
-            break
+    while new := new_leftovers(before):
         if time.monotonic() > deadline:
             pytest.fail("left behind: " + "; ".join(sorted(new)))
         _sweep()
         time.sleep(0.05)
-
-
-def _infrastructure() -> set[str]:
-    """Return what Python itself, and our own fork servers, keep for the process's life, once somebody used it."""
-    words = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-    kept = {line for line in children() if any(word in line for word in words)}
-    # its kernels have its command line too: the idle server is this process's own child
-    own = {f"process {process.pid}:" for process in psutil.Process().children()}
-    return kept | {
-        line
-        for line in children()
-        if ("tsnb.kernels.forkserver" in line or forking.ENTRY in line) and line.startswith(tuple(own))
-    }
-
-
-def _beside_us() -> set[str]:
-    """Return the names in /dev/shm that others hold: the other half of this run (`pytest -n 2`), a run beside it."""
-    held: set[str] = set()
-    ours = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
-    for process in _other_tests():
-        if process.pid not in ours:
-            with contextlib.suppress(psutil.Error, OSError):
-                held |= {mapped.path.split()[0] for mapped in process.memory_maps()}
-    return held
-
-
-def _other_tests() -> set[psutil.Process]:
-    found: set[psutil.Process] = set()
-    for process in psutil.process_iter(["cmdline"]):
-        if any(word.rpartition("/")[2] == "pytest" for word in process.info["cmdline"] or ()):
-            with contextlib.suppress(psutil.Error):
-                found |= {process, *process.children(recursive=True)}
-    return found
 
 
 def _sweep() -> None:

@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tests.leftovers import SHM, leftovers, new_leftovers
 from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments import Trial, run_cell, trials
 from tsnb.experiments.board import NoSuchTrial
@@ -338,6 +339,7 @@ def test_loader_workers_inside_a_trial_load_the_notebook_s_classes(
 
 def test_a_killed_trial_leaves_no_semaphore_of_its_workers(notebook: Any, page: Any, until: Until) -> None:
     """Spawned workers share named semaphores; the kernel is killed with its group, and they go all the same."""
+    before = leftovers()
     box = notebook.run("import torch\nfrom torch.utils.data import DataLoader, Dataset\n" + WORKERS)
     cell = (
         "loader = DataLoader(Squares(8), batch_size=4, num_workers=1, multiprocessing_context='spawn')\n"
@@ -345,7 +347,7 @@ def test_a_killed_trial_leaves_no_semaphore_of_its_workers(notebook: Any, page: 
     )
     trial = start("killed", cell + SLEEPS, page, box)
     until(lambda: "begun" in page.text, 60)
-    assert any(name.startswith("sem.mp-") for name in os.listdir("/dev/shm"))
+    assert any(name.startswith(SHM + "sem.mp-") for name in new_leftovers(before))
     assert trial.pid is not None
     os.kill(trial.pid, signal.SIGKILL)
     until(lambda: trial.state == "lost")
