@@ -18,7 +18,7 @@ import psutil
 from tests import forking
 from tsnb.registry import address_prefix
 
-__all__ = ["SHM", "leftovers", "new_leftovers"]
+__all__ = ["SHM", "infrastructure", "leftovers", "new_leftovers"]
 
 SHM = "/dev/shm/"
 
@@ -36,7 +36,7 @@ def leftovers() -> set[str]:
 
 def new_leftovers(before: AbstractSet[str]) -> set[str]:
     """Return what of ours is there now and was not before."""
-    new = leftovers() - before - _infrastructure()
+    new = leftovers() - before - infrastructure()
     names = {name for name in new if name.startswith(SHM)}
     return new - _of_others(names) if names else new
 
@@ -53,7 +53,7 @@ def _children() -> set[str]:
     return found
 
 
-def _infrastructure() -> set[str]:
+def infrastructure() -> set[str]:
     """Return what Python itself, and our own fork servers, keep for the process's life, once somebody used it."""
     words = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
     kept = {line for line in _children() if any(word in line for word in words)}

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.conftest import _infrastructure, leftovers
+from tests.leftovers import infrastructure, leftovers, new_leftovers
 from tsnb import clusters
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -168,7 +168,7 @@ def machines(runtime_directory: Path) -> Iterator[Machines]:
     ours = set(psutil.Process().children(recursive=True))
 
     def all_gone() -> bool:
-        left = leftovers() - before - _infrastructure()
+        left = new_leftovers(before)
         return not [name for name in left if name.startswith(("process", "entry", "socket"))]
 
     with contextlib.ExitStack() as ends:
@@ -184,7 +184,7 @@ def machines(runtime_directory: Path) -> Iterator[Machines]:
 
 def kill_all_but(these: set[psutil.Process]) -> None:
     """Kill what this process has started since."""
-    kept = {int(line.split()[1].rstrip(":")) for line in _infrastructure()}
+    kept = {int(line.split()[1].rstrip(":")) for line in infrastructure()}
     for process in set(psutil.Process().children(recursive=True)) - these:
         if process.pid not in kept:
             with contextlib.suppress(psutil.Error):
