@@ -9,7 +9,6 @@ import difflib
 import errno
 import os
 import re
-import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError, UnsupportedPlatform
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "check_balance",
     "check_name",
     "explained",
+    "nobody_elses",
     "private_directory",
     "read_weight",
     "require_platform",
@@ -158,20 +159,30 @@ def read_weight(text: str) -> tuple[str, float]:
 def runtime_directory() -> Path:
     """Return this user's private runtime directory (mode 0700), made on first use.
 
-    `TSNB_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/tsnb`, else `tsnb-UID` in the system's temporary directory.
+    `TSNB_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/tsnb` where nobody else could exchange it (after `su` it is another
+    user's), else `tsnb-UID` in the system's temporary directory.
 
     Raises:
-        TsnbError: It cannot be written, or belongs to somebody else.
+        TsnbError: It cannot be written, or another user could enter or exchange it; says what mends that.
     """
     chosen = os.environ.get("TSNB_RUNTIME_DIR")
     xdg = os.environ.get("XDG_RUNTIME_DIR")
     if chosen:
         path = Path(chosen)
-    elif xdg and os.access(xdg, os.W_OK):
+    elif xdg and os.access(xdg, os.W_OK) and nobody_elses(Path(xdg)):
         path = Path(xdg) / "tsnb"
     else:
-        path = Path(tempfile.gettempdir()) / f"tsnb-{os.getuid()}"
+        path = Path(tempfile.gettempdir()) / f"tsnb-{os.geteuid()}"
     return private_directory(path)
+
+
+def nobody_elses(path: Path) -> bool:
+    """Tell whether only root and this user can exchange what lies in a directory."""
+    try:
+        check_parents(path)
+    except (Unsafe, OSError):
+        return False
+    return True
 
 
 def short_directory(room_bytes: int) -> Path:
@@ -186,31 +197,29 @@ def short_directory(room_bytes: int) -> Path:
     chosen = runtime_directory()
     if len(os.fsencode(chosen)) + room_bytes <= LONGEST_SOCKET:
         return chosen
-    return private_directory(Path("/tmp") / f"tsnb-{os.getuid()}")  # noqa: S108 (short, and checked to be ours)
+    return private_directory(Path("/tmp") / f"tsnb-{os.geteuid()}")  # noqa: S108 (short, and checked to be ours)
 
 
 def private_directory(path: Path) -> Path:
-    """Make `path` with mode 0700, or check that it is a directory only this user can enter.
+    """Make `path` with mode 0700, or check that it is a directory only this user can enter, and nobody exchange.
 
     Raises:
-        TsnbError: It cannot be made or written, or others can enter it.
+        TsnbError: It cannot be made or written, or others can enter or exchange it; says what mends that.
     """
-    hint = _ELSEWHERE
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = path.lstat()
+        made = make_private(path)
+    except Unsafe as error:
+        mend = f" Run `{error.mend}` to go on using it, or choose another place." if error.mend else ""
+        within = "" if error.path == str(path) else f"tsnb cannot use {path}: "
+        raise TsnbError(f"{within}{error}.{mend} {_ELSEWHERE}") from None
     except OSError as error:
-        way_out = _WAYS_OUT.get(error.errno or 0, hint)
+        way_out = _WAYS_OUT.get(error.errno or 0, _ELSEWHERE)
         raise TsnbError(
             f"tsnb cannot use its runtime directory {path}: {error.strerror}. {way_out}"
         ) from None
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise TsnbError(f"{path} is not a directory of your own. {hint}")
-    if stat.S_IMODE(status.st_mode) & 0o077:
-        raise TsnbError(f"{path} can be entered by other users (mode should be 0700). {hint}")
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise TsnbError(f"{path} cannot be written. {hint}")
-    return path
+    if not os.access(made, os.W_OK | os.X_OK):
+        raise TsnbError(f"{path} cannot be written. {_ELSEWHERE}")
+    return made
 
 
 @contextmanager

@@ -18,6 +18,7 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PROMISES = 11
 STEPS_AT_LEAST = 8
+DOORS_AT_LEAST = 9
 
 READING_FIELDS = {*StreamReading.__dataclass_fields__, *ConsumerReading.__dataclass_fields__}
 
@@ -80,6 +81,16 @@ def test_the_life_of_a_batch_is_true() -> None:
         for name in re.findall(r"`(\w+)`", number):
             assert name in READING_FIELDS, f"step {step!r}: no reading has {name}"
         assert re.search(r"tests/[\w/]+\.py", test), f"step {step!r} has no test"
+
+
+def test_each_door_names_its_test() -> None:
+    """docs/security.md: every door has what is done at it, and a test by name; that it exists is checked above."""
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = table_after(text, "## Door by door")
+    assert len(rows) >= DOORS_AT_LEAST
+    for door, _what, done, test in rows:
+        assert done, f"door {door!r}: nothing is done"
+        assert re.search(r"tests/[\w/]+\.py::\w+", test), f"door {door!r} names no test"
 
 
 def test_every_make_target_that_a_document_names_exists() -> None:

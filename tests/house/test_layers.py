@@ -32,6 +32,8 @@ LAYERS = [
     {"transport"},
     {"arena", "wire"},
     {"config", "native"},
+    {"files"},
+    {"directories"},
     {"errors"},
 ]
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}

@@ -1,0 +1,293 @@
+"""Directories and files that no other user can read, change or exchange.
+
+tsnb finds sockets by name, runs what it unpickles from files of its own, and writes by name. So a directory of ours is
+used only if no other user can have put anything there, now or later. The rule is that of sshd's StrictModes:
+
+| what is looked at | has to be |
+|---|---|
+| the directory itself | this user's (effective uid), of mode 0700, no link |
+| each directory above it | root's or this user's; others cannot write to it, unless it is sticky (/tmp) |
+| a link among those above | root's or this user's |
+
+A group counts as others unless this user is its only member. The owner of `/` counts as root: in a user namespace the
+real root has another number. Each step is taken from the descriptor of the one before (`openat`, no link followed),
+and what is checked is the descriptor. Once the rule holds, nobody but root and this user can exchange any part of the
+path, so that the path may be used by name from then on.
+
+Files in them: `tsnb.files`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import grp
+import os
+import pwd
+import shlex
+import stat
+from pathlib import Path
+
+__all__ = ["LOOK", "Unsafe", "alone_in", "check_own", "check_parents", "make_private", "user_word"]
+
+LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Opens a directory to look at it: O_PATH needs no permission to read it, which /home may not give."""
+MOST_LINKS = 40
+"""As the kernel: more are a circle."""
+
+_known: dict[str, tuple[int, int]] = {}
+"""Directories that passed, with device and inode: nobody else can exchange them, and the next look needs no
+descriptor."""
+
+
+class Unsafe(Exception):
+    """A directory or file that other users could change, or that is not this user's.
+
+    Attributes:
+        path: What is at fault: the directory itself, or one above it.
+        what: What is wrong with it.
+        mend: The command that puts it right; empty where its owner has to.
+    """
+
+    def __init__(self, path: str, what: str, mend: str = "") -> None:
+        super().__init__(f"{path} {what}")
+        self.path, self.what, self.mend = path, what, mend
+
+
+def make_private(path: Path, *, below: Path | None = None, tighten: bool = False) -> Path:
+    """Make a directory of mode 0700, or check that it is one that only this user can reach.
+
+    Directories above it that are missing are made with mode 0700 too.
+
+    Args:
+        path: The directory.
+        below: One of the directories above it, which was checked before: what is above that one is taken on trust,
+            and between the two no link is followed.
+        tighten: Give an existing one of this user's the mode 0700, where others could enter it.
+
+    Returns:
+        The path, made absolute.
+
+    Raises:
+        Unsafe: It breaks the rule; says where, and the command that mends it.
+        OSError: It cannot be made.
+    """
+    path = Path(os.path.abspath(path))  # noqa: PTH100 (follows no link)
+    if not _is_known(path):
+        descriptor, status = _walk(path, below, make=True)
+        try:
+            check_own(path, descriptor, status, tighten=tighten)
+        finally:
+            os.close(descriptor)
+        _known[str(path)] = (status.st_dev, status.st_ino)
+    return path
+
+
+def check_parents(path: Path) -> None:
+    """Check that only root and this user can exchange a directory or what lies in it; it may be somebody's to read.
+
+    Raises:
+        Unsafe: It breaks the rule; says where.
+        OSError: It is not there, or cannot be looked at.
+    """
+    path = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
+    descriptor, _ = _walk(path / "_", None, make=False, last=False)
+    os.close(descriptor)
+
+
+def _is_known(path: Path) -> bool:
+    """Tell whether it passed before, and is still the same one. One system call, no descriptor."""
+    identity = _known.get(str(path))
+    if identity is None:
+        return False
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        own = status.st_uid == os.geteuid() and stat.S_ISDIR(status.st_mode)
+        return own and not status.st_mode & 0o077 and (status.st_dev, status.st_ino) == identity
+    return False
+
+
+def _walk(path: Path, below: Path | None, *, make: bool, last: bool = True) -> tuple[int, os.stat_result]:
+    """Go down to a directory, and check all above it.
+
+    Args:
+        path: Absolute.
+        below: As in `make_private`.
+        make: Make what is missing.
+        last: Whether to open the last part, too.
+
+    Returns:
+        The descriptor of the last directory opened, and its status.
+
+    Raises:
+        Unsafe: One above it breaks the rule.
+        OSError: The system refuses.
+    """
+    descent = _Descent(path, below)
+    try:
+        while descent.todo:
+            descent.check()
+            if len(descent.todo) == 1 and not last:
+                break
+            descent.step(make=make)
+    except BaseException:
+        os.close(descent.here)
+        raise
+    return descent.here, descent.status
+
+
+class _Descent:
+    """The way down to a directory, one descriptor after the other.
+
+    Attributes:
+        here: The descriptor of the directory reached.
+        at: Its path, with no link in it.
+        status: Its status.
+        todo: Names still to go.
+    """
+
+    def __init__(self, path: Path, below: Path | None) -> None:
+        self.at = "/" if below is None else str(below)
+        self.todo = list(path.relative_to(self.at).parts)
+        self.here = os.open(self.at, LOOK)
+        self.status = os.fstat(self.here)
+        self._start = below
+        self._links = 0
+        self._trusted = {0, os.geteuid(), Path("/").stat().st_uid}
+
+    def check(self) -> None:
+        """Check the directory reached, as one above others."""
+        if self._start is not None and self.at == str(self._start):
+            check_own(self._start, self.here, self.status)
+        else:
+            _check_above(self.at, self.here, self.status, self._trusted)
+
+    def step(self, *, make: bool) -> None:
+        """Go to the next one, or to where a link leads."""
+        name = self.todo.pop(0)
+        found = _look(name, self.here, make=make)
+        if stat.S_ISLNK(found.st_mode):
+            self._follow(name, found)
+        elif name == "..":
+            self._enter(name, os.path.dirname(self.at))  # noqa: PTH120 (text)
+        else:
+            self._enter(name, _join(self.at, name))
+
+    def _follow(self, name: str, status: os.stat_result) -> None:
+        place = _join(self.at, name)
+        if not self.todo or self._start is not None:
+            raise Unsafe(place, "is a link", f"rm {shlex.quote(place)}")
+        if status.st_uid not in self._trusted:
+            raise Unsafe(place, f"is a link of {user_word(status.st_uid)}")
+        self._links += 1
+        if self._links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
+        target = Path(os.readlink(name, dir_fd=self.here))
+        if target.is_absolute():
+            self._enter("/", "/")
+        self.todo[:0] = target.parts[1:] if target.is_absolute() else target.parts
+
+    def _enter(self, name: str, at: str) -> None:
+        following = os.open(name, LOOK, dir_fd=self.here)
+        os.close(self.here)
+        self.here, self.at = following, at
+        self.status = os.fstat(following)
+
+
+def _join(at: str, name: str) -> str:
+    return os.path.join(at, name)  # noqa: PTH118 (text: "/" stays "/")
+
+
+def _look(name: str, here: int, *, make: bool) -> os.stat_result:
+    """Return the status of what stands there, a link's its own; make a directory where nothing does."""
+    try:
+        return os.stat(name, dir_fd=here, follow_symlinks=False)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=here)
+    return os.stat(name, dir_fd=here, follow_symlinks=False)
+
+
+def _check_above(at: str, descriptor: int, status: os.stat_result, trusted: set[int]) -> None:
+    if status.st_uid not in trusted:
+        raise Unsafe(at, f"belongs to {user_word(status.st_uid)}, who could exchange what is in it")
+    if not status.st_mode & 0o022 or status.st_mode & stat.S_ISVTX:
+        return
+    if not status.st_mode & 0o002 and alone_in(status, descriptor):
+        return
+    everybody = "o" if status.st_mode & 0o002 else ""
+    group = "g" if status.st_mode & 0o020 else ""
+    raise Unsafe(
+        at,
+        f"can be written by other users (its mode is {stat.S_IMODE(status.st_mode):04o})",
+        f"chmod {group}{everybody}-w {shlex.quote(at)}",
+    )
+
+
+def check_own(path: Path, descriptor: int, status: os.stat_result, *, tighten: bool = False) -> None:
+    """Check a directory that has been opened: it is this user's, and nobody else can enter it.
+
+    Args:
+        path: Its path, for the message.
+        descriptor: An open descriptor of it.
+        status: Its status.
+        tighten: As in `make_private`.
+
+    Raises:
+        Unsafe: It is not.
+    """
+    if status.st_uid != os.geteuid():
+        raise Unsafe(str(path), f"is not a directory of your own: it belongs to {user_word(status.st_uid)}")
+    if status.st_mode & 0o077 and tighten:
+        readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=descriptor)
+        try:
+            with contextlib.suppress(PermissionError):  # a file system that keeps no modes
+                os.fchmod(readable, 0o700)
+            status = os.fstat(readable)
+        finally:
+            os.close(readable)
+    if status.st_mode & 0o077:
+        raise Unsafe(
+            str(path),
+            f"can be entered by other users (its mode is {stat.S_IMODE(status.st_mode):04o} and should be 0700)",
+            f"chmod 700 {shlex.quote(str(path))}",
+        )
+
+
+def alone_in(status: os.stat_result, descriptor: int) -> bool:
+    """Tell whether a directory's group is this user's own: many systems give each user one, and let it write."""
+    user = _name(os.geteuid())
+    if status.st_uid not in {0, os.geteuid()} or _has_list(descriptor):
+        return False
+    if status.st_gid == 0:
+        return True
+    try:
+        members = set(grp.getgrgid(status.st_gid).gr_mem)
+    except KeyError:  # a number that nobody has a name for
+        members = set()
+    members |= {entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == status.st_gid}
+    return members <= {user, "root"}
+
+
+def _has_list(descriptor: int) -> bool:
+    """Tell whether a directory has an access list: then its group's bits are everybody's on the list."""
+    if not hasattr(os, "listxattr"):
+        return False
+    with contextlib.suppress(OSError):
+        return "system.posix_acl_access" in os.listxattr(f"/proc/self/fd/{descriptor}")
+    return False
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def user_word(uid: int) -> str:
+    """Return how a user is called in a message: name and number."""
+    name = _name(uid)
+    return f"user {uid}" if name == str(uid) else f"{name} (user {uid})"

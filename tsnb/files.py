@@ -1,0 +1,143 @@
+"""Files that no other user can read, change or exchange, in directories that are this user's (`tsnb.directories`).
+
+A file is opened relative to the descriptor of its directory, without following a link, and is checked on its own
+descriptor before a byte is written or cut off. New ones have the mode 0600, whatever the umask.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tsnb.directories import LOOK, Unsafe, alone_in, user_word
+
+__all__ = ["open_private", "read_private", "replace_file", "write_private"]
+
+_NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+"""No link is followed, and nobody waits for the other end of a pipe that somebody put there."""
+
+
+def open_private(path: Path | str, flags: int) -> int:
+    """Open a file of this user's in a directory of this user's; a new one has the mode 0600.
+
+    Args:
+        path: The file, in a directory that `make_private` has returned.
+        flags: As for `os.open`. What O_TRUNC cuts off is cut off after the check.
+
+    Returns:
+        A descriptor, closed on exec.
+
+    Raises:
+        Unsafe: It is a link, has another name elsewhere, or it or its directory is not this user's alone.
+        OSError: It cannot be opened.
+    """
+    path = Path(path)
+    with _directory(path.parent) as directory:
+        try:
+            descriptor = os.open(path.name, flags & ~os.O_TRUNC | _NO_LINK, 0o600, dir_fd=directory)
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISLNK(os.stat(path.name, dir_fd=directory, follow_symlinks=False).st_mode):
+                    raise Unsafe(str(path), "is a link", f"rm {shlex.quote(str(path))}") from None
+            raise
+    try:
+        _check_file(path, os.fstat(descriptor))
+        if flags & os.O_TRUNC:
+            os.ftruncate(descriptor, 0)
+        if flags & (os.O_WRONLY | os.O_RDWR) and os.fstat(descriptor).st_mode & 0o077:
+            with contextlib.suppress(PermissionError):  # a file system that keeps no modes
+                os.fchmod(descriptor, 0o600)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextmanager
+def _directory(path: Path) -> Iterator[int]:
+    """Give the descriptor of a directory of this user's that nobody else can write to."""
+    descriptor = os.open(path, LOOK)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            raise Unsafe(
+                str(path), f"is not a directory of your own: it belongs to {user_word(status.st_uid)}"
+            )
+        if status.st_mode & 0o022 and not (not status.st_mode & 0o002 and alone_in(status, descriptor)):
+            raise Unsafe(str(path), "can be written by other users", f"chmod 700 {shlex.quote(str(path))}")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _check_file(path: Path, status: os.stat_result) -> None:
+    aside = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.planted')}"
+    if not stat.S_ISREG(status.st_mode):
+        raise Unsafe(str(path), "is not an ordinary file", aside)
+    if status.st_uid != os.geteuid():
+        raise Unsafe(str(path), f"is not a file of your own: it belongs to {user_word(status.st_uid)}", aside)
+    if status.st_nlink > 1:
+        raise Unsafe(str(path), "has another name elsewhere (a hard link)", aside)
+
+
+def read_private(path: Path) -> bytes:
+    """Return what is in a file of this user's; as `open_private`.
+
+    Raises:
+        Unsafe: It is not this user's alone.
+        OSError: It cannot be read.
+    """
+    with os.fdopen(open_private(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def write_private(path: Path, content: str | bytes) -> None:
+    """Write a file of mode 0600 in a directory of this user's: a reader sees the old one or the new, never a half.
+
+    Raises:
+        Unsafe: The directory is not this user's alone.
+        OSError: It cannot be written; nothing is left then.
+    """
+    with _directory(path.parent) as directory:
+        _put(path.name, content, 0o600, directory)
+
+
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write a file that the user has asked for, wherever that is.
+
+    Its mode is 0600, or that of the file of the user that it replaces. A link there is replaced, not followed.
+
+    Raises:
+        OSError: It cannot be written; nothing is left then.
+    """
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        mode = 0o600
+        with contextlib.suppress(OSError):
+            status = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                mode = stat.S_IMODE(status.st_mode) & 0o666
+        _put(path.name, content, mode, directory)
+    finally:
+        os.close(directory)
+
+
+def _put(name: str, content: str | bytes, mode: int, directory: int) -> None:
+    fresh = f".{name}.{secrets.token_hex(4)}"[-200:]
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600, dir_fd=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if mode != 0o600:
+                os.fchmod(file.fileno(), mode)
+        os.replace(fresh, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh, dir_fd=directory)
+        raise
