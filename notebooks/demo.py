@@ -10,6 +10,7 @@ cell fails, the last one included, which checks the notebook's claims.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -38,7 +39,7 @@ def execute(notebook: nbformat.NotebookNode) -> None:
         resources={"metadata": {"path": str(NOTEBOOK.parent)}},
     )
     client.on_cell_execute = announce
-    client.execute()
+    client.execute(env={**os.environ, "TSNB_NOTEBOOK": str(NOTEBOOK)})
 
 
 def announce(cell: nbformat.NotebookNode, cell_index: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ def run(notebook: nbformat.NotebookNode, folder: Path) -> tuple[str, list[dict[s
     Returns:
         What was printed, and the data of every output that is shown.
     """
+    file = folder / "run.ipynb"
+    nbformat.write(notebook, file)
     client = NotebookClient(
         notebook,
         timeout=240,
@@ -38,7 +41,7 @@ def run(notebook: nbformat.NotebookNode, folder: Path) -> tuple[str, list[dict[s
     )
     began = time.monotonic()
     try:
-        client.execute()
+        client.execute(env={**os.environ, "TSNB_NOTEBOOK": str(file)})
     finally:
         outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
         said = "".join(output.get("text", "") for output in outputs)

@@ -116,6 +116,7 @@ def run_blocks(blocks: list[Block], folder: Path) -> None:
         **os.environ,
         "TSNB_PROJECT_DIR": str(folder),
         "TSNB_RUNTIME_DIR": str(folder / "run"),
+        "TSNB_BATCH": "0",  # a reader types one block after the other
     }
     with client.setup_kernel(env=environment):
         for index, (block, cell) in enumerate(zip(blocks, notebook.cells, strict=True)):

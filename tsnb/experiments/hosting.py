@@ -79,6 +79,7 @@ class Hosting:
         self._listeners: list[Listener] = []
         self._state = "queued"
         self._failure = ""
+        self.failure_seen = False
         self._took_s: float | None = None
         self._stopping = False
         self._ended = threading.Event()

@@ -55,6 +55,7 @@ class Trial(Hosting):
         log_path: Where what it prints is kept, beyond the notebook's life.
         successor: The run that took its name, if one did.
         started_s: Seconds since 1970 when it was asked for.
+        failure_seen: Whether somebody has waited for it and was told that it failed.
     """
 
     @property
@@ -93,6 +94,7 @@ class Trial(Hosting):
         if not self._ended.wait(timeout_s):
             raise TimeoutError(f"trial {self.name!r} is still {self._state} after {timeout_s} s; it goes on")
         if self._state in {"failed", "lost"}:
+            self.failure_seen = True
             raise TrialFailed(f"trial {self.name!r} {self._state}: {self._failure}")
         return self
 

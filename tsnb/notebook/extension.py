@@ -8,6 +8,7 @@ from typing import Any
 
 import tsnb
 from tsnb.errors import TsnbError
+from tsnb.notebook import batch
 from tsnb.notebook.completion import COMMANDS, complete_words, match_options
 from tsnb.notebook.magics import TsnbMagics
 
@@ -26,6 +27,7 @@ def load(shell: Any) -> None:
         shell.set_hook("complete_command", complete_words, str_key=command)
     shell.Completer.custom_matchers.append(match_options)
     shell.events.register("post_run_cell", rest_consumers)
+    shell.events.register("post_run_cell", batch.end_of_cell)
     if "tsnb" not in shell.user_ns:
         shell.push({"tsnb": tsnb}, interactive=False)
     prepare()
@@ -47,6 +49,7 @@ def unload(shell: Any) -> None:
         return
     shell.Completer.custom_matchers.remove(match_options)
     shell.events.unregister("post_run_cell", rest_consumers)
+    shell.events.unregister("post_run_cell", batch.end_of_cell)
     for command in COMMANDS:
         shell.strdispatchers["complete_command"].strs.pop(command, None)
     for kind, names in (("line", ("tensorsocket", "trials")), ("cell", ("tensorsocket", "trial"))):

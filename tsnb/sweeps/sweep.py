@@ -132,8 +132,11 @@ class Sweep(Mapping[str, Trial]):
             )
         if self._error is not None:
             raise self._error
-        if self and all(trial.state in {"failed", "lost"} for trial in self.values()):
-            next(iter(self.values())).wait()
+        failed = [trial for trial in self.values() if trial.state in {"failed", "lost"}]
+        for trial in failed:
+            trial.failure_seen = True
+        if failed and len(failed) == len(self):
+            failed[0].wait()
         return self
 
     def stop(self) -> None:

@@ -1,0 +1,143 @@
+"""Without a front end trials are waited for, their output is in the file, and a failed one fails the run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+from nbformat.v4 import new_code_cell, new_notebook
+
+from tsnb.notebook import batch
+
+FIRST = "%load_ext tsnb\nfrom IPython.display import HTML, display\nimport time"
+LONG = "%%trial long\ntime.sleep(1)\ndisplay(HTML('<b>bold</b>'))\nprint('the long one is at its end')"
+BROKEN = "%%trial broken\ntime.sleep(1)\nraise ValueError('broken on purpose')"
+LAST = "print('the last cell')"
+
+RUNNERS = {
+    "nbconvert": [
+        "-m",
+        "jupyter",
+        "nbconvert",
+        "--to",
+        "notebook",
+        "--execute",
+        "in.ipynb",
+        "--output",
+        "out.ipynb",
+    ],
+    "papermill": ["-m", "papermill", "--no-progress-bar", "-p", "rate", "0.1", "in.ipynb", "out.ipynb"],
+    "nbclient": ["-m", "jupyter", "execute", "in.ipynb", "--output", "out.ipynb"],
+}
+
+
+def notebook_of(*cells: str) -> nbformat.NotebookNode:
+    """Return a notebook of these cells."""
+    notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
+    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    assert isinstance(notebook, nbformat.NotebookNode)
+    return notebook
+
+
+def shown(cell: nbformat.NotebookNode) -> str:
+    """Return all that stands under a cell, as one text."""
+    return json.dumps(cell.outputs)
+
+
+def run_by(runner: str, folder: Path, *cells: str) -> tuple[int, str, dict[str, nbformat.NotebookNode]]:
+    """Run these cells by a command; return its exit status, what it printed, and the cells of the executed file."""
+    nbformat.write(notebook_of(*cells), folder / "in.ipynb")
+    environment = {**os.environ, "TSNB_PROJECT_DIR": str(folder)}
+    command = [sys.executable, *RUNNERS[runner]]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    out = folder / "out.ipynb"
+    after = nbformat.read(out, as_version=4).cells if out.exists() else []
+    return done.returncode, done.stdout + done.stderr, {cell.source: cell for cell in after}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("runner", ["nbconvert", "nbclient"])
+def test_trials_end_and_their_output_is_kept(runner: str, tmp_path: Path) -> None:
+    """The last cell has run long before the trial ends: what that prints then stands under its own cell."""
+    status, printed, cells = run_by(runner, tmp_path, FIRST, LONG, LAST)
+    assert status == 0, printed
+    assert "the long one is at its end" in shown(cells[LONG]) and "<b>bold</b>" in shown(cells[LONG])
+    assert "trial 'long' done" in shown(cells[LONG])
+    assert shown(cells[LAST]).count("text") == 1
+
+
+@pytest.mark.system
+def test_a_failed_trial_fails_the_run(tmp_path: Path) -> None:
+    """Though all cells have run; papermill, which has put a cell of its own in, writes the file all the same."""
+    status, printed, cells = run_by("papermill", tmp_path, FIRST, LONG, BROKEN, LAST)
+    assert status != 0
+    assert "TrialsFailed: trial 'broken' failed: ValueError: broken on purpose" in printed
+    assert "the long one is at its end" in shown(cells[LONG]) and "broken on purpose" in shown(cells[BROKEN])
+
+
+def run_in_memory(notebook: nbformat.NotebookNode, folder: Path) -> None:
+    """Run a notebook that has no file."""
+    environment = {**os.environ, "TSNB_PROJECT_DIR": str(folder)}
+    NotebookClient(notebook, timeout=60, kernel_name="python3").execute(env=environment)
+
+
+@pytest.mark.system
+def test_a_notebook_without_a_file_waits_in_each_cell_and_says_so(tmp_path: Path) -> None:
+    """Which cell is the last one cannot be known; nothing is lost all the same."""
+    notebook = notebook_of(FIRST, LONG, LAST)
+    run_in_memory(notebook, tmp_path)
+    assert "done after" in shown(notebook.cells[1]) and "TSNB_NOTEBOOK=FILE" in shown(notebook.cells[1])
+
+
+@pytest.mark.system
+def test_a_failure_that_a_cell_has_dealt_with_does_not_fail_the_run(tmp_path: Path) -> None:
+    """Whoever waits for a trial and catches its error has been told; without a cell that does, the run fails."""
+    caught = "try:\n    tsnb.trials['broken'].wait()\nexcept tsnb.errors.TrialFailed as error:\n    print('caught')"
+    notebook = notebook_of(FIRST, BROKEN + "\n", LAST)
+    with pytest.raises(CellExecutionError, match="broken on purpose"):
+        run_in_memory(notebook, tmp_path)
+    asked = notebook_of(
+        FIRST, f"get_ipython().run_cell_magic('trial', 'broken', 'raise ValueError(1)')\n{caught}"
+    )
+    run_in_memory(asked, tmp_path)
+    assert "caught" in shown(asked.cells[1])
+
+
+@pytest.mark.parametrize(
+    ("ran", "last"),
+    [
+        (["a", "b"], False),
+        (["a", "b", "a", "c"], True),
+        (["a"], False),
+        (["a", "b", "a"], False),
+        (["parameter = 1", "a", "b", "a", "c"], True),
+        (["a", "c"], None),
+        (["x"], None),
+    ],
+)
+def test_the_last_cell_is_found_in_the_file(
+    ran: list[str], last: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells may repeat, be empty, be skipped, be put in by the client; another notebook is not this one."""
+    notebook = notebook_of("a", "b", "  ", "a", "c", "skipped")
+    notebook.cells[-1].metadata["tags"] = ["skip-execution"]
+    nbformat.write(notebook, tmp_path / "in.ipynb")
+    monkeypatch.setenv(batch.NOTEBOOK, str(tmp_path / "in.ipynb"))
+    assert batch.last_cell(ran) is last
+
+
+def test_a_file_that_is_no_notebook_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half written, missing, or something else: unknown, and no error."""
+    for content in (None, "", "{", "[]", '{"cells": [{}]}'):
+        path = tmp_path / "in.ipynb"
+        if content is not None:
+            path.write_text(content)
+        monkeypatch.setenv(batch.NOTEBOOK, str(path))
+        assert batch.last_cell(["a"]) is None
