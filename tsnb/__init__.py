@@ -39,6 +39,7 @@ _PUBLIC = {
     "results": "tsnb.records.tables",
     "history": "tsnb.records.tables",
     "compare": "tsnb.records.comparing",
+    "direction": "tsnb.records.scores",
     "plot": "tsnb.reports",
     "report": "tsnb.reports",
     "Report": "tsnb.reports",
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from tsnb.records.comparing import compare
     from tsnb.records.current import log_artifact
     from tsnb.records.exporting import export
+    from tsnb.records.scores import direction
     from tsnb.records.tables import history, results
     from tsnb.reports import Report, plot, report
     from tsnb.stalling import Stalls, stalls
@@ -82,6 +84,7 @@ __all__ = [
     "compare",
     "dashboard",
     "devices",
+    "direction",
     "doctor",
     "errors",
     "export",

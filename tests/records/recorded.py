@@ -27,16 +27,17 @@ def begun(name: str, sweep: str = "", seed: int | None = None, **params: Any) ->
 
 def trained(
     name: str,
-    losses: Sequence[float],
+    values: Sequence[float],
     *,
     sweep: str = "",
     params: Mapping[str, Any] | None = None,
     state: str = "done",
+    metric: str = "loss",
 ) -> Run:
-    """Record a run that logged these losses, one a step, and ended."""
+    """Record a run that logged these values (losses, else of `metric`), one a step, and ended."""
     run = begun(name, sweep=sweep, **(params or {}))
-    run.add_rows([row(step, loss=loss) for step, loss in enumerate(losses)])
-    run.report({"stream": "mnist", "epochs": 1, "samples": 8 * len(losses), "samples_per_s": 12.5})
+    run.add_rows([row(step)._replace(numbers={metric: value}) for step, value in enumerate(values)])
+    run.report({"stream": "mnist", "epochs": 1, "samples": 8 * len(values), "samples_per_s": 12.5})
     run.end(state, duration_s=2.0)
     return run
 

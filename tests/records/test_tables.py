@@ -18,6 +18,7 @@ from tests.records.recorded import START_S, begun, row, trained
 from tsnb.errors import ExtraMissing
 from tsnb.records.choosing import NoSuchRecord
 from tsnb.records.run import Run, RunStart
+from tsnb.records.scores import UnknownDirection
 
 
 def without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +96,10 @@ def test_a_typo_is_told_with_what_there_is(project: Path) -> None:
     with pytest.raises(NoSuchRecord, match="Those there are: lr, batch_size"):
         tsnb.compare("loss", by="wd")
     with pytest.raises(ValueError, match="'max' where a high one is"):
-        tsnb.compare("loss", by="lr", best="low")
+        tsnb.compare("loss", by="lr", mode="low")
+    trained("odd", [1.0], params={"lr": 0.1}, metric="churn")
+    with pytest.raises(UnknownDirection, match=r"tsnb.direction\(churn='max'\)"):
+        tsnb.compare("churn", by="lr")
 
 
 def test_history_has_every_number_in_long_form(project: Path) -> None:
@@ -114,26 +118,43 @@ def test_history_has_every_number_in_long_form(project: Path) -> None:
 
 
 def test_compare_ranks_the_values_of_a_parameter(project: Path) -> None:
-    """By the best score of its trials; mean and spread over seeds; what is nan is in no mean."""
+    """By the best score of its trials, their last values; mean and spread over seeds; what is nan is in no mean."""
     trained("a1", [3.0, 1.0, 2.0], params={"lr": 0.1})
-    trained("a2", [3.0, 2.0], params={"lr": 0.1})
+    trained("a2", [3.0, 4.0], params={"lr": 0.1})
     trained("b", [0.5, 9.0], params={"lr": 1})
     trained("c", [math.nan], params={"lr": 10})
     trained("d", [0.0])
     table = tsnb.compare("loss", by="lr")
-    assert list(table.columns) == ["lr", "trials", "best", "best_trial", "mean", "std", "last"]
-    assert list(table["lr"]) == [1, 0.1, 10]
-    assert list(table["trials"]) == [1, 2, 1]
-    assert list(table["best"].iloc[:2]) == [0.5, 1.0]
-    assert list(table["best_trial"].iloc[:2]) == ["b", "a1"]
-    assert table["mean"].iloc[1] == 1.5
-    assert table["std"].iloc[1] == pytest.approx(0.7071, abs=1e-4)
-    assert list(table["last"].iloc[:2]) == [9.0, 2.0]
+    assert list(table.columns) == ["lr", "trials", "best", "best_trial", "mean", "std", "best_ever"]
+    assert list(table["lr"]) == [0.1, 1, 10]
+    assert list(table["trials"]) == [2, 1, 1]
+    assert list(table["best"].iloc[:2]) == [2.0, 9.0]
+    assert list(table["best_trial"].iloc[:2]) == ["a1", "b"]
+    assert table["mean"].iloc[0] == 3.0
+    assert table["std"].iloc[0] == pytest.approx(1.4142, abs=1e-4)
+    assert list(table["best_ever"].iloc[:2]) == [1.0, 0.5]
     assert math.isnan(table["mean"].iloc[2])
-    high = tsnb.compare("loss", by="lr", best="max")
+    high = tsnb.compare("loss", by="lr", mode="max")
     assert list(high["lr"]) == [1, 0.1, 10]
-    assert list(high["best"].iloc[:2]) == [9.0, 3.0]
+    assert list(high["best"].iloc[:2]) == [9.0, 4.0]
     assert list(tsnb.compare("loss", by="batch_size")["trials"]) == [5], "options compare as well"
+
+
+def test_an_accuracy_is_ranked_by_its_highest_without_a_word(project: Path) -> None:
+    """In `compare` and in `results(sort=)`: those that are done before those that were stopped, nan and none last."""
+    for name, state, values in (
+        ("low", "done", [0.9, 0.4]),
+        ("high", "done", [0.1, 0.8]),
+        ("cut", "stopped", [0.95]),
+        ("broken", "done", [math.nan]),
+    ):
+        trained(name, values, state=state, params={"lr": 0.1 if state == "done" else 1}, metric="val_acc")
+    trained("other", [1.0])
+    assert list(tsnb.compare("val_acc", by="lr")["best_trial"]) == ["high", "cut"]
+    assert list(tsnb.results(sort="val_acc")["name"]) == ["high", "low", "cut", "broken", "other"]
+    assert list(tsnb.results()["name"]) == ["low", "high", "cut", "broken", "other"]
+    with pytest.raises(NoSuchRecord, match="Did you mean 'val_acc'"):
+        tsnb.results(sort="val_ac")
 
 
 def test_equal_numbers_are_one_value_of_a_parameter(project: Path) -> None:

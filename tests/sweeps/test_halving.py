@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tsnb.records.scores import UnknownDirection
 from tsnb.sweeps.halving import Halving, Ladder, halving
 from tsnb.sweeps.rungs import Cut
 
@@ -67,8 +68,9 @@ def test_at_least_so_many_go_on() -> None:
 
 
 def test_larger_is_better_where_it_is_said() -> None:
-    """An accuracy is kept where it is high."""
+    """An accuracy is kept where it is high, said or not."""
     assert names(log(ladder("ab", metric="accuracy", mode="max"), {"a": 0.9, "b": 0.8})) == {"b"}
+    assert names(log(ladder("ab", metric="accuracy"), {"a": 0.9, "b": 0.8})) == {"b"}
 
 
 def test_nan_is_worse_than_any_number() -> None:
@@ -161,10 +163,68 @@ def test_later_cohorts_are_measured_by_earlier_ones() -> None:
     rungs.check()
 
 
-def test_one_value_may_pass_several_rungs() -> None:
-    """A metric that is logged now and then counts at all rungs since; both are decided at once."""
-    cuts = log(ladder("abcd"), {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, 25)
-    assert [(cut.name, cut.step) for cut in cuts] == [("c", 10), ("d", 10), ("b", 20)]
+def test_rungs_that_one_value_passes_count_as_one() -> None:
+    """A metric that is logged now and then stops one half each time, not all but one at its first value."""
+    rungs = ladder("abcd")
+    cuts = log(rungs, {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, 85)
+    assert [(cut.name, cut.step, cut.place, cut.of) for cut in cuts] == [("c", 80, 3, 4), ("d", 80, 4, 4)]
+    assert log(rungs, {"a": 1.0, "b": 2.0}, 159) == []
+    assert names(log(rungs, {"a": 2.0, "b": 1.0}, 160)) == {"a"}
+    rungs.start("ef")
+    assert log(rungs, {"e": 9.0, "f": 10.0}, 10) == [Cut("f", 10, 10.0, 2, 2)], "no other has logged at 10"
+    rungs.check()
+
+
+@pytest.mark.parametrize("batches", [8, 80, 800])
+def test_losses_of_batches_and_a_validation_an_epoch(batches: int) -> None:
+    """Steps are counted by the calls of `tsnb.log`: one for each batch's loss, one for each epoch's validation."""
+    rungs = Ladder(halving("val_loss", every=10))
+    alive = [str(trial) for trial in range(16)]
+    rungs.start(alive)
+    left = []
+    for epoch in range(1, 9):
+        step = epoch * (batches + 1) - 1
+        cut = names(log(rungs, {name: float(name) + 1 / epoch for name in alive}, step))
+        alive = [name for name in alive if name not in cut]
+        left.append(len(alive))
+    halves = {8: [16, 8, 4, 4, 2, 2, 2, 2], 80: [8, 4, 4, 2, 2, 2, 2, 1], 800: [8, 4, 4, 2, 2, 2, 1, 1]}
+    assert left == halves[batches]
+    assert alive[0] == "0"
+
+
+def test_trials_that_log_more_seldom_are_compared_where_all_have_logged() -> None:
+    """Not the first value of the one at step 800 with that of the other at step 100; whoever comes first."""
+    rungs = ladder("ab")
+    assert log(rungs, {"a": 5.0}, 10) == log(rungs, {"a": 4.0}, 20) == log(rungs, {"a": 3.0}, 40) == []
+    assert rungs.log("b", 80, 2.0) == []
+    assert rungs.log("a", 80, 1.0) == [Cut("b", 80, 2.0, 2, 2)]
+    rungs = ladder("ab")
+    assert rungs.log("b", 80, 2.0) == []
+    assert log(rungs, {"a": 5.0}, 10) == log(rungs, {"a": 4.0}, 20) == log(rungs, {"a": 3.0}, 40) == []
+    assert rungs.log("a", 80, 1.0) == [Cut("b", 80, 2.0, 2, 2)]
+    rungs.check()
+
+
+@given(st.lists(st.sampled_from([1, 3, 7]), min_size=2, max_size=8), st.randoms(use_true_random=False))
+def test_whoever_logs_how_often_no_order_of_arrival_matters(periods: list[int], random: Any) -> None:
+    """Each trial logs after so many steps, some ahead of others: the same ones are stopped at the same rungs."""
+
+    def run(order: list[int]) -> set[tuple[str, int]]:
+        rungs, logged, cuts = Ladder(halving(every=2)), [0] * len(periods), []
+        rungs.start(map(str, range(len(periods))))
+        for trial in order:
+            logged[trial] += 1
+            cuts += rungs.log(str(trial), logged[trial] * periods[trial], float(trial % 3))
+            rungs.check()
+        return {(cut.name, cut.step) for cut in cuts}
+
+    logs = [trial for trial, period in enumerate(periods) for _ in range(64 // period)]
+    shuffled = list(logs)
+    random.shuffle(shuffled)
+    in_step = sorted(
+        (k * period, trial) for trial, period in enumerate(periods) for k in range(1, 64 // period + 1)
+    )
+    assert run(shuffled) == run(logs) == run([trial for _, trial in in_step])
 
 
 @pytest.mark.parametrize(
@@ -174,6 +234,15 @@ def test_a_rule_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
     """With the value in the message."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         halving(**wrong)
+
+
+def test_the_metrics_name_says_what_is_better() -> None:
+    """An accuracy is kept where it is high, without a word; of a name that says nothing nobody guesses."""
+    assert halving("val_accuracy").mode == "max"
+    assert halving("val_loss").mode == "min"
+    assert halving("accuracy", mode="min").mode == "min"
+    with pytest.raises(UnknownDirection, match=r"tsnb.direction\(churn='max'\)"):
+        halving("churn")
 
 
 def test_a_rule_shows_what_it_says() -> None:

@@ -11,7 +11,7 @@ import difflib
 import html
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tsnb.clusters import address_of
@@ -26,8 +26,9 @@ from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import Outlet, outlet_here
 from tsnb.records.project import project_directory
+from tsnb.records.scores import leaders
 
-__all__ = ["Board", "NoSuchTrial", "join_engine", "launch", "trials"]
+__all__ = ["Board", "NoSuchTrial", "join_engine", "launch", "shown_scores", "trials"]
 
 
 class Board(Mapping[str, Trial]):
@@ -139,7 +140,7 @@ class Board(Mapping[str, Trial]):
         shown = list(self.values())
         if not shown:
             return "no trials yet: %%trial NAME at the top of a cell starts one"
-        rows = [[name.replace("_", " ") for name in _SHOWN], *map(_cells, shown)]
+        rows = [[name.replace("_", " ") for name in _SHOWN], *_rows(shown)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
         return "\n".join(lines)
@@ -151,9 +152,9 @@ class Board(Mapping[str, Trial]):
         head = "".join(f"<th style='text-align:left'>{name}</th>" for name in _SHOWN)
         rows = "".join(
             "<tr>"
-            + "".join(f"<td style='text-align:left'>{html.escape(c)}</td>" for c in _cells(t))
+            + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row)
             + "</tr>"
-            for t in shown
+            for row in _rows(shown)
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
@@ -165,12 +166,28 @@ class NoSuchTrial(NoSuchVariable):
 _SHOWN = ("trial", "state", "time", "parameters", "last numbers")
 
 
-def _cells(trial: Trial) -> list[str]:
+def _rows(shown: Sequence[Trial]) -> list[list[str]]:
+    leading = leaders([(trial.name, trial.state, trial.metrics) for trial in shown])
+    return [_cells(trial, leading) for trial in shown]
+
+
+def _cells(trial: Trial, leading: Mapping[str, str]) -> list[str]:
     name = trial.name if trial.number == 1 else f"{trial.name} (run {trial.number})"
     state = f"{trial.state} (detached)" if trial.options.get("detach") else trial.state
     params = ", ".join(f"{word} {_short(value)}" for word, value in trial.params.items())
-    numbers = ", ".join(f"{word} {value:.4g}" for word, value in trial.metrics.items())
-    return [name, state, f"{trial.duration_s:.1f} s", params, numbers]
+    return [name, state, f"{trial.duration_s:.1f} s", params, shown_scores(trial, leading)]
+
+
+def shown_scores(trial: Trial, leading: Mapping[str, str]) -> str:
+    """Return a trial's last numbers as tables show them, those marked in which it is the best.
+
+    Args:
+        trial: The trial.
+        leading: The best trial's name by metric (`scores.leaders`).
+    """
+    numbers = dict(trial.metrics)
+    best = {metric: " (best)" if leading.get(metric) == trial.name else "" for metric in numbers}
+    return ", ".join(f"{metric} {value:.4g}{best[metric]}" for metric, value in numbers.items())
 
 
 def _short(value: Any) -> str:

@@ -25,6 +25,7 @@ from tsnb.kernels.relay import Relay
 from tsnb.kernels.transcript import FollowedLog, Transcript
 from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
+from tsnb.records.scores import direction
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Hosting", "Launch", "Listener"]
 
@@ -165,6 +166,8 @@ class Hosting:
             self.take_rows(read_rows(content["rows"]))
         elif kind == "tsnb_report":
             self.report = dict(content)
+        elif kind == "tsnb_direction":
+            direction(content)
         elif kind == "tsnb_attached":
             self.attached = True
             self._tell([])

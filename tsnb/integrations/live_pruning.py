@@ -20,6 +20,7 @@ from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from tsnb.records.scores import rank
 from tsnb.sweeps.rungs import Cut, Rungs
 
 __all__ = ["StudyRungs"]
@@ -59,7 +60,8 @@ class StudyRungs(Rungs):
                 name
             ].should_prune()  # pruners keep notes of who passed; what it says now is not asked for
         after = self._study.get_trials()
-        ranking = sorted(values, key=lambda name: _badness(self._study, values[name]))
+        mode = "min" if self._study.direction == StudyDirection.MINIMIZE else "max"
+        ranking = sorted(values, key=lambda name: rank(values[name], mode))
         return [
             Cut(name, step, values[name], ranking.index(name) + 1, len(ranking))
             for name in live
@@ -80,13 +82,6 @@ class StudyRungs(Rungs):
         for trial in shown:
             view.add_trial(trial)
         return bool(pruner.prune(view, view.get_trials(deepcopy=False)[number]))
-
-
-def _badness(study: optuna.Study, value: float) -> float:
-    """Return a number that is larger the worse a value is."""
-    if math.isnan(value):
-        return math.inf
-    return value if study.direction == StudyDirection.MINIMIZE else -value
 
 
 def _completed(trial: FrozenTrial, study: optuna.Study) -> FrozenTrial:

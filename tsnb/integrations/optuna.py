@@ -25,6 +25,7 @@ from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import outlet_here
+from tsnb.records.scores import known_direction, rank
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
@@ -96,7 +97,8 @@ def optimize(
         with the name of its trial in the user attribute "tsnb_trial".
 
     Raises:
-        ValueError: The study has several objectives, or a number or the space cannot be meant.
+        ValueError: The study has several objectives, or its direction is not the metric's, or a number or the space
+            cannot be meant.
         TypeError: The parameters do not fit the function.
         TrialFailed: Every trial failed.
     """
@@ -104,6 +106,8 @@ def optimize(
         raise ValueError(
             "optimize takes a study with one direction: trials are compared by one logged number"
         )
+    minimizes = study.direction == StudyDirection.MINIMIZE
+    _require_same_direction(metric, "min" if minimizes else "max")
     for word, number in (("n_trials", n_trials), ("at_once", at_once), ("prune_every", prune_every)):
         if number is not None and number < 1:
             raise ValueError(f"{word}={number}: give a number from 1 up")
@@ -119,7 +123,7 @@ def optimize(
     rungs = StudyRungs(study, course.asked, metric, prune_every) if prune_every else None
     conductor = Conductor(course, places, rungs)
     course.cuts = conductor.cuts
-    sweep = Sweep(title, course.params, conductor, metric, "min" if course.minimizes else "max")
+    sweep = Sweep(title, course.params, conductor, metric, "min" if minimizes else "max")
     enter(sweep)
     try:
         sweep.conduct()
@@ -182,9 +186,9 @@ class _Course(Settled):
 
     def _keep_best(self, trial: Trial, value: float) -> None:
         """End the kernels of all ended trials but the best one's: a study may have hundreds."""
-        best, sign = self._best, 1 if self.minimizes else -1
+        best, mode = self._best, "min" if self.minimizes else "max"
         loses = trial
-        better = best is None or sign * value < sign * best.metrics[self._metric]  # never of nan
+        better = best is None or rank(value, mode) < rank(best.metrics[self._metric], mode)
         if trial.state == "done" and not math.isnan(value) and better:
             loses, self._best = best or trial, trial
         if loses is not self._best:
@@ -195,6 +199,22 @@ class _Course(Settled):
         concurrent.futures.wait(self._endings, ENDING_S)
         while self.asked:
             self._study.tell(self.asked.popitem()[1].number, state=TrialState.FAIL)
+
+
+def _require_same_direction(metric: str, mode: str) -> None:
+    """Refuse a study that would look for the worst trial.
+
+    Raises:
+        ValueError: The metric is known to be good the other way round.
+    """
+    known = known_direction(metric)
+    if known is not None and known != mode:
+        does, wanted = {"min": ("minimizes", "maximize"), "max": ("maximizes", "minimize")}[mode]
+        raise ValueError(
+            f"the study {does}, but a {'high' if known == 'max' else 'low'} {metric!r} is good. Create it with "
+            f"direction={wanted!r}; or, if it is the other way round here, say so first: "
+            f"tsnb.direction({{{metric!r}: {mode!r}}})"
+        )
 
 
 def _distribution(name: str, what: Any) -> BaseDistribution:

@@ -130,7 +130,8 @@ class TsnbMagics(Magics):
           --n N                            how many are drawn
           --at-once N                      how many run at once (two for each core at most)
           --halving METRIC                 stops the worse half early, by this logged number, at step --every
-                                           (100), then at twice as many, and so on; --keep 50%, --mode min|max
+                                           (100), then at twice as many, and so on; --keep 50%; --mode min|max
+                                           for a metric whose name does not say which is good
         NAME is what their names begin with, or the whole name: "cnn-lr{lr}"; the options above hold for all. The
         sweep is the cell's result (`_`): a table, stop(), best("loss"); %trials stop NAME stops all of it.
 

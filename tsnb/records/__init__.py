@@ -10,6 +10,7 @@
 | `run` | one run, for those who write it (`Run`, `RunStart`) |
 | `current` | the run that this process is (`enter_run`), `log_artifact` |
 | `reading` | runs as they stand in the file |
+| `scores` | which way a metric is good (`direction`), and which trial is the best in it |
 | `choosing` | which runs a question is about |
 | `tables`, `comparing`, `exporting` | `results` and `history`, `compare`, `export` |
 | `bridges`, `trackers` | the same numbers in TensorBoard, MLflow, W&B |

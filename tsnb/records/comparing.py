@@ -10,24 +10,26 @@ from typing import Any
 
 from tsnb.records.choosing import NoSuchRecord, check_metric, chosen_runs, value_of
 from tsnb.records.reading import RunRecord
+from tsnb.records.scores import best_of, direction_of, rank
 from tsnb.records.tables import shown
 
 __all__ = ["compare"]
 
 
 def compare(
-    metric: str, *, by: str, best: str = "min", name: str | None = None, all_runs: bool = False
+    metric: str, *, by: str, mode: str | None = None, name: str | None = None, all_runs: bool = False
 ) -> Any:
     """Compare trials by one of their parameters: one row a value of it, the best first.
 
-    A trial's score is the best value it ever logged. Columns: the parameter, trials (how many), best (the best
-    score among them), best_trial, mean and std of their scores (std from two on), last (mean of the last values).
-    Scores that are nan count as trials, but in no mean.
+    A trial's score is the last value that it logged, as everywhere. Columns: the parameter, trials (how many), best
+    (the best score among them) and best_trial (of those that are done, if any is), mean and std of their scores (std
+    from two on), best_ever (the best value that any of them ever logged). Scores that are nan count as trials, but in
+    no mean.
 
     Args:
         metric: A logged name ("loss").
         by: A parameter ("lr"), or an option ("batch_size", "seed").
-        best: "min" where low is good, "max" where high is.
+        mode: "min" where low is good, "max" where high is; left out: as `tsnb.direction` or the name says.
         name: Only the trial of this name, or the sweep; left out: all of the project.
         all_runs: Former runs of each name too, not only the last.
 
@@ -35,21 +37,18 @@ def compare(
         A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
 
     Raises:
-        ValueError: `best` is neither.
+        ValueError: `mode` is another word.
+        UnknownDirection: Nothing says whether a high or a low value is good.
         NoSuchRecord: No trial logged that, or has such a parameter; lists what there is.
         TsnbError: The project's records cannot be read.
     """
-    if best not in {"min", "max"}:
-        raise ValueError(
-            f"best={best!r}: write 'min' where a low {metric} is good, 'max' where a high one is"
-        )
     _, runs = chosen_runs(name, all_runs)
     check_metric(metric, runs)
+    mode = direction_of(metric, mode)
     groups = grouped([run for run in runs if metric in run.metrics], by)
-    rows = [[value, *_summary(members, metric, best)] for value, members in groups]
-    sign = 1 if best == "min" else -1
-    rows.sort(key=lambda row: (math.isnan(row[2]), sign * row[2]))
-    return shown([by, "trials", "best", "best_trial", "mean", "std", "last"], rows)
+    rows = [(_done(members, metric), [value, *_summary(members, metric, mode)]) for value, members in groups]
+    rows.sort(key=lambda pair: rank(pair[1][2], mode, done=pair[0]))
+    return shown([by, "trials", "best", "best_trial", "mean", "std", "best_ever"], [row for _, row in rows])
 
 
 def grouped(runs: Sequence[RunRecord], by: str) -> list[tuple[Any, list[RunRecord]]]:
@@ -75,16 +74,23 @@ def _key(value: Any) -> str:
     return json.dumps(int(value) if number else value, sort_keys=True)
 
 
-def _summary(runs: Sequence[RunRecord], metric: str, best: str) -> list[Any]:
-    """Return trials, best, best_trial, mean, std, last of the runs of one value."""
+def _done(runs: Sequence[RunRecord], metric: str) -> bool:
+    """Whether one of the runs trained to its end, and has a score."""
+    return any(run.state == "done" and not math.isnan(run.metrics[metric].last) for run in runs)
+
+
+def _summary(runs: Sequence[RunRecord], metric: str, mode: str) -> list[Any]:
+    """Return trials, best, best_trial, mean, std, best_ever of the runs of one value."""
     records = [run.metrics[metric] for run in runs]
-    scores = [record.lowest if best == "min" else record.highest for record in records]
-    known = [(score, run.name) for score, run in zip(scores, runs, strict=True) if not math.isnan(score)]
-    choose = min if best == "min" else max
-    top, name = choose(known, key=lambda pair: pair[0], default=(math.nan, None))
-    numbers = [score for score, _ in known]
-    last = [record.last for record in records if not math.isnan(record.last)]
-    return [len(runs), top, name, _mean(numbers), _std(numbers), _mean(last)]
+    scores = [record.last for record in records]
+    place = best_of(
+        [(str(k), run.state, score) for k, (run, score) in enumerate(zip(runs, scores, strict=True))], mode
+    )
+    top, name = (math.nan, None) if place is None else (scores[int(place)], runs[int(place)].name)
+    numbers = [score for score in scores if not math.isnan(score)]
+    peaks = [record.lowest if mode == "min" else record.highest for record in records]
+    peak = min(peaks, key=lambda value: rank(value, mode), default=math.nan)
+    return [len(runs), top, name, _mean(numbers), _std(numbers), peak]
 
 
 def _mean(numbers: Sequence[float]) -> float:

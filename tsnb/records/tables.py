@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from tsnb.records.choosing import check_metric, chosen_runs
 from tsnb.records.reading import RunRecord, history_of
+from tsnb.records.scores import direction_of, rank
 
 __all__ = ["Table", "history", "history_table", "results", "results_table", "shown"]
 
@@ -21,25 +23,27 @@ REPORTED = ("stream", "epochs", "samples", "samples_per_s")
 HISTORY = ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value"]
 
 
-def results(name: str | None = None, *, all_runs: bool = False) -> Any:
+def results(name: str | None = None, *, all_runs: bool = False, sort: str | None = None) -> Any:
     """Return a table of this project's trials: one row a run, as it stands now.
 
     Columns: name, run (1 for the first of that name), state, started (local time), duration_s, stream, epochs,
     samples, samples_per_s (nothing where it attached to no stream), sweep, seed, then one a parameter and one a
-    logged name (its last value). Where a name is taken: "NAME (param)", "NAME (logged)".
+    logged name (its last value, which is the trial's score). Where a name is taken: "NAME (param)", "NAME (logged)".
 
     Args:
         name: Only the trial of this name, or the sweep; left out: all of the project.
         all_runs: Former runs of each name too, not only the last.
+        sort: A logged name: the best trial first, those that are done before the others. Left out: as they began.
 
     Returns:
         A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
 
     Raises:
         NoSuchRecord: Nothing is called so; lists what there is.
+        UnknownDirection: Nothing says whether a high or a low value of `sort` is good.
         TsnbError: The project's records cannot be read.
     """
-    return shown(*results_table(name, all_runs))
+    return shown(*results_table(name, all_runs, sort))
 
 
 def history(metric: str | None = None, name: str | None = None, *, all_runs: bool = False) -> Any:
@@ -62,9 +66,13 @@ def history(metric: str | None = None, name: str | None = None, *, all_runs: boo
     return shown(*history_table(metric, name, all_runs))
 
 
-def results_table(name: str | None, all_runs: bool) -> Table:
+def results_table(name: str | None, all_runs: bool, sort: str | None = None) -> Table:
     """Return the columns and rows of `results`."""
     _, runs = chosen_runs(name, all_runs)
+    if sort is not None:
+        check_metric(sort, runs)
+        mode = direction_of(sort)
+        runs = sorted(runs, key=lambda run: _place(run, sort, mode))
     params = dict.fromkeys(param for run in runs for param in run.params)
     metrics = dict.fromkeys(metric for run in runs for metric in run.metrics)
     columns = list(OWN)
@@ -79,6 +87,12 @@ def results_table(name: str | None, all_runs: bool) -> Table:
         for run in runs
     ]
     return columns, rows
+
+
+def _place(run: RunRecord, metric: str, mode: str) -> tuple[bool, bool, bool, float]:
+    """Return a key that sorts runs by their score, those without one last."""
+    found = run.metrics.get(metric)
+    return found is None, *rank(math.nan if found is None else found.last, mode, done=run.state == "done")
 
 
 def history_table(metric: str | None, name: str | None, all_runs: bool) -> Table:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.records.choosing import check_metric, chosen_runs
 from tsnb.records.comparing import grouped
 from tsnb.records.reading import RunRecord, history_of
+from tsnb.records.scores import best_of, known_direction
 from tsnb.telemetry.words import COLOURS
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class _Line:
     colour: str
     group: str
     """What the legend says; lines of one group share an entry and a colour."""
+    best: bool = False
+    """Whether it is the line of the best trial."""
 
 
 def draw_records(
@@ -51,7 +54,8 @@ def draw_records(
         all_runs: Former runs of each name too, not only the last.
 
     Returns:
-        A plotly figure. Lines of more than 2,000 points show the lowest and highest of each stretch.
+        A plotly figure. Lines of more than 2,000 points show the lowest and highest of each stretch. The best trial's
+        line is thicker and marked, where it is known whether a high or a low value is good.
 
     Raises:
         ValueError: `x` is none of these.
@@ -69,6 +73,9 @@ def draw_records(
 def _lines(
     directory: Path, runs: Sequence[RunRecord], metric: str, by: str | None, x: str
 ) -> Iterator[_Line]:
+    scores = [(run.key, run.state, run.metrics[metric].last) for run in runs]
+    mode = known_direction(metric)
+    best = best_of(scores, mode) if mode is not None and len(runs) > 1 else None
     # a run's name alone, unless several runs of it are drawn
     several = len({run.name for run in runs}) < len(runs)
     if by is None:
@@ -78,7 +85,7 @@ def _lines(
     for (group, members), colour in zip(groups, itertools.cycle(COLOURS)):
         for run in members:
             points = _points(run, history_of(directory, run.id, metric), x)
-            yield _Line(run, thinned(points, POINTS), colour, group)
+            yield _Line(run, thinned(points, POINTS), colour, group, run.key == best)
 
 
 def _points(run: RunRecord, rows: Sequence[tuple[Any, ...]], x: str) -> list[Point]:
@@ -117,13 +124,18 @@ def _figure(lines: Sequence[_Line], metric: str, by: str | None, x: str) -> go.F
             x=[point[0] for point in line.points],
             y=[point[1] for point in line.points],
             mode="lines+markers" if len(line.points) < 30 else "lines",
-            line={"color": line.colour, "width": 1.8},
+            line={"color": line.colour, "width": 3.4 if line.best else 1.8},
             name=line.group,
             legendgroup=line.group,
             showlegend=line.group not in entered,
             hovertemplate=f"{line.run.name} ({line.run.state})<br>{AXES[x]} %{{x}}<br>{metric} %{{y}}<extra></extra>",
         )
         entered.add(line.group)
+        if line.best and line.points:
+            x_last, y_last = line.points[-1]
+            figure.add_annotation(
+                x=x_last, y=y_last, text=f"best: {line.run.name}", font={"color": line.colour}
+            )
     figure.update_layout(
         template="plotly_white",
         xaxis_title=AXES[x],

@@ -96,6 +96,10 @@ class Conductor:
         self._news: queue.SimpleQueue[_News | None] = queue.SimpleQueue()
 
     @property
+    def _metric(self) -> str:
+        return "" if self._rungs is None else self._rungs.metric
+
+    @property
     def waiting(self) -> tuple[str, ...]:
         """Who has not started."""
         return self._places.waiting
@@ -206,9 +210,8 @@ class Conductor:
                 gate.gone(name)
         cuts = [cut for cut in self._judged(news) if self.trials[cut.name].state not in ENDED]
         for cut in cuts:
-            self._course.say(
-                f"{cut.name} is stopped at step {cut.step}: {cut.value:.4g} is place {cut.place} of {cut.of}"
-            )
+            at = f"{self._metric} {cut.value:.4g}, rank {cut.place} of {cut.of}"
+            self._course.say(f"{cut.name} is stopped at step {cut.step}: {at}")
         if over and name not in self._ended:
             self._ended.add(name)
             self._places.end(name)

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tsnb.records.scores import direction_of, rank
 from tsnb.sweeps.rungs import Cut, Rungs
 
 __all__ = ["Halving", "Ladder", "halving"]
@@ -46,7 +47,7 @@ class Halving:
 
 
 def halving(
-    metric: str = "loss", *, every: int = 100, keep: float = 0.5, mode: str = "min", at_least: int = 1
+    metric: str = "loss", *, every: int = 100, keep: float = 0.5, mode: str | None = None, at_least: int = 1
 ) -> Halving:
     """Stop the worse trials of a sweep early: `tsnb.sweep(..., prune=tsnb.halving("loss", every=100))`.
 
@@ -57,7 +58,7 @@ def halving(
         metric: A number that the trials log with `tsnb.log`.
         every: The step of the first comparison: as given to `tsnb.log(step=...)`, else how often it was called.
         keep: The share that goes on, above 0 and below 1.
-        mode: "min" if smaller is better, "max" if larger is.
+        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.direction` or the name says.
         at_least: So many trials go on at every comparison.
 
     Returns:
@@ -65,16 +66,15 @@ def halving(
 
     Raises:
         ValueError: A number is out of its range, or `mode` is another word.
+        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
     """
     if every < 1 or every != int(every):
         raise ValueError(f"every={every!r}: give the step of the first comparison, 1 or more.")
     if not 0.0 < keep < 1.0:
         raise ValueError(f"keep={keep!r}: give a share above 0 and below 1; 0.5 keeps the better half.")
-    if mode not in {"min", "max"}:
-        raise ValueError(f"mode={mode!r}: say 'min' if smaller is better, 'max' if larger is.")
     if at_least < 1:
         raise ValueError(f"at_least={at_least!r}: at least one trial has to go on.")
-    return Halving(metric, int(every), keep, mode, at_least)
+    return Halving(metric, int(every), keep, direction_of(metric, mode), at_least)
 
 
 class Ladder(Rungs):
@@ -94,19 +94,11 @@ class Ladder(Rungs):
 
     def judge(self, rung: int, live: Sequence[str]) -> list[Cut]:
         """Return those of a cohort whose value at a rung is not among the best of all that were seen there."""
-        ranking = self._ranking(rung)
-        good = self.rule.kept(len(ranking))
         values = self.values_at(rung)
+        # of equal ones the first started: sorted keeps their order
+        ranking = sorted(values, key=lambda name: rank(values[name], self.rule.mode))
+        good = self.rule.kept(len(ranking))
         cut = [name for name in live if ranking.index(name) >= good]
         return [
             Cut(name, self.step_of(rung), values[name], ranking.index(name) + 1, len(ranking)) for name in cut
         ]
-
-    def _ranking(self, rung: int) -> list[str]:
-        """Return the trials with a value at a rung, the best first; of equal ones the first started."""
-        sign = 1.0 if self.rule.mode == "min" else -1.0
-
-        def key(entry: tuple[str, float]) -> tuple[bool, float]:
-            return (True, 0.0) if math.isnan(entry[1]) else (False, sign * entry[1])
-
-        return [name for name, _ in sorted(self.values_at(rung).items(), key=key)]

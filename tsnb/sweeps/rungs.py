@@ -6,9 +6,13 @@ having seen the same batches: the fairest comparison there is.
 | event | what follows |
 |---|---|
 | a trial logs the metric at or past a rung's step, for the first time | that is its value at this rung |
-| every live trial of a cohort has a value at the rung | the rung is decided for this cohort: `judge` |
+| ... and past further rungs, at which it had logged none | it is its value at the furthest: they count as one |
+| every live trial has come to a rung, with a value since the last one decided | the rung is decided: `judge` |
 | a trial fails, is lost or is stopped by hand | its values count no more, and nobody waits for it |
 | a trial is done | its values stay, and nobody waits for it |
+
+So a metric that is logged once an epoch, past ten rungs at a time, stops one part of the trials an epoch, and not all
+but one of them at its first value. Of a trial that logs more seldom than others, the last value up to the rung counts.
 
 Trials do not stand still until a rung is decided: what one logs meanwhile at a further rung counts there only if it
 goes on. So within a cohort nothing depends on who was faster.
@@ -47,9 +51,9 @@ class _Runner:
 
     cohort: int
     live: bool = True
-    reached: int = 0  # rungs at which it has a value
-    passed: int = 0  # rungs that were decided, and it went on
-    values: list[float] = field(default_factory=list)
+    reached: int = 0  # rungs that it has come to
+    passed: int = 0  # rungs up to the last that was decided, and it went on
+    values: dict[int, float] = field(default_factory=dict)  # by rung, those at which it has one
 
 
 class Rungs(ABC):
@@ -90,7 +94,7 @@ class Rungs(ABC):
 
     def values_at(self, rung: int) -> dict[str, float]:
         """Return the values that count at a rung, of all cohorts, in the order of their start."""
-        return {name: r.values[rung] for name, r in self._runners.items() if len(r.values) > rung}
+        return {name: r.values[rung] for name, r in self._runners.items() if rung in r.values}
 
     def start(self, names: Iterable[str]) -> None:
         """Take in trials that start together."""
@@ -103,9 +107,10 @@ class Rungs(ABC):
         runner = self._runners[name]
         if not runner.live:
             return []
-        while step >= self.step_of(runner.reached):
-            runner.values.append(value)
-            runner.reached += 1
+        if step >= self.step_of(runner.reached):
+            while step >= self.step_of(runner.reached):
+                runner.reached += 1
+            runner.values[runner.reached - 1] = value
         return self._decide(runner.cohort)
 
     def end(self, name: str, *, withdrawn: bool) -> list[Cut]:
@@ -120,7 +125,7 @@ class Rungs(ABC):
             return []
         runner.live = False
         if withdrawn:
-            runner.values = []
+            runner.values = {}
         return self._decide(runner.cohort)
 
     def _decide(self, cohort: int) -> list[Cut]:
@@ -128,19 +133,22 @@ class Rungs(ABC):
         cuts: list[Cut] = []
         while True:
             live = {n: r for n, r in self._runners.items() if r.cohort == cohort and r.live}
-            rung = min((r.passed for r in live.values()), default=0)
-            if not live or any(r.reached <= rung for r in live.values()):
+            rung = _due(list(live.values()))
+            if rung is None:
                 return cuts
             cuts += self._cut(rung, live)
 
     def _cut(self, rung: int, live: dict[str, _Runner]) -> list[Cut]:
         """Decide one rung for one cohort."""
-        cuts = self.judge(rung, list(live))
         for runner in live.values():
+            runner.values[rung] = runner.values[max(r for r in runner.values if r <= rung)]
             runner.passed = rung + 1
+        cuts = self.judge(rung, list(live))
         for cut in cuts:
-            live[cut.name].live = False
-            del live[cut.name].values[rung + 1 :]  # logged further up while it was judged here
+            gone = live[cut.name]
+            gone.live = False
+            # what it logged further up while it was judged here counts no more
+            gone.values = {r: value for r, value in gone.values.items() if r <= rung}
         return cuts
 
     def check(self) -> None:
@@ -152,7 +160,14 @@ class Rungs(ABC):
         for cohort in range(self._cohorts):
             live = [r for r in self._runners.values() if r.cohort == cohort and r.live]
             assert len({r.passed for r in live}) <= 1, "a cohort goes up together"
-            assert not live or min(r.reached for r in live) == live[0].passed, (
-                "a rung waits though all are there"
-            )
-        assert all(len(r.values) <= r.reached for r in self._runners.values())
+            assert _due(live) is None, "a rung waits though all are there"
+        assert all(max(r.values, default=-1) < max(r.reached, r.passed) for r in self._runners.values())
+
+
+def _due(live: Sequence[_Runner]) -> int | None:
+    """Return the rung that a cohort can be judged at now: the first at which each has a value since the last one."""
+    since = [min((r for r in runner.values if r >= runner.passed), default=None) for runner in live]
+    if not live or None in since:
+        return None
+    rung = max(first for first in since if first is not None)
+    return rung if all(runner.reached > rung for runner in live) else None

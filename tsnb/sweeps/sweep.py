@@ -10,9 +10,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tsnb.experiments.board import NoSuchTrial
+from tsnb.experiments.board import NoSuchTrial, shown_scores
 from tsnb.experiments.trial import STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
+from tsnb.records.scores import best_of, direction_of, leaders
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.rungs import Cut
 
@@ -34,7 +35,7 @@ class Sweep(Mapping[str, Trial]):
         params: The same; may grow.
         conductor: Runs the trials.
         metric: What `best` looks at where it is not told.
-        mode: Which of its values are better: "min" or "max".
+        mode: Which of its values are better: "min" or "max"; None: as `tsnb.direction` or the name says.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Sweep(Mapping[str, Trial]):
         params: Mapping[str, Mapping[str, Any]],
         conductor: Conductor,
         metric: str | None = None,
-        mode: str = "min",
+        mode: str | None = None,
     ) -> None:
         self.name = name
         self.params = params
@@ -157,24 +158,23 @@ class Sweep(Mapping[str, Trial]):
 
         Args:
             metric: A logged number; by default the one that decided who was stopped.
-            mode: "min" or "max"; by default as it was there, else "min".
+            mode: "min" or "max"; by default as it was there, else as `tsnb.direction` or the metric's name says.
 
         Raises:
-            ValueError: No metric is given or known, or no trial has logged it.
+            ValueError: No metric is given or known, or no trial has logged it, or `mode` is another word.
+            UnknownDirection: Nothing says whether a high or a low value is good.
         """
         metric = metric or self._metric
         if metric is None:
             raise ValueError("best of what? Name a logged number: sweep.best('loss')")
-        if mode is None:
-            mode = self._mode if metric == self._metric else "min"
-        if mode not in {"min", "max"}:
-            raise ValueError(f"mode={mode!r}: say 'min' if smaller is better, 'max' if larger is.")
-        able = [t for t in self.values() if not math.isnan(t.metrics.get(metric, math.nan))]
-        if not able:
+        if mode is None and metric == self._metric:
+            mode = self._mode
+        if all(math.isnan(trial.metrics.get(metric, math.nan)) for trial in self.values()):
             raise ValueError(f"no trial of sweep {self.name!r} has logged {metric!r}: tsnb.log({metric}=...)")
-        done = [trial for trial in able if trial.state == "done"]
-        sign = 1 if mode == "min" else -1
-        return min(done or able, key=lambda trial: sign * trial.metrics[metric])
+        scores = [(name, t.state, t.metrics.get(metric, math.nan)) for name, t in self.items()]
+        found = best_of(scores, direction_of(metric, mode))
+        assert found is not None
+        return self[found]
 
     def results(self) -> Any:
         """Return a table with a row a trial: its name, state, parameters, last logged numbers, and what it took.
@@ -211,19 +211,20 @@ class Sweep(Mapping[str, Trial]):
         states = [self._state_of(name) for name in self.params]
         return ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
 
-    def _cells(self, name: str) -> list[str]:
+    def _cells(self, name: str, leading: Mapping[str, str]) -> list[str]:
         trial, cut = self._conductor.trials.get(name), self.stopped_early.get(name)
         state = self._state_of(name)
         if cut is not None:
-            state += f" at step {cut.step}: place {cut.place} of {cut.of}"
-        numbers = {} if trial is None else trial.metrics
-        logged = ", ".join(f"{word} {value:.4g}" for word, value in numbers.items())
+            state += f" at step {cut.step}: rank {cut.place} of {cut.of}"
+        logged = "" if trial is None else shown_scores(trial, leading)
         time = "" if trial is None else f"{trial.duration_s:.1f} s"
         return [name, *(_short(value) for value in self.params[name].values()), state, time, logged]
 
     def _table(self) -> list[list[str]]:
         names = dict.fromkeys(word for given in self.params.values() for word in given)
-        return [["trial", *names, "state", "time", "last numbers"], *map(self._cells, self.params)]
+        leading = leaders([(name, trial.state, trial.metrics) for name, trial in self.items()])
+        rows = [self._cells(name, leading) for name in self.params]
+        return [["trial", *names, "state", "time", "last numbers"], *rows]
 
     @property
     def _title(self) -> str:

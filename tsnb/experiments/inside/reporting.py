@@ -21,6 +21,7 @@ from tsnb.records.rows import LoggedRow
 __all__ = [
     "ATTACHED_MESSAGE",
     "BEGUN_MESSAGE",
+    "DIRECTION_MESSAGE",
     "END_MESSAGE",
     "LOG_MESSAGE",
     "REPORT_MESSAGE",
@@ -42,6 +43,9 @@ ATTACHED_MESSAGE = "tsnb_attached"
 
 END_MESSAGE = "tsnb_end"
 """Content: `state` and `failure`, how the trial's code ended."""
+
+DIRECTION_MESSAGE = "tsnb_direction"
+"""Content: what the trial told `tsnb.direction`, "min" or "max" by metric."""
 
 EVERY_S = 0.25
 """Four reports a second, as often as a stream's readings."""

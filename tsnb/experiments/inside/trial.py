@@ -26,6 +26,7 @@ from tsnb.experiments.inside.position import report
 from tsnb.experiments.inside.reporting import (
     ATTACHED_MESSAGE,
     BEGUN_MESSAGE,
+    DIRECTION_MESSAGE,
     END_MESSAGE,
     REPORT_MESSAGE,
     Reporter,
@@ -39,6 +40,7 @@ from tsnb.kernels.shipping import fetch, ship
 from tsnb.native.ties import untie
 from tsnb.records.current import enter_run
 from tsnb.records.run import Run
+from tsnb.records.scores import told
 
 __all__ = ["deliver", "enter", "finish"]
 
@@ -73,6 +75,7 @@ class _Course:
             [publish_rows, self.run.add_rows, *(bridge.rows for bridge in self.bridges)], self.report
         )
         subscribe(self.reporter.take)
+        told(lambda directions: publish(DIRECTION_MESSAGE, directions))
 
     def report(self, *, now: bool = False) -> None:
         """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
