@@ -34,7 +34,7 @@ LAYERS = [
     {"config", "native"},
     {"files"},
     {"directories"},
-    {"errors"},
+    {"errors", "printable"},
 ]
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 

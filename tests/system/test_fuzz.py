@@ -20,6 +20,8 @@ from tests.system.conftest import Run
 from tests.transport.lines import Line, connect
 from tsnb import registry
 from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
+from tsnb.native.memfd import seal
+from tsnb.native.pair import portable
 from tsnb.registry import find
 from tsnb.telemetry.observer import status
 from tsnb.transport.channel import ChannelClosed
@@ -284,6 +286,13 @@ BAD_LAYOUTS = [
     b'["a",[],false]',
     b'[["v"],[],false]',
     b"[" * 10_000,
+    b'[["a","tensor"],[["tensor","qint8",[4],0]],false]',
+    b'[["a","tensor"],[["tensor","quint4x2",[4],0]],false]',
+    b'[["a","tensor"],[["tensor","float32",["4"],0]],false]',
+    b'[["a","numpy"],[["numpy","|V0",[4],0]],false]',
+    b'[["named","x","Y",["_hidden"],["a","tensor"]],[["tensor","qint8",[4],0]],false]',
+    b'[["data","tsnb.registry","Entry",["__class__"],["a","tensor"]],[["tensor","float32",[4],0]],false]',
+    b'["' + b'["list",' * 300 + b'["a","tensor"]' + b"]" * 300 + b',[["tensor","float32",[4],0]],false]',
 ]
 
 
@@ -365,8 +374,9 @@ def test_a_consumer_says_what_is_wrong_with_a_batch(run: Run, batch: ms.Batch) -
 
 def test_a_consumer_meets_false_welcomes(run: Run) -> None:
     """No arena, a descriptor that is none, another message, garbage, silence at once, a header that lies."""
-    liar = os.memfd_create("liar")
+    liar = os.memfd_create("liar", os.MFD_ALLOW_SEALING)
     os.pwrite(liar, header_of((1 << 31) - 1, (1 << 64) - 1).ljust(HEADER_BYTES, b"\0"), 0)
+    seal(liar)
     read, write = os.pipe()
     arena = Arena.create()
     attempts: list[tuple[list[tuple[bytes, int | None]], str]] = [
@@ -402,6 +412,45 @@ def test_a_consumer_meets_false_welcomes(run: Run) -> None:
     for fd in (liar, read, write):
         os.close(fd)
     arena.close()
+
+
+def test_a_consumer_does_not_map_memory_that_can_be_cut_short(run: Run) -> None:
+    """Its producer cuts it while the batch is being read: that would end the consumer by SIGBUS."""
+    if portable():
+        pytest.skip("POSIX shared memory has no seals")
+    shrinks = os.memfd_create("shrinks", os.MFD_ALLOW_SEALING)
+    os.pwrite(shrinks, header_of(4, 4096).ljust(HEADER_BYTES + 64, b"\0") + b"[1]", 0)
+    os.ftruncate(shrinks, HEADER_BYTES + 4 * 4096)
+    with fake_producer("fake") as listener:
+        script = run(
+            """
+            try:
+                for batch in tsnb.attach("c", producer="fake"):
+                    say("mapped")
+                    sys.stdin.readline()
+                    say("sum", batch["x"].sum())
+            except tsnb.errors.TsnbError as error:
+                say("outcome", type(error).__name__, error)
+            """,
+            stdin=True,
+        )
+        channel = accepted(listener)
+        channel.wait(10.0)
+        channel.receive()
+        channel.send(welcome(), shrinks)
+        channel.send(encode(ms.EpochStarted(1, 0, 0)))
+        channel.send(encode(ms.LayoutTold(0, GOOD.encode())))
+        channel.send(encode(ms.Batch(0, 0, 0, 0, 4, 1, 64, 3)))
+        try:
+            assert "can still be cut short" in script.expect("outcome RemoteProtocolError")
+        except AssertionError:  # it was mapped: see what becomes of it
+            os.ftruncate(shrinks, 0)
+            script.answer("go on")
+            assert script.end() >= 0, "ended by a signal"
+            raise
+        finally:
+            os.close(shrinks)
+            channel.close()
 
 
 def test_a_consumer_outlives_a_producer_that_sends_anything(run: Run) -> None:

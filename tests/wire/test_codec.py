@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.hostile import JUNK, changed_somewhere
 from tsnb.errors import LocalProtocolError, RemoteProtocolError
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import MAX_MESSAGE_BYTES, decode, encode
@@ -104,6 +107,36 @@ def test_malformed_packets_are_refused(packet: bytes) -> None:
     """Empty, unknown, no JSON, wrong types, nested without end, too long."""
     with pytest.raises(RemoteProtocolError):
         decode(packet)
+
+
+HOSTILE = "\x1b]0;title\x07a\x9b2J\u202eb\r\nc\ud800"
+
+
+@settings(max_examples=300)
+@given(st.sampled_from([m for m in EXAMPLES if encode(m)[0] >= 64]), st.data())
+def test_a_message_with_any_field_replaced_is_one_error_or_fit_to_be_used(
+    message: ms.Message, data: st.DataObject
+) -> None:
+    """Its numbers are finite and within bounds, its texts are printable."""
+    fields = changed_somewhere(json.loads(encode(message)[1:]), data, JUNK | st.just(HOSTILE))
+    try:
+        found = decode(encode(message)[:1] + json.dumps(fields).encode())
+    except RemoteProtocolError:
+        return
+    for value in found:
+        if isinstance(value, str) and not isinstance(found, (ms.Reading, ms.DeviceTold)):
+            lines = value.split("\n") if isinstance(found, ms.Failed) else [value]
+            assert all(line.isprintable() for line in lines), value
+        elif isinstance(value, (int, float)):
+            assert 0 <= value <= 1 << 53
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 1e300])
+def test_times_that_nobody_means_are_refused(seconds: float) -> None:
+    """A wait for them would not end, or raise in the middle of a loop."""
+    for message in (ms.StopProducer(seconds), ms.Parked(0, 0, seconds), ms.Stopping("bye", seconds)):
+        with pytest.raises(RemoteProtocolError, match=r"seconds|reconnect_s"):
+            decode(encode(message))
 
 
 def test_a_field_of_a_newer_version_is_ignored() -> None:

@@ -28,7 +28,8 @@ from typing import Any
 
 from tsnb.arena.nameless import make_nameless, seal
 from tsnb.config import explained
-from tsnb.errors import ArenaFull
+from tsnb.errors import ArenaFull, RemoteProtocolError
+from tsnb.native.memfd import is_sealed
 from tsnb.native.pair import portable
 
 __all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned", "header_of"]
@@ -62,10 +63,16 @@ class Arena:
             unix socket.
         slots: How many slots there are; 0 until `fit` was called somewhere and `attach` noticed it.
         slot_bytes: Bytes of one slot.
+
+    Args:
+        fd: As above.
+        sealed: Whether to refuse memory that can be cut short. So for what came over a socket: a file cut short under
+            a mapping ends the process by SIGBUS, and whoever sent it has the same descriptor.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, *, sealed: bool = False) -> None:
         self.fd = fd
+        self._sealed = sealed
         self.slots = 0
         self.slot_bytes = 0
         self._map: mmap.mmap | None = None
@@ -109,6 +116,7 @@ class Arena:
 
         Raises:
             ArenaFull: The file is there, but this process may not map so much.
+            RemoteProtocolError: It could be cut short, and is not to be.
         """
         if self._map is not None:
             return True
@@ -122,6 +130,10 @@ class Arena:
                 f"this process cannot open its shared memory: {error}. Raise `ulimit -n`."
             ) from None
         try:
+            if self._sealed and not is_sealed(fd):  # before the first look at it, which may be the last
+                raise RemoteProtocolError(
+                    "the shared memory that came can still be cut short, or is none: no producer of ours sends that"
+                )
             geometry = _geometry(fd)
             if geometry is None:
                 return False

@@ -25,7 +25,7 @@ from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import JoinRefused, NameInUse, ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.native.processes import has_gone, is_ending, watch
 from tsnb.transport.channel import ChannelClosed, LocalChannel, Outbox
-from tsnb.transport.local import connect
+from tsnb.transport.local import connect, is_path
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode, is_rank_gone
 from tsnb.wire.layout import Layout
@@ -118,7 +118,7 @@ class Connection:
                 raise self._gone("has just gone") from None
             if packet is None:
                 continue
-            arena = None if fd is None else Arena(fd)
+            arena = None if fd is None else Arena(fd, sealed=not is_path(self.entry.address))
             with contextlib.ExitStack() as unless_welcome:
                 if arena is not None:
                     unless_welcome.callback(arena.close)

@@ -50,8 +50,10 @@ class OnDevice:
             if self._device is None:
                 raise SharingRefused("nobody asked for it")
             self._views = kind_of(self._device.type).views(self._device, json.loads(handles))
-        except (SharingRefused, ValueError, KeyError, TypeError) as error:
-            self.refuse(str(error))
+        except (
+            SharingRefused, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError
+        ) as error:  # fmt: skip
+            self.refuse(str(error)[:500])
             return False
         return True
 

@@ -21,6 +21,7 @@ from tsnb.consumer.on_device import OnDevice
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
 from tsnb.hardware.pinning import PinnedSlots
 from tsnb.wire import messages as ms
+from tsnb.wire.checks import TENSOR_DTYPES, item_bytes
 from tsnb.wire.layout import ArrayLeaf, Layout, decode_values
 from tsnb.wire.tree import leaf_paths, unflatten
 
@@ -48,8 +49,15 @@ class Delivered:
         self.seq = -1
 
     def tree(self) -> Any:
-        """Return the batch as the loader yielded it."""
-        return unflatten(self.layout.spec, iter(self.leaves))
+        """Return the batch as the loader yielded it.
+
+        Raises:
+            RemoteProtocolError: The layout names a class of this process that cannot be made of these leaves.
+        """
+        try:
+            return unflatten(self.layout.spec, iter(self.leaves))
+        except (ValueError, TypeError, AttributeError, StopIteration, RuntimeError) as error:
+            raise RemoteProtocolError(f"a batch that does not fit its layout: {error}"[:300]) from None
 
     def common_rows(self) -> int | None:
         """Return the first dimension that all leaves share; None where they do not."""
@@ -152,28 +160,28 @@ class Unpacker:
         Raises:
             RemoteProtocolError: The message points outside the arena.
         """
-        over = self._leased(batch)
+        over = self._leased(batch, layout)
         self.crowded = len(self._leases) > self._hold and len(self.held) > self._hold
         copied = private or self.crowded
         there = None
         if self._on_device is not None and self._on_device.has(batch.lease):
-            there = self._on_device.view(batch.lease, _size(layout), over)
+            there = self._on_device.view(batch.lease, layout.array_bytes, over)
             if copied and there is not None:
                 there = there.clone()  # with its stream's order: the view goes when this has been done
         try:
             values = self._values(over, batch) if layout.has_values else []
             if copied:
-                over = self._copy(over, _size(layout))
+                over = self._copy(over, layout.array_bytes)
             return Delivered(layout, _leaves(layout, over, values, there), batch.rows, shared=not copied)
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-            # a layout that reaches past the slot, a dtype that is none, values that are not those of the tree
-            raise RemoteProtocolError(f"a batch that does not fit its layout: {error}") from None
+            # values that are not those of the tree; letters that are none
+            raise RemoteProtocolError(f"a batch that does not fit its layout: {error}"[:300]) from None
 
-    def _leased(self, batch: ms.Batch) -> Any:
+    def _leased(self, batch: ms.Batch, layout: Layout) -> Any:
         """Return the slot's memory; the lease ends with its last reference."""
         if not self._arena.attach() or batch.slot >= self._arena.slots:
             raise RemoteProtocolError(f"a batch in slot {batch.slot} of {self._arena.slots}")
-        if batch.values_offset + batch.values_bytes > self._arena.slot_bytes:
+        if max(batch.values_offset + batch.values_bytes, layout.array_bytes) > self._arena.slot_bytes:
             raise RemoteProtocolError("a batch that reaches past its slot")
         start = self._arena.offset_of(batch.slot)
         over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
@@ -186,10 +194,8 @@ class Unpacker:
         Raises:
             RemoteProtocolError: The message points outside the arena.
         """
-        over = self._leased(batch)
-        size = max([batch.values_offset + batch.values_bytes, *map(_end, layout.arrays)])
-        if size > self._arena.slot_bytes:
-            raise RemoteProtocolError("a batch that reaches past its slot")
+        over = self._leased(batch, layout)
+        size = max(batch.values_offset + batch.values_bytes, layout.array_bytes)
         return np.frombuffer(over, np.uint8, size)
 
     def pin(self, leaves: list[Any]) -> None:
@@ -265,20 +271,16 @@ def _array_on(leaf: ArrayLeaf, over: Any, there: torch.Tensor) -> Any:
 
 @lru_cache(maxsize=64)
 def _torch_dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name, None)
+    dtype = getattr(torch, name, None) if name in TENSOR_DTYPES else None
     if not isinstance(dtype, torch.dtype):
-        raise RemoteProtocolError(f"unknown dtype {name!r}")
+        raise RemoteProtocolError(
+            f"a tensor of dtype {name!r:.80}, which torch {torch.__version__} of this process does not have"
+        )
     return dtype
 
 
-def _size(layout: Layout) -> int:
-    return max((_end(leaf) for leaf in layout.arrays), default=0)
-
-
 def _end(leaf: ArrayLeaf) -> int:
-    count = math.prod(leaf.shape)
-    width = _torch_dtype(leaf.dtype).itemsize if leaf.kind == "tensor" else np.dtype(leaf.dtype).itemsize
-    return leaf.offset + count * width
+    return leaf.offset + math.prod(leaf.shape) * item_bytes(leaf.kind, leaf.dtype)
 
 
 def _length(leaf: Any) -> int | None:

@@ -12,11 +12,11 @@ import fcntl
 import os
 from typing import Any
 
-__all__ = ["has_memfd", "make_memfd", "seal"]
+__all__ = ["has_memfd", "is_sealed", "make_memfd", "seal"]
 
 _CLOEXEC, _ALLOW_SEALING = 1, 2
 """linux/memfd.h. Such a Python has no names for them, nor for those below."""
-_F_ADD_SEALS = 1033
+_F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _F_SEAL_SEAL, _F_SEAL_SHRINK, _F_SEAL_GROW = 1, 2, 4
 """linux/fcntl.h."""
 
@@ -53,6 +53,14 @@ def seal(fd: int) -> None:
         OSError: It is sealed, or no memfd.
     """
     fcntl.fcntl(fd, _F_ADD_SEALS, _F_SEAL_SHRINK | _F_SEAL_GROW | _F_SEAL_SEAL)
+
+
+def is_sealed(fd: int) -> bool:
+    """Return whether nobody can make it shorter any more; False too of what is not a memfd."""
+    try:
+        return bool(fcntl.fcntl(fd, _F_GET_SEALS) & _F_SEAL_SHRINK)
+    except OSError:
+        return False
 
 
 def _in_c() -> Any:

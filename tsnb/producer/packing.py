@@ -15,11 +15,12 @@ import torch
 
 from tsnb.arena.leases import lease
 from tsnb.arena.memory import ALIGN_BYTES, Arena, aligned
-from tsnb.errors import BatchNotShareable, BatchTooLarge
+from tsnb.errors import BatchNotShareable, BatchTooLarge, RemoteProtocolError
 from tsnb.producer.events import Placed
+from tsnb.wire.checks import TENSOR_DTYPES, item_bytes
 from tsnb.wire.codec import MAX_MESSAGE_BYTES
 from tsnb.wire.layout import ArrayLeaf, Layout, encode_values
-from tsnb.wire.tree import Spec, flatten, leaf_paths
+from tsnb.wire.tree import Spec, checked_words, flatten, leaf_paths
 
 __all__ = ["SlotImage", "SlotWriter", "batch_bytes"]
 
@@ -134,6 +135,7 @@ class SlotWriter:
     def _place_tensor(self, spec: Spec, number: int, leaf: torch.Tensor) -> ArrayLeaf:
         """Return where a tensor lies, after copying it in if it lies elsewhere."""
         _require_plain(spec, number, leaf)
+        _require_known(spec, number, "tensor", str(leaf.dtype).removeprefix("torch."))
         leaf = leaf.resolve_conj().resolve_neg()  # what is lazy would stay behind: bytes alone cross
         dtype, shape = str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape)
         if self._holds(leaf) and leaf.is_contiguous():
@@ -152,6 +154,7 @@ class SlotWriter:
                 f"{leaf_paths(spec)[number]} is a numpy array of dtype {array.dtype}, whose elements are objects "
                 "or records. Convert it to numbers, or to a list of strings, in your collate_fn."
             )
+        _require_known(spec, number, kind, array.dtype.str)
         offset = self._reserve(array.nbytes)
         if offset is None:
             raise self._too_large(array.nbytes)
@@ -213,6 +216,19 @@ def _require_plain(spec: Spec, number: int, leaf: torch.Tensor) -> None:
         )
 
 
+def _require_known(spec: Spec, number: int, kind: str, dtype: str) -> None:
+    """Refuse a dtype that no consumer takes: it makes arrays of bytes, and not of any."""
+    if dtype in TENSOR_DTYPES:
+        return
+    try:
+        item_bytes(kind, dtype)
+    except RemoteProtocolError:
+        raise BatchNotShareable(
+            f"{leaf_paths(spec)[number]} has dtype {dtype}, which cannot be shared between processes. Convert it to "
+            "one of numbers, or to a list of strings, in your collate_fn."
+        ) from None
+
+
 def _rows(arrays: tuple[ArrayLeaf, ...], values: list[Any]) -> int:
     """Return the samples in a batch: the first dimension that all its leaves share, else 0."""
     lengths = {leaf.shape[0] if leaf.shape else -1 for leaf in arrays}
@@ -234,6 +250,12 @@ def _encoded(spec: Spec, arrays: tuple[ArrayLeaf, ...], has_values: bool) -> byt
     global _last, _last_bytes
     key = (spec, arrays, has_values)
     if key != _last:
+        try:
+            checked_words(spec)
+        except ValueError as error:
+            raise BatchNotShareable(
+                f"a batch cannot be described to other processes: {error}. Give it a simpler form in your collate_fn."
+            ) from None
         encoded = Layout(*key).encode()
         if len(encoded) > MAX_LAYOUT_BYTES:
             raise BatchNotShareable(

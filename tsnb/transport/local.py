@@ -10,7 +10,12 @@ from tsnb.transport import seqpacket, stream
 from tsnb.transport.channel import LocalChannel
 from tsnb.transport.sockets import Listener
 
-__all__ = ["connect", "listen"]
+__all__ = ["connect", "is_path", "listen"]
+
+
+def is_path(address: str) -> bool:
+    """Return whether an address is a file's: then its producer has the portable pair, whose memory has no seals."""
+    return address.startswith("/")
 
 
 def listen(address: str) -> Listener:
@@ -19,7 +24,7 @@ def listen(address: str) -> Listener:
     Raises:
         TsnbError: This process may not open more descriptors, or the socket's file cannot be made.
     """
-    return stream.listen(address) if address.startswith("/") else seqpacket.listen(address)
+    return stream.listen(address) if is_path(address) else seqpacket.listen(address)
 
 
 def connect(address: str) -> LocalChannel:
@@ -30,4 +35,4 @@ def connect(address: str) -> LocalChannel:
         PermissionError: The listener belongs to another user.
         TsnbError: It stands still, or this process may not open more descriptors.
     """
-    return stream.connect(address) if address.startswith("/") else seqpacket.connect(address)
+    return stream.connect(address) if is_path(address) else seqpacket.connect(address)

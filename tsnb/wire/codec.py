@@ -2,16 +2,18 @@
 
 Pure: no socket. One message is one packet. The first byte is the message's kind; the hot ones are fixed
 little-endian structs of 1 to 35 bytes, the rare ones are JSON. Nothing is ever unpickled, and nothing that is
-malformed gets further than here.
+malformed gets further than here: numbers are finite and within bounds, texts are printable (`tsnb.printable`).
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from tsnb.errors import LocalProtocolError, RemoteProtocolError
+from tsnb.printable import block, one_line
 from tsnb.wire.messages import (
     Allotted,
     Ask,
@@ -51,6 +53,10 @@ __all__ = ["MAX_MESSAGE_BYTES", "decode", "encode", "is_rank_gone"]
 
 MAX_MESSAGE_BYTES = 1 << 17
 """Largest packet; a Linux socket buffer (208 KiB by default) takes it whole."""
+MAX_NUMBER = 1 << 53
+"""No message counts anything that comes to more; all whole numbers up to it are the same in JSON everywhere."""
+MAX_SECONDS = 1e9
+"""Three decades: longer than any wait that somebody means."""
 
 _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     # 1-byte kind, then the fields in order; the hot path of the protocol
@@ -72,6 +78,8 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     17: (OnDevice, struct.Struct("<BII")),
     18: (RankGone, struct.Struct("<BIII")),
 }
+_WITH_SECONDS = (11, 12)
+"""Kinds whose last field is a time."""
 _LAYOUT_KIND = 32
 _LAYOUT_HEAD = struct.Struct("<BH")
 _ASK_KIND = 33
@@ -142,9 +150,10 @@ def decode(packet: bytes) -> Message:
         cls, packer = fixed
         if len(packet) != packer.size:
             raise RemoteProtocolError(f"{cls.__name__} of {len(packet)} bytes instead of {packer.size}")
-        made: Message = tuple.__new__(
-            cls, packer.unpack(packet)[1:]
-        )  # as `_make`, which checks the length again
+        fields = packer.unpack(packet)[1:]
+        if kind in _WITH_SECONDS and not 0 <= fields[-1] <= MAX_SECONDS:
+            raise RemoteProtocolError(f"{cls.__name__} with {fields[-1]} seconds")
+        made: Message = tuple.__new__(cls, fields)  # as `_make`, which checks the length again
         return made
     if kind == _LAYOUT_KIND and len(packet) >= _LAYOUT_HEAD.size:
         return LayoutTold(_LAYOUT_HEAD.unpack_from(packet)[1], packet[_LAYOUT_HEAD.size :])
@@ -182,12 +191,35 @@ def _decode_json(cls: type[Any], text: bytes) -> Message:
         message: Message = cls(**known)
     except TypeError as error:
         raise RemoteProtocolError(f"malformed {cls.__name__}: {error}") from None
-    for field, value in zip(cls._fields, message, strict=True):
-        wanted = _FIELD_TYPES[cls][field]
-        if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
-            raise RemoteProtocolError(f"malformed {cls.__name__}: {field} is a {type(value).__name__}")
-    return message
+    return cls._make(_checked(cls, field, value) for field, value in zip(cls._fields, message, strict=True))  # type: ignore[no-any-return]  # one of `Message`
 
+
+def _checked(cls: type[Any], field: str, value: Any) -> Any:
+    """Return a field's value, made fit to be used and shown.
+
+    Raises:
+        RemoteProtocolError: It is of another type, or out of bounds.
+    """
+    wanted = _FIELD_TYPES[cls][field]
+    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+        raise RemoteProtocolError(f"malformed {cls.__name__}: {field} is a {type(value).__name__}")
+    if isinstance(value, str):
+        return _CLEANED.get((cls, field), one_line)(value)
+    if isinstance(value, dict):
+        return {one_line(key): number for key, number in value.items()}
+    most = MAX_SECONDS if float in wanted else MAX_NUMBER
+    if value is not None and not 0 <= value <= most:  # so that NaN is refused too
+        raise RemoteProtocolError(f"malformed {cls.__name__}: {field} is {value!r:.80}")
+    return value
+
+
+_CLEANED: dict[tuple[type[Any], str], Callable[[str], str]] = {
+    (Failed, "message"): block,
+    (Failed, "traceback"): block,
+    (Reading, "text"): str,  # JSON, whose texts are cleaned when it is read
+    (DeviceTold, "handles"): str,  # the same, never shown
+}
+"""What makes a text printable; `one_line` where nothing is said."""
 
 _TYPES: dict[str, tuple[type[Any], ...]] = {
     "str": (str,),

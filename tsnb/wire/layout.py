@@ -15,13 +15,10 @@ from functools import cached_property
 from typing import Any
 
 from tsnb.errors import RemoteProtocolError
+from tsnb.wire.checks import MAX_BYTES, item_bytes, whole_numbers
 from tsnb.wire.tree import Spec, checked_words
 
 __all__ = ["ArrayLeaf", "Layout", "decode_values", "encode_values"]
-
-
-_MOST = 1 << 48
-"""Elements of one array: more than any memory has."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +47,13 @@ class Layout:
     """Whether there are value leaves, so that a values text follows the arrays."""
 
     @cached_property
+    def array_bytes(self) -> int:
+        """Bytes from the slot's start to the end of the last array. Read for every batch, so kept."""
+        return max(
+            (a.offset + math.prod(a.shape) * item_bytes(a.kind, a.dtype) for a in self.arrays), default=0
+        )
+
+    @cached_property
     def leaf_words(self) -> list[str]:
         """What each leaf is, in order: `a` an array, `v` or `vt` a value. Read for every batch, so kept."""
         return _leaf_words(self.spec)
@@ -68,20 +72,30 @@ class Layout:
         """
         try:
             spec, arrays, has_values = json.loads(data)
-            leaves = tuple(ArrayLeaf(str(k), str(d), tuple(map(int, s)), int(o)) for k, d, s, o in arrays)
+            leaves = tuple(_leaf(k, d, s, o) for k, d, s, o in arrays)
             words = checked_words(spec)
         except (ValueError, TypeError, RecursionError, OverflowError) as error:
-            raise RemoteProtocolError(f"malformed layout: {error}") from None
-        for leaf in leaves:
-            if leaf.kind not in ("tensor", "numpy", "scalar") or min((*leaf.shape, leaf.offset)) < 0:
-                raise RemoteProtocolError(f"malformed layout: {leaf}")
-            if (
-                math.prod(max(1, n) for n in leaf.shape) > _MOST
-            ):  # the empty ones too: their strides would overflow
-                raise RemoteProtocolError(f"malformed layout: a shape {leaf.shape}")
+            raise RemoteProtocolError(f"malformed layout: {error}"[:300]) from None
         if words.count("a") != len(leaves) or (len(words) > len(leaves)) != bool(has_values):
             raise RemoteProtocolError("malformed layout: its leaves do not fit its tree")
         return cls(spec, leaves, bool(has_values))
+
+
+def _leaf(kind: Any, dtype: Any, shape: Any, offset: Any) -> ArrayLeaf:
+    """Return an array leaf of these fields, which came from another process.
+
+    Raises:
+        RemoteProtocolError: There is no such dtype.
+        ValueError: They are not an array's, or one of impossible size.
+    """
+    if not isinstance(kind, str) or not isinstance(dtype, str):
+        raise ValueError(f"an array of kind {kind!r:.80} and dtype {dtype!r:.80}")
+    size = item_bytes(kind, dtype)
+    leaf = ArrayLeaf(kind, dtype, whole_numbers(shape), whole_numbers([offset])[0])
+    # the empty ones too: their strides would overflow
+    if math.prod(max(1, n) for n in leaf.shape) * max(1, size) > MAX_BYTES:
+        raise ValueError(f"a shape {leaf.shape}")
+    return leaf
 
 
 def _leaf_words(spec: Spec) -> list[str]:
@@ -104,9 +118,12 @@ def decode_values(data: bytes) -> list[Any]:
         RemoteProtocolError: It is not a values text.
     """
     try:
-        return [_untag(v) for v in json.loads(data)]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise RemoteProtocolError(f"malformed values: {error}") from None
+        values = json.loads(data)
+        if not isinstance(values, list):
+            raise TypeError(f"{type(values).__name__} in place of a list")
+        return [_untag(v) for v in values]
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+        raise RemoteProtocolError(f"malformed values: {error}"[:300]) from None
 
 
 def _tag(value: Any) -> Any:
@@ -122,8 +139,9 @@ def _tag(value: Any) -> Any:
 def _untag(value: Any) -> Any:
     if isinstance(value, dict):
         if "bytes" in value:
-            return base64.b64decode(value["bytes"])
-        return complex(*value["complex"])
+            return base64.b64decode(value["bytes"], validate=True)
+        real, imaginary = value["complex"]
+        return complex(float(real), float(imaginary))
     if isinstance(value, list):
         return [_untag(v) for v in value]
     return value

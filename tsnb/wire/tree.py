@@ -16,7 +16,6 @@ re-batching may cut it like a tensor's first dimension.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -24,6 +23,7 @@ from keyword import iskeyword
 from typing import Any
 
 from tsnb.errors import BatchNotShareable
+from tsnb.wire.checks import MAX_DEPTH, attribute_of, find_class
 
 __all__ = ["Spec", "flatten", "leaf_paths", "unflatten"]
 
@@ -47,7 +47,13 @@ def flatten(tree: Any, classify: Classify) -> tuple[list[Any], Spec]:
         BatchNotShareable: It holds something that is neither a container, an array nor a scalar.
     """
     leaves: list[Any] = []
-    return leaves, _flatten(tree, classify, leaves, "batch")
+    try:
+        return leaves, _flatten(tree, classify, leaves, "batch")
+    except RecursionError:
+        raise BatchNotShareable(
+            f"a batch has more than {MAX_DEPTH} containers in one another, or one that holds itself. Flatten it in "
+            "your collate_fn."
+        ) from None
 
 
 def _flatten(node: Any, classify: Classify, leaves: list[Any], path: str) -> Spec:
@@ -128,25 +134,29 @@ def _resolve(word: str, module: str, qualname: str, fields: tuple[str, ...]) -> 
 
     Nothing is imported: a name that arrives on a socket must not make this process run code.
     """
-    found: Any = sys.modules.get(module)
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
+    found: Any = find_class(module, qualname)
     if word == "named":
-        if isinstance(found, type) and getattr(found, "_fields", None) == fields:
+        if found is not None and issubclass(found, tuple) and attribute_of(found, "_fields") == fields:
             return found
-        return namedtuple(qualname.rsplit(".", 1)[-1], fields)  # noqa: PYI024  # its fields come at run time
-    known = isinstance(found, type) and dataclasses.is_dataclass(found)
+        return namedtuple(qualname.rsplit(".", 1)[-1], fields, rename=True)  # noqa: PYI024  # fields come at run time
+    known = found is not None and attribute_of(found, "__dataclass_fields__") is not None
     if known and tuple(f.name for f in dataclasses.fields(found)) == fields:
         return found
     return dataclasses.make_dataclass(qualname.rsplit(".", 1)[-1], fields)
 
 
-def checked_words(spec: Any) -> list[str]:
+def checked_words(spec: Any, depth: int = 0) -> list[str]:
     """Return the words of a spec's leaves, in order, if it is a spec: one that came from another process.
 
+    Args:
+        spec: What came.
+        depth: In how many containers it lies.
+
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a spec, or one with more than `MAX_DEPTH` containers in one another.
     """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"more than {MAX_DEPTH} containers in one another")
     if not isinstance(spec, list) or not spec or not isinstance(spec[0], str):
         raise ValueError(f"{spec!r:.80} is no part of a tree")
     word = spec[0]
@@ -157,7 +167,7 @@ def checked_words(spec: Any) -> list[str]:
     head = {"list": 1, "tuple": 1, "dict": 2}.get(word, 4)
     if head > 1:
         _check_head(spec, head)
-    return [leaf for child in spec[head:] for leaf in checked_words(child)]
+    return [leaf for child in spec[head:] for leaf in checked_words(child, depth + 1)]
 
 
 def _check_head(spec: list[Any], head: int) -> None:
@@ -170,10 +180,15 @@ def _check_head(spec: list[Any], head: int) -> None:
             raise ValueError(f"{names!r:.80} cannot be keys")
     else:
         where = spec[2].rsplit(".", 1)[-1] if isinstance(spec[1], str) and isinstance(spec[2], str) else ""
-        if not all(isinstance(n, str) and n.isidentifier() and not iskeyword(n) for n in (where, *names)):
+        if not all(isinstance(n, str) and _can_name(n) for n in (where, *names)):
             raise ValueError(f"{spec!r:.80} has no fields that a class can have")
     if len(set(names)) < len(names):
         raise ValueError(f"{names!r:.80} has a key twice")
+
+
+def _can_name(word: str) -> bool:
+    """Return whether a class or a field of a user's may be called so; none is called like `__class__`."""
+    return word.isidentifier() and not iskeyword(word) and not (word[:2] == word[-2:] == "__")
 
 
 def leaf_paths(spec: Spec, path: str = "batch") -> list[str]:

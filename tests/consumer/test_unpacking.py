@@ -1,0 +1,175 @@
+"""Whatever a producer says about a batch: it arrives, or it is one error, and never the end of the process."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.hostile import JUNK, changed_somewhere
+from tsnb.arena.memory import Arena
+from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.unpacking import Unpacker
+from tsnb.errors import BatchNotShareable, RemoteProtocolError
+from tsnb.producer.packing import SlotWriter
+from tsnb.wire import messages as ms
+from tsnb.wire.checks import MAX_DEPTH, TENSOR_DTYPES
+from tsnb.wire.layout import Layout
+from tsnb.wire.tree import flatten, unflatten
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@dataclass
+class Box:
+    image: Any
+    label: int
+
+
+GOOD = {
+    "image": torch.arange(24, dtype=torch.float32).view(2, 3, 4),
+    "label": torch.tensor([1, 2]).numpy(),
+    "where": Pair(["a.png", "b.png"], (1, 2)),
+    "box": Box(torch.zeros(2, dtype=torch.bfloat16), 3),
+    "phase": 2 + 3j,
+}
+
+
+@pytest.fixture(scope="module")
+def arena() -> Iterator[Arena]:
+    made = Arena.create()
+    made.fit(2, 4096)
+    yield made
+    made.close()
+
+
+def unpacked(
+    arena: Arena, layout: bytes, values: bytes = b"", *, private: bool = False, **changes: int
+) -> Any:
+    """Write values where a producer would, and read a batch of that layout as a consumer does."""
+    start = arena.offset_of(0) + 2048
+    arena.buffer[start : start + len(values)] = values
+    batch = ms.Batch(0, 0, 0, 0, 2, 7, 2048, len(values))._replace(**changes)
+    unpacker = Unpacker(arena, 4, ScratchPool(), lambda lease: None)
+    return unpacker.read(batch, Layout.decode(layout), private=private).tree()
+
+
+def packed(arena: Arena, tree: Any) -> tuple[bytes, bytes]:
+    writer = SlotWriter(arena, 1)
+    placed = writer.write(tree)
+    start = arena.offset_of(1) + placed.values_offset
+    text = bytes(arena.buffer[start : start + placed.values_bytes])
+    writer.close()
+    return placed.layout, text
+
+
+ONE = '[["a","tensor"],[["tensor","{}",[4],0]],false]'
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [n for n in dir(torch) if isinstance(getattr(torch, n), torch.dtype)] + ["Tensor", "", "x" * 9999],
+)
+def test_every_dtype_of_torch_is_taken_or_refused(arena: Arena, dtype: str) -> None:
+    """A quantized tensor made of bytes alone would end this process."""
+    layout = json.dumps([["a", "tensor"], [["tensor", dtype, [4], 0]], False]).encode()
+    if dtype in TENSOR_DTYPES or f"{getattr(torch, dtype or 'x', None)}" in {
+        f"torch.{n}" for n in TENSOR_DTYPES
+    }:
+        name = str(getattr(torch, dtype)).removeprefix("torch.")
+        assert unpacked(arena, ONE.format(name).encode()).dtype is getattr(torch, dtype)
+        assert TENSOR_DTYPES[name] == getattr(torch, dtype).itemsize
+    else:
+        with pytest.raises(RemoteProtocolError):
+            unpacked(arena, layout)
+
+
+def test_what_consumers_refuse_is_refused_where_it_is_loaded(arena: Arena) -> None:
+    """By its place in the batch, not as an error of the protocol in every consumer."""
+    deep: Any = 1
+    for _ in range(MAX_DEPTH + 1):
+        deep = [deep, {1: 2}]
+    with pytest.raises(BatchNotShareable, match="containers in one another"):
+        packed(arena, deep)
+    endless: list[Any] = [{}]
+    endless.append(endless)
+    with pytest.raises(BatchNotShareable, match="holds itself"):
+        packed(arena, endless)
+    with pytest.raises(BatchNotShareable, match=r"batch\['x'\] has dtype bits8"):
+        packed(arena, {"x": torch.zeros(2, dtype=torch.uint8).view(torch.bits8)})
+
+
+@pytest.mark.parametrize("private", [False, True])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_a_layout_that_was_changed_anywhere_is_one_error_or_a_batch(
+    arena: Arena, private: bool, data: st.DataObject
+) -> None:
+    """Any part of a real one replaced by anything: numbers, texts, dtypes, other parts of it."""
+    layout, values = packed(arena, GOOD)
+    dtypes = st.sampled_from(
+        ["qint8", "quint4x2", "bits16", "|O", "<M8[ns]", "|V0", "<U999999999", "int64", "<f8"]
+    )
+    classes = st.sampled_from(
+        [["os", "stat_result"], ["tsnb.registry", "Entry"], ["pathlib", "Path"], ["", ""]]
+    )
+    broken = changed_somewhere(json.loads(layout), data, JUNK | dtypes | classes)
+    told = json.loads(values)
+    if data.draw(st.booleans()):
+        told = changed_somewhere(
+            told, data, JUNK | st.just({"complex": [10**400, 0]}) | st.just({"bytes": "?"})
+        )
+    try:
+        unpacked(arena, json.dumps(broken).encode(), json.dumps(told).encode()[:2048], private=private)
+    except RemoteProtocolError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"slot": 2},
+        {"slot": 2**32 - 1},
+        {"values_offset": 4096},
+        {"values_offset": 2**64 - 1},
+        {"values_bytes": 2**32 - 1},
+        {"values_offset": 0, "values_bytes": 9},
+    ],
+)
+def test_numbers_that_point_elsewhere_are_one_error(arena: Arena, changes: dict[str, Any]) -> None:
+    """Outside the arena, outside the slot, at something that is no text."""
+    layout, values = packed(arena, GOOD)
+    with pytest.raises(RemoteProtocolError):
+        unpacked(arena, layout, values, private=False, **changes)
+
+
+def test_a_class_is_found_without_asking_any_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages that import their parts lazily would import hundreds for a name that arrives."""
+    asked: list[str] = []
+    lazy = types.ModuleType("lazy_package")
+    lazy.__getattr__ = asked.append  # type: ignore[method-assign]  # PEP 562
+    monkeypatch.setitem(sys.modules, "lazy_package", lazy)
+
+    class Meta(type):
+        def __getattr__(cls, name: str) -> Any:
+            asked.append(name)
+
+    lazy.Outer = Meta("Outer", (), {})  # type: ignore[attr-defined]
+    for qualname in ("Part", "Outer.Part", "Outer"):
+        for word in ("named", "data"):
+            made = unflatten([word, "lazy_package", qualname, ["x"], ["v"]], iter([1]))
+            assert made.x == 1 and type(made).__module__ != "lazy_package"
+    assert asked == []
+    leaves, spec = flatten(Pair(1, Box(2, 3)), lambda node: None)
+    assert type(unflatten(spec, iter(leaves)).right) is Box, "what is there is found"

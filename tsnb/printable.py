@@ -1,0 +1,78 @@
+"""Foreign text made fit to be shown: in a terminal, a page, a log, or a file that a person opens.
+
+Exception texts, metric names, names of files and hosts come from elsewhere: from a data set, another process, a file.
+An escape sequence in one of them would set a terminal's title or clipboard, or clear it; a direction override would
+reorder the line; a newline would forge one. Each text is cleaned once, where it *enters* (where a message, a reading,
+a registry entry or a record is decoded), so that nothing that shows text needs care.
+
+| what | becomes |
+|---|---|
+| control characters (C0, DEL, C1), direction overrides, lone surrogates | `?` |
+| tabs, newlines, line separators | a space in `one_line`; kept (as newlines) in `block` |
+| anything past the bound | `...` |
+
+Letters of every script, emoji and what joins them stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["LINE", "TEXT", "block", "coloured", "one_line"]
+
+LINE = 1000
+"""Characters of a line, where nothing else is said."""
+TEXT = 200_000
+"""Characters of a block, such as a traceback."""
+
+_BREAKS = (*range(0x09, 0x0E), 0x85, 0x2028, 0x2029)
+"""Tab, line feed, vertical tab, form feed, carriage return; next line; line and paragraph separator."""
+_BAD: dict[int, str] = {
+    **dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "?"),
+    **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x2070)), "?"),  # directions
+    **dict.fromkeys(range(0xFFF9, 0xFFFC), "?"),  # annotations hide the text between them
+    **dict.fromkeys(range(0xD800, 0xE000), "?"),  # cannot be encoded: printing them would raise
+}
+_IN_A_LINE = {**_BAD, **dict.fromkeys(_BREAKS, " ")}
+_IN_A_BLOCK: dict[int, str] = {**_BAD, **dict.fromkeys(_BREAKS, "\n"), 0x09: "\t"}
+_COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,32}m)")
+
+
+def one_line(text: object, most: int = LINE) -> str:
+    """Return a text as one printable line.
+
+    Args:
+        text: A text, or what is shown as its `str`.
+        most: Characters at most; a longer one ends in "...".
+    """
+    line = text if isinstance(text, str) else str(text)
+    if len(line) > most:
+        line = line[: max(0, most - 3)] + "..."
+    return line if line.isprintable() else line.translate(_IN_A_LINE)
+
+
+def block(text: object, most: int = TEXT) -> str:
+    """Return a text of several lines, printable; of one that is too long the end is kept, as of a traceback.
+
+    Args:
+        text: A text, or what is shown as its `str`.
+        most: Characters at most.
+    """
+    lines = text if isinstance(text, str) else str(text)
+    if len(lines) > most:
+        lines = "..." + lines[len(lines) - max(0, most - 3) :]
+    return lines if lines.isprintable() else lines.replace("\r\n", "\n").translate(_IN_A_BLOCK)
+
+
+def coloured(text: str, most: int = TEXT) -> str:
+    """Return a text of several lines whose colours stay (escape sequences that end in `m`), and no other sequence.
+
+    Args:
+        text: What a program wrote for a terminal.
+        most: Characters at most.
+    """
+    if len(text) > most:
+        text = "..." + text[len(text) - max(0, most - 3) :]
+    parts = _COLOUR.split(text)
+    parts[::2] = [part.replace("\r\n", "\n").translate(_IN_A_BLOCK) for part in parts[::2]]
+    return "".join(parts)
