@@ -384,6 +384,42 @@ class Simulation:
             self.look()
             self.poll()
 
+    def go_on_beside(self, idle: list[SimConsumer], epochs: int = 2) -> None:
+        """Let the others run on, promptly, while some do nothing at all, until each has completed some more epochs.
+
+        Raises:
+            AssertionError: Somebody waited for longer than the patience and one look at the clock (a second), while
+                those who stand still alone were what it waited for: nobody else took anything, and nothing was loaded.
+        """
+        for consumer in idle:
+            consumer.silent = True
+        # whose own group stands still waits for that, whatever the stream does
+        active = [c for c in self.consumers.values() if not {*c.group, c} & {*idle}]
+        target = {c.name: len(c.complete) + epochs for c in active}
+        moved_s, last = self.now, self._signs(active)
+        for _ in range(2 * epochs * len(self.consumers) * int(self.dispatch.patience_s)):
+            self.now += 1.0
+            self.step(ev.Tick())
+            self.look()
+            self.load()
+            for consumer in active:
+                consumer.run_steadily()
+            self.poll()
+            if all(len(c.complete) >= target[c.name] for c in active):
+                return
+            signs = self._signs(active)
+            moved_s, last = (self.now, signs) if signs != last else (moved_s, last)
+            waited_s = self.now - moved_s
+            assert waited_s <= self.dispatch.patience_s + 2.0, (
+                f"nothing for {waited_s} s: {self.dispatch.members}"
+            )
+        stuck = {c.name: (len(c.complete), target[c.name]) for c in active}
+        raise AssertionError(f"somebody waits for good: {stuck}, {self.dispatch.members}")
+
+    def _signs(self, active: list[SimConsumer]) -> tuple[Any, ...]:
+        """Return what changes whenever the loader or somebody active gets on."""
+        return (self.dispatch.epochs.end, *((c.steps, len(c.complete)) for c in active))
+
     def settle(self) -> None:
         """Let everybody alive run on, promptly, until each has completed two more epochs.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.producer.simulation import Simulation
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import Dispatch
@@ -108,6 +107,28 @@ def test_however_often_compute_is_divided_anew_nothing_is_lost_and_all_can_go_on
     simulation = Simulation(7000 + seed, modes=True, restarts=seed % 2 == 0, skips=seed % 3 == 0)
     simulation.run(800)
     simulation.settle()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nobody_waits_longer_than_the_patience_for_those_who_only_stand_still(seed: int) -> None:
+    """After any history some stop for good, wherever they are: the others, and latecomers, each get whole epochs."""
+    simulation = Simulation(8000 + seed, skips=seed % 2 == 0, modes=seed % 3 == 0, restarts=seed % 5 == 0)
+    rng = simulation.rng
+    simulation.batches = rng.choice([simulation.batches, 30])
+    simulation.run(rng.choice([10, 100, 300]))
+    for consumer in simulation.consumers.values():
+        consumer.silent = False
+    idle = [simulation.join() for _ in range(rng.randrange(3))] + [
+        c for c in simulation.consumers.values() if rng.random() < rng.choice([0.3, 1.0])
+    ]
+    for _ in range(rng.randrange(60)):
+        simulation.now += 0.1
+        simulation.load()
+        rng.choice(list(simulation.consumers.values()) or [simulation.join()]).run_steadily()
+        simulation.poll()
+    for _ in range(2):
+        simulation.join()
+    simulation.go_on_beside(idle)
 
 
 def test_one_that_skips_holds_nobody_and_counts_what_it_misses() -> None:
@@ -239,6 +260,56 @@ def test_a_consumer_that_stands_still_is_parked_after_patience_and_told() -> Non
     assert [type(x) for x in out] == [ev.SendParked]
     assert wanted(dispatch) == 0
     assert dispatch.members[2].leases, "what it was granted stays readable"
+
+
+@pytest.mark.parametrize("skips", [False, True])
+@pytest.mark.parametrize("idle_with", [2, 0])
+def test_who_stands_still_in_an_epoch_that_a_latecomer_waits_for_is_parked_after_patience(
+    skips: bool, idle_with: int
+) -> None:
+    """Nobody else takes the epoch; the window need not be full. The latecomer is told who holds it, then let in."""
+    dispatch = stream(window=4, band=1, patience_s=30.0, batches=1)
+    for member in (1, 2):
+        dispatch.step(ev.Joined(member, f"first{member}", skips), 0.0)
+        dispatch.step(ev.Asked(member), 0.0)
+    for slot in range(1, 4):
+        dispatch.step(ev.BatchLoaded(0, placed(slot)), 0.0)
+        dispatch.step(ev.Took(1), 0.0)
+    dispatch.step(ev.Took(1), 1.0)  # it has had all there is, and computes
+    while len(dispatch.members[2].granted) > idle_with:
+        dispatch.step(ev.Took(2), 1.0)
+        dispatch.step(ev.BatchLoaded(0, placed(9)), 1.0) if idle_with else None
+    dispatch.step(ev.Joined(3, "late"), 2.0)
+    assert dispatch.step(ev.Asked(3, 7, now=False), 2.0) == []
+    told = [x for s in range(3, 32) for x in dispatch.step(ev.Tick(), float(s))]
+    held = [x for x in told if isinstance(x, ev.SendHeldUp)]
+    assert told == held, "nobody has stood still for the patience"
+    assert [(x.member, x.ask, x.epoch, x.holders) for x in held] == [(3, 7, 0, "first1 and first2")] * 2
+    assert [x.still_s for x in held] == [4.0, 15.0]
+    out = dispatch.step(ev.Tick(), 32.0)
+    assert {x.member for x in out if isinstance(x, ev.SendParked)} == {1, 2}
+    assert [x for x in out if isinstance(x, ev.SendEpochStarted)] == [ev.SendEpochStarted(3, 7, 1, 0)]
+    dispatch.check()
+
+
+def test_who_gets_on_in_an_epoch_is_not_parked_for_a_latecomer() -> None:
+    """However long the epoch is: a batch every twenty seconds is not standing still. The latecomer is told."""
+    dispatch = stream(window=4, band=1, patience_s=30.0, batches=1)
+    dispatch.step(ev.Joined(1, "slow"), 0.0)
+    dispatch.step(ev.Asked(1), 0.0)
+    dispatch.step(ev.Joined(2, "late"), 0.0)
+    for slot in range(1, 5):
+        dispatch.step(ev.BatchLoaded(0, placed(slot)), 0.0)
+    dispatch.step(ev.Took(1), 0.0)
+    dispatch.step(ev.Asked(2), 0.0)
+    told = []
+    for second in range(1, 200):
+        told += dispatch.step(ev.Tick(), float(second))
+        if second % 20 == 0:
+            dispatch.step(ev.Took(1), float(second))
+            dispatch.step(ev.BatchLoaded(0, placed(4 + second)), float(second))
+    assert [type(x) for x in told] == [ev.SendHeldUp, ev.SendHeldUp]
+    assert dispatch.members[1].phase.value == "streaming"
 
 
 def test_one_that_holds_nobody_up_may_take_its_time() -> None:

@@ -77,6 +77,51 @@ def test_join_now_is_refused_with_the_numbers(run: Run) -> None:
     assert "say 'epoch' or 'now'" in late.expect("refused")
 
 
+def test_a_loop_left_standing_in_mid_epoch_holds_a_latecomer_for_the_patience_and_both_are_told(
+    run: Run,
+) -> None:
+    """As trainers do that look at two batches first and validate much later: two loops over one stream."""
+    run(SERVE, "640000", "4").expect("serving")
+    first = run(
+        """
+        consumer = tsnb.attach("first")
+        check = iter(consumer)
+        for _ in range(20): next(check)
+        say("checked")
+        sys.stdin.readline()  # trains on another stream meanwhile; the loop is still there
+        try:
+            while True: next(check)
+        except tsnb.errors.ConsumerParked as error: say("parked", error)
+        next(iter(consumer))
+        say("got", consumer.epoch)
+        """,
+        stdin=True,
+    )
+    first.expect("checked")
+    late = run(
+        """
+        import warnings
+        began = time.monotonic()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            loop = iter(tsnb.attach("late"))
+            for _ in range(20): next(loop)
+        say("began after", time.monotonic() - began)
+        say("told", told[-1].category.__name__, told[-1].message)
+        sys.stdin.readline()
+        """,
+        stdin=True,
+    )
+    assert float(late.expect("began after")) < 12
+    told = late.expect("told")
+    assert told.startswith("RuntimeWarning 'late' waits for an epoch of 's' to begin"), told
+    assert "of 40000 and is being taken by first. Nobody has taken a batch of it for" in told
+    assert "rubber_band=" in told
+    first.answer("validate")
+    assert "stood still for" in first.expect("parked")
+    assert first.expect("got")
+
+
 @pytest.mark.parametrize(
     "write",
     ["images.mul_(2)", "images += 1", "images[0] = 3", "images.view(-1)[0] = 1"],

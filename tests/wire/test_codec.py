@@ -42,6 +42,7 @@ EXAMPLES: list[ms.Message] = [
     ms.EpochEnded(3, 79),
     ms.Failed(0, "boom", "Traceback"),
     ms.Parked(1, 2, 30.5),
+    ms.HeldUp(3, 2, 57, "a, b and c", 12.5, 30.0),
     ms.RankGone(1, 2, ms.WHOLE_EPOCH),
     ms.StopAsked(),
     ms.Stopping("it was stopped", 30.0),

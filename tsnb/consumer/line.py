@@ -249,6 +249,8 @@ class Line:
             self._parked_as = None
         elif isinstance(message, ms.NotJoined) and message.ask == self._asks:
             raise self._not_joined(message)
+        elif isinstance(message, ms.HeldUp) and message.ask == self._asks:
+            self.notices.held_up(message, self.connection.entry.name, self.connection.welcome.epoch_batches)
         elif isinstance(message, ms.Refused):
             raise JoinRefused(f"{message.reason}.")
         elif isinstance(message, ms.Parked) and self._taking is None:

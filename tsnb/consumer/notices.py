@@ -14,6 +14,7 @@ import torch
 
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import SharedBatchWarning
+from tsnb.wire.messages import HeldUp
 from tsnb.wire.tree import leaf_paths
 
 __all__ = ["Notices"]
@@ -91,10 +92,32 @@ class Notices:
                 "said once."
             )
 
-    def _warn(self, text: str) -> None:
+    def held_up(self, told: HeldUp, stream: str, batches: int | None) -> None:
+        """Warn that this consumer waits for others to end their epoch. Said at most twice for each wait.
+
+        Args:
+            told: By the producer.
+            stream: The stream's name.
+            batches: Loader batches in an epoch, where known.
+        """
+        of = f" of {batches}" if batches is not None else ""
+        still = ""
+        if told.still_s >= told.patience_s / 2:
+            still = (
+                f" Nobody has taken a batch of it for {told.still_s:.0f} s: after {told.patience_s:.0f} s "
+                "(patience_s) they lose their place in it, and the next epoch begins."
+            )
+        self._warn(
+            f"{self._name!r} waits for an epoch of {stream!r} to begin. It cannot have all of epoch "
+            f"{told.epoch}, which is at batch {told.published}{of} and is being taken by {told.holders}.{still} To "
+            "wait less, end the loops that are not needed, or serve with a larger rubber_band=.",
+            RuntimeWarning,
+        )
+
+    def _warn(self, text: str, category: type[Warning] = SharedBatchWarning) -> None:
         frame, level = _user_frame()
         del frame
-        warnings.warn(text, SharedBatchWarning, stacklevel=level)
+        warnings.warn(text, category, stacklevel=level)
 
 
 def _user_frame() -> tuple[FrameType | None, int]:

@@ -237,7 +237,7 @@ class Books:
         for made in self.dispatch.step(event, now):
             if isinstance(made, ev.FreeSlot):
                 self.kept_bytes -= self._refs.pop(made.slot)[1]
-            elif not isinstance(made, ev.Abandon):
+            elif not isinstance(made, (ev.Abandon, ev.SendHeldUp)):  # a relay has nobody to tell
                 self._tell(made)
 
     def _tell(self, made: Any) -> None:

@@ -44,6 +44,7 @@ _TOLD: dict[type[Any], type[Any]] = {
     ev.SendNotJoined: ms.NotJoined,
     ev.SendEpochEnded: ms.EpochEnded,
     ev.SendFailed: ms.Failed,
+    ev.SendHeldUp: ms.HeldUp,
     ev.SendParked: ms.Parked,
     ev.SendRankGone: ms.RankGone,
     ev.SendRefused: ms.Refused,

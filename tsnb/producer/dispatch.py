@@ -18,7 +18,8 @@ The rules:
   starts by itself: its first batch proves the loader, and is ready when the first consumer comes. Who comes back
   to the middle of an epoch is let in there where that can be had (`producer.admission`).
 - A consumer that stands still for `patience_s` while others are held back by it is parked: it keeps what it
-  was granted, the others go on, and it is told.
+  was granted, the others go on, and it is told. Held back is, too, who waits for the end of an epoch that nobody
+  else goes on with; who waits long for one is told who takes it.
 - A consumer that would rather skip is waited for by nobody: it gives up what has gone by the time it comes.
 - The ranks of one training job go on together, or not at all (`producer.groups`).
 - By weight, who has computed more than its share gets its next batch later (`producer.balance`).
@@ -35,10 +36,13 @@ from tsnb.producer.balance import Balance
 from tsnb.producer.epochs import Epochs
 from tsnb.producer.gap import Gap
 from tsnb.producer.granting import LOOKAHEAD, Granting
-from tsnb.producer.groups import Groups
+from tsnb.producer.groups import Groups, enumerated
 from tsnb.producer.roster import Member, Phase
 
-__all__ = ["Dispatch"]
+__all__ = ["HELD_S", "Dispatch"]
+
+HELD_S = 3.0
+"""Who waits so long for an epoch is told who holds it: less is what the end of any epoch may take."""
 
 _QUIET = (ev.Took, ev.WaitingForBatch, ev.Released)
 """Events of one consumer in the middle of its epoch: three for each batch and consumer, so they look no further than
@@ -122,6 +126,8 @@ class Dispatch:
         granting = self.granting
         if granting.places_changed or self.gap.skipping or granting.withheld or type(event) not in _QUIET:
             self._settle()
+            if isinstance(event, ev.Tick):
+                self._tell_held()
         return self._out
 
     # -- events from consumers ---------------------------------------------------------------------------
@@ -167,7 +173,8 @@ class Dispatch:
         member.asked = event
         member.granted.clear()
         member.parked = member.moved_over = False
-        member.moved_s = self._now
+        member.moved_s = member.wants_since_s = self._now
+        member.told_held = 0
         held = member.leases if event.held is None else event.held
         self._lost = [(member, lease) for lease in member.leases if lease not in held]
 
@@ -249,6 +256,22 @@ class Dispatch:
         for member, stood_still_s in self.gap.standing_still(self._now):
             if stood_still_s >= self.patience_s:
                 self.granting.park(member, stood_still_s)
+
+    def _tell_held(self) -> None:
+        """Tell those who have waited long for an epoch who takes the one before; once more when those stand still."""
+        loading, holders, now = self.epochs.loading, self.gap.holders, self._now
+        if loading is None or not holders:
+            return
+        still_s = self.gap.stood_still_s(now)
+        stage = 1 + (still_s >= max(HELD_S, self.patience_s / 2))
+        names = enumerated([m.name for m in holders])
+        published = loading.seq(loading.end)
+        for member in self.gap.awaiting_epoch():
+            since_s = member.wants_since_s
+            if since_s is not None and now - since_s >= HELD_S and member.told_held < stage:
+                member.told_held = stage
+                told = (member.asked.ask, loading.number, published, names, still_s, self.patience_s)
+                self._out.append(ev.SendHeldUp(member.key, *told))
 
     def _balanced(self, event: ev.Balanced) -> None:
         self._keep_within(event.window)

@@ -31,6 +31,7 @@ __all__ = [
     "SendEpochEnded",
     "SendEpochStarted",
     "SendFailed",
+    "SendHeldUp",
     "SendNotJoined",
     "SendParked",
     "SendRankGone",
@@ -294,6 +295,19 @@ class SendParked(NamedTuple):
     stood_still_s: float
 
 
+class SendHeldUp(NamedTuple):
+    """Tell a consumer that has waited for an epoch for long who takes the one being loaded."""
+
+    member: int
+    ask: int
+    epoch: int
+    published: int
+    holders: str
+    still_s: float
+    patience_s: float
+    """As in `wire.messages.HeldUp`."""
+
+
 class SendRankGone(NamedTuple):
     """Tell a rank that another one of its group has gone."""
 
@@ -330,6 +344,7 @@ Instruction = (
     | SendEpochStarted
     | SendEpochEnded
     | SendFailed
+    | SendHeldUp
     | SendParked
     | SendRankGone
     | SendRefused

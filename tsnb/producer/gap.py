@@ -5,9 +5,10 @@ Pure, a part of `producer.dispatch`. Positions are indices, counted over all bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tsnb.producer.epochs import Epochs
+from tsnb.producer.groups import waits_for_own
 from tsnb.producer.roster import Member, Phase
 
 __all__ = ["Gap"]
@@ -76,10 +77,53 @@ class Gap:
             if member.phase is not Phase.STREAMING or not member.granted or member.skips:
                 continue  # it is between epochs, or has nothing to take: not its fault
             own = (member, *member.mates)  # what a group does to itself is its own affair
-            empty = (m for m in self._members.values() if m not in own and not m.granted)
-            waiting = [m.waiting_since_s for m in empty if m.waiting_since_s is not None]
-            if waiting:  # else it may take its time: nobody is held up by it
-                yield member, now - max(member.moved_s, member.offered_s, min(waiting))
+            since_s = self._wanted_since(m for m in self._members.values() if m not in own)
+            if since_s is not None:  # else it may take its time: nobody is held up by it
+                yield member, now - max(member.moved_s, member.offered_s, since_s)
+        yield from self._holding_an_epoch(now)
+
+    def _holding_an_epoch(self, now: float) -> Iterator[tuple[Member, float]]:
+        """Yield all who take the epoch that is being loaded, while each stands still and somebody waits for its end.
+
+        Even if the window is not full: as long as nobody gets on in this epoch, nobody waits at the window's edge.
+        """
+        holders = self.holders
+        own = {m for member in holders for m in (member, *member.mates)}
+        since_s = self._wanted_since(m for m in self.awaiting_epoch() if m not in own)
+        if (
+            since_s is None
+            or not holders
+            or any(not m.granted and m.waiting_since_s is not None for m in holders)
+        ):
+            return  # somebody there wants a batch: it is the loader's turn, or the one at the window's end holds it
+        still_s = min(now - since_s, self.stood_still_s(now))
+        for member in holders:
+            if member.phase is Phase.STREAMING:
+                yield member, still_s
+
+    def stood_still_s(self, now: float) -> float:
+        """Return for how many seconds none of the holders has done anything."""
+        # what has nothing to take is offered something anew in each round
+        return now - max(max(m.moved_s, m.offered_s if m.granted else 0.0) for m in self.holders)
+
+    @property
+    def holders(self) -> list[Member]:
+        """The consumers that take the epoch which is being loaded: no other one begins before they have had it."""
+        loading = self._epochs.loading
+        if loading is None:
+            return []
+        return [m for m in self._members.values() if m.phase is Phase.STREAMING and m.run == loading.run]
+
+    def awaiting_epoch(self) -> list[Member]:
+        """Return the consumers that wait for an epoch to begin, and not for ranks of their own group."""
+        asked = (m for m in self._members.values() if m.phase is Phase.ASKED and not m.granted)
+        return [m for m in asked if m.wants_since_s is not None and not waits_for_own(m)]
+
+    def _wanted_since(self, members: Iterable[Member]) -> float | None:
+        """Return since when any of these has waited for a batch, or for an epoch; None: none of them waits."""
+        there = (m for m in members if not m.granted and m.phase in (Phase.STREAMING, Phase.ASKED))
+        wanting = (m for m in there if m.phase is Phase.STREAMING or not waits_for_own(m))
+        return min((m.wants_since_s for m in wanting if m.wants_since_s is not None), default=None)
 
     def needed_from(self) -> int:
         """Return the index from which batches are kept for those who have yet to be granted them."""

@@ -20,7 +20,7 @@ from tsnb.producer import events as ev
 from tsnb.producer.roster import Group, Member, Phase
 from tsnb.wire.messages import WHOLE_EPOCH
 
-__all__ = ["Groups", "awaited", "disagreement", "lets_in"]
+__all__ = ["Groups", "awaited", "disagreement", "enumerated", "lets_in", "waits_for_own"]
 
 
 _NAMED = 4
@@ -124,6 +124,22 @@ def lets_in(member: Member) -> bool:
     return True
 
 
+def waits_for_own(member: Member) -> bool:
+    """Return whether a consumer that asked waits for ranks of its own group, whatever the others do."""
+    group = member.group
+    if group is None or (member.asked.exact and not group.together):
+        return False
+    return group.closed or bool(_missing(group))
+
+
+def enumerated(names: list[str]) -> str:
+    """Return some names in words: "a, b and c"; of many, the first ones and how many more."""
+    if len(names) > _NAMED:
+        names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def awaited(member: Member) -> str:
     """Return which ranks of its group a consumer that asked waits for, in words: "ranks 2 and 3 of 4"; empty: none."""
     group = member.group
@@ -133,8 +149,7 @@ def awaited(member: Member) -> str:
     size = group.world_size
     if len(ranks) > _NAMED:
         return f"{len(ranks)} of {size} ranks"
-    *first, last = map(str, ranks)
-    return f"ranks {', '.join(first)} and {last} of {size}" if first else f"rank {last} of {size}"
+    return f"rank{'s' * (len(ranks) > 1)} {enumerated(list(map(str, ranks)))} of {size}"
 
 
 def disagreement(member: Member) -> str:

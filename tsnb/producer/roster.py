@@ -34,7 +34,7 @@ class Phase(Enum):
     JOINING = "joining"
     """Attached, has never asked for an epoch. Holds nobody."""
     ASKED = "asked"
-    """Waits for an epoch that it can take from the start. Holds nobody."""
+    """Waits for an epoch that it can take from the start. Holds nobody, and is held by those who take another."""
     STREAMING = "streaming"
     """Takes an epoch. Holds the others at the window's edge."""
     BETWEEN = "between"
@@ -107,6 +107,10 @@ class Member:
     """When it was last granted a batch while it had none to take."""
     waiting_since_s: float | None = None
     """Since when it waits for a batch."""
+    wants_since_s: float | None = None
+    """Since when it has had nothing, though it wants a batch: the wait for an epoch counts too."""
+    told_held: int = 0
+    """What it has been told since it asked: 0, nothing; 1, who takes the epoch; 2, that those stand still."""
     blocked_then_s: float = 0.0
     """The stream's blocked clock at that moment."""
     batches: int = 0
@@ -137,12 +141,15 @@ class Member:
         self.offered_s = min(now, self.offered_s + seconds)
         if self.waiting_since_s is not None:
             self.waiting_since_s = min(now, self.waiting_since_s + seconds)
+        if self.wants_since_s is not None:
+            self.wants_since_s = min(now, self.wants_since_s + seconds)
 
     def began_waiting(self, now: float, blocked_s: float) -> None:
         """It has nothing left to take."""
         if self.waiting_since_s is None:
             self.computing_s += now - self.moved_s
             self.waiting_since_s = now
+            self.wants_since_s = now if self.wants_since_s is None else self.wants_since_s
             self.blocked_then_s = blocked_s
             self.withheld_then_s = self.withheld_s
 
@@ -175,6 +182,7 @@ class Member:
         else:
             self.stopped_waiting(now, blocked_s)
         self.moved_s = now
+        self.wants_since_s = None
 
     def stopped_waiting(self, now: float, blocked_s: float) -> None:
         """Split the time it waited by the stream's blocked clock: window-bound or loader-bound."""

@@ -25,6 +25,7 @@ from tsnb.wire.messages import (
     EpochEnded,
     EpochStarted,
     Failed,
+    HeldUp,
     Hello,
     LayoutTold,
     Leave,
@@ -98,6 +99,7 @@ _JSON: dict[int, type[Any]] = {
     73: Allotted,
     74: DeviceTold,
     75: DeviceRefused,
+    76: HeldUp,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

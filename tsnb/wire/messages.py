@@ -3,7 +3,7 @@
 consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
                        DeviceRefused  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  StopAsked  Stopping
+                       Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
@@ -27,6 +27,7 @@ __all__ = [
     "EpochEnded",
     "EpochStarted",
     "Failed",
+    "HeldUp",
     "Hello",
     "LayoutTold",
     "Leave",
@@ -51,7 +52,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -265,6 +266,22 @@ class Parked(NamedTuple):
     stood_still_s: float
 
 
+class HeldUp(NamedTuple):
+    """The consumer has waited for an epoch for long: others take one that it came too late for."""
+
+    ask: int
+    epoch: int
+    """The one they take."""
+    published: int
+    """Loader batches of it given so far."""
+    holders: str
+    """Who takes it, in words: "a, b and c"."""
+    still_s: float
+    """For how many seconds none of them has taken a batch."""
+    patience_s: float
+    """After how many they lose their place."""
+
+
 class RankGone(NamedTuple):
     """A rank of the consumer's group has gone, and will not come back."""
 
@@ -337,6 +354,7 @@ Message = (
     | NotJoined
     | EpochEnded
     | Failed
+    | HeldUp
     | Parked
     | RankGone
     | Allotted
