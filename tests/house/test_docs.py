@@ -115,7 +115,7 @@ def test_no_module_outgrows_one_sitting() -> None:
     lengths = {
         path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "tsnb").rglob("*.py")
     }
-    assert not {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 350}
+    assert not {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 450}
 
 
 def test_the_tree_holds_no_build_product() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.producer.simulation import Simulation
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import Dispatch
