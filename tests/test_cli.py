@@ -74,10 +74,17 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
         serving.stdout.close()
 
 
+def test_a_list_of_nothing_says_so(tmp_path: Path) -> None:
+    """An empty answer would look like a command that does not work; a script still reads no line."""
+    done = tsnb("list", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "no stream is running" in done.stderr and "tsnb serve" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("serve", "nothing", "--name", "x"), "no MODULE:NAME"),
+        (("serve", "nothing", "--name", "x"), "expected MODULE:NAME, for example"),
         (("serve", "no_such_module:x", "--name", "x"), "no module 'no_such_module'"),
         (("serve", "math:pi", "--name", "x"), "a float cannot be served"),
         (("status",), "no producer is running"),

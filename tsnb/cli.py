@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_balance(serve, "--mode", default="pace")
     serve.add_argument(
-        "--rebalance", action="store_true", help="move cores and threads to whoever sets the pace"
+        "--rebalance", action="store_true", help="move cores and threads to the trial that sets the pace"
     )
     serve.add_argument(
         "--engine", default="local", metavar="ENGINE", help="ray or ray://HOST:PORT: for a whole Ray cluster"
@@ -192,7 +192,7 @@ def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, firs
 def _load(target: str) -> Any:
     module_name, colon, attribute = target.partition(":")
     if not colon or not attribute:
-        raise ValueError(f"{target!r} is no MODULE:NAME; write it like data.cifar:make_loader.")
+        raise ValueError(f"expected MODULE:NAME, for example data.cifar:make_loader, and got {target!r}.")
     sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module_name), attribute)
@@ -215,8 +215,11 @@ def _doctor(_options: argparse.Namespace) -> int:
 
 
 def _list(_options: argparse.Namespace) -> None:
-    for entry in registry.entries():
+    found = registry.entries()
+    for entry in found:
         print(entry)
+    if not found:  # not on stdout: a script that counts lines finds none
+        print("no stream is running; tsnb serve MODULE:NAME --name NAME starts one", file=sys.stderr)
 
 
 def _devices(_options: argparse.Namespace) -> None:

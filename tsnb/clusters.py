@@ -104,7 +104,8 @@ def only_stream() -> str | None:
     names = _streams(ray) if ray is not None else []
     if len(names) > 1:
         raise ProducerNotFound(
-            f"several streams are served in the cluster, say which by producer=: {', '.join(names)}"
+            f"several streams are running in the cluster: {', '.join(names)}. Name one, for example "
+            f"tsnb.attach(producer={names[0]!r})"
         )
     return names[0] if names else None
 
@@ -136,7 +137,7 @@ def bring_here(stream: str) -> str | None:
         ray.get(hub.relay_on.remote(node, str(runtime_directory()), PROTOCOL), timeout=OPEN_S)
     except ray.exceptions.RayError as error:
         raise TsnbError(
-            f"the stream {stream!r} of the cluster cannot be had on this machine: {_why_not(error, ray)}"
+            f"the stream {stream!r} of the cluster is not available on this machine: {_why_not(error, ray)}"
         ) from None
     return stream
 

@@ -153,7 +153,7 @@ def read_weight(text: str) -> tuple[str, float]:
     try:
         return name, float(number)
     except ValueError:
-        raise ValueError(f"{text!r} is no weight: write NAME=NUMBER, such as resnet50=2") from None
+        raise ValueError(f"{text!r} is not a weight: write NAME=NUMBER, for example resnet50=2") from None
 
 
 def runtime_directory() -> Path:

@@ -141,10 +141,12 @@ def find(name: str | None = None) -> Entry:
         )
     listed = ", ".join(map(str, served))
     if name is None:
-        raise ProducerNotFound(f"several producers are running, say which by producer=: {listed}")
+        raise ProducerNotFound(
+            f"several streams are running: {listed}. Name one, for example tsnb.attach(producer={served[0].name!r})"
+        )
     near = difflib.get_close_matches(name, [e.name for e in served], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise ProducerNotFound(f"no producer named {name!r} is running.{hint} There is: {listed}")
+    raise ProducerNotFound(f"no producer named {name!r} is running.{hint} Running: {listed}")
 
 
 def register(name: str, address: str, origin: str) -> Entry:

@@ -110,7 +110,7 @@ def test_a_loader_without_an_order_says_so_where_somebody_would_resume() -> None
     """Nobody is given other batches than those that the state stands for."""
     with tsnb.serve(torchdata.nodes.Loader(nodes()), name="nodes"), tsnb.attach("one") as consumer:
         next(iter(consumer))
-        with pytest.raises(JoinRefused, match="no order of its own"):
+        with pytest.raises(JoinRefused, match="no order that can be repeated"):
             consumer.load_state_dict(consumer.state_dict())
 
 

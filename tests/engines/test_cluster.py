@@ -205,7 +205,9 @@ def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
     """A consumer beside the loader and one on another node share an epoch; one takes batches of 5."""
     far = takers[2]
     together([far], "hasty")
-    with pytest.raises(tsnb.errors.ProducerNotFound, match="say which by producer=: hasty, main"):
+    with pytest.raises(
+        tsnb.errors.ProducerNotFound, match="several streams are running in the cluster: hasty, main"
+    ):
         tsnb.attach("near")
     with tsnb.attach("near", producer="hasty", batch_size=5) as near:
         batches = iter(near)

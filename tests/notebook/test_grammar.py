@@ -110,7 +110,7 @@ def test_changes_of_a_rerun_are_python_values_or_text() -> None:
     assert dict(given.changes) == {
         "lr": 0.01, "steps": 5, "augment": True, "sizes": [1, 2], "optimizer": "adam", "name": "other",
     }  # fmt: skip
-    with pytest.raises(UsageError, match="'lr' is no setting: write NAME=VALUE"):
+    with pytest.raises(UsageError, match="'lr' is not a setting: write NAME=VALUE"):
         parse("rerun cnn lr", "%trials", TRIALS)
 
 
@@ -121,11 +121,11 @@ WRONG = [
     ("start loader --name m --windw=3", r"unknown option --windw\. Did you mean '--window'\?"),
     ("start loader --name m --frobnicate", "unknown option --frobnicate"),
     ("start loader", "required: --name"),
-    ("start loader --name m --window 0", "'0' is no whole number from 1 up"),
-    ("start loader --name m --window x", "'x' is no whole number"),
-    ("start loader --name m --rubber-band 200%", "'200%' is no share: write 2% or 0.02"),
-    ("start loader --name m --patience -3", "'-3' is no number of seconds|expected one argument"),
-    ("start loader --name m --patience soon", "'soon' is no number of seconds"),
+    ("start loader --name m --window 0", "'0' is not a whole number of at least 1"),
+    ("start loader --name m --window x", "'x' is not a whole number"),
+    ("start loader --name m --rubber-band 200%", "'200%' is not a share: write 2% or 0.02"),
+    ("start loader --name m --patience -3", "'-3' is not a number of seconds|expected one argument"),
+    ("start loader --name m --patience soon", "'soon' is not a number of seconds"),
     ("start loader --name m --restart always", "argument --restart: invalid choice: 'always'"),
     ("start loader --name m --restrat on-crash", r"unknown option --restrat\. Did you mean '--restart'\?"),
     ("restrat m", r"no command 'restrat'\. Did you mean 'restart'\?"),

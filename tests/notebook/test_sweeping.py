@@ -70,7 +70,7 @@ def test_the_line_is_read_as_it_is_written() -> None:
         ("x --halving loss", "--halving goes with parameters"),
         ("x --grid lr=1,2 --keep 50%", "--keep goes with --halving METRIC"),
         ("x --grid lr=1,2 --halving loss --keep 0%", "keep=0.0: give a share"),
-        ("x-{wd} --grid lr=1,2", "{wd} is no parameter of this sweep (lr)"),
+        ("x-{wd} --grid lr=1,2", "{wd} is not a parameter of this sweep (lr)"),
         ("x --grid lr=1,2 --gird wd=1", "Did you mean '--grid'?"),
     ],
 )

@@ -261,7 +261,7 @@ def test_what_was_given_up_lets_go_of_the_arena_at_the_end(
 @pytest.mark.parametrize(
     ("wish", "why"),
     [
-        ("nonsense", "its word for the device is none"),
+        ("nonsense", "the device name is not valid"),
         ("manual|MIG-aa|", "MIG instance"),
         ("manual|d0|ipc:[1] pid:[2]", "another container"),
     ],

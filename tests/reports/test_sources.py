@@ -99,7 +99,7 @@ def test_a_recording_that_is_none_says_why(tmp_path: Path) -> None:
     with pytest.raises(TsnbError, match=r"gone\.jsonl"):
         tsnb.report(tmp_path / "gone.jsonl")
     (tmp_path / "else.jsonl").write_text("[1, 2]\n")
-    with pytest.raises(ValueError, match="is no recording"):
+    with pytest.raises(ValueError, match="is not a recording"):
         tsnb.report(tmp_path / "else.jsonl")
     (tmp_path / "empty.jsonl").write_text('{"tsnb":"0.1.0","recording":1,"stream":"mnist"}\n')
     with pytest.raises(TsnbError, match="holds no reading"):

@@ -67,7 +67,7 @@ def test_a_grid_and_a_space_together_give_the_grid_for_every_draw() -> None:
     ("given", "said"),
     [
         ({"grid": {}}, "a sweep needs parameters"),
-        ({"grid": {"lr": 0.1}}, r"lr=0.1 is no list of values. Write lr=\[0.1\]"),
+        ({"grid": {"lr": 0.1}}, r"lr=0.1 is not a list of values. Write lr=\[0.1\]"),
         ({"grid": {"net": "mlp"}}, r"Write net=\['mlp'\]"),
         ({"grid": {"lr": []}}, "lr has no values"),
         ({"space": {"lr": uniform(0, 1)}}, "say how many trials"),

@@ -66,7 +66,7 @@ def test_parameters_stand_in_names() -> None:
     assert filled("cnn-lr{lr}-wd{wd}", params) == "cnn-lr0.0001235-wd0"
     assert filled("lr{lr:.0e}", params) == "lr1e-04"
     assert check_name(filled("x-{betas}-{net}-x", params), "trial") == "x--0.9-0.99--conv-net-x"
-    with pytest.raises(ValueError, match=r"\{wdd\} is no parameter of this sweep \(lr, wd, betas, net\)"):
+    with pytest.raises(ValueError, match=r"\{wdd\} is not a parameter of this sweep \(lr, wd, betas, net\)"):
         filled("cnn-{wdd}", params)
     with pytest.raises(ValueError, match="'}'"):
         filled("cnn-{lr", params)

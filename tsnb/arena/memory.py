@@ -103,7 +103,7 @@ class Arena:
         except (OSError, OverflowError) as error:
             limit = _WAYS_OUT.get(getattr(error, "errno", None) or 0, "")
             raise ArenaFull(
-                f"an arena of {slots:,} slots of {slot_bytes:,} bytes cannot be had ({error}). "
+                f"an arena of {slots:,} slots of {slot_bytes:,} bytes cannot be allocated ({error}). "
                 f"Serve with a smaller window=, rubber_band= or max_batch_bytes={limit}."
             ) from None
         with contextlib.closing(_mapped(self.fd, HEADER_BYTES)) as header:
@@ -175,7 +175,7 @@ class Arena:
             ):  # the write itself would end this process by SIGBUS
                 where = " in /dev/shm" if portable() else ""  # the one on Linux, which may be small
                 raise ArenaFull(
-                    f"there is no memory left{where} for a batch of {size:,} bytes. End something, or serve with a "
+                    f"there is no memory left{where} for a batch of {size:,} bytes. Free some memory, or serve with a "
                     "smaller window= or rubber_band=."
                 ) from None
             # before Linux 5.14: pages are then faulted one by one

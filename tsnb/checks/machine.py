@@ -56,7 +56,7 @@ def system() -> Finding:
         f"{here}. Batches lie in POSIX shared memory, and packets go over stream sockets: the portable pair."
     )
     if has_memfd():
-        says, advice = f"{says} {SWITCH} is set.", "Unset it where the other one can be had."
+        says, advice = f"{says} {SWITCH} is set.", "Unset it to use the other one where the system offers it."
     elif sys.platform == "darwin":
         advice = "It was written for macOS and tried on Linux only: docs/macos.md."
     else:
@@ -139,7 +139,7 @@ def gpus() -> Finding:
         says = "torch can use this Mac's (device `mps`). Batches are shared in memory, and each trial copies its own."
         return Finding("GPU", "works", says)
     if not found:
-        return Finding("GPU", "absent", "None is here: models compute on the CPU.")
+        return Finding("GPU", "absent", "No GPU found: models compute on the CPU.")
     says = f"{len(found)} are here (`tsnb devices`), and torch {torch.__version__} cannot use them."
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if torch.version.cuda and hidden is not None:
@@ -157,7 +157,7 @@ def extras() -> Finding:
     missing = [
         f"{name} (pip install {package})" for name, package in EXTRAS.items() if not installed(package)
     ]
-    says = f"There: {', '.join(here) or 'none'}."
+    says = f"Installed: {', '.join(here) or 'none'}."
     if missing:
         return Finding("extras", "absent", f"{says} Not installed, and not needed: {', '.join(missing)}.")
     return Finding("extras", "works", says)

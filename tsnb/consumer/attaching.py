@@ -154,8 +154,8 @@ def _only_one() -> str | None:
     here = [entry.name for entry in registry.entries() if entry.name != in_cluster]
     if here:
         raise ProducerNotFound(
-            f"several streams can be had, say which by producer=: {in_cluster} of the cluster, {', '.join(here)} of "
-            "this machine"
+            f"several streams are running: {in_cluster} in the cluster, {', '.join(here)} on this machine. Name one, "
+            f"for example tsnb.attach(producer={in_cluster!r})"
         )
     return in_cluster
 

@@ -250,7 +250,9 @@ class Connection:
         if self._own or is_ending(self.entry.pid, within_s=ENDING_S):
             return self._gone("died")
         self.successor_s = 0.0
-        return self._gone("lives, but has closed this connection, as with whoever breaks the protocol")
+        return self._gone(
+            "is running but closed this connection, which it does when a message breaks the protocol"
+        )
 
     def _gone(self, how: str) -> ProducerGone:
         name = self.entry.name

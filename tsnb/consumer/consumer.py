@@ -129,7 +129,11 @@ class Consumer:
         place = Place.from_state(state)
         order = self._line.connection.welcome.order
         if place.begun and (not order or state.get("order") != order):
-            why = "comes in another order than when this was saved" if order else "has no order of its own"
+            why = (
+                "comes in another order than when this was saved"
+                if order
+                else "has no order that can be repeated"
+            )
             raise JoinRefused(
                 f"the stream {self.producer!r} {why}, so epoch {place.epoch} cannot be gone on with at batch "
                 f"{place.batch}. Serve the same DataLoader with the same seed=, or what is none as a function of the "

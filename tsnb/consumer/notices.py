@@ -88,7 +88,7 @@ class Notices:
             self._refused = True
             self._warn(
                 f"{self._name!r} cannot share batches on its device: {why}. Instead each trial copies its batches "
-                "from the shared memory of the CPU to the device by itself, as with share_on_device=False. This is "
+                "from the shared memory of the CPU to the device, as with share_on_device=False. This is "
                 "said once."
             )
 

@@ -101,8 +101,8 @@ class Feed(threading.Thread):
             return
         if why:
             _log.error(
-                "the stream %r is no longer given to other machines: %s. Runs on this machine go on; for the others "
-                "stop it, and serve it again.", self._stream, why,
+                "the stream %r is no longer sent to other machines: %s. Trials on this machine go on; to reach the "
+                "others again, stop the stream and serve it again.", self._stream, why,
             )  # fmt: skip
         self._end_both()
 

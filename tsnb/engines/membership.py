@@ -15,8 +15,8 @@ __all__ = ["join_cluster", "stay_in_cluster"]
 REACH_S = 10.0
 """How long a cluster's head may take to accept a connection."""
 _START_ONE = (
-    "Where there is none yet, start it, `ray start --head` here and `ray start --address=HOST:PORT` on the others, and "
-    "run this on one of its machines."
+    "If no cluster is running, start one, `ray start --head` here and `ray start --address=HOST:PORT` on the others, "
+    "and run this on one of its machines."
 )
 _joining = threading.Lock()
 _joined = ""
@@ -91,7 +91,7 @@ def _require_answer(address: str) -> None:
             raise OSError("that is not HOST:PORT")
         socket.create_connection((host, int(port)), REACH_S).close()
     except (OSError, OverflowError) as error:
-        raise TsnbError(f"there is no Ray cluster at {address!r}: {error}. {_START_ONE}") from None
+        raise TsnbError(f"no Ray cluster was found at {address!r}: {error}. {_START_ONE}") from None
 
 
 def _leave(ray: Any, life: str) -> None:

@@ -238,8 +238,8 @@ class RemoteEpochs:
         if told is None:
             self._key = None
             raise LoaderFailed(
-                "this machine was out of reach of the stream's producer for too long, and was given up. Iterate again: "
-                "it joins again by itself."
+                "this machine was out of reach of the stream's producer for too long, and was dropped. Iterate again: "
+                "it rejoins automatically."
             )
         self._told.extend(told)
         pulled = [content[3][0] for ask, kind, content in told if kind == "batch" and ask == self._ask]

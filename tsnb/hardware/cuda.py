@@ -105,7 +105,7 @@ class _Held(_Span):
 def _tensor(span: _Span, number: int) -> torch.Tensor:
     made = torch.as_tensor(span, device=torch.device("cuda", number))
     if made.data_ptr() != span.address:
-        raise SharingRefused("torch copies what it should only look at")
+        raise SharingRefused("torch copied memory that it should only have viewed")
     return made
 
 

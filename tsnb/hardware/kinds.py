@@ -26,5 +26,5 @@ def kind_of(word: str) -> DeviceKind:
         SharingRefused: There is none of that name.
     """
     if word not in kinds:
-        raise SharingRefused(f"{word!r} is no kind of device whose memory can be shared")
+        raise SharingRefused(f"memory of a {word!r} device cannot be shared")
     return kinds[word]()

@@ -11,7 +11,7 @@ from tsnb.hardware.inventory import Gpu
 
 __all__ = ["INSTEAD", "notes_on", "obstacle_between"]
 
-INSTEAD = "each trial copies its batches from the shared memory of the CPU to the GPU by itself"
+INSTEAD = "each trial copies its batches from the shared memory of the CPU to the GPU"
 """What happens where they cannot."""
 
 

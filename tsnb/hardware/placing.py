@@ -114,7 +114,7 @@ def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
         for n, gpu in enumerate(here)
     )
     left = "" if visible is None else f" (as {VISIBLE}={visible!r} leaves them)"
-    raise ValueError(f"there is no device {device!r} here. There are: {names or 'no GPU'}{left}, and cpu.")
+    raise ValueError(f"no device {device!r} here. Available: {names or 'no GPU'}{left}, and cpu.")
 
 
 def _visible(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:

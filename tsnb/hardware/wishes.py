@@ -21,7 +21,7 @@ def read_wish(word: str) -> tuple[str, str, str]:
     """
     parts = word.split("|")
     if len(parts) != 3 or not all(parts[:2]):
-        raise ValueError("its word for the device is none")
+        raise ValueError("the device name is not valid")
     return parts[0], parts[1], parts[2]
 
 

@@ -65,7 +65,7 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
 def _whole(least: int) -> Callable[[str], int]:
     def read(text: str) -> int:
         if not text.lstrip("-").isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} up")
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
         return int(text)
 
     return read
@@ -78,7 +78,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0.0 <= share <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share: write 2% or 0.02")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share: write 2% or 0.02")
     return share
 
 
@@ -88,14 +88,14 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if seconds <= 0.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
 
 
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is no setting: write NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting: write NAME=VALUE")
     return name, value
 
 

@@ -65,7 +65,9 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
     if cell is None:
         loader = find_loader(given.loader, shell.user_ns)
         kernel = serve_loader(loader, given.name, options, variable=given.loader)
-        what = f"a copy of {given.loader!r} (later changes to it come by %tensorsocket reload {kernel.name})"
+        what = (
+            f"a copy of {given.loader!r} (edits to it take effect after %tensorsocket reload {kernel.name})"
+        )
     elif given.loader is not None:
         raise UsageError("%%tensorsocket start: the cell builds `loader`, so no variable may be named")
     else:

@@ -43,7 +43,7 @@ def log_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
     """
     if _current is None:
         raise TsnbError(
-            "log_artifact keeps files of a trial, and this is none. "
+            "log_artifact works inside a trial only. "
             "Call it in a %%trial cell or in a function that tsnb.run started."
         )
     return _current.add_artifact(path, name)

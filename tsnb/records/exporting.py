@@ -46,7 +46,7 @@ def export(
         raise ValueError(f"what={what!r}: write 'trials' (a row a run) or 'metrics' (a row a logged number)")
     table = results_table(name, all_runs) if what == "trials" else history_table(None, name, all_runs)
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {str(target.parent)!r} to export to: make it first")
+        raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist: create it first")
     beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
         write(beside, table)

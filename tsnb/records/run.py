@@ -253,7 +253,7 @@ class Run:
         """
         source = Path(path)
         if not source.exists():
-            raise FileNotFoundError(f"there is no {str(source)!r} to keep as an artifact: write it first")
+            raise FileNotFoundError(f"{str(source)!r} does not exist: write the file before log_artifact")
         target = place_in(self.artifacts_path, source.absolute().name if name is None else name)
         try:
             copy_whole(source, target)

@@ -90,7 +90,7 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         TsnbError: There is no reading.
     """
     if not readings:
-        raise TsnbError("there is no reading of this stream, so nothing to report")
+        raise TsnbError("this stream has no readings yet, so there is nothing to report")
     first, last = readings[0], readings[-1]
     trials = spent(readings)
     batches, blocked_s = _grown(readings)

@@ -170,7 +170,7 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 def _listed(name: str, values: Any) -> list[Any]:
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
-        raise ValueError(f"grid: {name}={values!r} is no list of values. Write {name}=[{values!r}].")
+        raise ValueError(f"grid: {name}={values!r} is not a list of values. Write {name}=[{values!r}].")
     listed = list(values)
     if not listed:
         raise ValueError(f"grid: {name} has no values. Give at least one.")

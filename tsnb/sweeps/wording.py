@@ -104,7 +104,7 @@ def filled(template: str, params: Mapping[str, Any]) -> str:
     except (KeyError, IndexError, AttributeError) as error:
         there = ", ".join(params)
         raise ValueError(
-            f"{template!r}: {{{error.args[0]}}} is no parameter of this sweep ({there})"
+            f"{template!r}: {{{error.args[0]}}} is not a parameter of this sweep ({there})"
         ) from None
 
 

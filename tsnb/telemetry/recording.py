@@ -64,7 +64,7 @@ class Recorder:
             self._file = path.open("x", encoding="utf-8")
             self._put(json.dumps({"tsnb": _version(), "recording": FORMAT, "stream": name}))
         except FileExistsError:
-            raise TsnbError(f"{path} exists already; a recording needs a file of its own.") from None
+            raise TsnbError(f"{path} already exists; choose a new file for the recording.") from None
         except OSError as error:
             raise TsnbError(f"{path} cannot be written: {error.strerror}.") from None
         self._follower = Follower(name, self._take, self._note)
@@ -215,7 +215,7 @@ def _check(path: str | Path, header: bytes) -> None:
         version = int(found["recording"])
     except (ValueError, TypeError, KeyError):
         raise ValueError(
-            f"{path} is no recording: its first line is not the header that `tsnb record` writes."
+            f"{path} is not a recording: its first line is not the header that `tsnb record` writes."
         ) from None
     if version > FORMAT:
         raise ValueError(

@@ -112,9 +112,7 @@ class _Heard:
         with self._lock:
             silent_s = time.monotonic() - self._heard_s
             if silent_s > _STALE_S and self.story.state in LIVE:
-                self.story.note(
-                    "stale", f"No news for {clock(silent_s)}: the producer is busy or stands still."
-                )
+                self.story.note("stale", f"No news for {clock(silent_s)}: the producer is busy or stopped.")
             return screen(self.story, width, hint)
 
 

@@ -158,12 +158,12 @@ def checked_words(spec: Any, depth: int = 0) -> list[str]:
     if depth > MAX_DEPTH:
         raise ValueError(f"more than {MAX_DEPTH} containers in one another")
     if not isinstance(spec, list) or not spec or not isinstance(spec[0], str):
-        raise ValueError(f"{spec!r:.80} is no part of a tree")
+        raise ValueError(f"{spec!r:.80} is not part of a tree")
     word = spec[0]
     if word in ("a", "v", "vt"):
         return [word]
     if word not in ("list", "tuple", "dict", "named", "data"):
-        raise ValueError(f"{word!r:.80} is no kind of container")
+        raise ValueError(f"{word!r:.80} is not a kind of container")
     head = {"list": 1, "tuple": 1, "dict": 2}.get(word, 4)
     if head > 1:
         _check_head(spec, head)

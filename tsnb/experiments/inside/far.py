@@ -72,7 +72,7 @@ class FarRun(Run):
         """
         source = Path(path)
         if not source.exists():
-            raise FileNotFoundError(f"there is no {str(source)!r} to keep as an artifact: write it first")
+            raise FileNotFoundError(f"{str(source)!r} does not exist: write the file before log_artifact")
         chosen = source.absolute().name if name is None else name
         target = place_in(self.artifacts_path, chosen)
         waiting = self._outbox / str(next(self._count))

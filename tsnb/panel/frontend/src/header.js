@@ -19,7 +19,7 @@ export class Header {
     this.epoch.box.append(this.progress, this.left);
     this.loader = pair("loader", "tsnb-loader");
     this.window = pair("window", "tsnb-window");
-    this.window.box.title = "Batches between the fastest and the slowest trial, of as many as may be";
+    this.window.box.title = "Batches between the fastest and the slowest trial, and the most that are kept";
     this.mode = pair("mode", "tsnb-mode");
     this.mode.box.title = "How compute is divided: in step (pace), by weight, or each as fast as it can (free)";
     this.report = button("Report", "", () => this.clickedReport());

@@ -50,5 +50,5 @@ export class Sentence {
 function noNews(store) {
   const silent = clock((store.clock() - store.heardMs) / 1000);
   const lead = `No news for ${silent}.`;
-  return { text: `${lead} The notebook's kernel is busy, restarted or gone; what is shown is from before.`, lead: lead.length };
+  return { text: `${lead} The notebook's kernel is busy, restarted or gone; the numbers below are the last ones received.`, lead: lead.length };
 }
