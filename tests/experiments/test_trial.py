@@ -8,6 +8,7 @@ import random
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from tsnb.experiments import Trial, run_cell, trials
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED, TRIAL_STATES, NoSuchVariable
 from tsnb.kernels.capture import UndefinedNames
+from tsnb.records.run import Run
 
 pytestmark = pytest.mark.system
 
@@ -79,6 +81,64 @@ def test_workers_of_a_trials_own_loader_give_it_its_own_classes(page: Any) -> No
     trial = start("workers", cell, page)
     trial.wait(30)
     assert trial["kinds"] == [(True, 2, [0, 1]), (True, 2, [2, 3])]
+
+
+def test_a_variable_of_a_trial_that_runs_is_waited_for(page: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `Run all` needs it. What there will never be is said at once, or with the reason for it."""
+    trial = start("slow", "import time\ntime.sleep(2.5)\nnet = 3", page)
+    assert trial["net"] == 3
+    assert "[slow] slow['net']: trial 'slow' " in capsys.readouterr().out
+    failing = start("fails", "import time\ntime.sleep(0.5)\nx = 1\n1 / 0\nnet = 3", page)
+    with pytest.raises(NoSuchVariable, match=r"no variable 'net'\. It failed: ZeroDivisionError: division"):
+        failing["net"]
+    assert failing["x"] == 1
+    far = start("far", "import time\ntime.sleep(60)", page, detach=True)
+    began = time.monotonic()
+    with pytest.raises(TsnbError, match="'far' is detached: its variables end with it"):
+        far["net"]
+    assert time.monotonic() - began < 10
+    far.stop()
+
+
+def test_a_cell_runs_again_with_other_variables(notebook: Any, page: Any) -> None:
+    """Any variable that it took along may be another; what it makes itself may not, nor what it does not read."""
+    box = notebook.run("lr, width, seed = 0.1, 7, 3\ndef train(lr): return lr * width")
+    trial = start("cell", "made = 1\nnet = (train(lr), seed)", page, box)
+    again = trial.rerun(lr=0.5, seed=4)
+    assert again["net"] == (3.5, 4)
+    assert again.params == {"lr": 0.5}
+    assert again.options == {"seed": 4}
+    once_more = again.rerun(train=lambda lr: -lr)
+    assert once_more["net"] == (-0.5, 4), "changes of changes add up"
+    for name, why in (
+        ("made", "sets 'made' itself"),
+        ("lrr", r"reads no variable 'lrr'\. Did you mean 'lr'\?"),
+        ("width", "reads no variable 'width'"),
+    ):
+        with pytest.raises(TypeError, match=why):
+            trial.rerun(**{name: 1})
+
+
+def test_what_is_logged_that_is_no_number(page: Any) -> None:
+    """Text is printed when it changes, pictures and tables are artifacts, and the training goes on."""
+    cell = (
+        "import matplotlib\nmatplotlib.use('agg')\nfrom matplotlib.figure import Figure\n"
+        "from PIL import Image\nimport pandas as pd, numpy as np\n"
+        "for step in range(3):\n"
+        "    tsnb.log(lr=None, phase='warm' if step < 2 else 'cold', loss=step, step=step, w=np.zeros(5))\n"
+        "tsnb.log({'val': {'loss': 0.5, 'at': Figure()}, 'seen/../../it': Image.new('RGB', (2, 2))})\n"
+        "tsnb.log(table=pd.DataFrame({'a': [1]}), step=7)\ntsnb.log(3, 'x', [])"
+    )
+    trial = start("says", cell, page)
+    trial.wait(30)
+    assert trial.metrics == {"loss": 2.0, "val/loss": 0.5}
+    assert page.text.count("phase: warm\n") == page.text.count("phase: cold\n") == 1
+    assert page.text.count("tsnb.log(w=...) was left out: it is a ndarray of shape (5,)") == 1
+    assert page.text.count("give numbers a name") == 1
+    run = Run.find("says")
+    assert run is not None
+    kept = {str(path.relative_to(run.artifacts_path)) for path in run.artifacts_path.rglob("*.*")}
+    assert kept == {"val/at-0.png", "seen/_/_/it-0.png", "table-7.csv"}
 
 
 def test_a_failed_cell_shows_its_own_lines_and_fails_its_wait(page: Any) -> None:
@@ -193,8 +253,12 @@ def test_interrupt_keeps_the_variables(page: Any, until: Until) -> None:
     """As the stop button of an ordinary cell does."""
     trial = start("paused", "import time\nsteps = 3\nprint('begun', flush=True)\ntime.sleep(60)", page)
     until(lambda: "begun" in page.text)
-    with pytest.raises(TsnbError, match="still running"):
-        trial["steps"]
+    main = threading.main_thread().ident
+    assert main is not None
+    threading.Timer(1.5, signal.pthread_kill, (main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        trial["steps"]  # waits for the end; the user does not
+    assert trial.state == "running"
     trial.interrupt()
     assert trial.wait(5).state == "stopped"
     assert trial["steps"] == 3

@@ -283,16 +283,17 @@ def test_a_replaced_run_is_asked_to_stop_and_stays_in_the_records(page: Any, unt
 
 
 def test_a_cell_with_parameters_is_run_again_with_others(page: Any) -> None:
-    """They are variables of the cell; what is none of them is refused."""
+    """They are variables of the cell, as others that it reads; what is none of them is refused."""
     trial = start("cell", "out = [lr, width]", page, {"width": 3}, params={"lr": 0.1})
     assert trial.wait(30)["out"] == [0.1, 3]
     again = trial.rerun(lr=0.2, seed=1)
     assert again.wait(30)["out"] == [0.2, 3]
     assert again.params == {"lr": 0.2}
     assert again.options["seed"] == 1
-    with pytest.raises(TypeError, match="has no parameter 'width': its parameters are lr"):
-        again.rerun(width=4)
     assert "lr 0.2" in repr(trials)
+    assert again.rerun(width=4)["out"] == [0.2, 4]
+    with pytest.raises(TypeError, match=r"reads no variable 'depth'.* It reads: lr, width"):
+        again.rerun(depth=4)
 
 
 # -- many, and together -----------------------------------------------------------------------------------

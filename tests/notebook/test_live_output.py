@@ -102,6 +102,22 @@ def page(shared: FrontEnd) -> Iterator[FrontEnd]:
     shared.listen(lambda: stopped in shared.idle)
 
 
+def test_a_cell_that_fetches_from_a_running_trial_waits_and_shows_how_far_it_is(page: FrontEnd) -> None:
+    """One line below that cell, kept up to date; then the value."""
+    page.run(
+        "%%trial slow\nimport time\nfor step in range(4):\n    tsnb.log(loss=step)\n    time.sleep(1)\nnet = 7"
+    )
+    cell = page.run("tsnb.trials['slow']['net']")
+    page.listen(lambda: cell in page.idle)
+    (line,) = page.of(cell, "display_data")
+    assert line["data"]["text/plain"].startswith("slow['net']: trial 'slow' ")
+    updates = page.of(cell, "update_display_data")
+    assert all(update["transient"] == line["transient"] for update in updates)
+    assert re.search(r"running, \d+ s, loss [0-3]$", updates[0]["data"]["text/plain"])
+    assert re.search(r"done, \d+ s, loss 3$", updates[-1]["data"]["text/plain"])
+    assert page.of(cell, "execute_result")[0]["data"]["text/plain"] == "7"
+
+
 def test_output_arrives_live_under_the_launching_cell_while_another_cell_runs(page: FrontEnd) -> None:
     """Two trials print into their own cells at once, with the shell thread busy all the time."""
     loop = (

@@ -66,8 +66,23 @@ def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[
     run(shell, "%%trial own --wait\nfor batch in train: pass")
     assert "note: this trial loops over its own copy of 'train'" in capsys.readouterr().out
     run(shell, "%trials stop own")
-    with pytest.raises(UsageError, match="'numbers' is served already"):
-        run(shell, "%tensorsocket start train --name numbers")
+    pid = producer_kernels["numbers"].pid
+    for again in ("", LOADER):  # the very same loader, and one that the same cell has made anew
+        run(shell, again)
+        run(shell, "%tensorsocket start train --name numbers --rubber-band 100%")
+        assert "'numbers' is served already" in capsys.readouterr().out
+    for other in ("train --name numbers", "other --name numbers --rubber-band 100%"):
+        run(shell, "other = DataLoader(Numbers(16), batch_size=8)")
+        with pytest.raises(UsageError, match=r"'numbers' is served already .* add --replace"):
+            run(shell, f"%tensorsocket start {other}")
+    assert producer_kernels["numbers"].pid == pid
+    with pytest.raises(UsageError, match="detach=False, which cannot be changed while it is served"):
+        run(shell, "%tensorsocket start other --name numbers --replace --detach")
+    run(shell, "%tensorsocket start other --name numbers --replace --window 3")
+    assert "serving this loader as 'numbers' again" in capsys.readouterr().out
+    assert (tsnb.status("numbers").epoch_batches, tsnb.status("numbers").window) == (2, 3)
+    run(shell, "%tensorsocket start other --name numbers --window 3")
+    assert "'numbers' is served already" in capsys.readouterr().out
     run(shell, "%tensorsocket stop")
     assert "stopped 'numbers'" in capsys.readouterr().out
     assert tsnb.producers() == []
@@ -88,6 +103,18 @@ def test_a_cell_builds_the_loader(shell: Any, capsys: pytest.CaptureFixture[str]
     )
     assert "[built] building" in capsys.readouterr().out
     assert producer_kernels["built"].options.window == 3
+    build = (
+        "%%tensorsocket start --name built --window 3\n%env TSNB_BUILT=1\nprint('building')\n"
+        "loader = DataLoader(Numbers(6), batch_size=2)"
+    )
+    run(shell, LOADER)
+    run(shell, build)
+    assert "'built' is served already" in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"'built' is served already .* add --replace"):
+        run(shell, build.replace("6", "8"))
+    run(shell, build.replace("6", "8").replace("start", "start --replace"))
+    assert "serving this loader as 'built' again" in capsys.readouterr().out
+    assert tsnb.status("built").epoch_batches == 4
     run(shell, "%tensorsocket logs built")
     assert "building" in capsys.readouterr().out
     with pytest.raises(UsageError, match="only start takes a cell"):
@@ -190,9 +217,7 @@ def test_trials_one_after_another_and_once_more(shell: Any, capsys: pytest.Captu
     run(shell, "%trials wait")
     assert trials["two"]["drawn"] == former
     assert trials["three"]["drawn"] != former
-    with pytest.raises(
-        UsageError, match="%trials rerun: trial 'two' has no parameter 'lr': it has no parameters"
-    ):
+    with pytest.raises(UsageError, match="%trials rerun: the cell of trial 'two' reads no variable 'lr'"):
         run(shell, "%trials rerun two lr=1")
 
 

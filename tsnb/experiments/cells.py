@@ -68,4 +68,7 @@ def plan_cell(
     path = the_hub().new_path("ship", ".pickle")
     ship({**captured.variables, **given}, path, f"trial {name!r}")
     arrival = orders.to_arrive(path, captured, keep=True)
-    return TrialPlan(name, written, arrival, given, options, text=source)
+    reads = frozenset(captured.variables)
+    return TrialPlan(
+        name, written, arrival, given, options, text=source, reads=reads, sets=captured.bound - reads
+    )

@@ -191,3 +191,7 @@ class TrialPlan:
     """What that function is called with: the parameters, and those options that it has as parameters too."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Arguments that are not as they were shipped (`Trial.rerun`)."""
+    reads: frozenset[str] = frozenset()
+    """The variables that a cell took along: a rerun may change them."""
+    sets: frozenset[str] = frozenset()
+    """Those that a cell sets itself."""

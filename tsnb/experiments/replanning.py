@@ -6,6 +6,7 @@ the two can be removed on its own, and a second, small file with the parameters 
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -36,13 +37,13 @@ def replanned(
         gate: What it is to wait at before its first batch.
 
     Raises:
-        TypeError: A change is neither a parameter nor an option.
+        TypeError: A change is neither a parameter, nor a variable that the cell reads, nor an option.
         ValueError: An option or the name cannot be meant.
         NotShippable: A new parameter cannot travel.
         TsnbError: What was shipped for the other plan is there no more.
     """
     options = replace(plan.options, gate=gate, **{k: v for k, v in changes.items() if k in OPTION_NAMES})
-    known = set() if plan.signature is None else set(plan.signature.parameters)
+    known = plan.reads - {"name"} if plan.signature is None else frozenset(plan.signature.parameters)
     params = {k: v for k, v in changes.items() if k not in OPTION_NAMES | {"name"}}
     _check_known(plan, params)
     merged = {**plan.params, **params}
@@ -80,14 +81,27 @@ def _named(plan: TrialPlan, params: Mapping[str, Any], options: TrialOptions) ->
 
 
 def _check_known(plan: TrialPlan, params: Mapping[str, Any]) -> None:
-    """Refuse parameters that a cell does not have; a function's signature says more about its own."""
-    unknown = [] if plan.signature is not None else [name for name in params if name not in plan.params]
-    if unknown:
-        there = f"its parameters are {', '.join(plan.params)}" if plan.params else "it has no parameters"
+    """Refuse parameters that make no difference to a cell; a function's signature says more about its own."""
+    unknown = (
+        []
+        if plan.signature is not None
+        else [name for name in params if name not in {*plan.params, *plan.reads}]
+    )
+    if not unknown:
+        return
+    name = unknown[0]
+    if name in plan.sets:
         raise TypeError(
-            f"trial {plan.name!r} has no parameter {unknown[0]!r}: {there}. "
-            f"Options: {', '.join(sorted(OPTION_NAMES))}"
+            f"trial {plan.name!r} sets {name!r} itself, so a new value would make no difference: set it in the "
+            "notebook instead of in the cell, or edit the cell. Nothing was started."
         )
+    near = difflib.get_close_matches(name, [*plan.params, *plan.reads, *OPTION_NAMES], n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    there = ", ".join(sorted({*plan.params, *plan.reads})) or "nothing"
+    raise TypeError(
+        f"the cell of trial {plan.name!r} reads no variable {name!r}.{hint} It reads: {there}. "
+        f"Options: {', '.join(sorted(OPTION_NAMES))}"
+    )
 
 
 def check_fit(signature: inspect.Signature, params: Mapping[str, Any], what: str) -> None:

@@ -24,6 +24,7 @@ from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.hosting import ENDED, STOP_GRACE_S, TRIAL_STATES, Hosting, Listener
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
+from tsnb.experiments.waiting import wait_and_tell
 from tsnb.kernels.outlets import CellOutlet, TerminalOutlet, outlet_here
 from tsnb.kernels.shipping import fetch
 from tsnb.kernels.transcript import LogPart
@@ -124,30 +125,48 @@ class Trial(Hosting):
         return self._printed.since(position, most)
 
     def pull(self, variable: str) -> Any:
-        """Return a copy of one of the cell's variables, once the cell has ended.
+        """Return a copy of one of the cell's variables; waits for the cell's end first, and says how far it is.
+
+        An interrupt ends the waiting; the trial goes on.
 
         Raises:
             NoSuchVariable: It has none of that name.
             NotShippable: It cannot travel; says why.
-            TsnbError: The trial still runs, or its kernel has gone.
+            TsnbError: Its kernel has gone, or ends with its code (a detached trial's).
         """
         if self._state not in ENDED:
-            raise TsnbError(
-                f"trial {self.name!r} is still {self._state}; its variables come when it has ended: "
-                f"tsnb.trials[{self.name!r}].wait()[{variable!r}]"
-            )
+            if self._plan.options.detach:
+                raise TsnbError(
+                    f"trial {self.name!r} is detached: its variables end with it. Have it keep what is wanted: "
+                    "tsnb.log_artifact(path)"
+                )
+            self._hub.require_other_thread()
+            wait_and_tell(self._ended, self.name, lambda: self._waiting_for(variable))
         if self.pid is None and not self._course.keeps(variable):
+            first = self._failure.partition("\n")[0]
             raise TsnbError(
-                f"the kernel of trial {self.name!r} has ended ({self._state}), its variables with it"
+                f"the kernel of trial {self.name!r} has ended ({self._state}{first and f': {first}'}), its variables "
+                "with it"
             )
         path = self._hub.new_path("pull", ".pickle")
         reply = self._call(self._course.deliver(variable, path))
         if reply["status"] == "ok":
             return fetch(path, apart=True)[variable]
         kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
-        raise kind(reply["evalue"].strip("\"'") if kind is NoSuchVariable else reply["evalue"])
+        said = str(reply["evalue"])
+        if kind is NoSuchVariable:
+            failed = f" It failed: {self._failure.partition(chr(10))[0]}" if self._failure else ""
+            said = said.strip("\"'") + failed
+        raise kind(said)
 
     __getitem__ = pull
+
+    def _waiting_for(self, variable: str) -> str:
+        """Say how far it is, to those who wait for a variable of it."""
+        numbers = "".join(f", {name} {value:.4g}" for name, value in self.metrics.items())
+        return (
+            f"{self.name}[{variable!r}]: trial {self.name!r} {self._state}, {self.duration_s:.0f} s{numbers}"
+        )
 
     def result(self, timeout_s: float | None = None) -> Any:
         """Wait until the trial has ended, and return what its function returned (a cell: its variable `result`).

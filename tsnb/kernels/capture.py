@@ -48,6 +48,8 @@ class Captured:
     """Objects of the notebook, by the name that the cell reads them by."""
     modules: dict[str, str] = field(default_factory=dict)
     """Modules, which travel by name: the cell's word for each (`np`) and its real name (`numpy`)."""
+    bound: frozenset[str] = frozenset()
+    """Names that the cell sets itself, at its top level."""
     imports: tuple[str, ...] = ()
     """Submodules that the notebook has imported and the cell reaches by attribute (`torch.nn.functional`)."""
 
@@ -73,7 +75,7 @@ def capture(source: str, namespace: Mapping[str, Any]) -> Captured:
     found = {n: namespace[n] for n in reading.reads if n in namespace and n not in KERNELS_OWN}
     modules = {n: v.__name__ for n, v in found.items() if _travels_by_name(v)}
     variables = {n: v for n, v in found.items() if n not in modules}
-    return Captured(variables, modules, tuple(_submodules(tree, modules)))
+    return Captured(variables, modules, frozenset(reading.ever_bound), tuple(_submodules(tree, modules)))
 
 
 def _travels_by_name(value: Any) -> bool:

@@ -76,9 +76,11 @@ class Hub:
             TimeoutError: It took longer than `timeout_s`; the work is cancelled.
             RuntimeError: Called on the hub's own thread, which would wait for itself.
         """
-        if threading.current_thread() is self._thread:
+        try:
+            self.require_other_thread()
+        except RuntimeError:
             work.close()
-            raise RuntimeError("the hub's thread cannot wait for itself")
+            raise
         future = self.post(work)
         try:
             return future.result(timeout_s)
@@ -88,6 +90,15 @@ class Hub:
         except BaseException:
             future.cancel()
             raise
+
+    def require_other_thread(self) -> None:
+        """Refuse to wait on this thread for what happens on it.
+
+        Raises:
+            RuntimeError: It is the hub's own.
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("the hub's thread cannot wait for itself")
 
     def new_path(self, stem: str, suffix: str = "") -> Path:
         """Return a path in the private directory that nobody else was given. From any thread."""

@@ -18,6 +18,7 @@ Read (`unpack`):
 from __future__ import annotations
 
 import copy
+import hashlib
 import io
 import math
 import pickle
@@ -29,7 +30,17 @@ from typing import Any, BinaryIO
 
 import cloudpickle
 
-__all__ = ["KERNELS_OWN", "Sink", "TooLarge", "TookTooLong", "pack", "packed_bytes", "unpack", "unpack_bytes"]
+__all__ = [
+    "KERNELS_OWN",
+    "Sink",
+    "TooLarge",
+    "TookTooLong",
+    "fingerprint",
+    "pack",
+    "packed_bytes",
+    "unpack",
+    "unpack_bytes",
+]
 
 PIECE_BYTES = 16 * 2**20
 """What is written at once."""
@@ -213,6 +224,43 @@ def packed_bytes(obj: Any, until_s: float = math.inf) -> int:
     sink = Sink(until_s=until_s)
     pack(obj, sink)
     return sink.size
+
+
+class _Describer(_Packer):
+    """Writes a class without the number that tells it from one whose cell was run again."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple) and len(reduced[1]) > 2:
+            make, (*parts, _tracker_id, extra), *rest = reduced
+            return make, (*parts, None, extra), *rest
+        return reduced
+
+
+class _Digest:
+    """A file that keeps a digest only."""
+
+    def __init__(self) -> None:
+        self.of = hashlib.sha256()
+
+    def write(self, data: Any) -> None:
+        self.of.update(data)
+
+
+def fingerprint(obj: Any, most_bytes: float, until_s: float) -> str:
+    """Return a word that two objects share if they are alike, made by the same code; "" if it is not known.
+
+    Args:
+        obj: What is described.
+        most_bytes: Past this it is not looked at.
+        until_s: When to give up, by the monotonic clock.
+    """
+    digest: Any = _Digest()
+    try:
+        _Describer(Sink(digest, most_bytes, until_s)).dump(obj)
+    except Exception:  # noqa: BLE001 (whatever a user's __reduce__ raises)
+        return ""
+    return str(digest.of.hexdigest())
 
 
 class _Unpacker(pickle.Unpickler):

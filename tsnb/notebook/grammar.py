@@ -125,6 +125,7 @@ def _start() -> Parser:
     parser.add_argument("--rebalance", action="store_true")
     parser.add_argument("--detach", action="store_true")
     parser.add_argument("--restart", choices=RESTARTS)
+    parser.add_argument("--replace", action="store_true")
     return parser
 
 

@@ -48,7 +48,7 @@ class TsnbMagics(Magics):
 
         %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
                             [--workers N] [--engine local|ray|ray://HOST:PORT] [--mode pace|weights|free]
-                            [--weight TRIAL=2 ...] [--rebalance] [--detach] [--restart on-crash]
+                            [--weight TRIAL=2 ...] [--rebalance] [--detach] [--restart on-crash] [--replace]
         %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
         %tensorsocket list
         %tensorsocket status [NAME]
@@ -75,6 +75,7 @@ class TsnbMagics(Magics):
           --detach            goes on when this notebook's kernel ends
           --restart on-crash  when its kernel dies (out of memory, say) it is started again, and trials go on
                               where they were; a DataLoader without --seed is given one
+          --replace           serve it in place of what this notebook serves by that name; trials wait and go on
         """
         command, given = parse(line, "%tensorsocket", TENSORSOCKET)
         if cell is not None and command != "start":

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
 from tsnb import registry
 from tsnb.config import check_name
-from tsnb.errors import ProducerNotFound
+from tsnb.errors import NameInUse, ProducerNotFound
 from tsnb.kernels.child import log_path
 from tsnb.notebook.lookup import find_loader
 from tsnb.notebook.reporting import Ending, begin
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.serving import (
     ServeOptions,
+    is_same_cell,
+    is_same_loader,
     kernel_of,
     producer_kernels,
     reload_cell,
     reload_loader,
+    replace_cell,
+    replace_loader,
     restart_kernel,
     serve_from_cell,
     serve_loader,
@@ -62,23 +68,58 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         detach=given.detach,
         restart=given.restart,
     )
+    served = _served_here(given.name)
     if cell is None:
         loader = find_loader(given.loader, shell.user_ns)
+        what = f"a copy of {given.loader!r} (edits to it take effect after %tensorsocket reload {given.name})"
+        if served is not None:
+            same = is_same_loader(served, loader, given.loader, options)
+            return _again(served, same, given, lambda: replace_loader(served, loader, given.loader, options))
         kernel = serve_loader(loader, given.name, options, variable=given.loader)
-        what = (
-            f"a copy of {given.loader!r} (edits to it take effect after %tensorsocket reload {kernel.name})"
-        )
     elif given.loader is not None:
         raise UsageError("%%tensorsocket start: the cell builds `loader`, so no variable may be named")
     else:
-        transform = shell.transform_cell
-        kernel = serve_from_cell(cell, shell.user_ns, given.name, options, transform=transform)
-        what = "the `loader` of this cell"
+        transform, variables, what = shell.transform_cell, shell.user_ns, "the `loader` of this cell"
+        if served is not None:
+            same = is_same_cell(served, cell, variables, options, transform=transform)
+            put = functools.partial(replace_cell, served, cell, variables, options, transform=transform)
+            return _again(served, same, given, put)
+        kernel = serve_from_cell(cell, variables, given.name, options, transform=transform)
     begin(kernel.name)
     end = "goes on without this notebook" if given.detach else "ends with this notebook"
     return (
         f"serving {what} as {kernel.name!r} (pid {kernel.pid}; {end})\n"
         f"attach in a %%trial by tsnb.attach(); stop it by %tensorsocket stop {kernel.name}{_crash_note(kernel)}"
+    )
+
+
+def _served_here(name: str) -> ProducerKernel | None:
+    """Return this notebook's kernel that serves a stream now."""
+    kernel = producer_kernels.get(name)
+    return kernel if kernel is not None and not kernel.ended and kernel.alive else None
+
+
+def _again(kernel: ProducerKernel, same: bool, given: Namespace, put: Callable[[], None]) -> str:
+    """Start what is served already: the same changes nothing. Returns what to tell.
+
+    Raises:
+        NameInUse: It is other than what is served, and `--replace` was not given.
+        Exception: As `ProducerKernel.restart` raises.
+    """
+    name = kernel.name
+    if same:
+        return (
+            f"{name!r} is served already (pid {kernel.pid}), and nothing was restarted. Edits since then take effect "
+            f"after %tensorsocket reload {name}"
+        )
+    if given.replace:
+        former = kernel.order
+        put()
+        return _back(kernel, "this loader", former)
+    raise NameInUse(
+        f"{name!r} is served already (pid {kernel.pid}), by another loader or with other options. To serve this one "
+        f"in its place, add --replace: trials wait and go on. %tensorsocket reload {name} takes the edited loader "
+        f"with the options of before; %tensorsocket stop {name} ends it."
     )
 
 

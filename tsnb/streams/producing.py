@@ -46,6 +46,7 @@ class ProducerKernel:
     Attributes:
         name: The stream's name.
         options: How it is served.
+        asked: How it was asked to be: its mode may have been changed since.
         started_s: Seconds since 1970.
         restarts: How often it was started again, asked for or not.
     """
@@ -53,6 +54,7 @@ class ProducerKernel:
     def __init__(self, name: str, options: ServeOptions, hub: Hub, outlet: Outlet) -> None:
         self.name = name
         self.options = options
+        self.asked = options
         self.started_s = time.time()
         self.restarts = 0
         self._spare_seed = secrets.randbelow(2**31) if options.restart and options.seed is None else None
@@ -122,7 +124,7 @@ class ProducerKernel:
         self._stopping = True
         self._hub.call(self._end())
 
-    def restart(self, shipment: Shipment | None = None) -> None:
+    def restart(self, shipment: Shipment | None = None, options: ServeOptions | None = None) -> None:
         """Stop the stream in good order and serve it again, from the epoch it is in.
 
         Its consumers wait and reconnect by themselves. Those in the middle of an epoch go on at their own
@@ -131,14 +133,18 @@ class ProducerKernel:
         Args:
             shipment: What is to be served instead of what was. It is tried before anything is stopped, and if it
                 cannot be served after all, what was is served again.
+            options: How that is to be served; left out: as it is.
 
         Raises:
             ProducerGone: It has ended.
+            ValueError: The options cannot be changed while it is served.
             TsnbError: It does not answer; or somebody is in the middle of an epoch whose order cannot be given
                 again; or it cannot be started again (in the class that a start raises).
         """
         try:
-            self._hub.call(self._again(shipment))
+            if options is not None:
+                _check_changes(self.name, self.asked, options)
+            self._hub.call(self._again(shipment, options))
         finally:
             if shipment is not None and self._shipment is not shipment:
                 shipment.discard()
@@ -230,15 +236,20 @@ class ProducerKernel:
         )
         self._finish()
 
-    async def _again(self, wanted: Shipment | None) -> None:
+    async def _again(self, wanted: Shipment | None, options: ServeOptions | None = None) -> None:
         async with self._one_at_a_time:
-            former = self.shipment
+            former, former_options = self.shipment, self.options
             reading = await asyncio.to_thread(observer.status, self.name)
             if wanted is None and not self.order:
                 _spare_those_inside(reading)
-            self.options = replace(self.options, mode=reading.mode, weights=reading.weights)
+            former_options = replace(former_options, mode=reading.mode, weights=reading.weights)
+            self.options = options or former_options
             # a new loader is tried first; the same one is not, since two copies may be more than memory has
-            new = None if wanted is None else await self._prepare(wanted, prove=True)
+            try:
+                new = None if wanted is None else await self._prepare(wanted, prove=True)
+            except BaseException:
+                self.options = former_options
+                raise
             if self.ended:
                 if new is not None:
                     await new.kill()
@@ -246,8 +257,9 @@ class ProducerKernel:
             self._restarting = True
             try:
                 await self._take_down()
-                await self._begin_one_of(new, former, reading.epoch)
+                await self._begin_one_of(new, former, reading.epoch, former_options)
                 self.restarts += 1
+                self.asked = options or self.asked
             except BaseException:
                 if not self.alive:
                     self._finish()
@@ -264,13 +276,16 @@ class ProducerKernel:
             await asyncio.wait({life.child.death}, timeout=STOP_GRACE_S)
         await life.kill()
 
-    async def _begin_one_of(self, new: Life | None, former: Shipment, epoch: int) -> None:
+    async def _begin_one_of(
+        self, new: Life | None, former: Shipment, epoch: int, former_options: ServeOptions
+    ) -> None:
         if new is None:
             await self._begin(await self._prepare(former), epoch)
             return
         try:
             await self._begin(new, epoch)
         except (TsnbError, TypeError, ValueError) as error:
+            self.options = former_options
             await self._begin(await self._prepare(former), epoch)
             raise type(error)(f"{error}\n\nThe loader that was served before is served again.") from None
         self._shipment = new.shipment
@@ -295,6 +310,20 @@ class ProducerKernel:
 
     def __repr__(self) -> str:
         return f"<ProducerKernel {self.name!r} {f'pid {self.pid}' if self.alive else 'ended'}>"
+
+
+def _check_changes(name: str, now: ServeOptions, wanted: ServeOptions) -> None:
+    """Refuse what takes another start.
+
+    Raises:
+        ValueError: Such an option is other than now.
+    """
+    for option in ("engine", "detach", "restart"):
+        if getattr(now, option) != getattr(wanted, option):
+            raise ValueError(
+                f"{name!r} was started with {option}={getattr(now, option)!r}, which cannot be changed while it is "
+                f"served: %tensorsocket stop {name}, and start it again."
+            )
 
 
 def _gone(name: str) -> ProducerGone:

@@ -85,6 +85,8 @@ class Shipment:
     """A cell that builds it there; None: it was shipped."""
     original: Callable[[], Any]
     """Returns the notebook's own loader, while there is that."""
+    fingerprint: str = ""
+    """What two loaders share that are alike (`kernels.pickling.fingerprint`); "" where it is not known."""
 
     def discard(self) -> None:
         """Remove the file."""

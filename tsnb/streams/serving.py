@@ -8,6 +8,7 @@ changed loader (`reload_*`) either does that or goes on with the former one.
 from __future__ import annotations
 
 import contextlib
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -20,20 +21,28 @@ from tsnb.kernels.capture import Captured, capture
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import Outlet, outlet_here
-from tsnb.kernels.shipping import ship
+from tsnb.kernels.pickling import fingerprint
+from tsnb.kernels.shipping import LARGE_BYTES, ship
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.served import ServeOptions, Shipment
 
 __all__ = [
     "ServeOptions",
+    "is_same_cell",
+    "is_same_loader",
     "kernel_of",
     "producer_kernels",
     "reload_cell",
     "reload_loader",
+    "replace_cell",
+    "replace_loader",
     "restart_kernel",
     "serve_from_cell",
     "serve_loader",
 ]
+
+COMPARING_S = 1.0
+"""How long it may take to describe a loader, so that the same one is known again."""
 
 producer_kernels: dict[str, ProducerKernel] = {}
 """Those that this process has started, by name; the last one of each name."""
@@ -102,7 +111,7 @@ def serve_from_cell(
         TsnbError: Its kernel could not be started.
     """
     _check_free(name)
-    source = orders.as_written(f"%%tensorsocket start --name {name}", source)
+    source = _as_written(name, source)
     captured = capture(transform(source), namespace)
     kernel = _new_kernel(name, options, outlet)
     return _bring_up(kernel, _shipment(name, captured, "loader", source))
@@ -156,6 +165,62 @@ def reload_cell(
         kernel.restart(_shipment(kernel.name, capture(transform(source), namespace), "loader", source))
 
 
+def is_same_loader(kernel: ProducerKernel, loader: Any, variable: str, options: ServeOptions) -> bool:
+    """Return whether a stream serves that very loader already, or one just like it, in that way.
+
+    Args:
+        kernel: What serves the stream.
+        loader: The notebook's.
+        variable: What the notebook calls it.
+        options: How it is to be served.
+    """
+    if kernel.asked != options or kernel.shipment.source is not None:
+        return False
+    return kernel.serves(loader) or _alike(kernel.shipment, Captured({variable: loader}))
+
+
+def is_same_cell(
+    kernel: ProducerKernel,
+    source: str,
+    namespace: Mapping[str, Any],
+    options: ServeOptions,
+    *,
+    transform: Callable[[str], str] = str,
+) -> bool:
+    """Return whether a stream serves what that cell builds already, from variables like these, in that way."""
+    source = _as_written(kernel.name, source)
+    if kernel.asked != options or kernel.shipment.source != source:
+        return False
+    return _alike(kernel.shipment, capture(transform(source), namespace))
+
+
+def _alike(shipment: Shipment, captured: Captured) -> bool:
+    return bool(shipment.fingerprint) and shipment.fingerprint == _fingerprint(captured)
+
+
+def replace_loader(kernel: ProducerKernel, loader: Any, variable: str, options: ServeOptions) -> None:
+    """Serve another loader, in another way, under the name of one that is served; as `reload_loader`."""
+    _check_iterable(loader, variable)
+    with _started():
+        kernel.restart(_shipment(kernel.name, Captured({variable: loader}), variable, None, loader), options)
+
+
+def replace_cell(
+    kernel: ProducerKernel,
+    source: str,
+    namespace: Mapping[str, Any],
+    options: ServeOptions,
+    *,
+    transform: Callable[[str], str] = str,
+) -> None:
+    """Serve what a cell builds, in another way, under the name of what is served; as `reload_cell`."""
+    source = _as_written(kernel.name, source)
+    with _started():
+        kernel.restart(
+            _shipment(kernel.name, capture(transform(source), namespace), "loader", source), options
+        )
+
+
 def kernel_of(name: str | None) -> ProducerKernel:
     """Return this notebook's kernel that serves a stream, or did; without a name the only one that is served.
 
@@ -171,6 +236,10 @@ def kernel_of(name: str | None) -> ProducerKernel:
         f"{name!r} is not served by this notebook but by {entry.origin} (pid {entry.pid}): only there can it be "
         "started again."
     )
+
+
+def _as_written(name: str, cell: str) -> str:
+    return orders.as_written(f"%%tensorsocket start --name {name}", cell)
 
 
 def _new_kernel(name: str, options: ServeOptions | None, outlet: Outlet | None) -> ProducerKernel:
@@ -203,7 +272,12 @@ def _shipment(
     """
     path = the_hub().new_path("ship", ".pickle")
     ship(captured.variables, path, f"the producer kernel of {name!r}")
-    return Shipment(orders.to_arrive(path, captured, keep=True), variable, source, _weak(loader))
+    arrival = orders.to_arrive(path, captured, keep=True)
+    return Shipment(arrival, variable, source, _weak(loader), _fingerprint(captured))
+
+
+def _fingerprint(captured: Captured) -> str:
+    return fingerprint(captured.variables, LARGE_BYTES, time.monotonic() + COMPARING_S)
 
 
 def _check_iterable(loader: Any, variable: str) -> None:

@@ -7,68 +7,170 @@ tells its notebook, for the results). Owns no thread and no file.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, SupportsFloat
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-__all__ = ["Listener", "News", "latest", "log", "subscribe"]
+__all__ = ["Keeper", "Listener", "News", "keep_others", "latest", "log", "subscribe"]
 
 Listener = Callable[["int | None", dict[str, float]], None]
+Keeper = Callable[["int | None", str, Any], bool]
+"""Takes a step, a name and what is not a number; returns whether it could do something with it."""
+
+DEEPEST = 8
+"""Dicts in dicts that names are made of."""
 
 _lock = threading.Lock()
 _latest: dict[str, float] = {}
 _listeners: list[Listener] = []
+_keepers: list[Keeper] = []
+_broken: list[Callable[..., Any]] = []
+_warned: set[str] = set()
 _unheard = False
 """Whether this is a fork of a process in which somebody listened: what is logged here goes nowhere."""
 
 
-def log(
-    values: Mapping[str, SupportsFloat] | None = None,
-    /,
-    *,
-    step: SupportsFloat | None = None,
-    **numbers: SupportsFloat,
-) -> None:
-    """Log numbers of this training loop; they are shown beside its consumer in the panel.
+def log(*values: Any, step: Any = None, **numbers: Any) -> None:
+    """Log numbers of this training loop; they are shown beside its consumer in the panel. Never raises.
+
+    What is not a number is worth no training: None is left out; in a trial, text is printed when it changes, and
+    figures and pictures are kept as artifacts; anything else (an array of many elements) is warned of, once by name.
 
     Args:
-        values: Numbers by name, for those that have them in a dict.
+        values: Numbers by name, for those that have them in a dict (`tsnb.log({"loss": 0.3})`), or a name and its
+            number. A dict in a dict is logged as `outer/inner`.
         step: The training step they belong to, a whole number; left out: counted by whoever keeps them.
-        **numbers: `loss=0.3`, `accuracy=0.97`; a one-element tensor or array counts as a number.
-
-    Raises:
-        TypeError: A value is no number, or the step no whole one.
+        **numbers: `loss=0.3`, `accuracy=0.97`; a one-element tensor or array counts as a number; nan and inf may be.
     """
-    if not isinstance(values or {}, Mapping):
-        raise TypeError(f"tsnb.log({values!r}): give numbers a name, tsnb.log(loss=0.3), or a dict of them.")
-    taken = {name: _number(name, value) for name, value in {**(values or {}), **numbers}.items()}
-    at = None if step is None else _whole(step)
+    taken: dict[str, float] = {}
+    others: dict[str, Any] = {}
+    for name, value in _flat({**_by_name(values), **numbers}):
+        number = _number(value)
+        if number is not None:
+            taken[name] = number
+        elif value is not None:
+            others[name] = value
+    at = _whole(step)
     with _lock:
         _latest.update(taken)
-        listeners = list(_listeners)
-    for listener in listeners:
-        listener(at, taken)
+        listeners, keepers = list(_listeners), list(_keepers)
+    for listener in listeners if taken else ():
+        _try(listener, at, taken)
+    for name, value in others.items():
+        kept = [_try(keeper, at, name, value) for keeper in keepers]
+        if not any(kept) and not isinstance(value, str):
+            _warn_of(name, value)
     if _unheard and not listeners:
         _tell_unheard()
 
 
-def _whole(step: Any) -> int:
-    number = _number("step", step)
-    if not number.is_integer():
-        raise TypeError(f"tsnb.log(step={step!r}): a step is a whole number; count batches, say.")
-    return int(number)
+def _by_name(values: tuple[Any, ...]) -> Mapping[Any, Any]:
+    """Return what was given by place, by name."""
+    given = [value for value in values if value is not None]
+    if len(given) == 2 and isinstance(given[0], str):
+        return {given[0]: given[1]}
+    if len(given) == 1 and isinstance(given[0], Mapping):
+        return given[0]
+    if given:
+        shown = ", ".join(type(value).__name__ for value in given)
+        _warn_once(
+            "", f"tsnb.log({shown}) was left out: give numbers a name, tsnb.log(loss=0.3), or a dict of them."
+        )
+    return {}
+
+
+def _flat(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Give all names and values; those of a dict in a dict as `outer/inner`."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and before.count("/") < DEEPEST:
+            yield from _flat(value, f"{before}{name}/")
+        else:
+            yield f"{before}{name}", value
+
+
+def _whole(step: Any) -> int | None:
+    number = None if step is None else _number(step)
+    if number is not None and number.is_integer() and abs(number) < 2**63:
+        return int(step) if isinstance(step, int) else int(number)
+    if step is not None:
+        _warn_once(
+            "step", f"tsnb.log(step={_short(step)}): a step is a whole number. The rows are counted instead."
+        )
+    return None
+
+
+def _number(value: Any) -> float | None:
+    """Return a value as a number; None where it is not one."""
+    if value is None:
+        return None
+    with contextlib.suppress(Exception):  # whatever a class of the user's raises
+        try:
+            # item() where there is one: float() of a loss that still has its graph makes torch warn in every trial
+            return float(value.item() if hasattr(value, "item") else value)
+        except OverflowError:  # an integer of hundreds of digits
+            return math.inf if value > 0 else -math.inf
+    return None
+
+
+def _try(listener: Callable[..., Any], *told: Any) -> bool:
+    """Tell a listener; return whether it has taken what it was told. Training goes on whatever it raises."""
+    try:
+        return listener(*told) is not False
+    except Exception:
+        if listener not in _broken:
+            _broken.append(listener)
+            logging.getLogger("tsnb").exception("what was logged could not be handed on; training goes on")
+        return True
+
+
+def _warn_of(name: str, value: Any) -> None:
+    shape = getattr(value, "shape", None)
+    of_shape = f" of shape {tuple(shape)}" if isinstance(shape, tuple) else ""
+    _warn_once(
+        name,
+        f"tsnb.log({name}=...) was left out: it is a {type(value).__name__}{of_shape}, not a number or a one-element "
+        "tensor. Log its mean, say, or keep it as a file: tsnb.log_artifact(path).",
+    )
+
+
+def _short(value: Any) -> str:
+    with contextlib.suppress(Exception):
+        text = repr(value)
+        return text if len(text) <= 40 else f"{text[:40]}..."
+    return f"<{type(value).__name__}>"
+
+
+def _warn_once(about: str, text: str) -> None:
+    """Warn of one name once; never raises, where the user has made warnings errors either."""
+    if about in _warned:
+        return
+    _warned.add(about)
+    try:
+        warnings.warn(text, stacklevel=_place())
+    except Warning:
+        logging.getLogger("tsnb").warning(text)
+
+
+def _place() -> int:
+    """Return the stack level of the first caller outside of this file."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _tell_unheard() -> None:
     global _unheard
     _unheard = False
-    warnings.warn(
+    _warn_once(
+        "in a child",
         "tsnb.log in a child process of the trial (a DataLoader worker, say) is not heard: log in the trial itself.",
-        stacklevel=3,
     )
 
 
@@ -78,27 +180,10 @@ def _leave_listeners() -> None:
     _lock = threading.Lock()  # a thread that logged at the moment of the fork will never give it back
     _unheard = bool(_listeners)
     _listeners.clear()
+    _keepers.clear()
 
 
 os.register_at_fork(after_in_child=_leave_listeners)
-
-
-def _number(name: str, value: Any) -> float:
-    with contextlib.suppress(TypeError, ValueError, RuntimeError):
-        # item() where there is one: float() of a loss that still has its graph makes torch warn in every trial
-        try:
-            return float(value.item() if hasattr(value, "item") else value)
-        except OverflowError:  # an integer of hundreds of digits
-            return math.inf if value > 0 else -math.inf
-    raise TypeError(
-        f"tsnb.log({name}=...) takes a number or a one-element tensor, not a {type(value).__name__}"
-        f"{_shape(value)}. Log its mean, say, or leave it out."
-    )
-
-
-def _shape(value: Any) -> str:
-    shape = getattr(value, "shape", None)
-    return f" of shape {tuple(shape)}" if shape is not None else ""
 
 
 def latest() -> dict[str, float]:
@@ -121,6 +206,12 @@ def subscribe(listener: Listener) -> Callable[[], None]:
             _listeners.remove(listener)
 
     return unsubscribe
+
+
+def keep_others(keeper: Keeper) -> None:
+    """Call `keeper(step, name, value)` for everything logged in this process that is not a number."""
+    with _lock:
+        _keepers.append(keeper)
 
 
 class News:

@@ -22,6 +22,7 @@ from typing import Any
 from tsnb.config import attach_defaults
 from tsnb.experiments.inside.detaching import enter_detached, leave
 from tsnb.experiments.inside.far import FarRun, settle_far
+from tsnb.experiments.inside.others import Others
 from tsnb.experiments.inside.position import report
 from tsnb.experiments.inside.reporting import (
     ATTACHED_MESSAGE,
@@ -63,7 +64,7 @@ class _Course:
 
     def begin(self) -> None:
         """Note that this process is the trial's, and take down from now on what it logs."""
-        from tsnb.telemetry.metrics import subscribe
+        from tsnb.telemetry.metrics import keep_others, subscribe
 
         self.run.process(os.getpid(), self.versions)
         enter_run(self.run)
@@ -76,6 +77,7 @@ class _Course:
         )
         subscribe(self.reporter.take)
         told(lambda directions: publish(DIRECTION_MESSAGE, directions))
+        keep_others(Others(self.run))
 
     def report(self, *, now: bool = False) -> None:
         """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
