@@ -302,6 +302,6 @@ def test_a_directory_exchanged_between_look_and_use_is_never_written_through(pla
                 make_private(theirs / "own")
     assert refused and written, (refused, written)
     assert (place / "precious" / "log").read_text() == "precious"
-    assert not directories._known.get(str(theirs / "own"))
+    assert not [key for key in directories._known if "own" in key and "theirs" in key]
     with pytest.raises(Unsafe, match="belongs to nobody"):
         check_parents(theirs)

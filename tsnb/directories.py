@@ -40,7 +40,7 @@ _known: dict[str, tuple[int, int]] = {}
 descriptor."""
 
 
-class Unsafe(Exception):
+class Unsafe(PermissionError):
     """A directory or file that other users could change, or that is not this user's.
 
     Attributes:
@@ -50,8 +50,11 @@ class Unsafe(Exception):
     """
 
     def __init__(self, path: str, what: str, mend: str = "") -> None:
-        super().__init__(f"{path} {what}")
+        super().__init__(errno.EPERM, f"{what}; `{mend}` mends that" if mend else what, path)
         self.path, self.what, self.mend = path, what, mend
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.what}"
 
 
 def make_private(path: Path, *, below: Path | None = None, tighten: bool = False) -> Path:
@@ -61,8 +64,8 @@ def make_private(path: Path, *, below: Path | None = None, tighten: bool = False
 
     Args:
         path: The directory.
-        below: One of the directories above it, which was checked before: what is above that one is taken on trust,
-            and between the two no link is followed.
+        below: One of the directories above it: it and what is above it are taken on trust, and below it no link is
+            followed.
         tighten: Give an existing one of this user's the mode 0700, where others could enter it.
 
     Returns:
@@ -73,13 +76,14 @@ def make_private(path: Path, *, below: Path | None = None, tighten: bool = False
         OSError: It cannot be made.
     """
     path = Path(os.path.abspath(path))  # noqa: PTH100 (follows no link)
-    if not _is_known(path):
+    key = f"{below or ''}:{path}"
+    if not _is_known(path, key):
         descriptor, status = _walk(path, below, make=True)
         try:
             check_own(path, descriptor, status, tighten=tighten)
         finally:
             os.close(descriptor)
-        _known[str(path)] = (status.st_dev, status.st_ino)
+        _known[key] = (status.st_dev, status.st_ino)
     return path
 
 
@@ -95,9 +99,9 @@ def check_parents(path: Path) -> None:
     os.close(descriptor)
 
 
-def _is_known(path: Path) -> bool:
+def _is_known(path: Path, key: str) -> bool:
     """Tell whether it passed before, and is still the same one. One system call, no descriptor."""
-    identity = _known.get(str(path))
+    identity = _known.get(key)
     if identity is None:
         return False
     with contextlib.suppress(OSError):
@@ -149,7 +153,7 @@ class _Descent:
     def __init__(self, path: Path, below: Path | None) -> None:
         self.at = "/" if below is None else str(below)
         self.todo = list(path.relative_to(self.at).parts)
-        self.here = os.open(self.at, LOOK)
+        self.here = os.open(self.at, LOOK if below is None else LOOK & ~os.O_NOFOLLOW)
         self.status = os.fstat(self.here)
         self._start = below
         self._links = 0
@@ -157,9 +161,7 @@ class _Descent:
 
     def check(self) -> None:
         """Check the directory reached, as one above others."""
-        if self._start is not None and self.at == str(self._start):
-            check_own(self._start, self.here, self.status)
-        else:
+        if self._start is None or self.at != str(self._start):
             _check_above(self.at, self.here, self.status, self._trusted)
 
     def step(self, *, make: bool) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tsnb.directories import LOOK, Unsafe, alone_in, user_word
 
-__all__ = ["open_private", "read_private", "replace_file", "write_private"]
+__all__ = ["check_file", "make_file", "open_private", "read_private", "replace_file", "write_private"]
 
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 """No link is followed, and nobody waits for the other end of a pipe that somebody put there."""
@@ -74,6 +74,29 @@ def _directory(path: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file of mode 0600, if nothing stands there, without opening it.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    with contextlib.suppress(FileExistsError):
+        try:
+            os.mknod(path, 0o600 | stat.S_IFREG)
+        except PermissionError:  # macOS, where only root may
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def check_file(path: Path) -> None:
+    """Check a file by name, without opening it: in a directory where nobody else can exchange it.
+
+    Raises:
+        Unsafe: As `open_private`.
+        FileNotFoundError: There is none.
+    """
+    _check_file(path, path.lstat())
 
 
 def _check_file(path: Path, status: os.stat_result) -> None:

@@ -88,6 +88,19 @@ def test_tensorboard_sees_rows_before_the_trial_ends(
     bridge.end("stopped")
 
 
+@pytest.mark.parametrize("tracker", ["tensorboard", "mlflow"])
+def test_a_link_where_a_tracker_writes_is_not_followed(
+    project: Path, tmp_path: Path, tracker: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Planted while `.tsnb` was open to others: the tracker is given up, and nothing is written elsewhere."""
+    run = begun("cnn")
+    (tmp_path / "elsewhere").mkdir()
+    (project / tracker).symlink_to(tmp_path / "elsewhere")
+    log_to(tracker, run)
+    assert f"{project / tracker} is a link" in caplog.text
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_mlflow_reads_params_metrics_and_the_end(project: Path, tmp_path: Path) -> None:
     """An experiment a project, a run a run; names that MLflow refuses are changed, long values cut."""
     import mlflow

@@ -233,6 +233,9 @@ def test_somebody_elses_records_can_be_read(monkeypatch: pytest.MonkeyPatch, liv
         monkeypatch.setenv("TSNB_PROJECT_DIR", place)
         run = begun("cnn")
         run.add_rows([row(0, loss=1.0)])
+        for path in (Path(place) / ".tsnb").glob(f"{FILE}*"):
+            assert path.stat().st_mode & 0o777 == 0o600, "its owner has to open it first"
+            path.chmod(0o644)
         for path in (Path(place), Path(place) / ".tsnb"):
             path.chmod(0o555)
 

@@ -17,6 +17,7 @@ import logging
 import os
 from pathlib import Path
 
+from tsnb.files import open_private
 from tsnb.kernels.screen import plain
 
 __all__ = ["LOG_BYTES", "LogFile"]
@@ -52,7 +53,7 @@ class LogFile:
         if self._broken:
             return
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = open_private(self.path, os.O_RDWR | os.O_CREAT)
             try:
                 self._append(descriptor, _bytes(settled), _bytes(still_open))
             finally:
@@ -66,7 +67,7 @@ class LogFile:
 
         What they write during these microseconds is left out too.
         """
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = open_private(self.path, os.O_RDWR)
         try:
             self._end = os.fstat(descriptor).st_size
             if self._end > self._most_bytes:

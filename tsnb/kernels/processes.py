@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tsnb.files import open_private
 from tsnb.kernels.death import KernelDied, when_gone
 from tsnb.kernels.launch import DETACHED
 
@@ -116,7 +117,8 @@ def spawn(launch: Launch, loop: asyncio.AbstractEventLoop) -> KernelProcess:
         OSError: The system refuses.
     """
     word = f"{DETACHED if launch.detached else ''}{os.getpid()}"
-    with launch.log.open("ab") as log:  # what is appended stays at the end when a long log is shortened
+    # what is appended stays at the end when a long log is shortened
+    with os.fdopen(open_private(launch.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as log:
         popen = subprocess.Popen(
             [sys.executable, "-c", ENTRY, word, *launch.arguments],
             env=launch.environment,

@@ -6,6 +6,8 @@ import shutil
 import uuid
 from pathlib import Path
 
+from tsnb.directories import make_private
+
 __all__ = ["copy_whole", "place_in"]
 
 
@@ -25,13 +27,18 @@ def place_in(folder: Path, name: str) -> Path:
     return folder / named
 
 
-def copy_whole(source: Path, target: Path) -> None:
-    """Copy a file or folder beside its place, then put it there; what was there goes.
+def copy_whole(source: Path, target: Path, below: Path) -> None:
+    """Copy a file or folder beside its place, then put it there; what was there goes. Only this user may read it.
+
+    Args:
+        source: What to copy.
+        target: Where to; folders above it are made.
+        below: A directory above the target, which is taken on trust; below it no link is followed.
 
     Raises:
-        OSError: It cannot be read, or there is no room. Nothing of it stays then.
+        OSError: It cannot be read, or there is no room, or a link stands in the way. Nothing of it stays then.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_private(target.parent, below=below, tighten=True)
     beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
         if source.is_dir():
@@ -40,6 +47,8 @@ def copy_whole(source: Path, target: Path) -> None:
             shutil.copytree(source, beside, ignore=left_out, ignore_dangling_symlinks=True)
         else:
             shutil.copy2(source, beside)
+        for path in (beside, *beside.rglob("*")):
+            path.chmod(path.stat().st_mode & 0o700)
         _remove(target)
         beside.replace(target)
     finally:

@@ -24,7 +24,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
+from tsnb.files import check_file, make_file
 
 __all__ = ["FILE", "RecordsGone", "alone", "reading", "writing"]
 
@@ -96,6 +98,7 @@ class _Writer:
         inode = self._path.stat().st_ino if self._path.exists() else 0
         if not inode and not make:
             raise RecordsGone(f"{self._path} has been deleted")
+        _require_own(self._path)
         if self._connection is None or inode != self._inode:
             self.close()
             self._connection = _connect(self._path)
@@ -187,13 +190,33 @@ def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
         ) from None
 
 
+def _require_own(path: Path) -> None:
+    """Make the file if there is none, of mode 0600 (SQLite gives its other files the same), and look at what is there.
+
+    By name, for their directory is this user's alone: to open and close a file that SQLite has open would take its
+    locks away.
+
+    Raises:
+        TsnbError: One of its files is a link, has another name elsewhere or is somebody else's.
+    """
+    make_file(path)
+    for each in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))):
+        try:
+            check_file(each)
+        except FileNotFoundError:
+            continue
+        except Unsafe as error:
+            raise TsnbError(f"{error}: `{error.mend}`, and the next trial makes a new one") from None
+
+
 def _opened_to_read(path: Path) -> sqlite3.Connection:
     """Open a file for reading, also in a directory where this user may not write.
 
     There SQLite can keep no index of the write-ahead log. Without a log nobody has the file open for writing, and it
     can be read as it is; with one, the writer's own index serves.
     """
-    if os.access(path.parent, os.W_OK):
+    if os.access(path.parent, os.W_OK) and path.parent.stat().st_uid == os.geteuid():
+        _require_own(path)
         return _connect(path)
     how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", BUSY_S, isolation_level=None, uri=True)

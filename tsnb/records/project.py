@@ -12,16 +12,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
 import re
+import stat
 from pathlib import Path
 
 from tsnb.config import private_directory, runtime_directory
+from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError
+from tsnb.files import open_private, write_private
 
-__all__ = ["DIRECTORY", "project_directory", "project_name"]
+__all__ = ["DIRECTORY", "own_place", "project_directory", "project_name"]
 
 DIRECTORY = ".tsnb"
 
@@ -33,23 +37,39 @@ def project_directory(*, make: bool = True) -> Path:
     """Return the directory that this project's records lie in.
 
     `$TSNB_PROJECT_DIR/.tsnb` where that is set, else the nearest `.tsnb` of this user in the current directory
-    or one above it, else `.tsnb` in the current directory. Where that cannot be written: a directory of this
-    user's below the runtime directory, and a warning that says so.
+    or one above it, else `.tsnb` in the current directory. Where that cannot be written, or where another user could
+    exchange it (`tsnb.directories`): a directory of this user's below the runtime directory, and a warning that says
+    so. In one that was chosen `.tsnb` itself has to be this user's; who else can write there is trusted.
 
     Args:
         make: Make it if it is not there. Readers leave it: an empty result needs no directory.
 
     Raises:
-        TsnbError: `$TSNB_PROJECT_DIR` is set and cannot be written, or no directory can be.
+        TsnbError: `$TSNB_PROJECT_DIR` is set and cannot be written, or holds somebody else's; or no directory can be.
     """
     chosen = os.environ.get("TSNB_PROJECT_DIR")
     if chosen:
         return _chosen(Path(chosen).expanduser().absolute() / DIRECTORY, make)
     here = Path.cwd()
     place = _nearest(here) or here / DIRECTORY
-    if _writable(place) and (not make or _made(place) is None):
-        return place
-    return _instead_of(place, make)
+    refusal = _refusal(place, None, make)
+    return _instead_of(place, make, refusal) if refusal else place
+
+
+def own_place(directory: Path, *below: str) -> Path:
+    """Make a folder in a records directory, of mode 0700; no link is followed.
+
+    Args:
+        directory: The records directory.
+        below: The folder's name, and names of folders in it.
+
+    Returns:
+        Its path.
+
+    Raises:
+        OSError: It cannot be made, or a link or somebody else's stands there.
+    """
+    return make_private(directory.joinpath(*below), below=directory.parent, tighten=True)
 
 
 def project_name(directory: Path) -> str:
@@ -58,10 +78,10 @@ def project_name(directory: Path) -> str:
 
 
 def _chosen(place: Path, make: bool) -> Path:
-    error = _made(place) if make else None
-    if error is not None:
+    refusal = _refusal(place, place.parent, make)
+    if refusal:
         raise TsnbError(
-            f"tsnb cannot keep records in {place}: {error}. "
+            f"tsnb cannot keep records in {place}: {refusal}. "
             "Set TSNB_PROJECT_DIR to a directory that you can write to."
         )
     return place
@@ -70,13 +90,40 @@ def _chosen(place: Path, make: bool) -> Path:
 def _nearest(here: Path) -> Path | None:
     """Return the first records directory from `here` upwards that is this user's.
 
-    Somebody else's above us is left alone: in a shared directory such as /tmp anybody could put one.
+    Somebody else's is left alone, and so is a link: in a shared directory such as /tmp anybody could put one.
     """
     for parent in (here, *here.parents):
-        place = parent / DIRECTORY
-        if place.is_dir() and (parent == here or place.stat().st_uid == os.getuid()):
-            return place
+        with contextlib.suppress(OSError):
+            status = (parent / DIRECTORY).lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                return parent / DIRECTORY
     return None
+
+
+def _refusal(place: Path, trusted: Path | None, make: bool) -> str:
+    """Make a records directory with its .gitignore, or look at the one that is there; return why it cannot be used.
+
+    Args:
+        place: The directory.
+        trusted: The directory above it, where the user has chosen it: who can write there is trusted.
+        make: Make it if it is not there.
+    """
+    try:
+        if make and trusted is not None:
+            trusted.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if make or place.is_symlink() or place.exists():
+            make_private(place, below=trusted, tighten=True)
+        elif trusted is None:
+            check_parents(place.parent)
+        if make:
+            with contextlib.suppress(FileExistsError):
+                os.close(open_private(place / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+                write_private(place / ".gitignore", "*\n")
+    except Unsafe as error:
+        return f"{error} (`{error.mend}` mends that)" if error.mend else str(error)
+    except OSError as error:
+        return "" if isinstance(error, FileNotFoundError) and not make else error.strerror or str(error)
+    return "" if _writable(place) or (trusted is not None and not make) else "Permission denied"
 
 
 def _writable(place: Path) -> bool:
@@ -84,19 +131,7 @@ def _writable(place: Path) -> bool:
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
-def _made(place: Path) -> str | None:
-    """Make a records directory with its .gitignore; return why that was not possible."""
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        ignore = place / ".gitignore"
-        if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
-    except OSError as error:
-        return error.strerror or str(error)
-    return None if _writable(place) else "Permission denied"
-
-
-def _instead_of(place: Path, make: bool) -> Path:
+def _instead_of(place: Path, make: bool, refusal: str) -> Path:
     """Return a directory of this user's for a project that cannot be written; say so once, when it is made."""
     above = place.parent
     word = re.sub(r"\W+", "-", above.name).strip("-") or "project"
@@ -107,9 +142,10 @@ def _instead_of(place: Path, make: bool) -> Path:
     if place not in _told:
         _told.add(place)
         _log.warning(
-            "tsnb cannot write to %s: the records of its trials go to %s, which may not outlive a reboot. "
+            "tsnb cannot keep records in %s: %s. Those of its trials go to %s, which may not outlive a reboot. "
             "Set TSNB_PROJECT_DIR to a directory of yours to keep them.",
             above,
+            refusal,
             instead,
         )
     return private_directory(instead)

@@ -33,7 +33,7 @@ from tsnb.records.copying import copy_whole, place_in
 from tsnb.records.database import FILE, RecordsGone, writing
 from tsnb.records.keeping import RunStart, as_json, enter_start, insert_rows
 from tsnb.records.living import owner
-from tsnb.records.project import project_directory
+from tsnb.records.project import own_place, project_directory
 from tsnb.records.reading import ENDED, RunRecord, read_runs, rows_since
 from tsnb.records.rows import LoggedRow
 
@@ -256,7 +256,7 @@ class Run:
             raise FileNotFoundError(f"{str(source)!r} does not exist: write the file before log_artifact")
         target = place_in(self.artifacts_path, source.absolute().name if name is None else name)
         try:
-            copy_whole(source, target)
+            copy_whole(source, target, self.directory.parent)
         except (OSError, shutil.Error) as error:
             self._warn(error)
         return target
@@ -280,7 +280,7 @@ class Run:
     def _directory_of(self, kind: str) -> Path:
         place = self.directory / kind
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            own_place(self.directory, kind)
         except OSError as error:
             self._warn(error)
         return place

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.records.database import alone
-from tsnb.records.project import project_name
+from tsnb.records.project import own_place, project_name
 from tsnb.records.rows import LoggedRow
 
 __all__ = ["MLflow", "TensorBoard", "WeightsAndBiases"]
@@ -33,8 +33,8 @@ class TensorBoard:
     def begin(self, name: str, params: Mapping[str, Any], directory: Path) -> None:
         """Open the event file."""
         chosen = os.environ.get("TSNB_TENSORBOARD_DIR")
-        place = Path(chosen) if chosen else directory / "tensorboard"
-        self._writer = self._tensorboard.SummaryWriter(str(place / name))
+        place = Path(chosen) / name if chosen else own_place(directory, "tensorboard", name)
+        self._writer = self._tensorboard.SummaryWriter(str(place))
         self._params = {
             key: v if isinstance(v, bool | int | float | str) else str(v) for key, v in params.items()
         }
@@ -88,8 +88,9 @@ class MLflow:
 
     def begin(self, name: str, params: Mapping[str, Any], directory: Path) -> None:
         """Open a run in the project's experiment."""
-        own = (directory / "mlflow").as_uri()
+        own = ""
         if not os.environ.get("MLFLOW_TRACKING_URI"):
+            own = own_place(directory, "mlflow").as_uri()
             # MLflow 3 wants to be told that files are meant; a database would have to be set up by each trial
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         self._client = self._mlflow.MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or own)
@@ -145,8 +146,7 @@ class WeightsAndBiases:
     def begin(self, name: str, params: Mapping[str, Any], directory: Path) -> None:
         """Open a run in the project `WANDB_PROJECT`, else in one called as the project's directory."""
         online = os.environ.get("WANDB_API_KEY")
-        place = directory / "wandb"
-        place.mkdir(parents=True, exist_ok=True)
+        place = own_place(directory, "wandb")
         self._run = self._wandb.init(
             project=os.environ.get("WANDB_PROJECT") or project_name(directory),
             name=name,

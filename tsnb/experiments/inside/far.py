@@ -77,7 +77,7 @@ class FarRun(Run):
         target = place_in(self.artifacts_path, chosen)
         waiting = self._outbox / str(next(self._count))
         try:
-            copy_whole(source, waiting)
+            copy_whole(source, waiting, self._outbox.parent)
         except OSError as error:
             raise TsnbError(
                 f"{source} cannot be copied to {self._outbox}: {error}. Free some space there."
