@@ -27,12 +27,13 @@ from types import ModuleType
 from typing import Any
 
 from tsnb.kernels.variables import read_once
+from tsnb.native.start_line import CLOSED
 from tsnb.native.ties import tie_to_parent
 
 __all__ = ["ENTRY", "Process", "serve", "start"]
 
 ROOT = Path(__file__).resolve().parents[1]
-ENTRY = "from tests.forking import serve; serve()"
+ENTRY = f"{CLOSED}from tests.forking import serve; serve()"
 PRELOADED = (
     "torch.utils.data",
     "torch.nn.functional",

@@ -193,15 +193,20 @@ def _load(target: str) -> Any:
     module_name, colon, attribute = target.partition(":")
     if not colon or not attribute:
         raise ValueError(f"expected MODULE:NAME, for example data.cifar:make_loader, and got {target!r}.")
-    sys.path.insert(0, str(Path.cwd()))
+    from tsnb.native.start_line import close_workers
+
+    close_workers()
+    sys.path.append(str(Path.cwd()))  # last: nothing of Python's or of a library can be shadowed from there
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name.split(".")[0] and error.name != module_name:
             raise
         raise ValueError(f"there is no module {module_name!r} here ({Path.cwd()}) or installed.") from None
-    except AttributeError:
-        raise ValueError(f"module {module_name!r} has no {attribute!r}.") from None
+    if not hasattr(module, attribute):
+        where = getattr(module, "__file__", None) or "part of Python"
+        raise ValueError(f"module {module_name!r} ({where}) has no {attribute!r}.")
+    found = getattr(module, attribute)
     iterable = hasattr(found, "__iter__") or not callable(found)
     return found if iterable else found()
 

@@ -164,6 +164,7 @@ class Child:
         write_connection_file(connection_file, ip=str(prefix), key=key, transport="ipc")
         # quiet: its log is for last words, and for what remains of its output once this notebook has gone
         arguments = ["-f", connection_file, "--HistoryManager.enabled=False", "--IPKernelApp.log_level=50"]
+        arguments.append("--IPKernelApp.ignore_cwd=True")  # its path arrives with the first order
         if detached:
             arguments.append("--IPKernelApp.quiet=False")
         launch = Launch(arguments, environment(self._env), self._log, detached, tuple(passed))

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from tsnb.files import open_private
 from tsnb.kernels.death import KernelDied, when_gone
 from tsnb.kernels.launch import DETACHED
+from tsnb.native.start_line import CLOSED
 
 __all__ = ["ENTRY", "Ending", "KernelProcess", "Launch", "adopt", "entry", "require_directory", "spawn"]
 
@@ -46,10 +47,11 @@ def entry(module: str) -> str:
     """Return the code of a child that runs `main` of one of this package's modules.
 
     It finds the package where this process has it, installed or not, without a PYTHONPATH that other Pythons
-    started from a cell would inherit.
+    started from a cell would inherit. Nothing is imported from its working directory: this process's own path
+    arrives with the first order.
     """
     package = str(Path(__file__).resolve().parents[2])
-    return f"import sys; sys.path.append({package!r}); from tsnb.kernels.{module} import main; main()"
+    return f"{CLOSED}sys.path.append({package!r}); from tsnb.kernels.{module} import main; main()"
 
 
 ENTRY = entry("launch")

@@ -21,6 +21,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from tsnb.kernels.pickling import Sink, pack, unpack_bytes
+from tsnb.native.start_line import closed
 
 __all__ = ["keep_tracker_apart", "let_main_travel"]
 
@@ -62,8 +63,8 @@ def keep_tracker_apart() -> None:
 
 
 def _spawn_apart(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
-    """Start a process as multiprocessing does, the tracker in a group of its own."""
+    """Start a process as multiprocessing does, the tracker in a group of its own, none in the working directory."""
     *words, code = args
     if isinstance(code, str) and code.startswith("from multiprocessing.resource_tracker"):
         code = f"import os; os.setpgid(0, 0); {code}"
-    return _spawn(path, [*words, code], passfds)
+    return _spawn(path, closed([*words, code]), passfds)

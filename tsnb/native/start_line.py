@@ -1,0 +1,38 @@
+"""The first words of a Python that is started with `-c`.
+
+Python puts the working directory first on `sys.path` there, so that a `random.py` or `torch.py` in it is imported
+instead of the real one: somebody else's, where others can write, or an innocent one of the user's. Processes of ours
+begin with `CLOSED` and get their path from whatever started them. (`-P` does the same from Python 3.11 on; `-I` would
+lose PYTHONPATH.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from multiprocessing import util
+from typing import Any
+
+__all__ = ["CLOSED", "close_workers", "closed"]
+
+CLOSED = "import sys; sys.path[:] = filter(None, sys.path); "
+"""Takes the working directory off the path. `sys` is there before there is a path."""
+
+_spawn = util.spawnv_passfds
+
+
+def closed(words: Sequence[Any]) -> list[Any]:
+    """Return a command line whose Python, if it has a `-c`, imports nothing from the directory it is started in."""
+    words = list(words)
+    if "-c" in words[1:-1]:
+        place = words.index("-c", 1) + 1
+        if not words[place].startswith(CLOSED):
+            words[place] = CLOSED + words[place]
+    return words
+
+
+def close_workers() -> None:
+    """Have multiprocessing start its processes so from now on: spawned workers, fork server, resource tracker.
+
+    They get this process's own path (the working directory too, if it is on it) before they import the user's code.
+    """
+    util.spawnv_passfds = lambda path, args, passfds: _spawn(path, closed(args), passfds)
