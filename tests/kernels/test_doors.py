@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from tests import forking
@@ -133,3 +140,105 @@ def test_python_m_tsnb_imports_little_from_the_directory_it_is_called_in(shared_
     called = [sys.executable, "-m", "tsnb", "list"]
     subprocess.run(called, cwd=shared_directory, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
     assert not planted_code_that_ran(shared_directory)
+
+
+NOTEBOOK = """
+import os, sys, time
+import torch
+from torch.utils.data import DataLoader
+import tsnb
+from tsnb.streams import serve_loader
+from tsnb.kernels.hub import the_hub
+
+served = serve_loader(DataLoader(torch.arange(64.0), batch_size=4, num_workers=1), "door")
+
+class Loud(torch.utils.data.Dataset):
+    def __len__(self): return 2
+    def __getitem__(self, index):
+        if index == 0: print("worker says hello")
+        if index == 1: print("x" * 300_000 + "!")
+        return torch.zeros(1)
+
+def train():
+    loader = DataLoader(Loud(), num_workers=1, persistent_workers=True)
+    taken = [next(iter(loader)) for _ in range(1)], list(loader)
+    with tsnb.attach(producer="door") as batches:
+        for batch in batches: break
+        print("ready", flush=True)
+        time.sleep(300)
+
+trials = [tsnb.run(train, name=name, env=env) for name, env in (("forked", {}), ("spawned", {"LC_TSNB_TEST": "1"}))]
+while not all("ready" in trial.logs() and "!" in trial.logs() for trial in trials): time.sleep(0.05)
+assert all("worker says hello" in trial.logs() and "x" * 300_000 in trial.logs() for trial in trials)
+print("all there", flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.fixture
+def busy_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Path]]:
+    """Return a process with a stream, a forked and a spawned trial and their workers, and its runtime directory."""
+    with tempfile.TemporaryDirectory(prefix="tsnb-") as runtime:
+        monkeypatch.setenv("TSNB_RUNTIME_DIR", f"{runtime}/run")
+        monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
+        script = forking.start(NOTEBOOK, stdin=False)
+        assert script.stdout is not None
+        said = [script.stdout.readline()]
+        while said[-1] not in ("", "all there\n"):
+            said.append(script.stdout.readline())
+        assert said[-1], "".join(said)
+        yield script, Path(runtime) / "run"
+        script.kill()
+        script.wait(20)
+        script.stdout.close()
+
+
+def listening(family: str) -> dict[str, str]:
+    """Return this machine's listening sockets by their inodes: where they listen."""
+    found = {}
+    for line in Path("/proc/net", family).read_text().splitlines()[1:]:
+        words = line.split()
+        if family == "unix":
+            if int(words[3], 16) & 0x10000:  # it accepts connections
+                found[words[6]] = " ".join(words[7:]) or "no name"
+        elif words[3] in {"0A", "07"}:  # TCP that listens, UDP that is bound
+            found[words[9]] = words[1]
+    return found
+
+
+def sockets_of(processes: list[psutil.Process]) -> set[str]:
+    held = set()
+    for process in processes:
+        for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                held |= set(re.findall(r"^socket:\[(\d+)\]$", str(descriptor.readlink())))
+    return held
+
+
+@needs_another_user
+def test_no_process_of_a_notebook_listens_where_another_user_gets_in(busy_notebook: Any) -> None:
+    """Nothing on TCP or UDP; what listens locally is in a directory of one's own, or closes on a foreign uid."""
+    script, _ = busy_notebook
+    below = psutil.Process(script.pid).children(recursive=True)
+    assert len(below) >= 6, "a fork server, a producer, two trials with a worker each"
+    held = sockets_of([psutil.Process(script.pid), *below])
+    for family in ("tcp", "tcp6", "udp", "udp6", "raw"):
+        assert not held & listening(family).keys(), [
+            listening(family)[i] for i in held & listening(family).keys()
+        ]
+    local = [where for inode, where in listening("unix").items() if inode in held]
+    assert len(local) >= 16, "five a kernel, and the stream's own"
+
+    def knock() -> None:
+        for where in local:
+            kind = socket.SOCK_SEQPACKET if where.startswith("@tsnb") else socket.SOCK_STREAM
+            with socket.socket(socket.AF_UNIX, kind) as caller:
+                caller.settimeout(5.0)
+                try:
+                    caller.connect(where.replace("@", "\0", 1))
+                except PermissionError:
+                    continue
+                assert where.startswith("@"), f"another user was let in at {where}"
+                assert caller.recv(1) == b"", f"another user was answered at {where}"
+
+    as_another_user(knock)

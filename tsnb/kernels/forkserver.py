@@ -49,6 +49,7 @@ PRELOADED = (
     "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
     "tsnb.experiments.inside.trial", "tsnb.streams.inside.stream", "tsnb.kernels.inside.forked",
+    "tsnb.kernels.inside.worker_output",
     "tsnb.consumer", "tsnb.producer",
 )  # fmt: skip
 """What every kernel would import. What is missing here is imported by the kernel, or not at all."""

@@ -45,5 +45,8 @@ def become_kernel(arguments: list[str]) -> None:
     """
     from ipykernel.kernelapp import IPKernelApp
 
+    from tsnb.kernels.inside.worker_output import keep_off_the_network
+
+    keep_off_the_network()
     sys.argv[1:] = arguments
     IPKernelApp.launch_instance()

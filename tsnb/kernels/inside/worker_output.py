@@ -1,0 +1,128 @@
+"""What forked workers of a kernel print, on its way to that kernel's output.
+
+ipykernel has them send it to a TCP port of its own on 127.0.0.1, whatever the kernel's transport is: any user of the
+machine may connect there, and fill its memory. Here it goes through a pair of sockets that nobody else can open: a
+worker inherits its end. The pair holds a few hundred kilobytes; a worker that is faster than its kernel waits.
+
+    packet: number of frames, their lengths, the frames        (4 bytes each number, in the machine's order)
+            or nothing, and the descriptor of a nameless file with the same in it, where that is too long for a packet
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import zmq
+from ipykernel import kernelapp
+from ipykernel.iostream import IOPubThread
+from tornado.ioloop import IOLoop
+
+__all__ = ["keep_off_the_network"]
+
+PACKET_BYTES = 1 << 16
+"""The longest packet; a socket's buffer holds three of them or more, on every system."""
+BUFFER_BYTES = 4 * PACKET_BYTES
+"""What is asked of the system for the pair; it may give less."""
+WAIT_S = 30.0
+"""How long a worker waits for a kernel that takes nothing, before what it printed is dropped."""
+AT_ONCE = 64
+"""How many packets are taken before the kernel's own output has its turn."""
+
+
+def keep_off_the_network() -> None:
+    """Have the ipykernel that this process is about to become listen on no TCP port."""
+    setattr(kernelapp, "IOPubThread", _OutputThread)  # noqa: B010 (ipykernel's own name for it, and not exported)
+
+
+class _OutputThread(IOPubThread):
+    """ipykernel's thread for output, with another way in for forked workers."""
+
+    def _setup_pipe_in(self) -> None:
+        """Make the pair. Called once, in the kernel, before the thread starts."""
+        self._pipe_uuid = b""  # it tells friend from foe, and no foe can come here
+        self._mine, theirs = _pair()
+        self._theirs = _Workers(theirs)
+        self._mine.setblocking(False)
+        self.io_loop.add_handler(self._mine, self._take, IOLoop.READ)
+
+    def _take(self, mine: socket.socket, _events: int) -> None:
+        """Take what has come. On the output thread."""
+        for _ in range(AT_ONCE):
+            try:
+                packet, descriptors, _, _ = socket.recv_fds(mine, PACKET_BYTES, 1)
+            except BlockingIOError:
+                return
+            for descriptor in descriptors:
+                with os.fdopen(descriptor, "rb") as file:
+                    file.seek(0)
+                    packet = file.read()
+            self._hand_on(_frames(packet)[1:])
+
+    def _hand_on(self, frames: list[bytes]) -> None:
+        publish: Any = self.send_multipart
+        publish(frames)
+
+    def _setup_pipe_out(self) -> tuple[_Workers, _Workers]:
+        """Return the way out, as socket and as context. Called in a worker for each message."""
+        return self._theirs, self._theirs
+
+
+class _Workers:
+    """The workers' end of the pair, as the zmq socket and context that ipykernel takes it for.
+
+    Args:
+        sock: The end.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.settimeout(WAIT_S)
+        self._sock = sock
+
+    def send_multipart(self, frames: Sequence[Any], *_: Any, **__: Any) -> None:
+        """Send a message; drop it if the kernel does not take it for long, or has gone."""
+        packet = _packet(frames)
+        with contextlib.suppress(OSError):
+            if len(packet) <= PACKET_BYTES:
+                self._sock.sendall(packet)
+                return
+            with tempfile.TemporaryFile() as file:
+                file.write(packet)
+                file.flush()
+                socket.send_fds(self._sock, [b"\0"], [file.fileno()])
+
+    def close(self) -> None:
+        """Do nothing: the next message goes this way too."""
+
+    term = close
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    try:
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError:  # macOS
+        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for end in pair:
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            with contextlib.suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+    return pair
+
+
+def _packet(frames: Sequence[Any]) -> bytes:
+    parts = [frame.bytes if isinstance(frame, zmq.Frame) else bytes(frame) for frame in frames]
+    return b"".join([struct.pack(f"={len(parts) + 1}I", len(parts), *map(len, parts)), *parts])
+
+
+def _frames(packet: bytes) -> list[bytes]:
+    (count,) = struct.unpack_from("=I", packet)
+    frames, start = [], 4 + 4 * count
+    for length in struct.unpack_from(f"={count}I", packet, 4):
+        frames.append(packet[start : start + length])
+        start += length
+    return frames
