@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tsnb.config import check_name, explained, private_directory, runtime_directory, short_directory
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
+from tsnb.files import write_private
 from tsnb.native.pair import portable
 from tsnb.native.processes import has_started_so, started
 
@@ -168,7 +169,7 @@ def register(name: str, address: str, origin: str) -> Entry:
 def _enter(entry: Entry, path: Path) -> None:
     draft = path.with_suffix(f".{os.getpid()}-{secrets.token_hex(4)}.new")
     try:
-        draft.write_text(json.dumps(asdict(entry)))
+        write_private(draft, json.dumps(asdict(entry)))
         for _ in range(3):  # a stale entry is swept by _read, then the link succeeds
             try:
                 os.link(draft, path)  # unlike a rename, fails where the name is taken

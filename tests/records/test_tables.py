@@ -214,3 +214,18 @@ def test_results_come_before_any_number_and_across_processes(project: Path) -> N
         "rows = tsnb.results()\nassert rows[0]['name'] == 'waiting', rows\nassert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_text_that_a_spreadsheet_would_run_is_made_harmless(
+    project: Path, tmp_path: Path, start: str
+) -> None:
+    """`=HYPERLINK(...)` as a parameter's value or name; numbers below zero stay numbers."""
+    trained(
+        "a", [-0.5], params={"data": f"{start}HYPERLINK(1)", f"{start}name": -1, "lr": -0.1, "plain": "a-b"}
+    )
+    with tsnb.export(tmp_path / "runs.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["data"] == f"'{start}HYPERLINK(1)"
+    assert row[f"'{start}name"] == "-1"
+    assert (row["lr"], row["loss"], row["plain"]) == ("-0.1", "-0.5", "a-b")

@@ -19,6 +19,7 @@ from typing import Any
 
 from tsnb.config import private_directory, runtime_directory
 from tsnb.errors import TsnbError
+from tsnb.files import write_private
 from tsnb.records.living import Owner, has_gone, owner
 
 __all__ = ["Entry", "entries_of", "entry_of"]
@@ -70,9 +71,7 @@ class Entry:
         place = _directory(Path(self.run["directory"]))
         private_directory(private_directory(place.parent) / place.name)
         path = place / f"{self.name}.json"
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps({**vars(self), "process": list(self.process)}), encoding="utf-8")
-        fresh.replace(path)  # a reader sees the old one or the new one, never a half
+        write_private(path, json.dumps({**vars(self), "process": list(self.process)}))
 
 
 def entry_of(project: Path, name: str) -> Entry | None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb import clusters
+from tsnb.files import open_private, write_private
 from tsnb.kernels.child import Child
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub, the_hub
@@ -108,9 +109,7 @@ class _Kernel:
             said = {"name": name}
         except Exception as error:  # noqa: BLE001 (raised again where it was asked)
             said = {"error": type(error).__name__, "text": str(error)}
-        fresh = answer.with_suffix(".part")
-        fresh.write_text(json.dumps(said), encoding="utf-8")
-        fresh.replace(answer)
+        write_private(answer, json.dumps(said))
 
     def _later(self, work: Any) -> None:
         task = self._hub.loop.create_task(work)
@@ -177,7 +176,7 @@ class KernelActor:
 
     def write(self, path: str, offset: int, data: bytes) -> None:
         """Write a part of a file that is this user's alone."""
-        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        descriptor = open_private(path, os.O_CREAT | os.O_WRONLY)
         with os.fdopen(descriptor, "wb") as file:
             file.seek(offset)
             file.write(data)

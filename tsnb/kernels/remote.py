@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import sys
 import uuid
 from collections.abc import Callable
@@ -23,7 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from tsnb import clusters
+from tsnb.directories import make_private
 from tsnb.errors import TsnbError
+from tsnb.files import open_private
 from tsnb.kernels.actor import CHUNK_BYTES, KernelActor
 from tsnb.kernels.child import Output
 from tsnb.kernels.death import KernelDied
@@ -31,6 +34,7 @@ from tsnb.kernels.hub import Hub
 from tsnb.kernels.outbox import DIED, REPLY
 from tsnb.kernels.remote_errors import LEFT, cannot_start, cause_of_loss
 from tsnb.kernels.room import Needs, Room, job_here
+from tsnb.records.copying import place_in
 
 __all__ = ["RemoteChild"]
 
@@ -239,13 +243,13 @@ class RemoteChild:
         else:
             path.mkdir(mode=0o700)  # noqa: ASYNC240 (as quick as any other file's)
             for name in files:
-                (path / name).parent.mkdir(parents=True, exist_ok=True)
-                await self._receive(f"{there}/{name}", path / name)
+                target = place_in(path, name)  # a name that leads out of the folder is refused
+                make_private(target.parent, below=path.parent)
+                await self._receive(f"{there}/{name}", target)
         await self._ask("remove", there)
 
     async def _receive(self, there: str, path: Path) -> None:
-        with path.open("xb") as file:
-            path.chmod(0o600)  # noqa: ASYNC240 (as above)
+        with os.fdopen(open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             while chunk := await self._ask("read", there, file.tell()):
                 file.write(chunk)
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import io
 import json
 import os
-import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from tsnb.errors import ExtraMissing
+from tsnb.files import replace_file
 from tsnb.records.tables import Table, history_table, results_table
 
 __all__ = ["export"]
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""Text that begins so is run by spreadsheets: `=HYPERLINK(...)` as the name of a class in a data set, say."""
 
 
 def export(
@@ -23,7 +27,9 @@ def export(
     """Write the project's records to a file that other programs read.
 
     Args:
-        path: "runs.csv" or "runs.parquet"; the ending decides. A file there is replaced, when all is written.
+        path: "runs.csv" or "runs.parquet"; the ending decides. A file there is replaced, when all is written, and keeps
+            its mode; a new one is for this user's eyes only. In CSV, text that a spreadsheet would take for a formula
+            has an apostrophe before it.
         what: "trials" for what `tsnb.results()` shows, "metrics" for what `tsnb.history()` does.
         name: Only the trial of this name, or the sweep; left out: all of the project.
         all_runs: Former runs of each name too, not only the last.
@@ -47,24 +53,25 @@ def export(
     table = results_table(name, all_runs) if what == "trials" else history_table(None, name, all_runs)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist: create it first")
-    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        write(beside, table)
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+    replace_file(target, write(table))
     return target
 
 
-def _write_csv(path: Path, table: Table) -> None:
+def _as_csv(table: Table) -> bytes:
     columns, rows = table
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows([_simple(value) for value in row] for row in rows)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow([_harmless(name) for name in columns])
+    writer.writerows([_harmless(_simple(value)) for value in row] for row in rows)
+    return text.getvalue().encode()
 
 
-def _write_parquet(path: Path, table: Table) -> None:
+def _harmless(value: Any) -> Any:
+    """Return text that a spreadsheet would take for a formula with an apostrophe before it; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA_STARTS) else value
+
+
+def _as_parquet(table: Table) -> bytes:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -75,7 +82,9 @@ def _write_parquet(path: Path, table: Table) -> None:
         ) from None
     columns, rows = table
     values = {name: [row[place] for row in rows] for place, name in enumerate(columns)}
-    pq.write_table(pa.table({name: _array(pa, column) for name, column in values.items()}), path)
+    written = io.BytesIO()
+    pq.write_table(pa.table({name: _array(pa, column) for name, column in values.items()}), written)
+    return written.getvalue()
 
 
 def _array(pa: Any, values: Iterable[Any]) -> Any:
@@ -92,4 +101,4 @@ def _simple(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list | dict) else value
 
 
-_WRITERS: dict[str, Callable[[Path, Table], None]] = {".csv": _write_csv, ".parquet": _write_parquet}
+_WRITERS: dict[str, Callable[[Table], bytes]] = {".csv": _as_csv, ".parquet": _as_parquet}

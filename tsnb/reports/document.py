@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import ExtraMissing, TsnbError
+from tsnb.files import replace_file
 from tsnb.reports.drawing import draw
 from tsnb.reports.figures import draw_word
 from tsnb.reports.plain import plain
@@ -98,7 +99,8 @@ class Report:
 
         Args:
             path: .svg (the picture), .html (the picture and figures to look into, nothing from the network), .png (the
-                figure, through kaleido), or .json (the numbers).
+                figure, through kaleido), or .json (the numbers). A new file is this user's alone (mode 0600), one
+                that is replaced keeps its mode.
 
         Returns:
             The path.
@@ -111,9 +113,9 @@ class Report:
         """
         target = Path(path)
         writers: dict[str, Callable[[Path], None]] = {
-            ".svg": lambda file: _write(file, self.svg),
-            ".html": lambda file: _write(file, self._page()),
-            ".json": lambda file: _write(file, json.dumps(self.to_dict(), indent=1)),
+            ".svg": lambda file: replace_file(file, self.svg),
+            ".html": lambda file: replace_file(file, self._page()),
+            ".json": lambda file: replace_file(file, json.dumps(self.to_dict(), indent=1)),
             ".png": self._write_png,
         }
         writer = writers.get(target.suffix.lower())
@@ -139,10 +141,11 @@ class Report:
                 "Without it: .save('report.svg') or .save('report.html')"
             )
         try:
-            self.figure().write_image(target, scale=2, width=900)
+            drawn: bytes = self.figure().to_image("png", scale=2, width=900)
         except (RuntimeError, ValueError) as error:  # no Chrome, or one that does not start
             why = " ".join(str(error).split()).rstrip(".")
             raise TsnbError(f"kaleido cannot draw here: {why}. Or .save('report.svg')") from error
+        replace_file(target, drawn)
 
     def __repr__(self) -> str:
         return self.text
@@ -171,10 +174,6 @@ def report(name: str | os.PathLike[str] | None = None) -> Report:
     """
     source = recorded(name) if name is not None and is_recording(name) else streamed(name)  # type: ignore[arg-type]
     return Report(source.readings, ended=source.ended)
-
-
-def _write(file: Path, text: str) -> None:
-    file.write_text(text, encoding="utf-8")
 
 
 def _version() -> str:

@@ -13,6 +13,7 @@ nothing that it had received; a machine that loses power may leave a torn last l
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -61,7 +62,9 @@ class Recorder:
         self._done = threading.Event()
         self._closing = threading.Lock()
         try:
-            self._file = path.open("x", encoding="utf-8")
+            # readings name trials and what they log: they are this user's alone
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._file = os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8")
             self._put(json.dumps({"tsnb": _version(), "recording": FORMAT, "stream": name}))
         except FileExistsError:
             raise TsnbError(f"{path} already exists; choose a new file for the recording.") from None
