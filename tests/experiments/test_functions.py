@@ -43,7 +43,7 @@ def train(notebook: Any) -> Any:
 
 def start(page: Any, fn: Any, name: str | None = None, **given: Any) -> Trial:
     """Start a function whose output goes to the page."""
-    options = {k: given.pop(k) for k in ("seed", "after", "batch_size") if k in given}
+    options = {k: given.pop(k) for k in ("seed", "after", "batch_size", "with_") if k in given}
     return launch(plan_function(fn, given, name=name, **options), page)
 
 
@@ -144,6 +144,13 @@ def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, 
         run(train, lr=1, log_to=["wandb"])
     assert not tsnb.trials.own
     assert start(page, box["sets_it"]).result(30) == 1, "a global that it sets itself is no undefined name"
+    forgets = box["forgets"]
+    box = notebook.run(
+        "hidden = 5\ndef uses(): return made, eval('hid' + 'den')\ndef first():\n    sets_it()\n    return uses()"
+    )
+    assert start(page, box["first"], with_="hidden").result(30) == (1, 5), "nor one that another sets"
+    with pytest.raises(TrialFailed, match="NameError"):
+        run(forgets, check=False, wait=True)
 
 
 def test_a_decorated_function_starts_a_trial_when_called(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os.path
 import types
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +73,24 @@ READS = [
     ("get_ipython().run_cell_magic('capture', 'out', 'def g():\\n    return b\\ng()\\n')", {"b"}),
     ("get_ipython().run_line_magic('cd', 'a')", set()),
     ("_ = In\nget_ipython()\ndisplay(tsnb)", set()),
+    ("get_ipython().system('echo {a} $b $$f {{loss}} $HOME')", {"a", "b"}),
+    ("x = get_ipython().getoutput('ls {os.path.join(model, \"x\")} {loss:.2f}')", {"model", "loss"}),
+    ("os.system('echo $a')", set()),
+    ("get_ipython().run_line_magic('env', 'X={a} Y=$b Z={nowhere}')", {"a", "b"}),
+    ("a = 1\nget_ipython().run_line_magic('env', 'X={a}')", set()),
+    ("get_ipython().run_cell_magic('time', '', 'y = f(a)\\n')\nprint(y)", {"f", "a"}),
+    ("get_ipython().run_cell_magic('timeit', 'x = a', 'f(x)\\n')", {"f", "a"}),
+    ("get_ipython().run_cell_magic('capture', 'out', 'f(a)\\n')\nprint(out)", {"f", "a"}),
+    ("get_ipython().run_cell_magic('bash', '--out said', 'echo {b}')\nprint(said)", set()),
+    ("loader.query('x > @a and y < @b and @z.c == 1')", {"loader", "a", "b"}),
+    ("f('mail@loss')", {"f"}),
+    ("f.sql('select * from loader where x')", {"f", "loader"}),
+    ("eval('a + 1')", {"a"}),
+    ("exec('y = b')\nprint(y)", {"b"}),
+    ("globals()['a']", {"a"}),
+    ("'{loss:.2f} {0}'.format(**vars())", {"loss"}),
+    ("vars(model)['a']", {"model"}),
+    ("f'{f\"{a}\":>{b}}'", {"a", "b"}),
 ]
 
 
@@ -94,6 +114,36 @@ def test_a_module_made_in_the_notebook_travels_by_value() -> None:
     assert capture("made.x", {"made": made}).variables == {"made": made}
 
 
+def test_names_that_functions_of_the_notebook_make_are_not_reported(notebook: Any) -> None:
+    """By `global`, in any function that the cell's own calls reach, methods and decorated ones too."""
+    box = notebook.run(
+        "import functools\ndef inner():\n    global made\n    made = 1\ndef init(): inner()\n"
+        "class Setup:\n    def go(self):\n        global also\n        also = 1\n"
+        "@functools.lru_cache\ndef kept():\n    global third\n    third = 1"
+    )
+    capture("init()\nSetup().go()\nkept()\nprint(made, also, third)", box)
+    with pytest.raises(UndefinedNames):
+        capture("print(made)", box)
+
+
+def test_what_a_script_of_run_i_reads_is_taken_along(tmp_path: Path) -> None:
+    """It runs in the cell's own variables."""
+    (tmp_path / "setup.py").write_text("y = a + nowhere\n")
+    cell = f"get_ipython().run_line_magic('run', '-i {tmp_path}/setup.py')\nprint(y)"
+    assert capture(cell, NOTEBOOK).variables == {"a": 1}
+
+
+def test_a_cell_may_take_more_along_and_go_unchecked() -> None:
+    """`--with a,os` and `--no-check`; what is only mentioned is told apart from what is read."""
+    taken = capture("modle + b", NOTEBOOK, also=["a", "os"], check=False)
+    assert (taken.variables, taken.modules) == ({"b": 2, "a": 1}, {"os": "os"})
+    with pytest.raises(UndefinedNames, match="'nope' is not defined"):
+        capture("b", NOTEBOOK, also=["nope"], check=False)
+    with pytest.raises(UndefinedNames, match="--no-check"):
+        capture("modle", NOTEBOOK, also=["a"])
+    assert capture("f.query('@a')", NOTEBOOK).mentioned == {"a"}
+
+
 @pytest.mark.parametrize("cell", ["print(modle)", "def g():\n    return modle\ng()", "[modle for i in b]"])
 def test_an_undefined_name_is_reported_with_what_was_meant(cell: str) -> None:
     """A typo is told before anything starts, as a NameError with the nearest name."""
@@ -102,7 +152,19 @@ def test_an_undefined_name_is_reported_with_what_was_meant(cell: str) -> None:
     assert isinstance(caught.value, NameError)
 
 
-@pytest.mark.parametrize("cell", ["from m import *\nprint(modle)", "if a:\n    modle = 1\nprint(modle)"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "from m import *\nprint(modle)",
+        "if a:\n    modle = 1\nprint(modle)",
+        "exec(model)\nprint(modle)",
+        "exec('modle = 1')\nprint(modle)",
+        "globals().update(a)\nprint(modle)",
+        "get_ipython().run_line_magic('run', '-i setup.py')\nprint(modle)",
+        "get_ipython().run_line_magic('store', '-r modle')\nprint(modle)",
+        "get_ipython().run_line_magic('sql', 'modle << select 1')\nprint(modle)",
+    ],
+)
 def test_a_name_that_may_be_bound_is_not_reported(cell: str) -> None:
     """What a star import or a branch may bind is left to the run."""
     capture(cell, NOTEBOOK)

@@ -10,6 +10,7 @@ import signal
 import socket
 import sqlite3
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -216,6 +217,57 @@ def test_what_a_notebook_fetches_brings_its_own_variables(notebook: Any, tmp_pat
     assert grow(2) == 2
     assert set(box) == names
     assert box["scale"] == 10
+
+
+BY_NAME = """
+import functools, typing
+@functools.lru_cache(maxsize=4)
+def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
+@functools.singledispatch
+def show(x): return "any"
+@show.register
+def _(x: int): return "int " + show("a")
+UserId = typing.NewType("UserId", int)
+P = typing.ParamSpec("P")
+class Kinds:
+    made = 0
+    @functools.singledispatchmethod
+    def kind(self, x): return "any"
+    @kind.register
+    def _(self, x: int): return "int"
+    @functools.lru_cache
+    def kept(self, x): return x
+    @functools.cached_property
+    def once(self):
+        Kinds.made += 1
+        return Kinds.made
+kinds = Kinds()
+part = functools.partial(show, 1)
+def count(n):
+    yield from range(n)
+"""
+
+THERE = """
+import pickle, sys
+box = pickle.load(open(sys.argv[1], "rb"))
+globals().update(box)
+kinds = box["kinds"]
+print([fib(5), fib.cache_parameters()["maxsize"], fib.__name__, show(1), show([]), UserId(3), UserId.__name__,
+       P.__name__, kinds.kind(1), kinds.kind("a"), kinds.kept(3), kinds.once, kinds.once, part(), list(count(2))])
+"""
+
+
+def test_what_pickle_finds_by_name_only_travels_by_value(notebook: Any, tmp_path: Path) -> None:
+    """Caches, dispatchers, new types: in another process, where `__main__` has none of them."""
+    box = notebook.run(BY_NAME)
+    kept = {name: box[name] for name in ("fib", "show", "UserId", "P", "kinds", "part", "count")}
+    (tmp_path / "box").write_bytes(_pack(kept))
+    done = subprocess.run(
+        [sys.executable, "-c", THERE, tmp_path / "box"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == (
+        "[5, 4, 'fib', 'int any', 'any', 3, 'UserId', 'P', 'int', 'any', 3, 1, 1, 'int any', [0, 1]]"
+    )
 
 
 def test_what_arrives_changes_no_variable_of_the_receiver(notebook: Any) -> None:

@@ -222,6 +222,55 @@ def test_trials_one_after_another_and_once_more(shell: Any, capsys: pytest.Captu
 
 
 @pytest.mark.system
+def test_what_the_cell_says_in_text_arrives(shell: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """Shell lines, %env, queries and eval see the notebook's variables; so do decorated functions their own."""
+    run(shell, "lr, word, limit = 0.5, 'said', 1\nimport functools\nimport pandas as pd")
+    run(shell, "lock = __import__('threading').Lock()\n@functools.lru_cache\ndef twice(x): return 2 * x")
+    cell = (
+        "%%trial texts-{word} --wait --with limit\n%env SAID={word}\nout = !echo {lr} $word\n"
+        "import os\nframe = pd.DataFrame({'a': [1, 2]}).query('a > @limit')\n"
+        "found = (os.environ['SAID'], list(out), len(frame), eval('twice(limit)'), 'lock' in globals())\n"
+        "print('{lock}'.format(**globals())) if 'lock' in globals() else None\nexec('limit' + '= 7')\n"
+    )
+    run(shell, cell)
+    assert trials["texts-said"]["found"] == ("said", ["0.5 said"], 1, 2, False), (
+        "a lock that is only mentioned stays behind"
+    )
+    with pytest.raises(UsageError, match=r"'nowhere' is not defined.* --no-check"):
+        run(shell, "%%trial lacks\nnowhere")
+    run(shell, "%%trial lacks --no-check\ntry:\n    nowhere\nexcept NameError:\n    x = 1")
+    assert trials["lacks"]["x"] == 1
+    with pytest.raises(UsageError, match="'nowhere' is not defined"):
+        run(shell, "%%trial lacks --with nowhere\n1")
+
+
+@pytest.mark.system
+def test_a_sweep_names_its_trials_by_its_own_parameters(shell: Any) -> None:
+    """The README's example, in a notebook that has a variable of that name."""
+    run(shell, "lr, seed = 9, 3")
+    sweep = run(shell, '%%trial "cnn-lr{lr}" --grid lr=0.1,0.5 --seed {seed} --wait\nx = lr')
+    assert list(sweep) == ["cnn-lr0.1", "cnn-lr0.5"]
+    assert [trial["x"] for trial in sweep.values()] == [0.1, 0.5]
+    assert trials["cnn-lr0.1"].options["seed"] == 3
+
+
+@pytest.mark.system
+def test_a_module_is_found_where_it_was_imported_from(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`import mine` beside the notebook, then `%cd data`."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "nb1_mine.py").write_text("value = 3")
+    (tmp_path / "src" / "nb1_other.py").write_text("value = 4")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", "src", *sys.path])
+    run(shell, "import nb1_mine, nb1_other, os\nos.chdir('data')")
+    run(shell, "%%trial local --wait\nx = nb1_mine.value + nb1_other.value")
+    assert trials["local"]["x"] == 7
+
+
+@pytest.mark.system
 def test_a_detached_trial_by_magics(
     shell: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

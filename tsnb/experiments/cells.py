@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tsnb.errors import NotShippable
 from tsnb.experiments.board import launch
 from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.trial import Trial
 from tsnb.kernels import orders
 from tsnb.kernels.capture import capture
 from tsnb.kernels.hub import the_hub
+from tsnb.kernels.obstacles import find_obstacle
 from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.shipping import ship
 
@@ -24,6 +26,8 @@ def run_cell(
     *,
     transform: Callable[[str], str] = str,
     params: Mapping[str, Any] | None = None,
+    also: Iterable[str] = (),
+    check: bool = True,
     outlet: Outlet | None = None,
     **options: Any,
 ) -> Trial:
@@ -37,6 +41,8 @@ def run_cell(
         namespace: The notebook's variables, of which the cell gets copies of those that it reads.
         transform: IPython's `transform_cell`, where the cell may hold magics.
         params: Parameters, which the cell finds as variables.
+        also: Variables that it takes along whether it reads them or not.
+        check: Whether names that nobody defines are refused before anything is started.
         outlet: Where its output goes; left out: under the running cell, or to the terminal.
         **options: `plan.TrialOptions`, by name.
 
@@ -48,7 +54,10 @@ def run_cell(
         SyntaxError: The cell is no Python.
     """
     given = TrialOptions(**options)
-    return launch(plan_cell(name, source, namespace, given, transform=transform, params=params), outlet)
+    plan = plan_cell(
+        name, source, namespace, given, transform=transform, params=params, also=also, check=check
+    )
+    return launch(plan, outlet)
 
 
 def plan_cell(
@@ -59,14 +68,24 @@ def plan_cell(
     *,
     transform: Callable[[str], str] = str,
     params: Mapping[str, Any] | None = None,
+    also: Iterable[str] = (),
+    check: bool = True,
 ) -> TrialPlan:
     """Return the plan of a cell, its variables shipped. Arguments and errors are those of `run_cell`."""
     options.check(name)
     given = dict(params or {})
     written = orders.as_written(f"%%trial {name}", source)
-    captured = capture(transform(written), {**namespace, **given})
+    captured = capture(transform(written), {**namespace, **given}, also=also, check=check)
     path = the_hub().new_path("ship", ".pickle")
-    ship({**captured.variables, **given}, path, f"trial {name!r}")
+    try:
+        ship({**captured.variables, **given}, path, f"trial {name!r}")
+    except NotShippable:
+        # what stands in a text only may mean something else: the cell does without what cannot travel of it
+        dropped = [n for n in captured.mentioned if find_obstacle(captured.variables[n], n) is not None]
+        if not dropped:
+            raise
+        captured = captured.without(dropped)
+        ship({**captured.variables, **given}, path, f"trial {name!r}")
     arrival = orders.to_arrive(path, captured, keep=True)
     reads = frozenset(captured.variables)
     return TrialPlan(

@@ -24,7 +24,7 @@ from tsnb.experiments.replanning import check_fit
 from tsnb.experiments.trial import Trial
 from tsnb.hardware.placing import inside_name
 from tsnb.kernels import orders
-from tsnb.kernels.capture import Captured, UndefinedNames
+from tsnb.kernels.capture import UndefinedNames, take_along
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.shipping import ship
 
@@ -51,6 +51,8 @@ def run(
     detach: bool = False,
     log_to: str | Iterable[str] | None = None,
     engine: str = "local",
+    with_: str | Iterable[str] = (),
+    check: bool = True,
     wait: bool = False,
     **params: Any,
 ) -> Trial:
@@ -77,6 +79,8 @@ def run(
         log_to: Where its numbers go besides the project's records: "tensorboard", "mlflow", "wandb".
         engine: Where it runs: "local", on this machine; "ray", on a machine of the Ray cluster that this process or
             machine is in; "ray://HOST:PORT", of that cluster (docs/cluster.md). There `device` is "gpu" or "cpu".
+        with_: Variables of the notebook that it takes along though it does not read them by name (in an `eval`, say).
+        check: Whether names that nobody defines are refused before anything is started.
         wait: Return when it has ended.
         **params: The function's arguments, by name.
 
@@ -101,12 +105,18 @@ def run(
     }  # fmt: skip
     plain = TrialOptions()
     chosen = {option: value for option, value in given.items() if value != getattr(plain, option)}
-    started = launch(plan_function(fn, params, name=name, **chosen))
+    started = launch(plan_function(fn, params, name=name, with_=with_, check=check, **chosen))
     return started.wait() if wait else started
 
 
 def plan_function(
-    fn: Callable[..., Any], params: Mapping[str, Any], *, name: str | None = None, **options: Any
+    fn: Callable[..., Any],
+    params: Mapping[str, Any],
+    *,
+    name: str | None = None,
+    with_: str | Iterable[str] = (),
+    check: bool = True,
+    **options: Any,
 ) -> TrialPlan:
     """Return the plan of a function, shipped with its parameters. `board.launch` starts it.
 
@@ -114,6 +124,8 @@ def plan_function(
         fn: The function, or one that `@tsnb.trial` has made.
         params: Its arguments, by name.
         name: The trial's name; by default made from the function's and the parameters.
+        with_: Variables that it takes along besides.
+        check: Whether names that nobody defines are refused.
         **options: `plan.TrialOptions`, by name, those that were given.
 
     Raises:
@@ -123,6 +135,8 @@ def plan_function(
         given_there = dict(fn.options)
         always = given_there.pop("name", None)
         name = always if name is None else name
+        with_ = with_ or given_there.pop("with_", ())
+        check = given_there.pop("check", True) and check
         fn, options = fn.__wrapped__, {**given_there, **options}
     if not callable(fn):
         raise TypeError(f"tsnb.run takes a function, not a {type(fn).__name__}. Nothing was started.")
@@ -137,15 +151,17 @@ def plan_function(
         passed["name"] = chosen
     arguments = {**params, **passed}
     check_fit(signature, arguments, own)
-    _check_defined(fn, own)
+    if check:
+        _check_defined(fn, own)
+    captured = take_along(with_.split(",") if isinstance(with_, str) and with_ else with_, _variables())
     settled = TrialOptions(**options)
     settled.check(chosen)
     path = the_hub().new_path("ship", ".pickle")
-    ship({FUNCTION: fn, PARAMETERS: arguments}, path, f"trial {chosen!r}")
+    ship({**captured.variables, FUNCTION: fn, PARAMETERS: arguments}, path, f"trial {chosen!r}")
     return TrialPlan(
         chosen,
         CALL,
-        orders.to_arrive(path, Captured(), keep=True),
+        orders.to_arrive(path, captured, keep=True),
         dict(params),
         settled,
         text=_text_of(fn),
@@ -153,6 +169,10 @@ def plan_function(
         signature=signature,
         arguments=arguments,
     )
+
+
+def _variables() -> dict[str, Any]:
+    return vars(sys.modules["__main__"])
 
 
 def _text_of(fn: Callable[..., Any]) -> str:
@@ -165,8 +185,9 @@ def _text_of(fn: Callable[..., Any]) -> str:
 
 def _check_defined(fn: Any, name: str) -> None:
     """Refuse a function of the notebook that reads, itself or through others, what nobody defines."""
-    variables = vars(sys.modules["__main__"])
+    variables = _variables()
     missing: dict[str, None] = {}
+    made: set[str] = set()
     pending, seen = [fn], set()
     while pending:
         function = inspect.unwrap(pending.pop())
@@ -175,27 +196,23 @@ def _check_defined(fn: Any, name: str) -> None:
         seen.add(function)
         if function.__globals__ is variables:
             reads = _globals_of(function.__code__)
+            made |= _globals_of(function.__code__, "STORE_GLOBAL").keys()
             missing |= dict.fromkeys(n for n in reads if n not in variables and not hasattr(builtins, n))
             pending += [variables[n] for n in reads if n in variables]
+    missing = {name: None for name in missing if name not in made}
     if missing:
         words = ", ".join(map(repr, missing))
         raise UndefinedNames(
             f"{name}() reads {words}, which {'is' if len(missing) == 1 else 'are'} not defined here. "
-            "Define it first; nothing was started."
+            "Define it first; nothing was started. If it comes to be in a way that cannot be seen (exec): check=False."
         )
 
 
-def _globals_of(code: types.CodeType) -> list[str]:
-    """Return the global names that code reads and never sets, those of functions inside it too."""
+def _globals_of(code: types.CodeType, step: str = "LOAD_GLOBAL") -> dict[str, None]:
+    """Return the global names that code reads (or sets: "STORE_GLOBAL"), those of functions inside it too."""
     inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    steps = list(dis.get_instructions(code))
-    loaded = [str(s.argval) for s in steps if s.opname == "LOAD_GLOBAL"]
-    stored = {s.argval for s in steps if s.opname == "STORE_GLOBAL"}
-    return [
-        name
-        for name in dict.fromkeys([*loaded, *(n for c in inner for n in _globals_of(c))])
-        if name not in stored
-    ]
+    names = dict.fromkeys(str(s.argval) for s in dis.get_instructions(code) if s.opname == step)
+    return names | {name: None for c in inner for name in _globals_of(c, step)}
 
 
 class TrialFunction:
@@ -256,7 +273,7 @@ def trial(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     Raises:
         TypeError: An option is none of `tsnb.run`'s.
     """
-    unknown = [name for name in options if name not in OPTION_NAMES | {"name"}]
+    unknown = [name for name in options if name not in OPTION_NAMES | {"name", "with_", "check"}]
     if unknown:
         raise TypeError(
             f"@tsnb.trial has no option {unknown[0]!r}. Options: {', '.join(sorted(OPTION_NAMES))}"

@@ -5,6 +5,10 @@ bound it comes from the notebook. What a function's body reads counts from the m
 first used, so a model defined between the function and its call is the cell's own. Scopes inside functions
 and classes are resolved by the compiler's own tables (`symtable`).
 
+What a cell says in text (`!echo {lr}`, `%env X={v}`, `df.query("a > @v")`, `eval("x")`) is looked through too
+(`mentions`): such names are taken along where the notebook has them, and never reported. Nor is anything where names
+may be made that nobody can see: by a star import, `exec` of text that is computed, `%run`, a magic of another package.
+
 After a loop or `try` its bindings count as made, after an `if` those made on both sides: a name that may be
 unbound at run time is taken along if the notebook has it, and not reported if it has not.
 """
@@ -15,25 +19,22 @@ import ast
 import builtins
 import contextlib
 import difflib
-import re
+import dis
 import symtable
 import sys
 import types
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tsnb.errors import TsnbError
+from tsnb.kernels.mentions import mentions_in, names_in_texts
 from tsnb.kernels.pickling import KERNELS_OWN
 
-__all__ = ["Captured", "UndefinedNames", "capture", "loops_over"]
+__all__ = ["Captured", "UndefinedNames", "capture", "loops_over", "take_along"]
 
 PROVIDED = KERNELS_OWN | {"tsnb"} | set(dir(builtins))
 """What a cell may read although neither it nor the notebook defines it."""
-
-
-PYTHON_MAGICS = frozenset({"capture", "prun", "time", "timeit"})
-"""Magics that run the Python that stands behind them."""
 
 
 class UndefinedNames(TsnbError, NameError):
@@ -48,34 +49,99 @@ class Captured:
     """Objects of the notebook, by the name that the cell reads them by."""
     modules: dict[str, str] = field(default_factory=dict)
     """Modules, which travel by name: the cell's word for each (`np`) and its real name (`numpy`)."""
+    mentioned: frozenset[str] = frozenset()
+    """Those of the variables that the cell has in texts only: without them it may do as well."""
     bound: frozenset[str] = frozenset()
     """Names that the cell sets itself, at its top level."""
     imports: tuple[str, ...] = ()
     """Submodules that the notebook has imported and the cell reaches by attribute (`torch.nn.functional`)."""
 
+    def without(self, names: Iterable[str]) -> Captured:
+        """Return it without some of the variables."""
+        dropped = set(names)
+        return replace(self, variables={n: v for n, v in self.variables.items() if n not in dropped})
 
-def capture(source: str, namespace: Mapping[str, Any]) -> Captured:
+
+def capture(
+    source: str, namespace: Mapping[str, Any], *, also: Iterable[str] = (), check: bool = True
+) -> Captured:
     """Find what a cell needs from the notebook.
 
     Args:
         source: The cell's Python, after IPython's own transformations.
         namespace: The notebook's variables.
+        also: Variables that it takes along whether it reads them or not.
+        check: Whether a name that nobody defines is an error.
 
     Raises:
-        UndefinedNames: It reads names that nobody defines; says which, and what they may have meant.
+        UndefinedNames: It reads names that nobody defines; says which, and what they may have meant. Or `also` has
+            some that the notebook lacks.
         SyntaxError: It is no Python.
     """
     tree = compile(source, "<cell>", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     reading = _Reading(symtable.symtable(source, "<cell>", "exec"))
     reading.run(tree.body)
-    defined = {*namespace, *reading.ever_bound, *PROVIDED}
+    wanted = list(also)
+    take_along(wanted, namespace)
+    made = set().union(*(_globals_set(namespace[n]) for n in reading.reads if n in namespace))
+    defined = {*namespace, *reading.ever_bound, *made, *PROVIDED}
     missing = [name for name in reading.reads if name not in defined]
-    if missing and not reading.star_import:
+    if check and missing and not reading.may_bind:
         raise UndefinedNames(_missing_message(missing, namespace))
-    found = {n: namespace[n] for n in reading.reads if n in namespace and n not in KERNELS_OWN}
+    mentions = [*reading.mentions, *(names_in_texts(tree) if reading.looks else ())]
+    variables, modules = _split([*reading.reads, *wanted, *mentions], namespace)
+    return Captured(
+        variables,
+        modules,
+        frozenset(variables.keys() - reading.reads.keys() - set(wanted)),
+        frozenset(reading.ever_bound),
+        tuple(_submodules(tree, modules)),
+    )
+
+
+def take_along(names: Iterable[str], namespace: Mapping[str, Any]) -> Captured:
+    """Return variables of the notebook by name, for code that reads nothing else of it.
+
+    Raises:
+        UndefinedNames: The notebook lacks some.
+    """
+    lacking = [name for name in names if name not in namespace]
+    if lacking:
+        raise UndefinedNames(_missing_message(lacking, namespace))
+    return Captured(*_split(names, namespace))
+
+
+def _split(names: Iterable[str], namespace: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return those variables that the notebook has, and apart from them the modules, by their names."""
+    found = {n: namespace[n] for n in dict.fromkeys(names) if n in namespace and n not in KERNELS_OWN}
     modules = {n: v.__name__ for n, v in found.items() if _travels_by_name(v)}
-    variables = {n: v for n, v in found.items() if n not in modules}
-    return Captured(variables, modules, frozenset(reading.ever_bound), tuple(_submodules(tree, modules)))
+    return {n: v for n, v in found.items() if n not in modules}, modules
+
+
+def _globals_set(value: Any) -> set[str]:
+    """Return the names that the notebook's functions make by `global`: this one, and those that it calls."""
+    names: set[str] = set()
+    pending, seen = [value], set[int]()
+    while pending:
+        function = pending.pop()
+        if id(function) in seen or getattr(function, "__module__", "") != "__main__":
+            continue
+        seen.add(id(function))
+        if isinstance(function, type):
+            pending += vars(function).values()
+        pending.append(getattr(function, "__dict__", {}).get("__wrapped__"))
+        if isinstance(function, types.FunctionType):
+            for code in _codes_of(function.__code__):
+                names |= {str(s.argval) for s in dis.get_instructions(code) if s.opname == "STORE_GLOBAL"}
+                pending += [function.__globals__[n] for n in code.co_names if n in function.__globals__]
+    return names
+
+
+def _codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            yield from _codes_of(inner)
 
 
 def _travels_by_name(value: Any) -> bool:
@@ -107,7 +173,8 @@ def _missing_message(missing: list[str], namespace: Mapping[str, Any]) -> str:
     are = "is" if len(missing) == 1 else "are"
     return (
         f"{', '.join(told)} {are} not defined, neither in this cell nor in the notebook. "
-        "Run the cell that defines it first; nothing was started."
+        "Run the cell that defines it first; nothing was started. If it comes to be in a way that cannot be seen "
+        "(a magic, exec): %%trial NAME --no-check, in Python check=False."
     )
 
 
@@ -117,13 +184,16 @@ class _Reading(ast.NodeVisitor):
     Attributes:
         reads: Names needed from outside, in the order of first need.
         ever_bound: Names that the cell binds anywhere at its top level.
-        star_import: Whether it imports names that cannot be known.
+        may_bind: Whether it makes names that cannot be known.
+        mentions: Names that it has in texts.
+        looks: Whether it may find variables by any text.
     """
 
     def __init__(self, table: symtable.SymbolTable) -> None:
         self.reads: dict[str, None] = {}
         self.ever_bound: set[str] = set()
-        self.star_import = False
+        self.may_bind = self.looks = False
+        self.mentions: dict[str, None] = {}
         self._bound: set[str] = set()
         self._later: dict[str, set[str]] = {}
         self._tables = list(table.get_children())
@@ -155,10 +225,22 @@ class _Reading(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
-        code = _code_of_magic(node)
-        with contextlib.suppress(SyntaxError):
-            statements = ast.parse(code).body
-            self._tables += symtable.symtable(code, "<cell>", "exec").get_children()
+        said = mentions_in(node)
+        for code in said.code:
+            self._run_text(code)
+        for name in said.names:
+            if name not in self._bound:
+                self.mentions.setdefault(name)
+        for name in said.binds:
+            self._bind(name)
+        self.may_bind |= said.may_bind
+        self.looks |= said.looks
+
+    def _run_text(self, code: str) -> None:
+        """Read code that stands in a text, as far as it is Python: what it lacks is not reported."""
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+            statements = ast.parse(code.strip()).body
+            self._tables += symtable.symtable(code.strip(), "<cell>", "exec").get_children()
             self.run(statements)
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -226,7 +308,7 @@ class _Reading(ast.NodeVisitor):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         for alias in node.names:
-            self.star_import |= alias.name == "*"
+            self.may_bind |= alias.name == "*"
             self._bind(alias.asname or alias.name)
 
     def _visit_any_comprehension(self, node: Any) -> None:
@@ -280,17 +362,6 @@ class _Reading(ast.NodeVisitor):
     def _tables_of(self, node: Any) -> list[symtable.SymbolTable]:
         lines = {node.lineno, *(d.lineno for d in node.decorator_list)}
         return [t for t in self._tables if t.get_name() == node.name and t.get_lineno() in lines]
-
-
-def _code_of_magic(call: ast.Call) -> str:
-    """Return the Python that a magic is given as text (`%time train(net)`, `%%capture`); else nothing."""
-    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    if name not in {"run_line_magic", "run_cell_magic"}:
-        return ""
-    texts = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    if not texts or texts[0] not in PYTHON_MAGICS:
-        return ""
-    return re.sub(r"^(-\w+\s*\d*\s+)*", "", texts[-1])  # without the magic's own options
 
 
 def _globals_of(table: symtable.SymbolTable, *, bound: bool = False) -> set[str]:

@@ -45,9 +45,34 @@ def to_arrive(path: Path, captured: Captured, *, keep: bool = False) -> dict[str
         "changed": "",
         "modules": dict(captured.modules),
         "imports": list(captured.imports),
-        # strings, links kept; "" is the directory that one is in, there as here
-        "sys_path": [os.path.abspath(p) if p else "" for p in sys.path],  # noqa: PTH100
+        "sys_path": _sys_path(),
     }
+
+
+def _sys_path() -> list[str]:
+    """Return where modules are found here, as a kernel needs it that starts in this directory.
+
+    "" is the directory that one is in, there as here. What was imported from a directory that one was in then
+    (`import mine`, then `%cd data`) is found where it was; so is what a path found that was relative to it.
+    """
+    plain = [os.path.abspath(p) if p else "" for p in sys.path]  # noqa: PTH100 (strings, links kept)
+    if plain == sys.path and "" not in plain:
+        return plain
+    former = [root for root in _roots() if root not in plain and root != os.getcwd()]  # noqa: PTH109
+    at = next(i for i, path in enumerate(sys.path) if path != plain[i] or not path)
+    return [*plain[: at + 1], *former, *plain[at + 1 :]]
+
+
+def _roots() -> list[str]:
+    """Return the directories of the path, now or before, that modules were imported from by their plain names."""
+    looked_in = {getattr(finder, "path", entry) for entry, finder in list(sys.path_importer_cache.items())}
+    found: dict[str, None] = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(getattr(module, "__spec__", None), "origin", None)
+        if "." not in name and name != "__main__" and isinstance(file, str):
+            where = os.path.dirname(file)  # noqa: PTH120 (as above)
+            found[os.path.dirname(where) if hasattr(module, "__path__") else where] = None  # noqa: PTH120
+    return [root for root in found if root in looked_in and root.startswith("/")]
 
 
 def as_written(magic: str, cell: str) -> str:

@@ -5,6 +5,9 @@ Written:
 - A function of the notebook takes along what it reads of the notebook's variables.
 - A DataLoader travels without its running iterator (worker processes stay where they are).
 - An open file is refused (cloudpickle would read it into memory and pass the copy off as the file).
+- What pickle would look up by its name in the receiver's `__main__`, where it is not (`lru_cache`, `NewType`), goes by
+  value, and so does what holds a lock or weak references for its own purposes only (`cached_property`,
+  `singledispatch`). Caches arrive empty.
 
 Read (`unpack`):
 
@@ -18,6 +21,7 @@ Read (`unpack`):
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import io
 import math
@@ -25,6 +29,7 @@ import pickle
 import sys
 import time
 import types
+import typing
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
@@ -73,6 +78,51 @@ def _settle(function: types.FunctionType, state: tuple[Any, dict[str, Any]]) -> 
     builtins = variables.get("__builtins__")
     cloudpickle.cloudpickle._function_setstate(function, (plain, {**slots, "__globals__": {}}))
     variables["__builtins__"] = builtins
+
+
+_DISPATCH = functools.singledispatch(len).__code__  # type: ignore[attr-defined]
+"""The code of every function that `singledispatch` has made."""
+
+
+def _cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def _dispatching(registry: Sequence[tuple[type, Callable[..., Any]]]) -> Any:
+    implementations = dict(registry)
+    function = functools.singledispatch(implementations.pop(object))
+    for kind, implementation in implementations.items():
+        function.register(kind, implementation)
+    return function
+
+
+def _cached_property(function: Callable[..., Any], name: str | None) -> Any:
+    made = functools.cached_property(function)
+    made.attrname = name
+    return made
+
+
+def _by_value(obj: Any) -> Any:
+    """Reduce what pickle would look up by name, or could not take apart; NotImplemented for all else."""
+    kind = type(obj)
+    if kind is functools.cached_property:
+        return _cached_property, (obj.func, obj.attrname)
+    if kind is types.FunctionType and obj.__code__ is _DISPATCH and _is_of_main(obj):
+        registry: Any = obj
+        return _dispatching, (tuple(registry.registry.items()),)
+    if kind is functools._lru_cache_wrapper and _is_of_main(obj):
+        given = obj.cache_parameters()
+        return _cached, (obj.__wrapped__, given["maxsize"], given["typed"])
+    if kind is typing.NewType and _is_of_main(obj):
+        return typing.NewType, (obj.__name__, obj.__supertype__)
+    if kind is typing.ParamSpec and _is_of_main(obj):
+        return typing.ParamSpec, (obj.__name__,)
+    return NotImplemented
+
+
+def _is_of_main(obj: Any) -> bool:
+    """Whether no import finds it: it is a notebook's own."""
+    return cloudpickle.cloudpickle._lookup_module_and_qualname(obj) is None
 
 
 class TooLarge(Exception):
@@ -159,6 +209,9 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         self.globals_ref[self._main] = _Main()
 
     def reducer_override(self, obj: Any) -> Any:
+        reduced = _by_value(obj)
+        if reduced is not NotImplemented:
+            return reduced
         if isinstance(obj, types.FunctionType) and id(obj.__globals__) == self._main:
             return self._function_of_main(obj)
         if isinstance(obj, types.CodeType):

@@ -17,7 +17,17 @@ from tsnb.config import MODES, read_weight
 from tsnb.streams.served import RESTARTS
 from tsnb.sweeps.wording import read_grid, read_sample
 
-__all__ = ["TENSORSOCKET", "TRIAL", "TRIALS", "Parser", "did_you_mean", "options_of", "parse", "words_of"]
+__all__ = [
+    "TENSORSOCKET",
+    "TRIAL",
+    "TRIALS",
+    "Parser",
+    "did_you_mean",
+    "expanded",
+    "options_of",
+    "parse",
+    "words_of",
+]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -166,6 +176,8 @@ def _trial() -> Parser:
     parser.add_argument("--restart", action="store_true")
     parser.add_argument("--detach", action="store_true")
     parser.add_argument("--log-to", type=_words, default=(), metavar="tensorboard,mlflow")
+    parser.add_argument("--with", type=_words, default=(), dest="with_", metavar="NAME,NAME")
+    parser.add_argument("--no-check", action="store_false", dest="check")
     parser.add_argument("--wait", action="store_true")
     _add_sweep(parser)
     return parser
@@ -246,6 +258,29 @@ TRIAL = _trial()
 
 _VALUES = re.compile(r"""(--(?:grid|sample)(?:\s+|=))([^\s'"](?:'[^']*'|"[^"]*"|[^\s'"])*)""")
 """An option and its values, unless all of them are in quotes: `--grid bits='8',16`, `--grid k={'a':1},{'a':2}`."""
+
+
+_SWEPT = re.compile(r"""--(?:grid|sample)(?:\s+|=)['"]?(\w+)=""")
+_NAMED = re.compile(r"\{([A-Za-z_]\w*)[^{}]*\}|\$([A-Za-z_]\w*)")
+
+
+def expanded(line: str, shell: Any) -> str:
+    """Put the notebook's values for `{name}` and `$name` on a magic's line, but for parameters that it sweeps over.
+
+    Those stand in the trials' name, and each trial has its own value: `%%trial "cnn-lr{lr}" --grid lr=0.1,0.01`.
+
+    Args:
+        line: What stands behind the magic's name.
+        shell: IPython's shell.
+    """
+    swept = set(_SWEPT.findall(line))
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        known = name not in swept and name in shell.user_ns
+        return str(shell.var_expand(found[0])) if known else found[0]
+
+    return _NAMED.sub(value, line)
 
 
 def words_of(line: str, magic: str) -> list[str]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.board import trials
 from tsnb.notebook import reporting, runs, streams
-from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, parse, words_of
+from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, expanded, parse, words_of
 
 __all__ = ["TsnbMagics"]
 
@@ -101,13 +101,14 @@ class TsnbMagics(Magics):
             print(text)  # noqa: T201 (a magic's answer is text)
         return shown
 
+    @no_var_expand
     @cell_magic
     def trial(self, line: str, cell: str) -> Any:
         """Run this cell in a background kernel of its own, with copies of the variables that it reads.
 
         %%trial NAME [--producer P] [--batch-size N] [--device D] [--mps-percent P] [--seed S]
                      [--threads T] [--env K=V] [--after NAME] [--restart] [--detach] [--log-to T] [--wait]
-                     [--engine local|ray|ray://HOST:PORT]
+                     [--with X,Y] [--no-check] [--engine local|ray|ray://HOST:PORT]
 
         Options:
           --producer P     the stream that tsnb.attach() takes; may be left out while one is served
@@ -123,6 +124,8 @@ class TsnbMagics(Magics):
           --log-to T       its numbers go to tensorboard, mlflow or wandb as well; several with commas
           --engine ray     run it on a machine of the Ray cluster at hand, or of that at ray://HOST:PORT; --device is
                            gpu (one that Ray chooses) or cpu there, and --detach, --log-to and --mps-percent are not
+          --with X,Y       variables to take along, though the cell does not read them by name
+          --no-check       run it though it reads names that nobody defines, as far as can be seen
           --wait           return when it has ended
 
         Many trials of one cell, one for each combination of parameters, which the cell finds as variables:
@@ -140,7 +143,7 @@ class TsnbMagics(Magics):
         its variables: tsnb.trials["NAME"]["net"]. Running a cell of the same name again replaces the trial: the
         former run is asked to stop, and stays in the project's records.
         """
-        given = TRIAL.read(words_of(line, "%%trial"))
+        given = TRIAL.read(words_of(expanded(line, self.shell), "%%trial"))
         with plain_errors("%%trial"):
             return runs.run(self.shell, given, cell)
 

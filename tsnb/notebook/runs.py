@@ -36,6 +36,8 @@ def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
         cell,
         shell.user_ns,
         transform=shell.transform_cell,
+        also=given.with_,
+        check=given.check,
         producer=given.producer,
         batch_size=given.batch_size,
         device=given.device,

@@ -53,6 +53,8 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
         transform=shell.transform_cell,
         at_once=given.at_once,
         prune=_rule(given),
+        also=given.with_,
+        check=given.check,
         **{**options, "env": dict(given.env), "log_to": tuple(options.get("log_to") or ())},
     )
     return started.wait() if given.wait else started

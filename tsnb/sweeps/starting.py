@@ -84,6 +84,7 @@ def sweep(
     names = trial_names(template, params)
     given = {**options, **params[0]} | ({} if seed is None else {"seed": seed})
     ours = {key: value for key, value in given.items() if key in OPTION_NAMES}
+    ours |= {key: given.pop(key) for key in ("with_", "check") if key in options}
     own = {key: value for key, value in given.items() if key not in OPTION_NAMES}
     title = title_of(template)
     plan = plan_function(fn, own, name=names[0], **{**ours, "sweep": title})
@@ -100,6 +101,8 @@ def sweep_cell(
     transform: Callable[[str], str] = str,
     at_once: int | None = None,
     prune: Halving | None = None,
+    also: Iterable[str] = (),
+    check: bool = True,
     outlet: Outlet | None = None,
     **options: Any,
 ) -> Sweep:
@@ -113,6 +116,8 @@ def sweep_cell(
         transform: IPython's `transform_cell`.
         at_once: How many trials run at once.
         prune: Which of them are stopped early.
+        also: Variables that it takes along whether it reads them or not.
+        check: Whether names that nobody defines are refused.
         outlet: Where their output goes; left out: under the running cell.
         **options: `plan.TrialOptions`, by name.
 
@@ -122,7 +127,9 @@ def sweep_cell(
     names = trial_names(template, params)
     title = title_of(template)
     settled = TrialOptions(**{**options, "sweep": title})
-    plan = plan_cell(names[0], source, namespace, settled, transform=transform, params=params[0])
+    plan = plan_cell(
+        names[0], source, namespace, settled, transform=transform, params=params[0], also=also, check=check
+    )
     own = {key: value for key, value in params[0].items() if key not in OPTION_NAMES}
     plan = replace(plan, params=own, signature=_signature(params[0]), naming=_naming(template, params[0]))
     return start(title, plan, dict(zip(names, params, strict=True)), at_once, prune, outlet)
