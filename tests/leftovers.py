@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from tests import forking
+from tsnb.native import sweeping
 from tsnb.registry import address_prefix
 
 __all__ = ["SHM", "infrastructure", "leftovers", "new_leftovers"]
@@ -47,7 +48,7 @@ def _children() -> set[str]:
     for process in psutil.Process().children(recursive=True):
         try:
             if process.status() != psutil.STATUS_ZOMBIE:
-                found.add(f"process {process.pid}: {' '.join(process.cmdline())[:160]}")
+                found.add(f"process {process.pid}: {' '.join(process.cmdline())[:400]}")
         except psutil.Error:
             continue
     return found
@@ -62,7 +63,8 @@ def infrastructure() -> set[str]:
     return kept | {
         line
         for line in _children()
-        if ("tsnb.kernels.forkserver" in line or forking.ENTRY in line) and line.startswith(tuple(own))
+        if any(word in line for word in ("tsnb.kernels.forkserver", forking.ENTRY, sweeping.MARK))
+        and line.startswith(tuple(own))
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import queue
+import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -120,3 +122,44 @@ def test_a_restarted_kernel_finds_its_detached_trial_and_no_other(kernel: Kernel
     kernel.until(lambda: "trial 'far' done" in kernel.text.get(fresh, ""))
     lost = kernel.shown("print(tsnb.results(all_runs=True).set_index(['name', 'run'])['state'].to_dict())")
     assert lost == "{('near', 1): 'lost', ('far', 1): 'stopped', ('far', 2): 'done'}\n"
+
+
+HELD = """
+import os, time
+worker = os.fork()
+if worker == 0: time.sleep(300)  # nobody tells it of the end, and it holds what it has inherited
+print(worker)
+"""
+
+
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_a_killed_notebook_leaves_no_file_and_no_process(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGKILL runs no clean-up: sockets, keys and what was shipped go at once all the same, before any next start."""
+    with tempfile.TemporaryDirectory(prefix="tsnb-") as runtime:
+        monkeypatch.setenv("TSNB_RUNTIME_DIR", runtime)
+        monkeypatch.setenv("TSNB_START", way)
+        kernel = Kernel(tmp_path)
+        kernel.run("import torch, time\nloader = [torch.zeros(4)] * 8\nlarge = bytes(20_000_000)")
+        assert "serving" in kernel.shown("%tensorsocket start loader --name held")
+        cell = kernel.run("%%trial killed\nprint('begun', len(large), flush=True)\ntime.sleep(300)")
+        kernel.until(lambda: "begun 20000000" in kernel.text.get(cell, ""))
+        worker = int(kernel.shown(HELD))
+        pid = kernel.manager.provisioner.pid  # type: ignore[union-attr]
+        below = psutil.Process(pid).children(recursive=True)
+        assert list(Path(runtime).glob("hub-*"))
+        os.kill(pid, signal.SIGKILL)
+        kernel.client.stop_channels()
+        deadline = time.monotonic() + 20.0
+        while left := [path for path in Path(runtime).rglob("*") if not path.is_dir()]:
+            if not [path for path in left if path.parent.name != "producers"]:
+                break  # the stream's entry: the next look at streams removes it
+            assert time.monotonic() < deadline, left
+            time.sleep(0.02)
+        assert not list(Path(runtime).glob("hub-*"))
+        os.kill(worker, signal.SIGKILL)
+        while alive := [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]:
+            assert time.monotonic() < deadline, alive
+            time.sleep(0.02)
+        kernel.manager.cleanup_resources()

@@ -30,6 +30,7 @@ from tsnb.kernels.death import Death, KernelDied, OutOfMemory
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
 from tsnb.kernels.processes import ENTRY, KernelProcess, Launch, adopt, require_directory
 from tsnb.kernels.variables import environment
+from tsnb.native.sweeping import Sweeper
 
 __all__ = ["ENTRY", "Child", "log_path"]
 
@@ -86,6 +87,7 @@ class Child:
         self._tasks: list[asyncio.Task[None]] = []
         self._published = asyncio.Event()
         self._process: KernelProcess | None = None
+        self._sweeper: Sweeper | None = None  # of a detached one's directory
         self._memory: OutOfMemory
         self._client: AsyncKernelClient
 
@@ -155,6 +157,8 @@ class Child:
         if detached:
             directory = Path(tempfile.mkdtemp(prefix="hub-", dir=short_parent()))
             prefix, passed = directory / "connection", [lock_directory(directory)]
+            self._sweeper = Sweeper(directory)
+            passed += [self._sweeper.descriptor] if self._sweeper.descriptor >= 0 else []
             self._log.unlink(missing_ok=True)  # the one before may still write to it
         else:
             prefix = self._hub.new_path("k")
@@ -174,8 +178,10 @@ class Child:
             self._clear_files()
             raise
         finally:
-            for lock in passed:  # the child's copy holds it now
+            for lock in passed[:1]:  # the child's copy holds it now
                 os.close(lock)
+            if self._sweeper is not None:
+                self._sweeper.hand_over()
 
     def _connect(self, process: KernelProcess, connection_file: str) -> None:
         """Open the channels to a process, and watch it."""
@@ -215,6 +221,8 @@ class Child:
         above = self.connection_file.parent
         if self._detached_log is not None:
             shutil.rmtree(above, ignore_errors=True)
+            if self._sweeper is not None:
+                self._sweeper.reap()
             return
         for path in (*above.glob(f"{self.connection_file.stem}[.-]*"), self._log):
             path.unlink(missing_ok=True)

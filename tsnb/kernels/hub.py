@@ -6,8 +6,9 @@ death of the notebook kernel and nothing else. Children are therefore started fr
 
 Its private directory (0700) holds what the children need: `ipc` sockets (a unix socket's path may have 103
 bytes, so the directory's own path is short), connection files, logs, and objects on their way. The directory
-goes with the process; after a SIGKILL it is swept by the next hub of this user: a directory is stale once
-nobody holds the lock on its `lock` file.
+goes with the process; after a SIGKILL a sweeper, which outlives it, removes the directory at once (`native.sweeping`).
+Where that was killed too (with a whole container), the next hub of this user does: a directory is stale once nobody
+holds the lock on its `lock` file.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tsnb.config import LONGEST_SOCKET, require_platform, short_directory
+from tsnb.native.sweeping import Sweeper
 
 __all__ = ["Hub", "lock_directory", "short_parent", "the_hub"]
 
@@ -51,6 +53,7 @@ class Hub:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.directory, self._lock = _make_directory()
+        self._sweeper = Sweeper(self.directory)
         self.loop = asyncio.new_event_loop()
         self.closing = False
         self._endings: dict[object, Callable[[], Awaitable[None]]] = {}
@@ -133,6 +136,7 @@ class Hub:
         with contextlib.suppress(TimeoutError, RuntimeError):
             self.call(self._end_all(), CLOSING_S)
         shutil.rmtree(self.directory, ignore_errors=True)
+        self._sweeper.end()
         os.close(self._lock)
 
     async def _end_all(self) -> None:

@@ -11,6 +11,7 @@ were its notebook to die before, nobody would know of it or end it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -30,11 +31,20 @@ def main() -> None:
     detached = word.startswith(DETACHED)
     tie_to_parent(int(word.removeprefix(DETACHED)))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's processes block interrupts, and we inherit it
+    _keep_descriptors()
     try:
         become_kernel(sys.argv[1:])
     finally:
         if detached:  # nobody else clears up after a detached kernel
             shutil.rmtree(os.path.dirname(sys.argv[2]), ignore_errors=True)  # noqa: PTH120 (light)
+
+
+def _keep_descriptors() -> None:
+    """Let no command that a cell starts inherit what this process was handed: each stands for this process's life."""
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208 (light)
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # that of the listing itself
+                os.set_inheritable(int(name), False)
 
 
 def become_kernel(arguments: list[str]) -> None:
