@@ -292,6 +292,66 @@ def test_loops_in_other_threads_are_left_alone(run: Run) -> None:
     assert script.end() == 0 and clean(script)
 
 
+def test_a_second_thread_is_refused_while_a_loop_waits_and_the_loop_goes_on(run: Run) -> None:
+    """Whatever the second one does with the consumer: a new loop, the same loop, a saved place, another attach."""
+    script = run(
+        GUARD
+        + """
+    gate, taken, said = threading.Event(), [], []
+    def batches(epoch):
+        for i in range(40):
+            if i == 20: gate.wait()
+            yield [epoch * 100 + i]
+    producer = tsnb.serve(batches, name="s")
+    consumer = tsnb.attach("c")
+    loop = iter(consumer)
+    thread = threading.Thread(target=lambda: [taken.append(b[0]) for b in loop], name="trainer")
+    thread.start()
+    while len(taken) < 20 or not consumer.idle: time.sleep(0.01)
+    state = consumer.state_dict()
+    ways = {
+        "iter": lambda: next(iter(consumer)),
+        "next": lambda: next(loop),
+        "load": lambda: consumer.load_state_dict(state),
+        "attach": lambda: tsnb.attach("c"),
+        "other": lambda: tsnb.attach("c", on_lag="skip"),
+    }
+    for name, way in ways.items():
+        try: way()
+        except tsnb.errors.NameInUse as error:
+            said.append(name)
+            if name == "iter": say("told", error)
+    say("refused", *said, consumer.stats().batches, state["batch"])
+    gate.set()
+    thread.join(20)
+    say("old", thread.is_alive(), taken == list(range(40)))
+    say("new", [b[0] for b in consumer] == list(range(100, 140)))
+    gate.clear()
+    loop = iter(consumer)
+    def train():
+        try:
+            for b in loop: taken.append(b[0])
+        except tsnb.errors.ConsumerReplaced: say("ended")
+    thread = threading.Thread(target=train)
+    thread.start()
+    while len(taken) < 60 or not consumer.idle: time.sleep(0.01)
+    consumer.close()
+    thread.join(20)
+    say("closed", not thread.is_alive())
+    gate.set()
+    producer.stop()
+        """
+    )
+    told = script.expect("told", 60)
+    assert "in another thread of this process (trainer)" in told and "Attach with another name" in told
+    assert script.expect("refused") == "iter next load attach other 20 20"
+    assert script.expect("old") == "False True"
+    assert script.expect("new") == "True"
+    script.expect("ended")
+    assert script.expect("closed") == "True"
+    assert script.end() == 0 and clean(script)
+
+
 def test_a_late_ask_of_a_consumer_that_was_closed_holds_nobody(run: Run) -> None:
     """A thread in the middle of a step may ask once more after another thread has closed its consumer."""
     script = run(

@@ -115,6 +115,8 @@ def attach(
     if mine is not None and not mine.closed and mine.options.attachment == options.attachment:
         return _again(mine, options)
     if mine is not None:
+        if not mine.closed:
+            _require_same_thread(mine)
         mine.close()
     for key, other in list(_consumers.items()):
         other.close_if_gone()
@@ -224,7 +226,7 @@ def _require_same_thread(mine: Consumer) -> None:
     In the same thread the older loop cannot be running: it was abandoned, or it encloses this call and will be
     told. In another thread that is alive it may be.
     """
-    if mine.iterating and not mine.in_reach:
+    if (mine.iterating and not mine.in_reach) or mine.busy_elsewhere:
         raise NameInUse(
             f"a consumer named {mine.name!r} of {mine.producer!r} is in use in another thread of this process. "
             "Attach with another name."

@@ -26,6 +26,7 @@ from tsnb.errors import (
     GroupBroken,
     JoinRefused,
     LoaderFailed,
+    NameInUse,
     ProducerGone,
     RemoteProtocolError,
 )
@@ -53,6 +54,7 @@ class Consumer:
         self._resume: Place | None = None  # for the next loop
         self._closed = False
         self._lock = threading.Lock()  # closing only
+        self._inside: int | None = None  # the thread that takes a batch now
         self._epochs = 0
         self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
@@ -97,13 +99,20 @@ class Consumer:
 
         Raises:
             ConsumerReplaced: It was detached.
+            NameInUse: A loop over it waits for a batch in another thread.
         """
         self._require_open()
-        self.thread = threading.get_ident()
-        self._leave_clock()
+        self.require_free()
         # never where the line stands: an interrupt may have cut short the end of the epoch before
         place = self._resume or self._line.place.next_epoch()
-        progress = self._last = self._current = Progress(place)
+        former = self._current
+        progress = self._current = Progress(place)
+        if self.busy_elsewhere:  # it began to wait just now: `take` looks the other way round
+            self._current = former
+            raise self._in_use()
+        self._last = progress
+        self.thread = threading.get_ident()
+        self._leave_clock()
         loop = EpochIterator(self, progress)
         self._entered_s = time.monotonic()
         self._line.ask(place)
@@ -125,7 +134,9 @@ class Consumer:
         Raises:
             ValueError: It is no such state.
             JoinRefused: The stream cannot give the rest of that epoch: it has no seed, or another order.
+            NameInUse: A loop over it waits for a batch in another thread.
         """
+        self.require_free()
         place = Place.from_state(state)
         order = self._line.connection.welcome.order
         if place.begun and (not order or state.get("order") != order):
@@ -239,7 +250,7 @@ class Consumer:
         """
         self._line.tell_metrics()
         took = self._line.batches > self._batches_at_rest
-        if failed and took and self._current is not None and self.in_reach:
+        if failed and took and self._current is not None and self.in_reach and not self.busy_elsewhere:
             self.leave(self._current)
         self._batches_at_rest = self._line.batches
         self._line.connection.post(ms.Rest())
@@ -250,6 +261,23 @@ class Consumer:
         return self.thread == threading.get_ident() or self.thread not in (
             t.ident for t in threading.enumerate()
         )
+
+    @property
+    def busy_elsewhere(self) -> bool:
+        """Whether another thread takes a batch now, or waits for one."""
+        inside = self._inside
+        return inside not in (None, threading.get_ident()) and inside in (
+            t.ident for t in threading.enumerate()
+        )
+
+    def require_free(self) -> None:
+        """Refuse to go on while another thread waits for a batch: each would read what was sent to the other.
+
+        Raises:
+            NameInUse: One does.
+        """
+        if self.busy_elsewhere:
+            raise self._in_use()
 
     # -- used by `EpochIterator` -------------------------------------------------------------------------
 
@@ -262,9 +290,21 @@ class Consumer:
             GroupBroken: Another rank of its group has gone.
             JoinRefused: It would not wait for an epoch, and the one being given cannot be had whole.
             LoaderFailed: The loader raised.
+            NameInUse: Another thread takes from this loop at the same time.
             ProducerGone: The producer has gone.
         """
         if self._current is not loop:
+            raise self._not_current()
+        if self._inside is not None:
+            self.require_free()
+        try:
+            self._inside = threading.get_ident()
+            return self._take(loop)
+        finally:
+            self._inside = None
+
+    def _take(self, loop: Progress) -> tuple[int, Delivered] | None:
+        if self._current is not loop:  # since just now: another thread's loop has begun
             raise self._not_current()
         if self._line.stop_asked is not None:
             error, self._line.stop_asked = self._line.stop_asked, None
@@ -303,9 +343,11 @@ class Consumer:
 
         Raises:
             ConsumerReplaced: A newer loop over this consumer took over, or it was detached.
+            NameInUse: Another thread takes from this loop at the same time.
         """
         if self._closed or self._current not in (None, loop):
             raise self._not_current()
+        self.require_free()
         self._current = loop
         self._line.ask(loop.place)
 
@@ -344,6 +386,14 @@ class Consumer:
         return ConsumerReplaced(
             f"this loop over {self.name!r} has ended: the consumer was detached, or a newer loop took its place. "
             "One consumer feeds one loop at a time; attach with another name for a second one."
+        )
+
+    def _in_use(self) -> NameInUse:
+        names = [t.name for t in threading.enumerate() if t.ident == self._inside]
+        return NameInUse(
+            f"the consumer {self.name!r} of {self.producer!r} is in use: a loop over it waits for a batch in another "
+            f"thread of this process ({', '.join(names) or 'which has just ended'}). One consumer feeds one loop at a "
+            "time. Attach with another name in this thread, or end that loop first: consumer.close() does."
         )
 
     def _require_open(self) -> None:

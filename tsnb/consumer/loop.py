@@ -19,7 +19,7 @@ from tsnb.consumer.ranks import part
 from tsnb.consumer.rebatching import Rebatcher, cut
 from tsnb.consumer.unpacking import Delivered
 from tsnb.consumer.uploading import Prefetch
-from tsnb.errors import TsnbError
+from tsnb.errors import NameInUse, TsnbError
 
 __all__ = ["EpochIterator"]
 
@@ -96,7 +96,7 @@ class EpochIterator(Iterator[Any]):
 
         Raises:
             StopIteration: The epoch has ended.
-            ConsumerReplaced, ConsumerParked, JoinRefused, LoaderFailed, ProducerGone: See those.
+            ConsumerReplaced, ConsumerParked, JoinRefused, LoaderFailed, NameInUse, ProducerGone: See those.
         """
         if self._failed is not None:
             raise copy.copy(self._failed)
@@ -110,6 +110,8 @@ class EpochIterator(Iterator[Any]):
             options = self._consumer.options
             ahead = self._prefetch
             delivered = self._next_plain() if ahead is None else ahead.next(self._next_plain)
+        except NameInUse:
+            raise  # another thread is in this loop: its own business is not ours to end
         except TsnbError as error:
             # a loop that goes on regardless is told the same again; a copy has no traceback, which would keep the
             # user's frame, and the batch in it
