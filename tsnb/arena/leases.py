@@ -3,7 +3,8 @@
 Tensors, views of them, numpy arrays over them, DLPack capsules and autograd's saved activations all keep the
 *buffer* they were made from alive, and nothing else is told when they die. So each batch gets a buffer object
 of its own, over the slot's bytes, whose finalizer is the release. It may run in any thread and in the middle
-of any other code (the garbage collector calls it): it must not take a lock or raise.
+of any other code (the garbage collector calls it): it must not take a lock or raise. An interrupt that comes while it
+runs is raised again behind it (`native.endings`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from tsnb.native.endings import ending
+
 __all__ = ["lease"]
 
 
@@ -21,12 +24,7 @@ def _lease_type(size: int) -> Any:
     """Return a buffer type of `size` bytes; a handful of sizes occur in a process (slot, scratch blocks)."""
 
     class Lease(ctypes.c_char * size):  # type: ignore[misc]  # ctypes makes the base class at run time
-        on_release: Callable[[], None] | None
-
-        def __del__(self) -> None:
-            callback = self.__dict__.get("on_release")
-            if callback is not None:
-                callback()
+        __slots__ = ("__del__",)
 
     return Lease
 
@@ -38,8 +36,9 @@ def lease(memory: Any, offset: int, size: int, on_release: Callable[[], None]) -
         memory: A writable buffer (an mmap); kept alive by the lease.
         offset: First byte.
         size: Bytes.
-        on_release: Called once, from any thread, without arguments; must not raise or block.
+        on_release: Called from any thread, without arguments; must not raise or block. Called again where an interrupt
+            cut it short, which must change nothing.
     """
     made = _lease_type(size).from_buffer(memory, offset)
-    made.on_release = on_release
+    made.__del__ = ending(on_release)
     return made

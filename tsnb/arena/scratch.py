@@ -42,5 +42,11 @@ class ScratchPool:
             # private: by default a mapping is shared with forked children, whose copy would change under them
             block = mmap.mmap(-1, rounded, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             self.made += 1
-        # deque.append is atomic and drops the oldest past `keep`: safe from a finalizer in any thread
-        return lease(block, 0, rounded, lambda: free.append(block)), rounded
+        lent = [block]
+
+        def back() -> None:
+            if lent:  # else it came back already, before an interrupt
+                # deque.append is atomic and drops the oldest past `keep`: safe from a finalizer in any thread
+                free.append(lent.pop())
+
+        return lease(block, 0, rounded, back), rounded

@@ -352,8 +352,8 @@ class Consumer:
         self._line.ask(loop.place)
 
     def _end_epoch(self) -> None:
-        self._current = None
         self._line.leave()
+        self._current = None  # last: where an interrupt comes before, it is done again
         self._leave_clock()
 
     def leave(self, loop: Progress) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -20,6 +21,7 @@ from tsnb.consumer.rebatching import Rebatcher, cut
 from tsnb.consumer.unpacking import Delivered
 from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import NameInUse, TsnbError
+from tsnb.native.endings import ending
 
 __all__ = ["EpochIterator"]
 
@@ -67,6 +69,8 @@ class EpochIterator(Iterator[Any]):
         progress: Where it begins, and how far it has come.
     """
 
+    __slots__ = ("__del__", "__dict__", "__weakref__")
+
     def __init__(self, consumer: _Taker, progress: Progress) -> None:
         self._progress = progress
         self._consumer = consumer
@@ -74,13 +78,17 @@ class EpochIterator(Iterator[Any]):
         self._failed: TsnbError | None = None
         self._in_step = False
         self._prefetch: Prefetch | None = None
+        self._ahead: list[Prefetch] = []  # the same, for the loop's end
         self._begin()
+        # the last reference to the loop goes after `break`, an exception, or at the epoch's end
+        self.__del__ = ending(partial(_left, consumer, progress, self._ahead))
 
     def _begin(self) -> None:
         """Forget what was received; all that comes follows on the place that was reached."""
         if self._prefetch is not None:
             self._prefetch.close()
         self._prefetch = self._consumer.prefetch()
+        self._ahead[:] = [] if self._prefetch is None else [self._prefetch]
         self._rebatcher = self._consumer.rebatcher()
         self._ready: Iterator[Delivered] = iter(())
         self._held_back: Delivered | None = None
@@ -201,13 +209,13 @@ class EpochIterator(Iterator[Any]):
             self._parts.append((number, fresh.rows))
             self._ready = self._rebatcher.feed(fresh)
 
-    def __del__(self) -> None:
-        # the last reference to the loop has gone: after `break`, an exception, or at the epoch's end
+
+def _left(consumer: _Taker, progress: Progress, ahead: list[Prefetch]) -> None:
+    for prefetch in ahead:
         with contextlib.suppress(Exception):
-            if self._prefetch is not None:
-                self._prefetch.close()
-        with contextlib.suppress(Exception):
-            self._consumer.leave(self._progress)
+            prefetch.close()
+    with contextlib.suppress(Exception):
+        consumer.leave(progress)
 
 
 def _moved(leaf: Any, device: str | torch.device) -> Any:

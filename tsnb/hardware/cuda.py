@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from tsnb.arena.memory import Arena
 from tsnb.hardware.copies import SharingRefused
 from tsnb.hardware.driver import Driver
 from tsnb.hardware.pinning import PinnedSlots
+from tsnb.native.endings import ending
 
 __all__ = ["Cuda"]
 
@@ -90,16 +92,20 @@ class _Held(_Span):
     Made in the thread that iterates; `__del__` comes in any. `owner`, whose end tells the producer, goes after it.
     """
 
+    __slots__ = ("__del__",)
+
     def __init__(self, address: int, size: int, owner: Any, done: Any, stream: Any) -> None:
         super().__init__(address, size)
-        self._owner, self._done, self._stream = owner, done, stream
+        self._owner = owner
+        self.__del__ = ending(partial(_mark, done, stream))
 
-    def __del__(self) -> None:
-        # after the kernels that have been given to this stream so far, and those of what was let go of before, maybe on
-        # another stream: the event tells of its last record only. The CUDA of an ending interpreter may be gone
-        with contextlib.suppress(Exception):
-            self._stream.wait_event(self._done)
-            self._done.record(self._stream)
+
+def _mark(done: Any, stream: Any) -> None:
+    # after the kernels that have been given to this stream so far, and those of what was let go of before, maybe on
+    # another stream: the event tells of its last record only. The CUDA of an ending interpreter may be gone
+    with contextlib.suppress(Exception):
+        stream.wait_event(done)
+        done.record(stream)
 
 
 def _tensor(span: _Span, number: int) -> torch.Tensor:

@@ -1,0 +1,80 @@
+"""What is done when an object ends: an interrupt that comes at that moment is not swallowed, nor does it cost the work.
+
+Python raises a signal's exception (Ctrl-C: `KeyboardInterrupt`) at the next step of whatever code the main thread
+runs. Where that is a `__del__`, the exception is printed and dropped: the user has pressed stop, and nothing happens.
+A `try` inside `__del__` is no cure, since the first step of a call lies before it: the very place where Python looks
+for a signal that came during compiled code. A generator that waits inside a `try` has no such place: going on with it
+is one step of compiled code, and whatever is raised there is caught.
+
+What was caught is raised again in the main thread as soon as that is out of all endings.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import ctypes
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+__all__ = ["ending"]
+
+LOOK_S = 0.0005
+"""How often it is looked whether the main thread has come out of what ends."""
+
+
+def ending(act: Callable[[], None]) -> Callable[[], None]:
+    """Return what does something once, wherever it is called: to be kept in an instance's slot named `__del__`.
+
+    A class of which `__slots__` has a `__del__` calls what lies there at the end of each instance, without a step of
+    Python's own on the way.
+
+    Args:
+        act: What to do, from any thread and in the middle of any other code: no lock, nothing that waits. Done a second
+            time where an interrupt cut it short, so twice must be as good as once. Must not keep the instance alive.
+    """
+    made = _once(act)
+    next(made)
+    return made.__next__
+
+
+def _once(act: Callable[[], None]) -> Iterator[None]:
+    try:
+        yield
+        act()
+    except Exception:
+        raise  # a fault of ours: Python shows it
+    except GeneratorExit:  # nothing has ended, but the interpreter is about to
+        raise
+    except BaseException as interrupt:  # noqa: BLE001  # of any signal's handler
+        with contextlib.suppress(Exception):
+            act()
+        _raise_again(type(interrupt))
+    yield
+
+
+def _raise_again(kind: type[BaseException]) -> None:
+    with contextlib.suppress(RuntimeError):  # no thread is started any more: the interpreter is about to end
+        _thread.start_new_thread(_interrupt, (kind, threading.main_thread().ident or 0))
+
+
+def _interrupt(kind: type[BaseException], main: int) -> None:
+    """Raise an exception in the main thread, once it is out of all endings. Runs in a thread of its own."""
+    while _is_ending(sys._current_frames().get(main)):
+        time.sleep(LOOK_S)
+    if kind is KeyboardInterrupt and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.pthread_kill(main, signal.SIGINT)  # wakes a system call too
+    else:  # its handler was the user's own, and has run already
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(kind))
+
+
+def _is_ending(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code is _once.__code__:
+            return True
+        frame = frame.f_back
+    return False
