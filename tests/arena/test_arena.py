@@ -6,8 +6,13 @@ import gc
 import mmap
 import multiprocessing
 import os
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +24,8 @@ from tsnb.arena.scratch import ScratchPool
 from tsnb.arena.slots import FreeSlots, SlotPipe
 from tsnb.errors import ArenaFull
 from tsnb.native.pair import SWITCH
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(params=["", "1"], ids=["memfd", "posix"])
@@ -36,6 +43,68 @@ def test_an_arena_has_no_name_and_costs_only_what_is_touched(arena: Arena) -> No
     assert arena.touched_bytes() < 1 << 20
     arena.warm(3, 1 << 20)
     assert 1 << 20 <= arena.touched_bytes() < 1 << 22
+
+
+CRASHES = """
+import ctypes, os, resource, sys
+from tsnb.arena.memory import Arena
+resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
+os.chdir(sys.argv[2])
+arena = Arena(int(sys.argv[1]))
+assert arena.attach()
+ctypes.string_at(0)
+"""
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="elsewhere nothing can be left out of a dump"
+)
+def test_a_core_dump_touches_nothing(arena: Arena, tmp_path: Path) -> None:
+    """A process that has the arena mapped crashes and is dumped: what was address space before still is."""
+    arena.fit(64, 1 << 20)
+    arena.warm(3, 1 << 20)
+    before = arena.touched_bytes()
+    command = [sys.executable, "-c", CRASHES, str(arena.fd), str(tmp_path)]
+    status = subprocess.Popen(command, pass_fds=(arena.fd,), env={**os.environ, "PYTHONPATH": str(ROOT)})
+    _, ended = os.waitpid(status.pid, 0)
+    status.returncode = os.waitstatus_to_exitcode(ended)
+    assert os.WTERMSIG(ended) == signal.SIGSEGV
+    if not os.WCOREDUMP(ended):
+        pytest.skip("this system dumps no cores")
+    assert arena.touched_bytes() == before
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="elsewhere nothing can be left out of a dump"
+)
+def test_every_process_leaves_the_arena_out_of_its_dumps(arena: Arena) -> None:
+    """The one that made it, a forked worker, and a spawned one: the kernel's flag `dd` on each mapping of it."""
+    arena.fit(2, 4096)
+    with multiprocessing.get_context("fork").Pool(1) as forked:
+        found = [_dumped(), forked.apply(_dumped)]
+    assert found == [[], []]
+    spawned = multiprocessing.get_context("spawn")
+    results = spawned.SimpleQueue()
+    worker = spawned.Process(target=_tell_dumped, args=(arena, results))
+    worker.start()
+    assert results.get() == []
+    worker.join(60)
+
+
+def _tell_dumped(arena: Arena, results: Any) -> None:
+    assert arena.attach()
+    results.put(_dumped())
+
+
+def _dumped() -> list[str]:
+    """Return the mappings of arenas that a core dump of this process would read."""
+    found, name = [], ""
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            name = line
+        elif line.startswith("VmFlags:") and re.search(r"/(memfd:|dev/shm/)tsnb", name) and " dd" not in line:
+            found.append(name)
+    return found
 
 
 def test_who_maps_before_the_geometry_is_known_finds_it_later(arena: Arena) -> None:

@@ -84,7 +84,10 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 def test_free_memory_is_the_least_of_machine_and_control_groups(tmp_path: Path) -> None:
-    """Version 2 with a limit on a parent, files that were read counted as free; version 1; a container's own root."""
+    """Version 2 with a limit on a parent; version 1; a container's own root.
+
+    What is cached of files counts as free, read once or often: with a data set on a disk it is most of the memory.
+    """
     write(tmp_path, {"proc/meminfo": "MemTotal: 99 kB\nMemAvailable:    1000 kB\n"})
     assert free_memory(tmp_path) == Free(1000 * 1024, "of the machine's memory")
     group = "sys/fs/cgroup/a/b"
@@ -96,7 +99,7 @@ def test_free_memory_is_the_least_of_machine_and_control_groups(tmp_path: Path) 
             f"{group}/c/memory.current": "5000\n",
             f"{group}/memory.max": "600000\n",
             f"{group}/memory.current": "500000\n",
-            f"{group}/memory.stat": "anon 1\ninactive_file 100000\n",
+            f"{group}/memory.stat": "anon 1\ninactive_file 60000\nactive_file 40000\nshmem 3000\nfile 103000\n",
         },
     )
     found = free_memory(tmp_path)
@@ -113,7 +116,8 @@ def test_free_memory_is_the_least_of_machine_and_control_groups(tmp_path: Path) 
             "proc/self/cgroup": "3:cpu:/x\n4:memory:/docker/0123\n0::/\n",
             "sys/fs/cgroup/memory/memory.limit_in_bytes": "300000\n",
             "sys/fs/cgroup/memory/memory.usage_in_bytes": "100000\n",
-            "sys/fs/cgroup/memory/memory.stat": "inactive_file 7\ntotal_inactive_file 50000\n",
+            "sys/fs/cgroup/memory/memory.stat": "active_file 8\ninactive_file 7\n"
+            "total_inactive_file 20000\ntotal_active_file 30000\n",
         },
     )
     found = free_memory(old)

@@ -293,7 +293,10 @@ def test_memory_is_the_containers_where_it_has_less_left(tmp_path: Path) -> None
     assert Machine(tmp_path).memory() == (2000 * 1024, 8000 * 1024)
     write(tmp_path / "sys/fs/cgroup/box/memory.max", f"{4000 * 1024}\n")
     write(tmp_path / "sys/fs/cgroup/box/memory.current", f"{3000 * 1024}\n")
-    write(tmp_path / "sys/fs/cgroup/box/memory.stat", f"anon 5\ninactive_file {500 * 1024}\n")
+    write(
+        tmp_path / "sys/fs/cgroup/box/memory.stat",
+        f"anon 5\ninactive_file {300 * 1024}\nactive_file {200 * 1024}\n",
+    )
     assert Machine(tmp_path).memory() == (2500 * 1024, 4000 * 1024)
     assert Machine(tmp_path / "nothing").memory().total_bytes == psutil.virtual_memory().total
 

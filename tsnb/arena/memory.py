@@ -48,6 +48,8 @@ _WAYS_OUT = {
 }
 _POPULATE_WRITE = 23 if sys.platform.startswith("linux") else None
 """MADV_POPULATE_WRITE, for which Python has no name; the number means something else elsewhere."""
+_DONTDUMP: int | None = getattr(mmap, "MADV_DONTDUMP", None)
+"""Linux alone: a core dump reads what is mapped, and pages of a sparse memory that are read are allocated."""
 
 
 def aligned(offset: int) -> int:
@@ -139,6 +141,8 @@ class Arena:
                 return False
             slots, slot_bytes = geometry
             self._map = _mapped(fd, HEADER_BYTES + slots * slot_bytes)
+            if _DONTDUMP is not None:
+                self._map.madvise(_DONTDUMP)
         finally:
             os.close(fd)
         self.slots, self.slot_bytes = slots, slot_bytes

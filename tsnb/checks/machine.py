@@ -61,7 +61,8 @@ def system() -> Finding:
         advice = "It was written for macOS and tried on Linux only: docs/macos.md."
     else:
         advice = (
-            "This C library has no memfd (glibc has it from 2.27 on), so /dev/shm must have room for batches."
+            "There is no memfd here: the C library lacks it (glibc has it from 2.27 on), or the system refuses it (a "
+            "container's seccomp profile). So /dev/shm must have room for batches."
         )
     return Finding("system", "limited", says, advice)
 

@@ -1,7 +1,7 @@
 """A memfd, also from a Python that was built for an older C library than the machine has.
 
 Builds that shall run everywhere (conda's, uv's) were long made for glibc 2.17, and have no `os.memfd_create`. The C
-library that they meet has it from glibc 2.27 on, so it is asked there. macOS has none.
+library that they meet has it from glibc 2.27 on, so it is asked there. macOS has none, and a container may refuse it.
 """
 
 from __future__ import annotations
@@ -9,21 +9,36 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import functools
+import logging
 import os
 from typing import Any
 
 __all__ = ["has_memfd", "is_sealed", "make_memfd", "seal"]
 
-_CLOEXEC, _ALLOW_SEALING = 1, 2
-"""linux/memfd.h. Such a Python has no names for them, nor for those below."""
+_log = logging.getLogger("tsnb")
+
+_CLOEXEC, _ALLOW_SEALING, _NOEXEC_SEAL = 1, 2, 8
+"""linux/memfd.h. Such a Python has no names for them, nor for those below. The last one, from Linux 6.3 on, is what a
+system with vm.memfd_noexec=2 insists on: nothing in it can be run as a program."""
+_REFUSALS = {errno.EPERM, errno.EACCES, errno.ENOSYS}
+"""What a seccomp filter or the sysctl vm.memfd_noexec answers, and a kernel without the call."""
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _F_SEAL_SEAL, _F_SEAL_SHRINK, _F_SEAL_GROW = 1, 2, 4
 """linux/fcntl.h."""
 
 
 def has_memfd() -> bool:
-    """Return whether there are any on this system."""
-    return hasattr(os, "memfd_create") or _in_c() is not None
+    """Return whether this process can make one; where that is forbidden, the log says so once."""
+    try:
+        os.close(make_memfd("tsnb-probe"))
+    except OSError as error:
+        if error.errno not in _REFUSALS:
+            return True  # it is there: no descriptor is left, say
+        if hasattr(os, "memfd_create") or _in_c() is not None:
+            _say_refused(str(error))
+        return False
+    return True
 
 
 def make_memfd(name: str) -> int:
@@ -35,15 +50,33 @@ def make_memfd(name: str) -> int:
     Raises:
         OSError: The system gives none.
     """
+    try:
+        return _make(name, _CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    return _make(name, _CLOEXEC | _ALLOW_SEALING)  # an older kernel
+
+
+def _make(name: str, flags: int) -> int:
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(name, _CLOEXEC | _ALLOW_SEALING)
+        return os.memfd_create(name, flags)
     call = _in_c()
     if call is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    fd = int(call(name.encode(), _CLOEXEC | _ALLOW_SEALING))
+    fd = int(call(name.encode(), flags))
     if fd < 0:
         raise OSError(number := ctypes.get_errno(), os.strerror(number))
     return fd
+
+
+@functools.cache
+def _say_refused(why: str) -> None:
+    _log.warning(
+        "this system refuses memfd_create (%s), as a container's seccomp profile may: shared memory is made in "
+        "/dev/shm instead. If that is small, give it more room (docker run --shm-size), or allow memfd_create.",
+        why,
+    )
 
 
 def seal(fd: int) -> None:

@@ -24,10 +24,11 @@ __all__ = [
 ]
 
 _LEFT = {
-    2: ("memory.max", "memory.current", "inactive_file "),
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "),
+    2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 }
-"""By version of control groups: the files that hold the limit and the use, and the line for files read lately."""
+"""By version of control groups: the files that hold the limit and the use, and the names of what is cached of files,
+read once or often. With a data set on a disk that is most of a container's memory; shared memory is in neither."""
 
 _KILLS = {2: "memory.events", 1: "memory.oom_control"}
 """By version of control groups: the file that counts kills for want of memory."""
@@ -177,14 +178,14 @@ def _limited(root: Path) -> Iterator[Free]:
             yield Free(left, f"of the memory limit of this container or control group, {directory}")
 
 
-def _left(directory: Path, limit: str, usage: str, cache: str) -> int | None:
+def _left(directory: Path, limit: str, usage: str, cached: tuple[str, ...]) -> int | None:
     """Return what is left to one control group; None where it has no limit."""
     most, used = read_text(directory / limit).strip(), read_text(directory / usage).strip()
     if not (most.isdigit() and used.isdigit()):
         return None
     lines = read_text(directory / "memory.stat").splitlines()
-    # files that were read lately count as used, and are given up as soon as memory is wanted
-    given_up = next((int(line.split()[1]) for line in lines if line.startswith(cache)), 0)
+    # what is cached of files counts as used, and is given up as soon as memory is wanted
+    given_up = sum(int(number) for name, number in map(str.split, lines) if name in cached)
     return max(0, int(most) - max(0, int(used) - given_up))
 
 
