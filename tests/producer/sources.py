@@ -131,3 +131,14 @@ def same(one: Any, other: Any) -> bool:
     return len(one) == len(other) and all(
         a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(one, other, strict=True)
     )
+
+
+class Counting(IterableDataset[Any]):
+    """Goes on counting where it was: who iterates it keeps a state."""
+
+    count = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(8):
+            yield torch.tensor(self.count)
+            self.count += 1

@@ -24,6 +24,7 @@ from torch.utils.data import (
     default_collate,
     get_worker_info,
 )
+from torch.utils.data._utils import collate
 
 import tsnb
 from tests.producer.sources import Fails, Noisy, NoisyTogether, Numbers, Stand, Stream, same
@@ -363,3 +364,58 @@ def test_what_default_collate_makes_of_samples_is_what_arrives(dataset: Any, wor
     """Mixed dtypes too: torch promotes them without workers, and rounds to the first one's in a worker."""
     with Stand(DataLoader(dataset, 4, num_workers=workers)) as stand:
         assert same(stand.epoch(0), list(DataLoader(dataset, 4, num_workers=workers)))
+
+
+class Stops(Numbers):
+    """Ends the epoch in the middle, as torch lets a dataset do."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 33:
+            raise StopIteration
+        return torch.tensor(index)
+
+
+@pytest.mark.parametrize(
+    "options", ["num_workers=0", "num_workers=2", "num_workers=2, persistent_workers=True"]
+)
+def test_stop_iteration_ends_the_epoch_as_in_torch(options: str) -> None:
+    """What workers had in hand beyond comes back, whether they stay or not."""
+    loader = DataLoader(Stops(640), 8, **eval(f"dict({options})"))
+    torchs = [batch.tolist() for batch in loader]
+    assert torchs == [list(range(start, start + 8)) for start in range(0, 32, 8)]
+    with tsnb.serve(loader, name="s", window=2) as producer:
+        for _ in range(2):
+            assert [batch.tolist() for batch in tsnb.attach("c")] == torchs
+        core = producer.core
+        deadline = time.monotonic() + 20
+        missing = -1
+        while missing and time.monotonic() < deadline:
+            tsnb.consumer.detach_all()
+            with core.lock:
+                free = len(core.slots._stack) + len(core.slots._issued) + core.dispatch.epochs.kept
+                missing = core.arena.slots - free
+        assert missing == 0
+
+
+def test_this_process_collates_as_before_while_and_after_a_loader_is_served() -> None:
+    """`default_collate` stacks into slots inside our own call alone; what a user's function puts there stays."""
+    functions: dict[Any, Any] = collate.default_collate_fn_map
+    before = dict(functions)
+    with tsnb.serve(DataLoader(Numbers(), 8), name="s"):
+        assert dict(functions) == before
+        list(tsnb.attach("c"))
+    assert dict(functions) == before
+
+    def mine(batch: Any, *, collate_fn_map: Any = None) -> Any:
+        return -torch.stack(batch)
+
+    def user(samples: Any) -> Any:
+        functions[torch.Tensor] = mine
+        return collate.default_collate(samples)
+
+    try:
+        with tsnb.serve(DataLoader(Numbers(), 8, collate_fn=user), name="s"):
+            assert next(iter(tsnb.attach("c"))).tolist() == [-i for i in range(8)]
+        assert functions[torch.Tensor] is mine
+    finally:
+        functions.update(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,10 @@ import psutil
 import pytest
 import torch
 from torch.utils.data import DataLoader
+from torch.utils.data.datapipes.iter import IterableWrapper
 
 import tsnb
-from tests.producer.sources import Fails, Noisy, Numbers, Stand, Stream, same
+from tests.producer.sources import Counting, Fails, Noisy, Numbers, Stand, Stream, same
 from tsnb.errors import LoaderFailed
 
 pytestmark = pytest.mark.system
@@ -249,3 +251,41 @@ def test_the_batches_before_an_error_reach_the_consumer() -> None:
         source = producer._core.source
         assert source is not None
         assert source.ahead > 2  # tickets of several were in use
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_data_pipe_is_served_by_workers_of_every_kind(method: str) -> None:
+    """Its workers shuffle by a seed that torch gives to IterDataPipes alone: every sample once, in two epochs."""
+    pipe = IterableWrapper(range(64)).shuffle().sharding_filter()
+    loader = DataLoader(
+        pipe, 8, num_workers=1, multiprocessing_context=method, shuffle=True, persistent_workers=True
+    )
+    with tsnb.serve(loader, name="s"):
+        epochs = [[int(x) for batch in tsnb.attach("c") for x in batch] for _ in range(2)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(64))] * 2
+    assert epochs[0] != epochs[1]
+
+
+class Told(Counting):
+    """Is told the epoch."""
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+@pytest.mark.parametrize(
+    ("dataset", "seed", "says"),
+    [(Counting(), 1, "seed="), (Told(), None, "set_epoch"), (Counting(), None, None)],
+)
+def test_workers_that_cannot_stay_though_they_were_asked_to_are_told(
+    dataset: Any, seed: int | None, says: str | None
+) -> None:
+    """What their copies of the dataset keep from epoch to epoch is lost: never in silence."""
+    loader = DataLoader(dataset, 4, num_workers=1, persistent_workers=True)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with tsnb.serve(loader, name="s", seed=seed):
+            epochs = [[int(x) for batch in tsnb.attach("c") for x in batch] for _ in range(2)]
+    told = [str(one.message) for one in caught if "persistent_workers" in str(one.message)]
+    assert [says in one for one in told] == [True] if says else told == []
+    assert (epochs[0] != epochs[1]) == (says is None), "a worker that stays goes on counting"

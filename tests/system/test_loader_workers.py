@@ -147,3 +147,39 @@ def test_every_way_to_run_a_dataloader_is_left_and_taken_again(run: Run, options
     )
     assert script.expect("missing", 60) == "0"
     assert script.end() == 0
+
+
+def test_a_worker_that_dies_does_not_end_a_script_that_had_iterated_a_loader_itself(run: Run) -> None:
+    """Torch's SIGCHLD handler, in the main thread since then, raises for the workers of any loader."""
+    producer = run(
+        """
+        import psutil, signal, threading
+        loader = DataLoader(Numbers(960, slow_s=0.001), batch_size=16, num_workers=1)
+        next(iter(loader))
+        with tsnb.serve(loader, name="s", window=4, rubber_band=1.0) as producer:
+            def kill():
+                while producer.status().batches < 16: time.sleep(0.01)
+                worker = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE][-1]
+                worker.kill()
+            threading.Thread(target=kill, daemon=True).start()
+            say("serving")
+            producer.wait()
+            say("in good order")
+        """
+    )
+    producer.expect("serving")
+    consumer = run(
+        """
+        consumer = tsnb.attach("a")
+        try:
+            for batch in consumer: time.sleep(0.004)
+        except tsnb.errors.LoaderFailed as error: say("told", error.summary)
+        del batch
+        say("again", sum(1 for batch in consumer))
+        tsnb.stop("s")
+        """
+    )
+    assert "exited unexpectedly" in consumer.expect("told")
+    assert consumer.expect("again") == "60"
+    producer.expect("in good order")
+    assert producer.end() == 0

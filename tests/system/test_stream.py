@@ -305,3 +305,74 @@ def test_collate_functions_with_ways_of_their_own_give_what_they_give_without_us
     )
     for name in ("pooled", "halved", "memoised", "ragged", *(() if workers else ("conjugated",))):
         assert (name, script.expect(name)) == (name, "True True")
+
+
+def test_serving_and_attaching_leave_the_process_as_they_found_it(run: Run) -> None:
+    """One process serves, attaches, closes: torch's and Python's own settings are then what they were.
+
+    With workers and without. Random numbers too, with a seed; without one a loader draws from this process's generator,
+    as it does when it is iterated here.
+    """
+    script = run(
+        """
+        import gc, locale, logging, multiprocessing, random, resource, signal, threading, warnings, numpy
+        import torch.multiprocessing
+        from torch.utils.data._utils import collate
+
+        def state():
+            gc.collect()
+            return {
+                "collate": dict(collate.default_collate_fn_map),
+                "sharing": torch.multiprocessing.get_sharing_strategy(),
+                "threads": (torch.get_num_threads(), torch.get_num_interop_threads()),
+                "dtype": torch.get_default_dtype(),
+                "grad": torch.is_grad_enabled(),
+                "numpy errors": numpy.geterr(),
+                "signals": {n: signal.getsignal(n) for n in signal.valid_signals()},
+                "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+                "wakeup": (w := signal.set_wakeup_fd(-1), signal.set_wakeup_fd(w))[0],
+                "environment": dict(os.environ),
+                "filters": list(warnings.filters),
+                "hooks": (sys.excepthook, sys.unraisablehook, threading.excepthook, warnings.showwarning,
+                          sys.displayhook, sys.gettrace(), threading.gettrace()),
+                "path": list(sys.path),
+                "directory": os.getcwd(),
+                "umask": (m := os.umask(0o77), os.umask(m))[0],
+                "gc": (gc.isenabled(), gc.get_threshold(), len(gc.callbacks)),
+                "switch": sys.getswitchinterval(),
+                "recursion": sys.getrecursionlimit(),
+                "limits": [resource.getrlimit(getattr(resource, n)) for n in dir(resource) if n.startswith("RLIMIT_")],
+                "cores": os.sched_getaffinity(0),
+                "nice": os.nice(0),
+                "logging": (logging.root.level, list(logging.root.handlers), list(logging.getLogger("tsnb").handlers)),
+                "locale": locale.setlocale(locale.LC_ALL),
+                "random": (torch.get_rng_state().tolist(), random.getstate(), numpy.random.get_state()[1].tolist()),
+                "descriptors": sorted(os.readlink(f"/proc/self/fd/{n}").split(":")[0]
+                                      for n in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{n}")),
+                "running": [t.name for t in threading.enumerate()],
+                "children": [c.name for c in multiprocessing.active_children()],
+                "start method": multiprocessing.get_start_method(allow_none=True),
+            }
+
+        def use(**options):
+            loader = DataLoader(Numbers(48), batch_size=8, shuffle=True, **options)
+            with tsnb.serve(loader, name="s", seed=1):
+                for batch in tsnb.attach("c"): break
+                tsnb.consumer.detach_all()
+
+        first = state()
+        use()
+        without = state()
+        use(num_workers=1)  # settles the start method, as any DataLoader with workers does
+        use(num_workers=1)
+        tried = state()
+        say("without", [name for name in first if first[name] != without[name]])
+        say("with", [name for name in first if first[name] != tried[name] and name != "start method"])
+        for name in first:
+            if first[name] != tried[name]: say(name, str(first[name])[:300], "->", str(tried[name])[:300])
+        say("done")
+        """
+    )
+    script.expect("done")
+    assert "without []" in script.lines, script.lines
+    assert "with []" in script.lines, script.lines

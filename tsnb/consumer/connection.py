@@ -267,12 +267,11 @@ class Connection:
 
     def release(self, lease: int) -> None:
         """Give a batch back. Runs in finalizers: must not raise, block, or take a lock."""
-        try:
+        with contextlib.suppress(Exception):  # the producer has gone, or the interpreter is going
             self._outbox.post(encode(ms.Release(lease)))
+        with contextlib.suppress(Exception):
             if self._retired:
                 self._close_when_idle()
-        except Exception:  # noqa: BLE001, S110  # the producer has gone, or the interpreter is going
-            pass
 
     def retire(self) -> None:
         """End it, and a `wait` in another thread; batches that are still held keep it open until they go."""

@@ -11,6 +11,7 @@ in time, or before the arena has its geometry, the batch takes the ordinary way 
 from __future__ import annotations
 
 import operator
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +51,10 @@ class SlotCollate:
 
     def __call__(self, samples: Any) -> Any:
         """Return the collated batch, as a `Placed` if a slot could be had."""
-        _stack_into_slots()
+        with _stacking:
+            return self._collated(samples)
+
+    def _collated(self, samples: Any) -> Any:
         if not self._arena.attach():
             return carried(self._user(samples))
         slot = self._pipe.take(SLOT_WAIT_S) if self._spare is None else self._spare
@@ -83,21 +87,50 @@ _here = threading.local()
 """The writer of the batch being collated, by thread: other loaders of this process collate as ever."""
 
 
-def _stack_into_slots() -> None:
-    """Let `default_collate` stack tensors inside the slot; installed once, a pass-through without a writer."""
-    if torch_collate.default_collate_fn_map.get(torch.Tensor) is not _stack_tensors:
-        global _ordinary
-        _ordinary = outside_shm(torch_collate.default_collate_fn_map[torch.Tensor])
-        torch_collate.default_collate_fn_map[torch.Tensor] = _stack_tensors
+class _Stacking:
+    """Lets `default_collate` stack tensors inside a slot while some thread collates for one.
+
+    Without workers this is the user's own process, whose `default_collate` is torch's again afterwards. A function that
+    the user has put in its place meanwhile stays.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._found: Any = None
+        self.ordinary: Callable[..., Any] = torch_collate.collate_tensor_fn
+
+    def __enter__(self) -> None:
+        functions: dict[Any, Any] = torch_collate.default_collate_fn_map
+        with self._lock:
+            self._threads += 1
+            if functions[torch.Tensor] is not _stack_tensors:
+                self._found = functions[torch.Tensor]
+                self.ordinary = outside_shm(self._found)
+                functions[torch.Tensor] = _stack_tensors
+
+    def __exit__(self, *_: object) -> None:
+        functions: dict[Any, Any] = torch_collate.default_collate_fn_map
+        with self._lock:
+            self._threads -= 1
+            if not self._threads and functions[torch.Tensor] is _stack_tensors:
+                functions[torch.Tensor] = self._found
+
+    def reset(self) -> None:
+        """Forget the threads of the parent: this process was forked, perhaps in the middle of one's batch."""
+        self._lock, self._threads = threading.Lock(), 0
+        if torch_collate.default_collate_fn_map[torch.Tensor] is _stack_tensors:
+            torch_collate.default_collate_fn_map[torch.Tensor] = self._found
 
 
-_ordinary: Callable[..., Any] = torch_collate.collate_tensor_fn
+_stacking = _Stacking()
+os.register_at_fork(after_in_child=_stacking.reset)
 
 
 def _stack_tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
     writer: SlotWriter | None = getattr(_here, "writer", None)
     if writer is None:
-        return _ordinary(batch, collate_fn_map=collate_fn_map)
+        return _stacking.ordinary(batch, collate_fn_map=collate_fn_map)
     first = batch[0]
     plain = first.layout is torch.strided and not first.is_nested and first.device.type == "cpu"
     # of mixed dtypes torch makes what it makes; `out` would silently round to its own
@@ -108,7 +141,7 @@ def _stack_tensors(batch: Any, *, collate_fn_map: Any = None) -> Any:
                 return torch.stack(batch, 0, out=out)
             except (RuntimeError, TypeError):  # shapes that differ, gradients: what torch says or does then
                 pass
-    return _ordinary(batch, collate_fn_map=collate_fn_map)
+    return _stacking.ordinary(batch, collate_fn_map=collate_fn_map)
 
 
 _dtype_of = operator.attrgetter("dtype")

@@ -21,11 +21,11 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
 from tsnb.producer.collate import SlotCollate
 from tsnb.producer.repeating import length, loader_order, sampler_chain
-from tsnb.producer.replaying import replayed
+from tsnb.producer.replaying import Skipped, replayed
 from tsnb.producer.tickets import Prepared, TicketCollate, TicketDataset, Tickets, mix
-from tsnb.producer.workers import WorkerStart, travelling
+from tsnb.producer.workers import WorkerStart, mind_own_workers, travelling
 
-__all__ = ["DataLoaderSource", "epoch_samples", "is_plain"]
+__all__ = ["DataLoaderSource", "epoch_samples", "is_plain", "why_not_persistent"]
 
 TICKET_S = 0.002
 """Batches go to a worker several at a time while that takes no longer than this: ten times what the DataLoader's
@@ -44,6 +44,38 @@ def is_plain(loader: Any) -> bool:
     kind = type(loader)
     return isinstance(loader, DataLoader) and all(
         getattr(kind, name, None) is getattr(DataLoader, name, None) for name in ("__iter__", "_get_iterator")
+    )
+
+
+def _deaf(loader: DataLoader[Any], seed: int | None) -> str:
+    """Return why workers that stay would hear neither of an epoch's number nor of its seed; "": they need not."""
+    if hasattr(loader.dataset, "set_epoch"):
+        return "its dataset has a set_epoch"
+    return "seed= is given" if isinstance(loader.dataset, IterableDataset) and seed is not None else ""
+
+
+def why_not_persistent(loader: Any, seed: int | None, workers: int | None) -> str:
+    """Return what a user should know who asked for workers that stay, and cannot have them; "" where all is well.
+
+    Args:
+        loader: What is to be served.
+        seed: As `tsnb.serve`.
+        workers: As `tsnb.serve`.
+    """
+    if (
+        not is_plain(loader)
+        or not loader.persistent_workers
+        or workers == 0
+        or not (why := _deaf(loader, seed))
+    ):
+        return ""
+    way_out = (
+        "Serve without seed= to keep them" if why.startswith("seed") else "Remove set_epoch to keep them"
+    )
+    return (
+        f"persistent_workers=True has no effect on this stream: {why}, and only workers that are started for an epoch "
+        "hear of it. What their copies of the dataset keep from epoch to epoch (caches, open files) begins anew. "
+        f"{way_out}, or keep such things in a file."
     )
 
 
@@ -66,9 +98,9 @@ class DataLoaderSource:
             fields["prefetch_factor"] = (loader.prefetch_factor or 2) if workers else None
             fields["timeout"] = loader.timeout if workers else 0
         iterable = isinstance(loader.dataset, IterableDataset)
-        # workers that stay would never hear of the epoch: neither of its number, nor of its seed
-        deaf = hasattr(loader.dataset, "set_epoch") or (iterable and seed is not None)
-        fields["persistent_workers"] = loader.persistent_workers and mine.num_workers > 0 and not deaf
+        fields["persistent_workers"] = (
+            loader.persistent_workers and mine.num_workers > 0 and not _deaf(loader, seed)
+        )
         if seed is not None:
             fields["generator"] = self._generators[1]
         name = "sampler" if loader.batch_sampler is None else "batch_sampler"
@@ -123,6 +155,7 @@ class DataLoaderSource:
         if self._tickets is not None:
             self._tickets.begin(number, start, None if self._seed is None else mix(self._seed, number, 2))
         batches = iter(loader)
+        mind_own_workers(batches)
         self._loading = weakref.ref(batches)
         if self._tickets is None:
             return replayed(batches, number, start)
@@ -134,7 +167,17 @@ class DataLoaderSource:
             self._measured(prepared.batch_s)
             yield from prepared.batches
             if prepared.error is not None:
+                if issubclass(prepared.error.exc_type, StopIteration):  # as torch: the epoch ends here
+                    yield from self._in_hand(answers)
+                    return
                 prepared.error.reraise()  # type: ignore[no-untyped-call]
+
+    def _in_hand(self, answers: Iterator[Prepared]) -> Iterator[Skipped]:
+        """Give what the workers have in hand, order nothing more: the workers may stay, and slots lie in it."""
+        assert self._tickets is not None
+        self._tickets.enough = True
+        for prepared in answers:
+            yield from map(Skipped, prepared.batches)
 
     def _measured(self, batch_s: float) -> None:
         """Choose how many batches the next tickets order, from what the last ones cost."""

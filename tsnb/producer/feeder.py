@@ -7,26 +7,24 @@ the producer, SIGKILL included. That holds for whatever the user's loader forks,
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import time
 import traceback
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from tsnb.errors import ArenaFull, LoaderFailed
 from tsnb.native.ties import tie_to_parent
 from tsnb.producer import events as ev
 from tsnb.producer.core import Core
+from tsnb.producer.failures import forget, kind_of, message_of, shortened, text_of
 from tsnb.producer.loading import Source
 from tsnb.producer.packing import SlotWriter, batch_bytes
 from tsnb.producer.replaying import EpochIs, Skipped
 
 __all__ = ["Feeder", "slots_for"]
 
-TRACEBACK_BYTES = 100_000
-"""What a traceback may take, as JSON, in a packet of 128 KiB."""
 _END = object()
 """Stands for the end of an epoch; a batch may be anything else, None too."""
 SLOT_WAIT_S = 60.0
@@ -59,7 +57,7 @@ class Feeder(threading.Thread):
         try:
             while (wanted := self._next_wanted()) is not None:
                 self._load(wanted)
-        except Exception:
+        except BaseException:
             self._core.crashed(traceback.format_exc())
             raise
         finally:
@@ -104,7 +102,7 @@ class Feeder(threading.Thread):
         except BaseException as error:  # noqa: BLE001  # whatever the user's loader raises, SystemExit too
             failure = self._describe(error)
             self._source.wake_workers()  # before the iterator goes, which ends them
-            _forget(error)
+            forget(error)
         else:
             if batch is _END:
                 self._ended()
@@ -196,13 +194,14 @@ class Feeder(threading.Thread):
         return slot
 
     def _describe(self, error: BaseException) -> LoaderFailed:
-        if isinstance(error, LoaderFailed):
-            return LoaderFailed(error.summary, error.loader_traceback)
-        if isinstance(error, ArenaFull):  # not the loader\'s fault: it says itself what to do
+        if issubclass(type(error), LoaderFailed):  # isinstance would ask the error itself, too
+            known = cast("LoaderFailed", error)
+            return LoaderFailed(known.summary, known.loader_traceback)
+        if issubclass(type(error), ArenaFull):  # not the loader's fault: it says itself what to do
             return LoaderFailed(str(error))
-        text = "".join(traceback.format_exception(error))
         where = f"at batch {self._count} of epoch {self._epoch}"
-        return LoaderFailed(f"the loader raised {type(error).__name__} {where}: {_last_line(error)}", text)
+        said = f"the loader raised {kind_of(error)} {where}: {message_of(error)}"
+        return LoaderFailed(said, text_of(error))
 
     def _failed(self, failure: LoaderFailed) -> None:
         message, text = failure.summary, failure.loader_traceback
@@ -214,16 +213,16 @@ class Feeder(threading.Thread):
         run = self._run
         self._close()
         # the packet has a size, and the end of a traceback is what tells
-        self._core.step(ev.LoaderRaised(run, message[:1000], _shorten(text)))
+        self._core.step(ev.LoaderRaised(run, message[:1000], shortened(text)))
 
     def _close(self) -> None:
         """Let go of the epoch's iterator and its workers, and take back the slots they had in hand."""
         if self._iterator is None:
             return
         self._source.wake_workers()  # before the iterator goes, which ends them
-        close = getattr(self._iterator, "close", None)  # a generator
-        if close is not None:
-            with contextlib.suppress(Exception):  # its `finally` raised; nobody takes this epoch any more
+        with contextlib.suppress(BaseException):  # its `finally` raised; nobody takes this epoch any more
+            close = getattr(self._iterator, "close", None)  # a generator
+            if close is not None:
                 close()
         self._run = -1
         self._let_go(keep_workers=False)
@@ -258,17 +257,6 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
-def _forget(error: BaseException | None) -> None:
-    """Let go of what the frames of an error hold.
-
-    torch raises errors from workers in a way that leaves a cycle: the epoch's iterator, and with it its workers,
-    would stay until some garbage collection.
-    """
-    while error is not None:
-        traceback.clear_frames(error.__traceback__)
-        error = error.__cause__ or error.__context__
-
-
 def slots_for(source: Source) -> int:
     """Return how many slots its workers may have.
 
@@ -276,15 +264,3 @@ def slots_for(source: Source) -> int:
     user's function keeps a tensor of its first.
     """
     return source.ahead + 2 * source.workers + 2
-
-
-def _last_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1].strip()[:500] if lines else "(no message)"  # the traceback has it whole
-
-
-def _shorten(text: str) -> str:
-    """Return the end of a traceback, which tells most, as long as a packet can take it."""
-    while len(json.dumps(text)) > TRACEBACK_BYTES:
-        text = text[-(len(text) * 3 // 4) :]
-    return text

@@ -14,6 +14,7 @@ from tsnb.arena.slots import SlotPipe
 from tsnb.producer.dataloader import DataLoaderSource, epoch_samples, is_plain
 from tsnb.producer.repeating import length, loader_order
 from tsnb.producer.replaying import replayed
+from tsnb.producer.workers import mind_own_workers
 
 __all__ = ["Source", "as_source", "why_one_epoch"]
 
@@ -156,7 +157,9 @@ class _IterableSource:
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(number)
-        return replayed(iter(self._loader), number, start)
+        batches = iter(self._loader)
+        mind_own_workers(batches)
+        return replayed(batches, number, start)
 
     def wake_workers(self) -> None:
         """They are not ours."""

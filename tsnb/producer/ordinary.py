@@ -22,11 +22,12 @@ class _Carried:
     """A batch on its way from a worker to its own producer; arrives as the batch itself."""
 
     def __init__(self, batch: Any) -> None:
-        self._batch = batch
+        # the queue's own pickler has reducers for tensors, which share them; the plain one has none. Here, not in the
+        # queue's thread: an error there is printed, and nothing is sent
+        self._bytes = pickle.dumps(batch, pickle.HIGHEST_PROTOCOL)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # the queue's own pickler has reducers for tensors, which share them; the plain one has none
-        return pickle.loads, (pickle.dumps(self._batch, pickle.HIGHEST_PROTOCOL),)
+        return pickle.loads, (self._bytes,)
 
 
 def carried(batch: Any) -> Any:

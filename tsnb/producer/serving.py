@@ -10,6 +10,7 @@ from tsnb import registry
 from tsnb.config import check_balance, check_name, require_platform
 from tsnb.producer import events as ev
 from tsnb.producer.core import Core, Settings
+from tsnb.producer.dataloader import why_not_persistent
 from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loading import as_source, why_one_epoch
 from tsnb.producer.server import Server
@@ -84,6 +85,8 @@ def serve(
     )  # fmt: skip
     if why := why_one_epoch(loader):
         warnings.warn(why, RuntimeWarning, stacklevel=3)  # where `tsnb.serve` was called
+    if why := why_not_persistent(loader, seed, workers):
+        warnings.warn(why, RuntimeWarning, stacklevel=3)
     producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
     producer.prove()
     if rebalance:

@@ -63,11 +63,13 @@ class Tickets:
     Attributes:
         size: How many batches the next ticket orders; may change at any time. 0 yields what the sampler yields,
             for loaders without workers.
+        enough: Set to end the epoch with the tickets that are out.
     """
 
     def __init__(self, sampler: Iterable[Any], size: int) -> None:
         self.sampler = sampler
         self.size = size
+        self.enough = False
         self._epoch = 0
         self._start = 0
         self._seed: int | None = None
@@ -75,6 +77,7 @@ class Tickets:
     def begin(self, epoch: int, start: int, seed: int | None) -> None:
         """Choose what the next iteration gives: an epoch from its batch `start` on."""
         self._epoch, self._start, self._seed = epoch, start, seed
+        self.enough = False
 
     def __len__(self) -> int:
         return len(cast("Sized", self.sampler))
@@ -87,7 +90,7 @@ class Tickets:
             raise too_short(self._epoch, number, self._start)
         if not self.size:
             yield from keys
-        while several := list(islice(keys, self.size)):
+        while not self.enough and (several := list(islice(keys, self.size))):
             yield Ticket(several, number, self._seed)
             number += len(several)
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import cloudpickle
+from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data._utils.signal_handling import _remove_worker_pids
 
 from tsnb.native.ties import tie_to_parent
 from tsnb.producer.tickets import TicketDataset
 
-__all__ = ["WorkerStart", "travelling"]
+__all__ = ["WorkerStart", "mind_own_workers", "travelling"]
 
 
 class WorkerStart:
@@ -32,6 +36,7 @@ class WorkerStart:
         if producer is not None and not producer.is_alive():
             os._exit(1)  # it was killed while this one was being started: what is above is somebody else
         tie_to_parent(above)
+        ForkingPickler.register(ExceptionWrapper, _sent)
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, TicketDataset):
             object.__setattr__(info, "dataset", info.dataset.dataset)  # it is frozen
@@ -39,15 +44,37 @@ class WorkerStart:
             self._user(worker)
 
 
+def _sent(error: ExceptionWrapper) -> tuple[Any, ...]:
+    """Reduce an error that a worker sends to the producer, so that it arrives.
+
+    One of a class that cannot be pickled (local, or of a notebook and a spawned worker) would be lost in the queue's
+    own thread, and the producer would wait for the batch for ever. Its traceback says what it was.
+    """
+    state = dict(vars(error))
+    try:
+        pickle.dumps(state["exc_type"])
+    except Exception:  # noqa: BLE001  # pickling a class may call its metaclass
+        state["exc_type"] = RuntimeError
+    return ExceptionWrapper.__new__, (ExceptionWrapper,), state
+
+
 class _Travelling:
     """Carries an object over the ordinary pickle of spawn and forkserver, by cloudpickle.
 
     Classes and functions defined in a notebook do not pickle otherwise. On the other side the object itself
-    arrives, not this wrapper; in this process it answers for the object.
+    arrives, not this wrapper; in this process it answers for the object, to `isinstance` too: torch gives the
+    workers of an IterDataPipe a seed that it gives to no others.
     """
 
     def __init__(self, carried: Any) -> None:
         self._carried = carried
+
+    @property
+    def __class__(self) -> Any:
+        return type(self._carried)
+
+    def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
+        return self.__reduce__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return cloudpickle.loads, (cloudpickle.dumps(self._carried),)
@@ -72,6 +99,23 @@ class _Travelling:
 
 def travelling(carried: Any, loader: DataLoader[Any]) -> Any:
     """Return what to give to the loader in place of an object that its workers need."""
+    if carried is None or not loader.num_workers:
+        return carried  # to ask for the start method settles it for the whole process
     context = loader.multiprocessing_context
     method = context.get_start_method() if context is not None else multiprocessing.get_start_method()
-    return carried if carried is None or not loader.num_workers or method == "fork" else _Travelling(carried)
+    return carried if method == "fork" else _Travelling(carried)
+
+
+def mind_own_workers(batches: Any) -> None:
+    """Let the death of a DataLoader's worker be an error of its own loop alone.
+
+    Where the user's main thread has iterated a DataLoader before, torch has a handler of SIGCHLD there, which raises
+    for the workers of any loader, in whatever the main thread does at that moment: it would end the script that
+    serves. The loop itself looks for its workers every few seconds.
+
+    Args:
+        batches: The DataLoader's iterator, just made; anything else is left alone.
+    """
+    if getattr(batches, "_worker_pids_set", False):
+        _remove_worker_pids(id(batches))
+        batches._worker_pids_set = False  # else it would take them off once more at its end
