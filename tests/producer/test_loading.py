@@ -411,7 +411,7 @@ def test_this_process_collates_as_before_while_and_after_a_loader_is_served() ->
 
     def user(samples: Any) -> Any:
         functions[torch.Tensor] = mine
-        return collate.default_collate(samples)
+        return default_collate(samples)
 
     try:
         with tsnb.serve(DataLoader(Numbers(), 8, collate_fn=user), name="s"):

