@@ -35,8 +35,8 @@ class Exits(Exception):
 class Pretends(Exception):
     """Does not let itself be asked for its class."""
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]  # typeshed: it could be set
+    @property  # type: ignore[misc]  # typeshed: it could be set
+    def __class__(self) -> Any:
         raise RuntimeError("who asks?")
 
 

@@ -69,8 +69,8 @@ class _Travelling:
     def __init__(self, carried: Any) -> None:
         self._carried = carried
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]  # typeshed: it could be set
+    @property  # type: ignore[misc]  # typeshed: it could be set
+    def __class__(self) -> Any:
         return type(self._carried)
 
     def __reduce_ex__(self, _protocol: Any) -> tuple[Any, ...]:
