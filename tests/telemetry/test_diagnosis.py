@@ -17,6 +17,7 @@ from tsnb.telemetry import metrics
 from tsnb.telemetry.diagnosis import diagnose
 from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.words import balanced
 
 
 def consumer(
@@ -50,6 +51,23 @@ def stream(*consumers: ConsumerReading, **more: object) -> StreamReading:
         consumers=consumers,
     )
     return replace(made, **more)  # type: ignore[arg-type]
+
+
+def test_running_ahead_ends_where_the_kept_batches_are_full() -> None:
+    """In mode free nobody is said to go as fast as it can while the window is full and holds two of three."""
+    earlier = stream(consumer("wide"), consumer("mlp"), consumer("small"), mode="free", window=256)
+    later = stream(
+        consumer("wide", computing=2, lag=256, state="sets the pace"),
+        consumer("mlp", computing=0.5, held=1.5),
+        consumer("small", computing=1, held=1),
+        mode="free",
+        window=256,
+        window_fill=256,
+    )
+    found = diagnose(earlier, later)
+    assert found.lead == "The 256 kept batches are full: wide holds mlp and small."
+    assert "as fast as it can" not in "".join(balanced(later))
+    assert "as fast as it can until 256 batches" in "".join(balanced(replace(later, window_fill=10)))
 
 
 def test_the_slowest_model_is_named_when_others_are_held_back() -> None:

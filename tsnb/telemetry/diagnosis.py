@@ -153,6 +153,10 @@ def _window_bound(
         wider = f"{others}; a window larger than {later.window} would even that out."
         return _say("window-bound", "The trials set the pace by turns.", wider)
     rest = f"{others}{_headroom(earlier, later, host)}."
+    if later.mode == "free" and later.window_fill >= later.window:
+        whom = _list(list(held)) if len(held) <= _NAMED else f"{len(held)} trials"
+        lead = f"The {later.window} kept batches are full: {slowest.name} holds {whom}."
+        return _say("window-bound", lead, rest, slowest.name)
     return _say("window-bound", f"{slowest.name} sets the pace.", rest, slowest.name)
 
 

@@ -106,9 +106,12 @@ def milliseconds(seconds: float) -> str:
 def balanced(reading: StreamReading) -> list[str]:
     """Say how a stream divides compute, and which weights belong to nobody who is attached."""
     window = f"window of {reading.window}"
+    full = reading.window_fill >= reading.window > 0
     what = {
         "pace": f"the {window} keeps all in step, and what the small models leave, the large one gets",
-        "free": f"a {window}, and each goes as fast as it can",
+        "free": f"the {reading.window} kept batches are full, so the slowest holds the others until it has caught up"
+        if full
+        else f"each goes as fast as it can until {reading.window} batches are kept for the slowest",
         "weights": f"a {window}, and who has computed more than its weight lets the others go first",
     }
     lines = [f"{reading.name}: mode {mode_text(reading)}: {what.get(reading.mode, window)}"]

@@ -21,7 +21,7 @@ export class Header {
     this.window = pair("window", "tsnb-window");
     this.window.box.title = "Batches between the fastest and the slowest trial, and the most that are kept";
     this.mode = pair("mode", "tsnb-mode");
-    this.mode.box.title = "How compute is divided: in step (pace), by weight, or each as fast as it can (free)";
+    this.mode.box.title = "How compute is divided: in step (pace), by weight, or each as fast as it can until the kept batches are full (free)";
     this.report = button("Report", "", () => this.clickedReport());
     this.report.title = "Where each second of each trial went";
     this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
