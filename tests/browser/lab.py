@@ -114,6 +114,13 @@ class Lab:
             url = f"{self.url}/api/sessions/{session['id']}"
             urllib.request.urlopen(urllib.request.Request(url, method="DELETE"), timeout=30).close()
 
+    def save_widgets(self, save: bool) -> None:
+        """Have notebooks saved with their widgets or without, which is the default of a new JupyterLab."""
+        name = "@jupyter-widgets/jupyterlab-manager:plugin"
+        body = json.dumps({"raw": json.dumps({"saveState": save})}).encode()
+        url = f"{self.url}/lab/api/settings/{name}"
+        urllib.request.urlopen(urllib.request.Request(url, body, method="PUT"), timeout=10).close()
+
     def _wait_until_up(self, timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and self.process.poll() is None:

@@ -20,6 +20,18 @@ PANEL = ".tsnb-panel"
 pytestmark = [pytest.mark.browser, pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
+SHORT = [
+    """%load_ext tsnb
+import torch
+rows = torch.utils.data.DataLoader(torch.arange(400.).reshape(200, 2), batch_size=4)""",
+    "%tensorsocket start rows --name short",
+    "%tensorsocket dashboard short",
+    """%%trial brief --wait
+import time
+for batch in tsnb.attach(producer="short"):
+    time.sleep(0.03)""",
+]
+
 TALKER = [
     "%load_ext tsnb",
     "%tensorsocket dashboard any",
@@ -37,15 +49,8 @@ for k in range(100_000):
 ]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Path]]:
-    """One JupyterLab for all tests here, with a runtime directory of its own, on notebooks of its own."""
-    notebooks, home, run = (tmp_path_factory.mktemp(name) for name in ("notebooks", "home", "run"))
-    source = QUICKSTART.read_text(encoding="utf-8")
-    # trials that outlast the test on any machine; closing the server ends them
-    endless, found = re.subn(r"EPOCHS = \d+", "EPOCHS = 1000", source)
-    assert found == 1
-    (notebooks / QUICKSTART.name).write_text(endless, encoding="utf-8")
+def notebook_of(sources: list[str]) -> dict[str, Any]:
+    """Return a notebook of these cells."""
     cells: list[dict[str, Any]] = [
         {
             "cell_type": "code",
@@ -55,12 +60,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Path
             "execution_count": None,
             "source": code,
         }
-        for k, code in enumerate(TALKER)
+        for k, code in enumerate(sources)
     ]
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    talker = {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
-    for name in ("reloaded", "busy"):  # one each: a saved notebook has the outputs of before
-        (notebooks / f"{name}.ipynb").write_text(json.dumps(talker), encoding="utf-8")
+    return {"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Path]]:
+    """One JupyterLab for all tests here, with a runtime directory of its own, on notebooks of its own."""
+    notebooks, home, run = (tmp_path_factory.mktemp(name) for name in ("notebooks", "home", "run"))
+    source = QUICKSTART.read_text(encoding="utf-8")
+    # trials that outlast the test on any machine; closing the server ends them
+    endless, found = re.subn(r"EPOCHS = \d+", "EPOCHS = 1000", source)
+    assert found == 1
+    (notebooks / QUICKSTART.name).write_text(endless, encoding="utf-8")
+    # one each: a saved notebook has the outputs of before
+    for name, sources in (("reloaded", TALKER), ("busy", TALKER), ("reopened", SHORT)):
+        (notebooks / f"{name}.ipynb").write_text(json.dumps(notebook_of(sources)), encoding="utf-8")
     with Lab(home, notebooks, TSNB_RUNTIME_DIR=str(run), TSNB_PROJECT_DIR=str(home)) as running:
         yield running, notebooks
 
@@ -70,6 +87,34 @@ def lab(server: tuple[Lab, Path]) -> Iterator[Lab]:
     """The server; kernels end with the test."""
     yield server[0]
     server[0].end_kernels()
+
+
+def test_a_notebook_without_saved_widgets_shows_a_picture_where_the_panel_was(
+    browser: Browser, lab: Lab
+) -> None:
+    """JupyterLab as it is installed saves no widget state; while the panel is alive, the picture is hidden."""
+    lab.save_widgets(False)
+    try:
+        page = browser.new_page(viewport={"width": 1200, "height": 1000})
+        notebook = Notebook(page, lab, "reopened.ipynb")
+        notebook.open()
+        for index in range(len(SHORT)):
+            notebook.run(index)
+        picture = page.locator("img[src*='tsnb-still-']")
+        page.wait_for_selector(PANEL, timeout=20_000)
+        page.wait_for_function(
+            "() => document.querySelector(\"img[src*='tsnb-still-']\")?.src.includes('brief')"
+        )
+        assert not picture.is_visible()
+        save(page)
+        lab.end_kernels()
+        notebook.open()
+        picture.wait_for(state="visible", timeout=20_000)
+        assert page.locator(PANEL).count() == 0
+        ARTIFACTS.mkdir(exist_ok=True)
+        page.screenshot(path=ARTIFACTS / "lab-reopened.png")
+    finally:
+        lab.save_widgets(True)
 
 
 def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -> None:

@@ -102,6 +102,29 @@ def page(shared: FrontEnd) -> Iterator[FrontEnd]:
     shared.listen(lambda: stopped in shared.idle)
 
 
+def test_a_panel_leaves_a_picture_that_is_made_anew_when_a_trial_has_ended(page: FrontEnd) -> None:
+    """Saved notebooks and pages made from them have it where the panel itself cannot be shown."""
+    page.run(
+        "import torch\nrows = torch.utils.data.DataLoader(torch.arange(40.).reshape(20, 2), batch_size=4)"
+    )
+    page.run("%tensorsocket start rows --name pictured")
+    cell = page.run("%tensorsocket dashboard pictured")
+    page.run(
+        "%%trial short-lived\nimport time\nfor batch in tsnb.attach(producer='pictured'):\n    time.sleep(0.3)"
+    )
+
+    def pictures() -> list[str]:
+        shown = [*page.of(cell, "display_data"), *page.of(cell, "update_display_data")]
+        return [c["data"]["image/svg+xml"] for c in shown if "image/svg+xml" in c["data"]]
+
+    page.listen(lambda: any("short-lived" in picture for picture in pictures()))
+    (mark,) = {re.findall(r'<svg id="(tsnb-still-[0-9a-f]+)"', picture)[0] for picture in pictures()}
+    page.listen(lambda: "left" in pictures()[-1])
+    stop = page.run("%tensorsocket stop pictured")
+    page.listen(lambda: stop in page.idle and "ended" in pictures()[-1])
+    assert mark in pictures()[-1] and len(pictures()[-1]) < 60_000
+
+
 def test_a_cell_that_fetches_from_a_running_trial_waits_and_shows_how_far_it_is(page: FrontEnd) -> None:
     """One line below that cell, kept up to date; then the value."""
     page.run(

@@ -37,6 +37,7 @@ def dashboard(name: str | None = None) -> Panel:
     from tsnb.notebook.panel_logs import TrialLogs
     from tsnb.notebook.reporting import report_here
     from tsnb.notebook.runs import interrupt_consumer, stop_consumer
+    from tsnb.notebook.still import leave_still
     from tsnb.panel import dashboard as panel_of
 
     panel = panel_of(name)
@@ -44,6 +45,7 @@ def dashboard(name: str | None = None) -> Panel:
     panel.interrupt_consumer = interrupt_consumer
     panel.make_report = report_here(panel)
     panel.logs.source = TrialLogs()
+    leave_still(panel)
     return panel
 
 

@@ -16,7 +16,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import anywidget
 import traitlets
@@ -49,6 +49,16 @@ def _bundle(file: str) -> Path:
     return path
 
 
+class Picture(Protocol):
+    """What is shown of a panel where the panel cannot be."""
+
+    mark: str
+    """What the front end knows it by, to hide it while the panel is there."""
+
+    def news(self, reading: StreamReading | None = None) -> None:
+        """Take note of a reading, or of another change of the stream's state. Called with the panel's lock held."""
+
+
 class Panel(anywidget.AnyWidget):
     """A live view of one stream, from its readings alone. Made by `tsnb.dashboard()`.
 
@@ -69,6 +79,8 @@ class Panel(anywidget.AnyWidget):
     """All words; filled in by `get_state` only."""
     history = traitlets.Bytes(b"").tag(sync=True)
     """All frames; filled in by `get_state` only."""
+    still = traitlets.Unicode("").tag(sync=True)
+    """What the picture beside it is known by; empty: there is none."""
 
     def __init__(
         self,
@@ -84,6 +96,7 @@ class Panel(anywidget.AnyWidget):
         self._make_report: Callable[[], None] | None = None
         self._follower: Follower | None = None
         self._closed = False
+        self._picture: Picture | None = None
         self.logs = LogFeed(self._send_log)
         self.stop_consumer = stop_consumer
         super().__init__(**traits)
@@ -125,6 +138,17 @@ class Panel(anywidget.AnyWidget):
     def make_report(self, report: Callable[[], None] | None) -> None:
         self._make_report = report
         self._allow(report=report is not None)
+
+    @property
+    def picture(self) -> Picture | None:
+        """The picture beside it, which stays where the panel cannot be shown; None: there is none."""
+        return self._picture
+
+    @picture.setter
+    def picture(self, picture: Picture | None) -> None:
+        with self._lock:
+            self._picture = picture
+        self.still = "" if picture is None else picture.mark
 
     @property
     def stream(self) -> str:
@@ -169,6 +193,8 @@ class Panel(anywidget.AnyWidget):
         """Show a reading. Called on the watch's thread, or with the readings of a recorded log."""
         with self._lock:
             self._deliver(self._tape.feed(reading))
+            if self._picture is not None:
+                self._picture.news(reading)
 
     def note(self, state: str, text: str, name: str = "") -> None:
         """Show a state and a sentence that no reading carries (see `Tape.note`)."""
@@ -176,6 +202,8 @@ class Panel(anywidget.AnyWidget):
             message = self._tape.note(state, text, name)
             if message:
                 self._deliver(message)
+                if self._picture is not None:
+                    self._picture.news()
 
     def close(self) -> None:
         """Stop following and remove the widget."""

@@ -9,6 +9,10 @@ import { LIVE } from "./words.js";
 const ASK_MS = 15000; // the kernel forgets a page that does not ask for its log anew within a minute
 const SAVE_MS = 10000; // how old the curves may be in a notebook saved with its widgets
 
+// The picture beside the panel is for pages where the panel cannot be: while this one is alive, it is not shown.
+const hiding = (mark) =>
+  /^tsnb-still-[0-9a-f]+$/.test(mark || "") ? `.jp-OutputArea-child:has(img[src*="${mark}"]) { display: none; }` : "";
+
 export default () => {
   const store = new Store();
   const views = new Set();
@@ -59,12 +63,19 @@ export default () => {
 
     render({ model, el }) {
       const view = new View(store, (content) => model.send(content));
+      const still = document.createElement("style");
+      document.head.append(still);
+      const hide = () => (still.textContent = hiding(model.get("still")));
+      model.on("change:still", hide);
+      hide();
       el.append(view.root);
       view.open();
       views.add(view);
       return () => {
         views.delete(view);
         view.close();
+        model.off("change:still", hide);
+        still.remove();
       };
     },
   };
