@@ -35,6 +35,34 @@ def test_a_name_is_entered_once_and_free_again_afterwards() -> None:
     assert registry.entries() == []
 
 
+def test_ones_own_come_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left out, a name means the stream of this notebook; what a former kernel of it has left is its own, too."""
+    me, living = registry.this_owner(), f"{os.getppid()}-{started(os.getppid())}"
+    monkeypatch.setenv(registry.OWNER, living)
+    registry.register("theirs", "address", "notebook other.ipynb")
+    monkeypatch.setenv(registry.OWNER, "1-1")  # a kernel that has gone
+    left = registry.register("left", "address", "notebook gone.ipynb")
+    monkeypatch.setenv(registry.OWNER, me)  # as in a trial's kernel
+    with pytest.raises(ProducerNotFound, match=r"several streams are running: left .*theirs "):
+        registry.find()
+    with pytest.raises(ProducerNotFound, match=r"serves no stream.* Running: left .*theirs .* Name one"):
+        registry.own_name()
+    monkeypatch.setenv("JPY_SESSION_NAME", "work/gone.ipynb")
+    assert registry.find() == left
+    mine = registry.register("mine", "address", "notebook gone.ipynb")
+    monkeypatch.setenv("JPY_SESSION_NAME", "work/mine.ipynb")
+    assert registry.find() == mine
+    assert registry.own_name() == "mine"
+    registry.register("also", "address", "notebook mine.ipynb")
+    with pytest.raises(
+        ProducerNotFound, match=r"several streams are running: also \(.*\), mine \([^()]*\)\. Name"
+    ):
+        registry.find()
+    with pytest.raises(ProducerNotFound, match="several streams of this notebook are running: also, mine"):
+        registry.own_name()
+    assert registry.find("theirs").owner == living
+
+
 def test_stale_entries_are_swept_also_when_their_pid_lives_again(own_directory: Path) -> None:
     """A pid alone proves nothing: the start time must match."""
     entry = registry.register("old", "address", "script")

@@ -31,9 +31,13 @@ __all__ = [
     "describe_origin",
     "entries",
     "find",
+    "has_owner",
+    "is_mine",
     "new_address",
+    "own_name",
     "register",
     "socket_directory",
+    "this_owner",
     "unregister",
 ]
 
@@ -58,9 +62,49 @@ class Entry:
     started: int = 0
     """When the process itself was started (`native.processes.started`): tells it from a later one with the same
     pid. On Linux in the kernel's ticks since boot, which no change of the clock moves."""
+    owner: str = ""
+    """The notebook or script that had it served (`this_owner`); empty: an older version of tsnb did not say."""
 
     def __str__(self) -> str:
         return f"{self.name} (served by {self.origin}, pid {self.pid}, for {age(self.since_s)})"
+
+
+OWNER = "TSNB_OWNER"
+"""The environment variable that tells background kernels, and all that they start, who their notebook is."""
+
+
+def this_owner() -> str:
+    """Return the notebook or script that this process belongs to: its pid and start."""
+    return os.environ.get(OWNER) or f"{os.getpid()}-{started(os.getpid())}"
+
+
+def is_mine(entry: Entry) -> bool:
+    """Return whether this notebook or script had a stream served, in a former kernel of the same notebook too."""
+    return entry.owner == this_owner() or (not has_owner(entry) and entry.origin == describe_origin())
+
+
+def has_owner(entry: Entry) -> bool:
+    """Return whether the notebook or script that had a stream served still runs."""
+    pid, _, when = entry.owner.partition("-")
+    return pid.isdigit() and when.isdigit() and has_started_so(int(pid), int(when))
+
+
+def own_name() -> str:
+    """Return the name of the one stream that this notebook or script has served.
+
+    Raises:
+        ProducerNotFound: It has none, or several; lists what there is.
+    """
+    served = entries()
+    own = [entry.name for entry in served if is_mine(entry)]
+    if len(own) == 1:
+        return own[0]
+    if own:
+        raise ProducerNotFound(f"several streams of this notebook are running: {', '.join(own)}. Name one.")
+    there = f" Running: {', '.join(map(str, served))}. Name one." if served else ""
+    raise ProducerNotFound(
+        f"this notebook serves no stream, so no producer is running that is its own.{there}"
+    )
 
 
 def age(since_s: float) -> str:
@@ -119,14 +163,16 @@ def entries() -> list[Entry]:
 
 
 def find(name: str | None = None) -> Entry:
-    """Return the producer of that name, or the only one where the name is left out.
+    """Return the producer of that name; left out: the only one of this notebook or script, else the only one of all.
 
     Raises:
         ProducerNotFound: There is none, or several and no name; lists what there is.
     """
     served = entries()
-    if name is None and len(served) == 1:
-        return served[0]
+    if name is None:
+        served = [entry for entry in served if is_mine(entry)] or served
+        if len(served) == 1:
+            return served[0]
     for entry in served:
         if entry.name == name:
             return entry
@@ -161,7 +207,7 @@ def register(name: str, address: str, origin: str) -> Entry:
     check_name(name, "producer")
     path = _path(name)
     with explained(f"enter the producer {name!r} in {path.parent}"):
-        entry = Entry(name, os.getpid(), address, time.time(), origin, started(os.getpid()))
+        entry = Entry(name, os.getpid(), address, time.time(), origin, started(os.getpid()), this_owner())
         _enter(entry, path)
     return entry
 

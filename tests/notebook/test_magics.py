@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -10,10 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from IPython.core.error import UsageError
+from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tsnb.experiments import trials
+from tsnb.native.processes import started
 from tsnb.streams import producer_kernels
 
 LOADER = """
@@ -347,3 +351,50 @@ def test_the_panel_s_stop_button_stops_the_trial(shell: Any) -> None:
     panel.stop_consumer("busy")
     assert trials["busy"].state == "stopped"
     panel.close()
+
+
+@pytest.mark.system
+def test_a_second_notebook_changes_nothing_for_the_first(
+    shell: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines without a name mean the notebook's own stream, and a panel's buttons the row that they stand in."""
+    run(shell, LOADER)
+    run(shell, "%tensorsocket start train --name ours")
+    monkeypatch.setenv("TSNB_OWNER", f"{os.getppid()}-{started(os.getppid())}")
+    endless = DataLoader(TensorDataset(torch.zeros(1 << 20)), batch_size=1)
+    with tsnb.serve(endless, name="theirs", window=2):
+        monkeypatch.delenv("TSNB_OWNER")
+        run(
+            shell,
+            "%%trial cnn\nimport time\nfor batch in tsnb.attach():\n    pass\nprint('read')\ntime.sleep(60)",
+        )
+        run(shell, "%tensorsocket status")
+        assert "stream ours: " in capsys.readouterr().out
+        panel = run(shell, "tsnb.dashboard()")
+        assert panel.stream == "ours"
+        theirs = tsnb.dashboard("theirs")
+        consumer = tsnb.attach("cnn", producer="theirs")
+        batches = iter(consumer)
+        next(batches)
+        deadline = time.monotonic() + 30
+        while theirs.pid_of("cnn") is None or "read" not in trials["cnn"].logs():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert theirs.interrupt_consumer is not None and theirs.stop_consumer is not None
+        with pytest.raises(tsnb.errors.TsnbError, match="cnn on this stream is not a trial of this notebook"):
+            theirs.interrupt_consumer("cnn")
+        theirs.stop_consumer("cnn")
+        with pytest.raises(tsnb.errors.StopRequested):
+            sum(1 for _ in batches)
+        assert trials["cnn"].state == "running"
+        consumer.close()
+        with pytest.raises(UsageError, match=r"'theirs' is not this notebook's: .*stop theirs --other"):
+            run(shell, "%tensorsocket stop theirs")
+        run(shell, "%tensorsocket stop")
+        assert "stopped 'ours'" in capsys.readouterr().out
+        with pytest.raises(UsageError, match="this notebook serves no stream"):
+            run(shell, "%tensorsocket stop")
+        theirs.close()
+        panel.close()
+        run(shell, "%tensorsocket stop theirs --other")
+        assert "stopped 'theirs'" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import queue
 import sys
 import time
 import types
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ import tsnb
 from tests.notebook.test_magics import LOADER, run
 from tests.panel.streams import three_models
 from tests.telemetry.watches import forget_watches
+from tsnb.errors import TsnbError
 from tsnb.experiments import trials
 from tsnb.notebook.reporting import recorders
-from tsnb.notebook.runs import interrupt_consumer
+from tsnb.notebook.streams import stop
 from tsnb.reports import Report
 from tsnb.telemetry.watching import watched
 
@@ -201,14 +203,14 @@ def test_the_panel_s_interrupt_button_is_ctrl_c(shell: Any) -> None:
     """The trial's cell gets KeyboardInterrupt; its kernel lives on; who is no trial of ours is not touched."""
     run(shell, "%%trial busy\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
     panel = tsnb.dashboard("nobody-serves-this")
-    assert panel.interrupt_consumer is interrupt_consumer
+    assert panel.interrupt_consumer is not None
     until(lambda: "begun" in trials["busy"].logs())
     panel.interrupt_consumer("busy")
     until(lambda: trials["busy"].state == "stopped")
     assert "KeyboardInterrupt" in trials["busy"].logs()
     with pytest.raises(tsnb.errors.TsnbError, match="busy is not running: it is stopped"):
         panel.interrupt_consumer("busy")
-    with pytest.raises(tsnb.errors.TsnbError, match=r"is no trial of this notebook.*stop ends its loop"):
+    with pytest.raises(tsnb.errors.TsnbError, match=r"is not a trial of this notebook.*stop ends its loop"):
         panel.interrupt_consumer("somebody")
     panel.close()
 
@@ -289,7 +291,14 @@ def test_another_notebook_shows_the_same_stream(notebook: Callable[..., list[dic
     assert "cnn" in picture
     here = tsnb.report("shared")
     assert here.story.batches >= 4
-    notebook("%tensorsocket stop shared")
+    refused = {
+        "shared": r"is not this notebook's: .* stop shared --other",
+        None: r"no stream.* Running: shared .* Name",
+    }
+    for name, words in refused.items():
+        with pytest.raises(TsnbError, match=words):
+            stop(Namespace(name=name, other=False))
+    assert "stopped 'shared'" in stop(Namespace(name="shared", other=True))[0]
     until(lambda: panel.state == "gone")
     panel.close()
     forget_watches()

@@ -18,9 +18,10 @@ def row(step: int, epoch: int | None = 0, **numbers: float) -> LoggedRow:
     return LoggedRow(step, epoch, step, step * 8, START_S + step, numbers)
 
 
-def begun(name: str, sweep: str = "", seed: int | None = None, **params: Any) -> Run:
+def begun(name: str, sweep: str = "", seed: int | None = None, origin: str = "", **params: Any) -> Run:
     """Begin a run, which this process is."""
-    run = Run.begin(RunStart(name, "x = 1", params=params, options={"batch_size": 8}, sweep=sweep, seed=seed))
+    options = {"batch_size": 8}
+    run = Run.begin(RunStart(name, "x = 1", params, options, sweep=sweep, origin=origin, seed=seed))
     run.process(os.getpid(), {"torch": "2"})
     return run
 
@@ -33,9 +34,10 @@ def trained(
     params: Mapping[str, Any] | None = None,
     state: str = "done",
     metric: str = "loss",
+    origin: str = "",
 ) -> Run:
     """Record a run that logged these values (losses, else of `metric`), one a step, and ended."""
-    run = begun(name, sweep=sweep, **(params or {}))
+    run = begun(name, sweep=sweep, origin=origin, **(params or {}))
     run.add_rows([row(step)._replace(numbers={metric: value}) for step, value in enumerate(values)])
     run.report({"stream": "mnist", "epochs": 1, "samples": 8 * len(values), "samples_per_s": 12.5})
     run.end(state, duration_s=2.0)

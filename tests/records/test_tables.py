@@ -33,7 +33,7 @@ def test_results_are_a_row_a_run_with_parameters_and_last_numbers(project: Path)
     table = tsnb.results()
     assert list(table.columns) == [
         "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s", "sweep",
-        "seed", "lr", "wd", "loss",
+        "seed", "notebook", "lr", "wd", "loss",
     ]  # fmt: skip
     assert list(table["name"]) == ["b", "a"]
     assert list(table["run"]) == [1, 2]
@@ -46,6 +46,19 @@ def test_results_are_a_row_a_run_with_parameters_and_last_numbers(project: Path)
     assert list(everything["name"]) == ["a", "b", "a"]
     assert list(everything["loss"]) == [2.0, 5.0, 0.5]
     assert list(tsnb.results("s", all_runs=True)["name"]) == ["a"], "a sweep's name chooses its runs"
+
+
+def test_a_trial_of_another_notebook_is_not_hidden_by_one_of_the_same_name(project: Path) -> None:
+    """The last run of each name in each notebook; a run is told from others by name and number."""
+    trained("cnn", [3.0], origin="notebook a.ipynb")
+    trained("cnn", [2.0], origin="notebook b.ipynb")
+    trained("cnn", [1.0], origin="notebook b.ipynb")
+    table = tsnb.results()
+    assert table[["name", "run", "notebook", "loss"]].values.tolist() == [
+        ["cnn", 1, "a.ipynb", 3.0],
+        ["cnn", 3, "b.ipynb", 1.0],
+    ]
+    assert list(tsnb.results("cnn", all_runs=True)["run"]) == [1, 2, 3]
 
 
 def test_without_pandas_the_tables_are_dictionaries(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

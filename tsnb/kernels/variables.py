@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Mapping
 
+from tsnb.registry import OWNER, this_owner
+
 __all__ = ["THREADS", "environment", "read_once"]
 
 NOT_INHERITED = ("JPY_PARENT_PID", "PYTEST_CURRENT_TEST")
@@ -29,7 +31,7 @@ PYTHONBREAKPOINT is read at each breakpoint; `ray.init` sets it in a notebook, w
 def environment(added: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a child: this process's own, and what is added."""
     kept = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-    return {**kept, **ADDED, **added}
+    return {**kept, **ADDED, OWNER: this_owner(), **added}
 
 
 def read_once(wanted: Mapping[str, str], own: Mapping[str, str]) -> list[str]:

@@ -32,7 +32,7 @@ def dashboard(name: str | None = None) -> Panel:
     button leaves a report under this cell.
 
     Args:
-        name: The stream; may be left out while one is running. One that nobody serves yet is no error.
+        name: The stream; left out: this notebook's, or the only one. One that nobody serves yet is no error.
     """
     from tsnb.notebook.panel_logs import TrialLogs
     from tsnb.notebook.reporting import report_here
@@ -42,7 +42,7 @@ def dashboard(name: str | None = None) -> Panel:
 
     panel = panel_of(name)
     panel.stop_consumer = stop_consumer(panel)
-    panel.interrupt_consumer = interrupt_consumer
+    panel.interrupt_consumer = interrupt_consumer(panel)
     panel.make_report = report_here(panel)
     panel.logs.source = TrialLogs()
     leave_still(panel)

@@ -154,6 +154,12 @@ def _dashboard() -> Parser:
     return parser
 
 
+def _stop() -> Parser:
+    parser = _named("%tensorsocket stop", "Stop a stream and its kernel.", optional=True)
+    parser.add_argument("--other", action="store_true")
+    return parser
+
+
 def _record() -> Parser:
     parser = _named("%tensorsocket record", "Write a stream's readings to a file.", optional=False)
     parser.add_argument("file", nargs="?", metavar="FILE")
@@ -232,7 +238,7 @@ TENSORSOCKET = {
     "list": Parser("%tensorsocket list", "List what is served, by whom, since when."),
     "status": _named("%tensorsocket status", "Show a stream and its consumers.", optional=True),
     "logs": _named("%tensorsocket logs", "Show what a producer kernel printed.", optional=False),
-    "stop": _named("%tensorsocket stop", "Stop a stream and its kernel.", optional=True),
+    "stop": _stop(),
     "restart": _named("%tensorsocket restart", "Serve the same loader from a new kernel.", optional=True),
     "reload": _named("%tensorsocket reload", "Serve the loader as it is now.", optional=True),
     "dashboard": _dashboard(),

@@ -53,13 +53,15 @@ class TsnbMagics(Magics):
         %tensorsocket list
         %tensorsocket status [NAME]
         %tensorsocket logs NAME
-        %tensorsocket stop [NAME]
+        %tensorsocket stop [NAME] [--other]       --other: though another notebook or process serves it
         %tensorsocket restart [NAME]              the same loader from a new kernel; trials wait and go on
         %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
         %tensorsocket balance [NAME] pace|weights|free [--weight TRIAL=2 ...]     how compute is divided, from now on
         %tensorsocket dashboard [NAME] [--side]   the live panel; --side: beside the notebook (package sidecar)
         %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well
         %tensorsocket record NAME FILE            writes all readings; tsnb.replay(FILE) shows them. --stop ends it
+
+        Without a name, the stream of this notebook is meant.
 
         Options of start:
           --name NAME         what trials attach by
@@ -95,7 +97,7 @@ class TsnbMagics(Magics):
             elif command in _BY_OPTIONS:
                 text = _BY_OPTIONS[command](given)
             elif command == "stop":
-                text, shown = streams.stop(given.name)
+                text, shown = streams.stop(given)
             else:
                 text = _BY_NAME[command](given.name)
             print(text)  # noqa: T201 (a magic's answer is text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.experiments.cells import run_cell
-from tsnb.experiments.trial import ENDED
+from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.capture import loops_over
 from tsnb.notebook.sweeping import run_sweep, wants_sweep
 from tsnb.streams.serving import producer_kernels
@@ -126,32 +128,35 @@ def logs(name: str) -> str:
     return trials[name].logs()[-20_000:] or f"trial {name!r} has printed nothing"
 
 
-def interrupt_consumer(name: str) -> None:
-    """Do what a panel's interrupt button does: raise KeyboardInterrupt in the trial's cell, its kernel lives on.
+def interrupt_consumer(panel: Panel) -> Callable[[str], None]:
+    """Return what a panel's interrupt button does: raise KeyboardInterrupt in the trial's cell, its kernel lives on.
 
-    Called with the consumer's name on a thread of the panel's own.
-
-    Raises:
-        TsnbError: This notebook has no such trial, or it is not running.
+    Called with the consumer's name on a thread of the panel's own. It raises TsnbError where this notebook has no such
+    trial on that stream, or it is not running.
     """
-    trial = trials.get(name)
-    if trial is None:
-        raise TsnbError(
-            f"{name} is no trial of this notebook, so it cannot be interrupted from here; stop ends its loop"
-        )
-    if trial.state in ENDED:
-        raise TsnbError(f"{name} is not running: it is {trial.state}")
-    trial.interrupt()
+
+    def interrupt(name: str) -> None:
+        trial = _trial_on(panel, name)
+        if trial is None:
+            raise TsnbError(
+                f"{name} on this stream is not a trial of this notebook, so it cannot be interrupted from here; "
+                "stop ends its loop"
+            )
+        if trial.state in ENDED:
+            raise TsnbError(f"{name} is not running: it is {trial.state}")
+        trial.interrupt()
+
+    return interrupt
 
 
 def stop_consumer(panel: Panel) -> Callable[[str], None]:
-    """Return what a panel's stop button does: stop the trial of that name, else ask the consumer to end.
+    """Return what a panel's stop button does: stop the trial that it shows, else ask the consumer to end.
 
     Called with the consumer's name on a thread of the panel's own.
     """
 
     def stop(name: str) -> None:
-        trial = trials.get(name)
+        trial = _trial_on(panel, name)
         if trial is not None and trial.state not in ENDED:
             trial.stop()
             return
@@ -164,3 +169,14 @@ def stop_consumer(panel: Panel) -> Callable[[str], None]:
             observer.close()
 
     return stop
+
+
+def _trial_on(panel: Panel, name: str) -> Trial | None:
+    """Return this notebook's trial that a panel's row shows: another process may have a consumer of that name there."""
+    trial, pid = trials.get(name), panel.pid_of(name)
+    if trial is None or pid is None or trial.pid is None or "engine" in trial.options:
+        return trial
+    with contextlib.suppress(OSError):
+        # the processes that a trial starts are in its session
+        return trial if pid == trial.pid or os.getsid(pid) == trial.pid else None
+    return None

@@ -12,10 +12,11 @@ from IPython.core.error import UsageError
 
 from tsnb import registry
 from tsnb.config import check_name
-from tsnb.errors import NameInUse, ProducerNotFound
+from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 from tsnb.kernels.child import log_path
 from tsnb.notebook.lookup import find_loader
 from tsnb.notebook.reporting import Ending, begin
+from tsnb.registry import own_name
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.serving import (
     ServeOptions,
@@ -235,7 +236,7 @@ def balance(given: Namespace) -> str:
         ProducerNotFound: There is no such producer.
         TsnbError: It does not answer.
     """
-    return "\n".join(balanced(observer.balance(given.name, given.mode, dict(given.weight))))
+    return "\n".join(balanced(observer.balance(given.name or own_name(), given.mode, dict(given.weight))))
 
 
 def logs(name: str) -> str:
@@ -256,14 +257,14 @@ def logs(name: str) -> str:
     return text[-SHOWN_CHARACTERS:] or f"{name!r} has printed nothing"
 
 
-def stop(name: str | None) -> tuple[str, Report | None]:
-    """Stop a stream, whoever serves it; without a name the only one. Returns what to tell, and what to show.
+def stop(given: Namespace) -> tuple[str, Report | None]:
+    """Stop a stream; without a name the only one of this notebook. Returns what to tell, and what to show.
 
     Raises:
-        ProducerNotFound: There is no such producer.
-        TsnbError: It does not stop.
+        ProducerNotFound: There is no such producer, or none of this notebook's and no name.
+        TsnbError: It does not stop; or another notebook or process has it served, and `--other` was not given.
     """
-    name = name or registry.find().name
+    name = given.name or own_name()
     kernel = producer_kernels.get(name)
     if kernel is not None and not kernel.ended:
         ending = Ending(name)
@@ -275,6 +276,11 @@ def stop(name: str | None) -> tuple[str, Report | None]:
         if kernel is None:
             raise
         return f"{name!r} has stopped already; %tensorsocket report {name} shows where its time went", None
+    if not given.other and not registry.is_mine(entry) and registry.has_owner(entry):
+        raise TsnbError(
+            f"{name!r} is not this notebook's: {entry.origin} (pid {entry.pid}) serves it. To end it all the same, "
+            f"with the trials on it: %tensorsocket stop {name} --other"
+        )
     ending = Ending(name)
     observer.stop(name)
     return f"stopped {name!r} (served by {entry.origin})", ending.report()

@@ -155,6 +155,12 @@ class Panel(anywidget.AnyWidget):
         """The stream's name; empty while it is unknown."""
         return self._tape.name
 
+    def pid_of(self, name: str) -> int | None:
+        """Return the process of a consumer that is on the stream now; None where there is none of that name."""
+        latest = self._tape.latest
+        found = () if latest is None else latest.consumers
+        return next((c.pid for c in found if c.name == name or c.name.startswith(f"{name}[")), None)
+
     @property
     def state(self) -> str:
         """The stream's state as the panel shows it."""

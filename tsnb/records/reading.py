@@ -29,7 +29,7 @@ ENDED = ("done", "failed", "stopped", "lost")
 WITHOUT_A_WORD = "its process ended without a word"
 
 _NOT_ENDED = f"(state NOT IN {ENDED})"
-_LATEST = "number = (SELECT max(number) FROM runs AS later WHERE later.name = runs.name)"
+_LATEST = "number = (SELECT max(number) FROM runs AS later WHERE later.name = runs.name AND later.origin = runs.origin)"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def read_runs(
         directory: The project's directory.
         name: Of this trial only.
         key: This run only.
-        all_runs: Those that a later run of the same name followed as well.
+        all_runs: Those that a later run of the same name, of the same notebook, followed as well.
 
     Raises:
         TsnbError: The file cannot be read.

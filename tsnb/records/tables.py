@@ -18,6 +18,7 @@ Table = tuple[list[str], list[list[Any]]]
 
 OWN = (
     "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s", "sweep", "seed",
+    "notebook",
 )  # fmt: skip
 REPORTED = ("stream", "epochs", "samples", "samples_per_s")
 HISTORY = ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value"]
@@ -27,12 +28,13 @@ def results(name: str | None = None, *, all_runs: bool = False, sort: str | None
     """Return a table of this project's trials: one row a run, as it stands now.
 
     Columns: name, run (1 for the first of that name), state, started (local time), duration_s, stream, epochs,
-    samples, samples_per_s (nothing where it attached to no stream), sweep, seed, then one a parameter and one a
-    logged name (its last value, which is the trial's score). Where a name is taken: "NAME (param)", "NAME (logged)".
+    samples, samples_per_s (nothing where it attached to no stream), sweep, seed, notebook (or script), then one a
+    parameter and one a logged name (its last value, which is the trial's score). Where a name is taken: "NAME (param)",
+    "NAME (logged)".
 
     Args:
         name: Only the trial of this name, or the sweep; left out: all of the project.
-        all_runs: Former runs of each name too, not only the last.
+        all_runs: Former runs of each name too, not only the last of each notebook.
         sort: A logged name: the best trial first, those that are done before the others. Left out: as they began.
 
     Returns:
@@ -129,5 +131,6 @@ def _own(run: RunRecord) -> list[Any]:
         "duration_s": round(run.duration_s, 3),
         "sweep": run.sweep or None,
         "seed": run.seed,
+        "notebook": run.origin.removeprefix("notebook ") or None,
     }
     return [own[column] for column in OWN]
