@@ -58,7 +58,7 @@ def attach(
     Args:
         name: This consumer's name, shown in the panel. In a trial: the trial's; else one is made up.
         producer: The stream's name; left out: the only one of this notebook or script (its trials too), else the only
-            one that runs. In a process that is in a Ray cluster, a stream of the cluster is found too (docs/cluster.md).
+            one that runs. In a process that is in a Ray cluster, streams of the cluster count too (docs/cluster.md).
         batch_size: Samples in a batch; by default the loader's own batches.
         drop_last: Leave out an epoch's last batch if it is not full.
         device: Where tensors are wanted ("cuda:0"); by default they stay in shared memory on the CPU. In a trial that

@@ -71,10 +71,12 @@ def streamed(name: str | None = None) -> Source:
 
 
 def _watch_of(name: str | None) -> Watch:
-    served = [entry.name for entry in registry.entries()]
-    known = watched()
+    entries = registry.entries()
+    served, known = [entry.name for entry in entries], watched()
     if name is None:
-        name = _only(served, known)
+        own = [entry.name for entry in entries if registry.is_mine(entry)]
+        ended = [word for word, its in known.items() if its.readings() and word not in served]
+        name = _only(own if own or len(ended) == 1 else served, known)
     there = known.get(name)
     if name in served and (there is None or there.over):
         return watch(name)
