@@ -22,7 +22,8 @@ from tsnb.records.run import Run
 
 @pytest.fixture(autouse=True)
 def anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in an empty directory, with nothing chosen."""
+    """Stand in an empty directory, with nothing chosen, and no records above it."""
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
     monkeypatch.delenv("TSNB_PROJECT_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -49,6 +50,33 @@ def test_a_directory_below_belongs_to_the_project(anywhere: Path, monkeypatch: p
     assert project_directory() == made
     (anywhere / "a" / ".tsnb").mkdir()
     assert project_directory() == anywhere / "a" / ".tsnb"
+
+
+def test_the_home_directorys_records_do_not_take_in_every_project_below(
+    anywhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One notebook tried in the home directory must not collect all that is run below it from then on."""
+    monkeypatch.setenv("HOME", str(anywhere))
+    at_home = project_directory()
+    assert at_home == anywhere / ".tsnb"
+    project = anywhere / "work" / "mnist"
+    project.mkdir(parents=True)
+    monkeypatch.chdir(project)
+    assert project_directory() == project / ".tsnb"
+
+
+def test_a_notebook_keeps_its_project_wherever_it_goes(
+    anywhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`%cd data` in the middle does not start other records."""
+    (anywhere / "data").mkdir()
+    projects.stay_in(anywhere)
+    try:
+        monkeypatch.chdir("data")
+        assert project_directory() == anywhere / ".tsnb"
+    finally:
+        projects.stay_in(None)
+    assert project_directory(make=False) == anywhere / ".tsnb", "the nearest above, as ever"
 
 
 def test_a_chosen_directory_wins(anywhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import tsnb
@@ -11,6 +12,7 @@ from tsnb.errors import TsnbError
 from tsnb.notebook import batch
 from tsnb.notebook.completion import COMMANDS, complete_words, match_options
 from tsnb.notebook.magics import TsnbMagics
+from tsnb.records.project import stay_in
 
 __all__ = ["load", "prepare", "unload"]
 
@@ -28,6 +30,8 @@ def load(shell: Any) -> None:
     shell.Completer.custom_matchers.append(match_options)
     shell.events.register("post_run_cell", rest_consumers)
     shell.events.register("post_run_cell", batch.end_of_cell)
+    with contextlib.suppress(FileNotFoundError):  # the directory was removed: a start will be told
+        stay_in(Path.cwd())
     if "tsnb" not in shell.user_ns:
         shell.push({"tsnb": tsnb}, interactive=False)
     prepare()
@@ -48,6 +52,7 @@ def unload(shell: Any) -> None:
     if match_options not in shell.Completer.custom_matchers:
         return
     shell.Completer.custom_matchers.remove(match_options)
+    stay_in(None)
     shell.events.unregister("post_run_cell", rest_consumers)
     shell.events.unregister("post_run_cell", batch.end_of_cell)
     for command in COMMANDS:

@@ -14,6 +14,7 @@ from tsnb.experiments.cells import run_cell
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.capture import loops_over
 from tsnb.notebook.sweeping import run_sweep, wants_sweep
+from tsnb.records.run import Run
 from tsnb.streams.serving import producer_kernels
 from tsnb.sweeps.started import find, live
 from tsnb.sweeps.sweep import Sweep
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from tsnb.panel import Panel
 
 __all__ = ["interrupt_consumer", "logs", "rerun", "run", "stop", "stop_consumer", "wait"]
+
+
+LOG_END = 20_000
+"""Characters of a log that a cell shows."""
 
 
 def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
@@ -124,8 +129,26 @@ def wait(name: str | None) -> Any:
 
 
 def logs(name: str) -> str:
-    """Return the end of what a trial printed."""
-    return trials[name].logs()[-20_000:] or f"trial {name!r} has printed nothing"
+    """Return the end of what a trial printed; of one that this notebook does not have, what its record's log has.
+
+    Raises:
+        NoSuchTrial: Neither this notebook nor the project's records have one of that name.
+    """
+    if name in trials or (former := _former_log(name)) is None:
+        return trials[name].logs()[-LOG_END:] or f"trial {name!r} has printed nothing"
+    return former
+
+
+def _former_log(name: str) -> str | None:
+    """Return the end of the log of the last run of that name in the project's records; None where there is none."""
+    run = Run.find(name)
+    if run is None:
+        return None
+    try:
+        text = run.log_path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return f"the log of trial {name!r} (run {run.number}) is gone: {run.log_path}"
+    return text[-LOG_END:] or f"trial {name!r} (run {run.number}) has printed nothing"
 
 
 def interrupt_consumer(panel: Panel) -> Callable[[str], None]:

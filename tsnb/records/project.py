@@ -25,21 +25,34 @@ from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError
 from tsnb.files import open_private, write_private
 
-__all__ = ["DIRECTORY", "own_place", "project_directory", "project_name"]
+__all__ = ["DIRECTORY", "own_place", "project_directory", "project_name", "stay_in"]
 
 DIRECTORY = ".tsnb"
 
 _log = logging.getLogger("tsnb")
 _told: set[Path] = set()
+_home_of_notebook: Path | None = None
+
+
+def stay_in(directory: Path | None) -> None:
+    """Keep to the project of this directory from now on, wherever the current directory goes.
+
+    Args:
+        directory: Where the notebook began; None: the current directory, at any time.
+    """
+    global _home_of_notebook
+    _home_of_notebook = directory
 
 
 def project_directory(*, make: bool = True) -> Path:
     """Return the directory that this project's records lie in.
 
     `$TSNB_PROJECT_DIR/.tsnb` where that is set, else the nearest `.tsnb` of this user in the current directory
-    or one above it, else `.tsnb` in the current directory. Where that cannot be written, or where another user could
-    exchange it (`tsnb.directories`): a directory of this user's below the runtime directory, and a warning that says
-    so. In one that was chosen `.tsnb` itself has to be this user's; who else can write there is trusted.
+    or one above it (the home directory's is for notebooks right there), else `.tsnb` in the current directory. In a
+    notebook the current directory is the one in which it began (`stay_in`): a later `%cd` does not change it. Where
+    that cannot be written, or where another user could exchange it (`tsnb.directories`): a directory of this user's
+    below the runtime directory, and a warning that says so. In one that was chosen `.tsnb` itself has to be
+    this user's; who else can write there is trusted.
 
     Args:
         make: Make it if it is not there. Readers leave it: an empty result needs no directory.
@@ -50,7 +63,7 @@ def project_directory(*, make: bool = True) -> Path:
     chosen = os.environ.get("TSNB_PROJECT_DIR")
     if chosen:
         return _chosen(Path(chosen).expanduser().absolute() / DIRECTORY, make)
-    here = Path.cwd()
+    here = _home_of_notebook or Path.cwd()
     place = _nearest(here) or here / DIRECTORY
     refusal = _refusal(place, None, make)
     return _instead_of(place, make, refusal) if refusal else place
@@ -93,6 +106,10 @@ def _nearest(here: Path) -> Path | None:
     Somebody else's is left alone, and so is a link: in a shared directory such as /tmp anybody could put one.
     """
     for parent in (here, *here.parents):
+        if parent == Path.home() != here:
+            return (
+                None  # one that a notebook in the home directory has made is not that of every project below
+            )
         with contextlib.suppress(OSError):
             status = (parent / DIRECTORY).lstat()
             if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
