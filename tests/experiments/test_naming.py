@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
 from tsnb.config import check_name
 from tsnb.experiments.naming import LONGEST, trial_name
+from tsnb.sweeps.wording import filled
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,28 @@ def test_every_name_can_name_a_trial(params: dict[str, object]) -> None:
 def test_long_values_that_differ_late_give_different_names() -> None:
     """What is cut off counts in the mark at the end."""
     assert trial_name("train", {"text": "x" * 99 + "a"}) != trial_name("train", {"text": "x" * 99 + "b"})
+
+
+@pytest.mark.parametrize(
+    ("params", "name"),
+    [
+        ({"api_key": "abc", "lr": 0.1}, "train-lr0.1"),
+        ({"password": "swordfish"}, "train"),
+        ({"x": "ghp_" + "a1B2" * 9, "lr": 0.1}, "train-lr0.1"),
+        ({"hf_token": b"bytes", "optimizer": "adam"}, "train-optimizer-adam"),
+    ],
+)
+def test_a_secret_is_no_part_of_a_name(params: dict[str, object], name: str) -> None:
+    """Nor of its mark: names are file names, and stand in every reading."""
+    assert trial_name("train", params) == name
+    assert filled("{" + next(iter(params)) + "}-x", params) == "-masked--x"
+
+
+def test_text_stands_in_a_name_only_as_a_short_plain_word() -> None:
+    """A path or a sentence does not; trials that differ in it have different names all the same."""
+    names = [
+        trial_name("train", {"data": path, "lr": 0.1}) for path in ("/home/me/a", "/home/me/b", "a b c d e f")
+    ]
+    assert len(set(names)) == 3
+    for name in names:
+        assert re.fullmatch(r"train-lr0\.1-[0-9a-f]{6}", name)

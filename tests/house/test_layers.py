@@ -32,7 +32,7 @@ LAYERS = [
     {"transport"},
     {"arena", "wire"},
     {"config", "native"},
-    {"files"},
+    {"files", "masks"},
     {"directories"},
     {"errors", "printable"},
 ]

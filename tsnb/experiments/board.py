@@ -192,7 +192,8 @@ def shown_scores(trial: Trial, leading: Mapping[str, str]) -> str:
 
 def _short(value: Any) -> str:
     """Return a parameter as a table shows it: lists in short, objects by their type."""
-    text = shown_value(value) or (repr(value) if isinstance(value, (list, tuple)) else type(value).__name__)
+    plain = value if isinstance(value, str) else shown_value(value)
+    text = plain or (repr(value) if isinstance(value, (list, tuple)) else type(value).__name__)
     return text if len(text) <= 40 else f"{text[:39]}…"
 
 

@@ -23,6 +23,7 @@ from tsnb.kernels.hub import Hub
 from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
 from tsnb.kernels.transcript import FollowedLog, Transcript
+from tsnb.masks import masked, masked_text
 from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
@@ -59,7 +60,8 @@ class Hosting:
     ) -> None:
         self.name = plan.name
         self.number = run.number
-        self.params = dict(plan.params)
+        self.params = masked(plan.params)
+        masked(plan.options.env)  # known from now on: what it prints of them is masked
         self.options = plan.options.given
         self.metrics = Metrics()
         self.report: dict[str, Any] = {}
@@ -134,7 +136,8 @@ class Hosting:
 
     async def _conclude(self, outcome: Outcome) -> None:
         """Note how it ended, tell under its cell, and wake whoever waits."""
-        state, self._failure, took_s = outcome
+        state, failure, took_s = outcome
+        self._failure = masked_text(failure)
         self._took_s = time.time() - self.started_s if took_s is None else took_s
         await written(self._run.end, state, self._failure, self._took_s)
         first, _, rest = self._failure.partition("\n")

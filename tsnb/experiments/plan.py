@@ -41,7 +41,7 @@ class TrialOptions:
     threads: int | None = None
     """Threads that torch computes on, and stays on. By default one, since several trials share the machine, or more
     where the stream's balancer says so."""
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Added to its process's environment."""
     after: str | None = None
     """The trial that has to be done first."""
@@ -177,7 +177,7 @@ class TrialPlan:
     of the function that was shipped."""
     arrival: Mapping[str, Any]
     """What the kernel needs to take in the variables (`orders.to_arrive`)."""
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The user's parameters."""
     options: TrialOptions = field(default_factory=TrialOptions)
     """How it is run."""
@@ -187,9 +187,9 @@ class TrialPlan:
     """Makes its name, where that was made from parameters and options; None: it was given."""
     signature: inspect.Signature | None = None
     """The function's, where it is one that is run: new parameters have to fit it."""
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What that function is called with: the parameters, and those options that it has as parameters too."""
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Arguments that are not as they were shipped (`Trial.rerun`)."""
     reads: frozenset[str] = frozenset()
     """The variables that a cell took along: a rerun may change them."""

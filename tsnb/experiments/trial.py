@@ -28,6 +28,7 @@ from tsnb.experiments.waiting import wait_and_tell
 from tsnb.kernels.outlets import CellOutlet, TerminalOutlet, outlet_here
 from tsnb.kernels.shipping import fetch
 from tsnb.kernels.transcript import LogPart
+from tsnb.masks import is_masked
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial"]
 
@@ -47,7 +48,7 @@ class Trial(Hosting):
     Attributes:
         name: Its name.
         number: Which run of that name this is, from 1.
-        params: The user's parameters.
+        params: The user's parameters; what looks like a secret is masked (docs/results.md).
         options: How it is run: producer, batch_size, device, seed, threads and the like, those that were given.
         metrics: The last value of each number it logged; `by_step`, `by_epoch` and `rows` have all of them.
         report: What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and
@@ -188,11 +189,17 @@ class Trial(Hosting):
 
         Raises:
             TypeError: There is no such parameter or option.
-            TsnbError: What it was started from is there no more.
+            TsnbError: What it was started from is there no more, or lies in another notebook; names the parameters
+                whose values were masked in its record.
         """
         if self._launch is None:
+            not_kept = ", ".join(name for name, value in self.params.items() if is_masked(value))
+            lacks = (
+                f". Its record does not have the value of {not_kept}: give it again there" if not_kept else ""
+            )
             raise TsnbError(
                 f"trial {self.name!r} was started elsewhere, where what it was started from lies: run its cell again"
+                f"{lacks}"
             )
         again = replanned(self._plan, changes, self._hub.new_path)
         beneath = getattr(self._outlet, "beneath", self._outlet)  # a sweep marks its trials' lines

@@ -23,6 +23,7 @@ from tsnb.kernels.capping import Cap
 from tsnb.kernels.logfile import LogFile
 from tsnb.kernels.outlets import WIDGET, Outlet
 from tsnb.kernels.transcript import Transcript
+from tsnb.masks import hidden
 
 __all__ = ["Relay"]
 
@@ -65,11 +66,13 @@ class Relay:
     def feed(self, kind: str, content: dict[str, Any]) -> None:
         """Take one message of the kernel's; those that show nothing are ignored."""
         if kind == "stream":
+            content = {**content, "text": hidden(content["text"])}
             self._keep(content["text"])
             self._join(content["text"], content["name"])
         elif kind in _SHOWN:
             self.flush()
             if kind == "error":
+                content = {**content, "traceback": [hidden(line) for line in content["traceback"]]}
                 self._keep(self._on_a_new_line("\n".join(content["traceback"]) + "\n"))
                 self._write()
             shown = _shown_as(kind, content)

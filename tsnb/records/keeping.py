@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tsnb.masks import masked_text
 from tsnb.records.living import owner
 from tsnb.records.rows import LoggedRow
 
@@ -124,7 +125,7 @@ def _plain(value: Any) -> Any:
 
 def _short(value: Any) -> str:
     try:
-        text = repr(value)
+        text = masked_text(repr(value)[: 4 * REPR_AT_MOST])
     except Exception:  # noqa: BLE001 (see above)
         text = f"<{type(value).__name__}>"
     return text if len(text) <= REPR_AT_MOST else f"{text[:REPR_AT_MOST]}..."

@@ -24,11 +24,13 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
+from tsnb.masks import masked, masked_text
 from tsnb.records.copying import copy_whole, place_in
 from tsnb.records.database import FILE, RecordsGone, writing
 from tsnb.records.keeping import RunStart, as_json, enter_start, insert_rows
@@ -92,6 +94,12 @@ class Run:
     @classmethod
     def begin(cls, start: RunStart) -> Run:
         """Enter a new run as queued, with the next number of its name. Called by the launching process."""
+        start = replace(
+            start,
+            source=masked_text(start.source),
+            params=masked(start.params),
+            options=masked(start.options),
+        )
         key, params = uuid.uuid4().hex, as_json(start.params)
         directory = None
         try:
@@ -220,12 +228,12 @@ class Run:
 
         Args:
             state: done, failed, stopped or lost.
-            failure: Why, with the traceback.
+            failure: Why, with the traceback; secrets in it are masked.
             duration_s: Seconds from when it was asked for; None: until now.
         """
         if self._waiting:
             self.add_rows(())
-        self._end(state, failure, duration_s)
+        self._end(state, masked_text(failure), duration_s)
 
     @_never_raises
     def _end(self, state: str, failure: str, duration_s: float | None) -> None:

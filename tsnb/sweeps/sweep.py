@@ -13,6 +13,7 @@ from typing import Any
 from tsnb.experiments.board import NoSuchTrial, shown_scores
 from tsnb.experiments.trial import STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
+from tsnb.masks import Masked
 from tsnb.records.scores import best_of, direction_of, leaders
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.rungs import Cut
@@ -28,7 +29,8 @@ class Sweep(Mapping[str, Trial]):
 
     Attributes:
         name: The sweep's name.
-        params: The parameters of every trial, by its name, of those too that have not been started.
+        params: The parameters of every trial, by its name, of those too that have not been started; what looks like a
+            secret is masked.
 
     Args:
         name: The same.
@@ -47,7 +49,7 @@ class Sweep(Mapping[str, Trial]):
         mode: str | None = None,
     ) -> None:
         self.name = name
-        self.params = params
+        self.params: Mapping[str, Mapping[str, Any]] = Masked(params)
         self._conductor = conductor
         self._metric = metric
         self._mode = mode

@@ -11,6 +11,7 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tsnb.masks import Masked
 from tsnb.sweeps import spaces
 from tsnb.sweeps.spaces import Distribution
 
@@ -100,7 +101,7 @@ def filled(template: str, params: Mapping[str, Any]) -> str:
         ValueError: A name in braces is no parameter, or the braces do not match.
     """
     try:
-        return _Names().vformat(template, (), params)
+        return _Names().vformat(template, (), Masked(params))
     except (KeyError, IndexError, AttributeError) as error:
         there = ", ".join(params)
         raise ValueError(

@@ -38,6 +38,7 @@ from tsnb.kernels.inside.arrival import arrive, seed_everything, use_threads
 from tsnb.kernels.inside.publishing import publish
 from tsnb.kernels.inside.trimming import trim
 from tsnb.kernels.shipping import fetch, ship
+from tsnb.masks import masked
 from tsnb.native.ties import untie
 from tsnb.records.current import enter_run
 from tsnb.records.run import Run
@@ -118,6 +119,9 @@ def _versions() -> dict[str, str]:
 
 _courses: list[_Course] = []
 
+_MAY_BE_SECRET = (str, bytes, dict, list)
+"""Variables that are looked at for secrets, so that a traceback does not show them in the records."""
+
 
 def enter(settings: dict[str, Any]) -> None:
     """Get ready for the trial's code. Called once, before it.
@@ -139,6 +143,9 @@ def enter(settings: dict[str, Any]) -> None:
     variables = arrive(settings, ("Trial", settings["name"]))
     if settings["changed"]:
         variables.get(PARAMETERS, variables).update(fetch(Path(settings["changed"]), keep=True))
+    masked(
+        {**os.environ, **{name: value for name, value in variables.items() if type(value) in _MAY_BE_SECRET}}
+    )
     course = _Course(settings)
     course.begin()
     _courses.append(course)
