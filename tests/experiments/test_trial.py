@@ -83,6 +83,52 @@ def test_workers_of_a_trials_own_loader_give_it_its_own_classes(page: Any) -> No
     assert trial["kinds"] == [(True, 2, [0, 1]), (True, 2, [2, 3])]
 
 
+NESTED = """
+ip = get_ipython()
+inner = ip.run_cell("x = 1\\n1 / 0")
+ip.run_cell("")
+ip.run_cell("import sys\\nsys.exit(3)")
+ip.run_cell("y = 2", silent=True)
+deeper = ip.run_cell("z = get_ipython().run_cell('w = 4').success")
+then = await ip.run_cell_async("v = 5", transformed_cell="v = 5")
+import threading
+def leave(): raise SystemExit(3)
+thread = threading.Thread(target=leave)
+thread.start()
+thread.join()
+tsnb.log(loss=3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "state"),
+    [("net = 6", "done"), ("raise ValueError('late')", "failed"), ("sys.exit(3)", "failed")],
+)
+def test_cells_that_a_cell_runs_are_not_its_end(page: Any, until: Until, last: str, state: str) -> None:
+    """However they end, the trial ends with its own code, and as that does."""
+    trial = start("nested", f"{NESTED}\n{last}", page)
+    until(lambda: trial.state in ENDED, 30)
+    assert trial.state == state
+    assert trial.metrics == {"loss": 3.0}
+    assert [trial[name] for name in "xyzwv"] == [1, 2, True, 4, 5]
+    assert page.text.count("trial 'nested' running") == 1
+    if state == "done":
+        assert trial["net"] == 6
+    if "late" in last:
+        with pytest.raises(TrialFailed, match="ValueError: late"):
+            trial.wait()
+
+
+def test_a_script_that_fails_in_run_fails_the_trial(page: Any, until: Until, tmp_path: Path) -> None:
+    """`%run` shows its traceback and goes on, as in a notebook; the last line is the error."""
+    (tmp_path / "bad.py").write_text("raise KeyError('gone')")
+    source = f"get_ipython().run_line_magic('run', '{tmp_path}/bad.py')\nx = 1"
+    trial = start("script", source, page)
+    with pytest.raises(TrialFailed, match="KeyError: 'gone'"):
+        trial.wait(30)
+    assert trial["x"] == 1
+
+
 def test_a_variable_of_a_trial_that_runs_is_waited_for(page: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """As `Run all` needs it. What there will never be is said at once, or with the reason for it."""
     trial = start("slow", "import time\ntime.sleep(2.5)\nnet = 3", page)

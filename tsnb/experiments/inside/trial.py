@@ -166,14 +166,19 @@ def _say_nothing(*_: Any, **__: Any) -> None:
     """
 
 
-def _before_code(_info: Any) -> None:
+_cells: list[Any] = []
+"""What IPython runs now: the trial's cell, and those that it runs itself (`get_ipython().run_cell`)."""
+
+
+def _before_code(info: Any) -> None:
     """Say that the code begins, and let a detached trial go. IPython calls it right before the code.
 
     Until this moment a detached trial's process ends with the notebook, so that one whose code would never come is
     not left over; from this moment it needs nobody, is found by its entry, and ends itself.
     """
+    _cells.append(info)
     for course in _courses:
-        if not course.ended:
+        if not course.ended and len(_cells) == 1:
             if course.settings["detach"]:
                 enter_detached(course.run)
                 untie()
@@ -181,8 +186,31 @@ def _before_code(_info: Any) -> None:
 
 
 def _after_code(result: Any) -> None:
-    """End the trial when its code has. IPython calls it after each cell that is the user's; there is one."""
+    """End the trial when its code has. IPython calls it after each cell that is the user's, nested ones too."""
+    if _is_nested(None if result is None else result.info):
+        from IPython.core.getipython import get_ipython
+
+        get_ipython()._last_traceback = None  # type: ignore[union-attr] # it is not how the trial's own cell ended
+        return
+    _cells.clear()
     finish(*_outcome(result))
+
+
+def _is_nested(info: Any) -> bool:
+    """Return whether a cell that has ended was run by the trial's own, which goes on.
+
+    Args:
+        info: What IPython has announced it as; None: it did not get as far. An empty cell is never announced.
+    """
+    if info is None:
+        nested = len(_cells) > 1
+        if nested:
+            _cells.pop()
+        return nested
+    known = [index for index, cell in enumerate(_cells) if cell is info]
+    if known and known[0]:
+        del _cells[known[0] :]
+    return bool(_cells) and known != [0]
 
 
 def _outcome(result: Any) -> tuple[str, str]:
@@ -199,7 +227,7 @@ def _outcome(result: Any) -> tuple[str, str]:
     if kind in {"KeyboardInterrupt", "CancelledError", "StopRequested"}:
         return "stopped", ""
     traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(shown))
-    first = f"{kind}: {error}" if error is not None else "its result could not be shown"
+    first = f"{kind}: {error}" if error is not None else traceback.rstrip().rpartition("\n")[2]
     return "failed", f"{first}\n\n{traceback}".rstrip()
 
 
