@@ -166,6 +166,56 @@ def test_forks_inside_next_release_and_read_nothing_of_the_parents(run: Run) -> 
     assert script.end() == 0 and clean(script)
 
 
+@pytest.mark.parametrize("portable", ["0", "1"])
+def test_a_batch_handed_to_a_forked_child_stays_as_it_was(
+    run: Run, monkeypatch: pytest.MonkeyPatch, portable: str
+) -> None:
+    """The parent lets go and trains on, the slot is written anew; with many children, little is copied, and once."""
+    monkeypatch.setenv("TSNB_PORTABLE", portable)
+    run(SERVING, "0").expect("serving")
+    script = run(
+        GUARD
+        + """
+    consumer = tsnb.attach("c")
+    loop = iter(consumer)
+    own = consumer._line.connection.unpacker._own
+    children, taken = [], []
+    for turn in range(40):
+        held = [next(loop) for _ in range(3)]
+        taken += [x for _, labels in held for x in labels.tolist()]
+        arrays = [(images.numpy()[:, 0], labels) for images, labels in held]
+        if turn % 10 == 0:
+            wait, go = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(go)
+                os.read(wait, 1)    # until the parent has had dozens of batches since
+                was = taken[-24:]
+                here = [int(x) for column, _ in arrays for x in column]
+                here += [x for _, rows in arrays for x in rows.tolist()]
+                os._exit(0 if here == was + was else 1)
+            os.close(wait)
+            children.append((pid, go))
+        for fork in range(3):       # as the workers of a loader
+            worker = os.fork()
+            if worker == 0: os._exit(0)
+            os.waitpid(worker, 0)
+        assert 3 <= len(own.slots) <= 4, own.slots
+        del held, arrays
+    assert taken == list(range(40 * 24)), taken
+    for pid, go in children: os.close(go)
+    say("children", *[os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid, _ in children])
+    del loop
+    if os.fork() == 0: os._exit(0)
+    os.wait()
+    say("own", len(own.slots))
+        """
+    )
+    assert script.expect("children", 60) == "0 0 0 0"
+    assert script.expect("own") == "0"
+    assert script.end() == 0 and clean(script)
+
+
 def test_batches_in_reference_cycles_die_in_the_collector_of_any_thread(run: Run) -> None:
     """gc.collect in one thread frees what another one's loop made, in the middle of its own sends."""
     run(SERVING.replace("64000", "1600"), "0").expect("serving")

@@ -5,6 +5,7 @@ The counterpart of `producer.packing`. A view keeps its slot leased until the la
 
 from __future__ import annotations
 
+import ctypes
 import math
 import weakref
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import torch
 
 from tsnb.arena.leases import lease
 from tsnb.arena.memory import Arena
+from tsnb.arena.own_pages import OwnPages
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.on_device import OnDevice
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
@@ -127,6 +129,7 @@ class Unpacker:
         ] = {}  # single operations are atomic: finalizers need no lock
         self.crowded = False
         self.pinned = PinnedSlots(arena)
+        self._own = OwnPages(arena, self)
 
     @property
     def hold(self) -> int:
@@ -183,10 +186,31 @@ class Unpacker:
             raise RemoteProtocolError(f"a batch in slot {batch.slot} of {self._arena.slots}")
         if max(batch.values_offset + batch.values_bytes, layout.array_bytes) > self._arena.slot_bytes:
             raise RemoteProtocolError("a batch that reaches past its slot")
+        if self._own.slots and batch.slot in self._own.slots:
+            self._own.share(batch.slot)
         start = self._arena.offset_of(batch.slot)
         over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
         self._leases[batch.lease] = weakref.ref(over)
         return over
+
+    def keep_for_children(self) -> None:
+        """Have own pages under all slots that are held now: a process is about to be forked.
+
+        Not under those that are locked for copies to a GPU, which reads the pages that lay there when they were locked;
+        what lies on a device cannot be used in a forked process anyway.
+
+        Raises:
+            OSError: There is no memory for it.
+        """
+        # held from here on: no other batch can come into these slots while their pages are copied
+        held = [over for over in [ref() for ref in list(self._leases.values())] if over is not None]
+        first, size = self.addresses.start if held else 0, self._arena.slot_bytes
+        slots = {(ctypes.addressof(over) - first) // size for over in held}
+        for slot in self._own.slots - slots:
+            self._own.share(slot)
+        for slot in slots:
+            if slot not in self.pinned:
+                self._own.keep(slot)
 
     def image(self, batch: ms.Batch, layout: Layout) -> np.ndarray[Any, Any]:
         """Return what was written into a slot, as it lies there: uint8 [bytes], leased like `read`'s leaves.

@@ -54,6 +54,9 @@ class PinnedSlots:
         self._bytes[slot] = whole
         return True
 
+    def __contains__(self, slot: object) -> bool:
+        return slot in self._bytes
+
     def close(self) -> None:
         """Unlock all. The copies from them must be over, and the arena still mapped."""
         for slot in list(self._bytes):

@@ -1,0 +1,151 @@
+"""A process's own pages under the slots that it holds when it forks: its children keep what they were handed.
+
+A forked child has the parent's views, and no lease: once the parent lets go of a batch, the slot is written anew, and
+the child would read another batch under its hands. So *before* a fork, while the leases are held and nothing can
+change, each slot that is held gets pages of this process's own, with the same bytes at the same addresses: every
+tensor over them stays valid, and parent and child share them from then on as they share all other memory of the
+parent's, copied only where one of them writes. When the slot brings the parent another batch, or at the next fork if
+it is held no more by then, the shared pages are put back.
+
+It costs nothing where nothing is held, and one copy of what is held for all children that are forked meanwhile (the
+workers of a validation loader, say): of as many batches as this process holds in shared memory, `hold` at most.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+import mmap
+import os
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from tsnb.arena.memory import Arena
+from tsnb.errors import TsnbError
+from tsnb.native.endings import ending
+
+__all__ = ["Holder", "OwnPages"]
+
+_log = logging.getLogger("tsnb")
+_MAY_MOVE, _FIXED, _MAP_FIXED = 1, 2, 0x10
+"""MREMAP_MAYMOVE, MREMAP_FIXED and MAP_FIXED of Linux, for which Python has no names."""
+_FAILED = ctypes.c_void_p(-1).value
+
+
+class Holder(Protocol):
+    """Somebody who holds slots of an arena."""
+
+    def keep_for_children(self) -> None:
+        """Have own pages under all of them. Called before each fork, in the thread that forks."""
+
+
+_holders: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _libc() -> Any:
+    """Return the C library with the two calls that Python lacks; None where the system has no such thing."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    return libc
+
+
+_LIBC = _libc()
+
+
+class OwnPages:
+    """The slots of one mapping under which lie pages of this process's own.
+
+    Args:
+        arena: The arena.
+        holder: Asked before each fork to keep what it holds.
+
+    Attributes:
+        slots: Which slots.
+    """
+
+    def __init__(self, arena: Arena, holder: Holder) -> None:
+        self.slots: set[int] = set()
+        self._arena = arena
+        _holders.add(holder)
+
+    def keep(self, slot: int) -> None:
+        """Put own pages under a slot, with the same bytes. The caller holds its lease until this returns.
+
+        Other threads may read the slot meanwhile: the pages change places in one step.
+        """
+        if slot in self.slots or _LIBC is None:
+            return
+        size, address = self._arena.slot_bytes, self._arena.address_of(slot)
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        fresh = _LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+        if fresh == _FAILED:
+            raise _error()
+        try:
+            start = self._arena.offset_of(slot)
+            for first, end in _written(self._arena.fd, start, start + size):
+                ctypes.memmove(fresh + first - start, address + first - start, end - first)
+            if _LIBC.mremap(fresh, size, size, _MAY_MOVE | _FIXED, address) == _FAILED:
+                raise _error()
+        except OSError:
+            _LIBC.munmap(ctypes.c_void_p(fresh), ctypes.c_size_t(size))
+            raise
+        self.slots.add(slot)
+
+    def share(self, slot: int) -> None:
+        """Put the arena's pages back under a slot: what lay there is held no more, or the same batch is given again.
+
+        Raises:
+            OSError: The system does not do it.
+        """
+        address, offset = self._arena.address_of(slot), self._arena.offset_of(slot)
+        flags = mmap.MAP_SHARED | _MAP_FIXED
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        if _LIBC.mmap(address, self._arena.slot_bytes, protection, flags, self._arena.fd, offset) == _FAILED:
+            raise _error()
+        self.slots.discard(slot)
+
+
+def _written(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a file that were written: a hole that is read would be filled, for everybody."""
+    while start < end:
+        try:
+            first = os.lseek(fd, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole from here on
+                return
+            raise
+        if first >= end:
+            return
+        start = min(end, os.lseek(fd, first, os.SEEK_HOLE))
+        yield first, start
+
+
+def _error() -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
+
+
+def _keep_all() -> None:
+    for holder in list(_holders):
+        try:
+            holder.keep_for_children()
+        except (OSError, TsnbError) as error:
+            _log.warning(
+                "the process that is forked now has batches which will change under it: they cannot be copied (%s)",
+                error,
+            )
+
+
+def _before_fork() -> None:
+    if len(_holders):
+        ending(_keep_all)()  # Python drops an interrupt in here, as in a finalizer
+
+
+os.register_at_fork(before=_before_fork)
