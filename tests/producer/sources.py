@@ -16,6 +16,7 @@ from tsnb.arena.slots import FreeSlots
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.producer.events import Placed
 from tsnb.producer.loading import as_source
+from tsnb.producer.packing import SlotImage, SlotWriter
 from tsnb.producer.replaying import Skipped
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout
@@ -84,9 +85,13 @@ class Stand:
         self.source: Any = as_source(loader, self.arena, self.slots.pipe, seed=seed, workers=workers)
         self.in_place = self.skipped = 0
         if fit:
-            self.arena.fit(SLOTS, 1 << 16)
-            self.slots.in_pipe = 64
-            self.slots.open(SLOTS)
+            self.fit()
+
+    def fit(self) -> None:
+        """Let workers write into the arena."""
+        self.arena.fit(SLOTS, 1 << 16)
+        self.slots.in_pipe = 64
+        self.slots.open(SLOTS)
 
     def __enter__(self) -> Stand:
         return self
@@ -111,7 +116,10 @@ class Stand:
         for given in self.source.epoch(number, start):
             skipped = isinstance(given, Skipped)
             batch = given.batch if skipped else given
-            tensors = self._read(batch) if isinstance(batch, Placed) else batch
+            if isinstance(batch, SlotImage):  # as the producer copies it, into an arena of its own here
+                tensors = self._copied(batch)
+            else:
+                tensors = self._read(batch, self.arena) if isinstance(batch, Placed) else batch
             if isinstance(batch, Placed):
                 self.in_place += 1
                 self.slots.delivered(batch.slot)
@@ -120,9 +128,17 @@ class Stand:
             if not skipped:
                 yield tensors
 
-    def _read(self, placed: Placed) -> Any:
+    def _copied(self, image: SlotImage) -> Any:
+        arena = Arena.create()
+        arena.fit(1, max(1, len(image.memory)))
+        try:
+            return self._read(SlotWriter(arena, 0).write(image), arena)
+        finally:
+            arena.close()
+
+    def _read(self, placed: Placed, arena: Arena) -> Any:
         message = ms.Batch(0, placed.slot, 0, 0, placed.rows, 0, placed.values_offset, placed.values_bytes)
-        unpacker = Unpacker(self.arena, 1, ScratchPool(), lambda _lease: None)
+        unpacker = Unpacker(arena, 1, ScratchPool(), lambda _lease: None)
         return unpacker.read(message, Layout.decode(placed.layout), private=True).tree()
 
 

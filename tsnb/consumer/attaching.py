@@ -49,6 +49,7 @@ def attach(
     rank: int = 0,
     world_size: int = 1,
     shard: bool = True,
+    guard: bool = False,
 ) -> Consumer:
     """Attach to a stream by name; iterate the result like a DataLoader.
 
@@ -69,7 +70,7 @@ def attach(
         on_lag: What happens when this consumer is slower than the others: "wait", they wait for it; "skip",
             it gives up the batches that it misses (`stats().skipped` counts them; the logger "tsnb" tells them by
             epoch, at level INFO).
-        private: Give copies, so that batches may be changed in place.
+        private: Give copies, so that batches may be changed in place; without it numpy arrays are read-only.
         reconnect_s: Seconds to wait for a producer that has gone to be started again, and then go on at the same
             batch; by default what the producer says (0 if nobody starts it again).
         prefetch_to_device: Batches that are copied to the GPU ahead, while the model computes; 0: each when it is
@@ -82,6 +83,9 @@ def attach(
         world_size: How many ranks there are; 1: no group.
         shard: Each rank gets its own part of each batch; False: all get the same whole batches (for pipeline and tensor
             parallel training).
+        guard: Take checksums of each batch before and after each step, and warn, with the batch and the place, of every
+            change in place. Without it a change behind torch's back (`x.numpy()`, `x.data`) is noticed if it changes
+            one of a few words that are compared (docs/loaders.md). It reads each batch twice more.
 
     Returns:
         The consumer. Every iteration over it takes one epoch.
@@ -99,7 +103,7 @@ def attach(
     size = batch_size if batch_size is not None else attach_defaults.batch_size
     options = Options(
         size, drop_last, device_here(device), transform, private, on_lag, join, reconnect_s, prefetch_to_device,
-        share_on_device, rank, world_size, shard,
+        share_on_device, rank, world_size, shard, guard,
     )  # fmt: skip
     options.check()
     if not (name or attach_defaults.name):

@@ -129,7 +129,7 @@ class EpochIterator(Iterator[Any]):
             self._progress.place = self._progress.place.next_epoch()
             self._in_step = False
             raise
-        notices.given(delivered)
+        notices.given(delivered, guard=options.guard)
         place = self._place_after(delivered)
         if options.device is not None:
             delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]

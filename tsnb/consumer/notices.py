@@ -5,26 +5,35 @@ from __future__ import annotations
 import sys
 import warnings
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import SharedBatchWarning
+from tsnb.wire.layout import Layout
 from tsnb.wire.messages import HeldUp
 from tsnb.wire.tree import leaf_paths
 
 __all__ = ["Notices"]
 
+MAX_CHANGES = 20
+"""Batches that are named with `guard=True`; who has seen those need not see more."""
 MAX_LOOKED_AT = 10_000
 """Elements of the user's containers that are looked at for the one that hoards."""
 
 
 class Notices:
     """Looks at what the user does with the batches. Each thing is said once in a consumer's life.
+
+    A change in place is seen by torch's own count of a tensor's changes, and by a few words of the batch's memory that
+    are compared at the next step (`Layout.samples`); with `guard=True` by checksums of all of it.
 
     Args:
         name: The consumer's.
@@ -33,37 +42,93 @@ class Notices:
     def __init__(self, name: str) -> None:
         self._name = name
         self._given: list[tuple[int, weakref.ref[torch.Tensor], int]] = []
-        self._batch: Delivered | None = None
+        self._sampled: tuple[weakref.ref[Any], tuple[bytes, ...]] | None = None
+        self._guarded: list[_Guarded] = []
         self._layout: Any = None
         self._written = False
         self._hoarding = False
         self._refused = False
+        self._changes = 0
 
-    def given(self, delivered: Delivered) -> None:
-        """Remember a batch that the user is about to get."""
+    def given(self, delivered: Delivered, *, guard: bool = False) -> None:
+        """Remember a batch that the user is about to get.
+
+        Args:
+            delivered: The batch.
+            guard: Whether to take checksums of all of it.
+        """
         self._given.clear()
+        self._sampled = None
+        if guard and delivered.memory is not None:
+            self._guard(delivered)
         if self._written or not delivered.shared:
             return
-        self._layout = delivered.layout
+        layout = self._layout = delivered.layout
         for index, leaf in enumerate(delivered.leaves):
             if isinstance(leaf, torch.Tensor) and not leaf.is_inference():
                 self._given.append((index, weakref.ref(leaf), leaf._version))
+        over = delivered.memory() if delivered.memory is not None else None
+        if over is not None and delivered.memory is not None:
+            self._sampled = delivered.memory, layout.samples[1].unpack_from(over)
 
     def look_for_writes(self) -> None:
-        """Warn if the batch that was given last has been changed in place since."""
+        """Warn if the batch that was given last has been changed in place since, as far as that can be seen."""
+        if self._guarded:
+            self._compare()
         for index, ref, version in self._given:
             leaf = ref()
             if leaf is not None and leaf._version != version:
-                self._written = True
-                self._given.clear()
                 path = leaf_paths(self._layout.spec)[index]
-                self._warn(
-                    f"{path} was changed in place (by a method whose name ends in _, by +=, or by x[...] = ...). It "
-                    f"lies in memory that {self._name!r} shares with the stream's other consumers: they see the "
-                    "change. Write x = x / 255 in place of x /= 255, or attach with private=True, which gives "
-                    "copies. This is said once."
+                self._warn_of_write(
+                    f"{path} was changed in place (by a method whose name ends in _, by +=, or by x[...] = ...)."
                 )
                 return
+        if self._sampled is None:
+            return
+        over = self._sampled[0]()  # while the user has it, and no longer
+        owners, words = self._layout.samples
+        if over is not None and (now := words.unpack_from(over)) != self._sampled[1]:
+            changed = next(o for o, a, b in zip(owners, now, self._sampled[1], strict=True) if a != b)
+            self._warn_of_write(
+                f"{_path(self._layout, changed)} was changed in place while {self._name!r} had it, and torch was not "
+                "asked: through x.numpy(), x.data or DLPack, or by another consumer of the stream."
+            )
+
+    def _warn_of_write(self, what: str) -> None:
+        self._written = True
+        self._given.clear()
+        self._sampled = None
+        self._warn(
+            f"{what} It lies in memory that {self._name!r} shares with the stream's other consumers: they see the "
+            "change. Write x = x / 255 in place of x /= 255, or attach with private=True, which gives copies. This is "
+            "said once."
+        )
+
+    def _guard(self, delivered: Delivered) -> None:
+        memory, layout = delivered.memory, delivered.layout
+        over = memory() if memory is not None else None
+        if memory is not None and over is not None and all(g.memory is not memory for g in self._guarded):
+            self._guarded.append(_Guarded(memory, over, layout, delivered.seq, _checksums(layout, over)))
+
+    def _compare(self) -> None:
+        """Compare the checksums of all guarded batches; forget those that nobody has any more."""
+        for guarded in self._guarded:
+            over, guarded.over = guarded.over or guarded.memory(), None
+            if over is None or self._changes >= MAX_CHANGES:
+                continue
+            sums = _checksums(guarded.layout, over)
+            changed = [i for i, (a, b) in enumerate(zip(sums, guarded.sums, strict=True)) if a != b]
+            guarded.sums = sums
+            if changed:
+                self._changes += 1
+                paths = ", ".join(_path(guarded.layout, i) for i in changed[:8])
+                self._warn(
+                    f"batch {guarded.seq} of the epoch was changed in place while {self._name!r} had it, at {paths}: "
+                    "by its own loop, or by another consumer of the stream. Attach them one by one with private=True "
+                    "to find which; such copies may be changed."
+                )
+        over = None
+        self._guarded = [g for g in self._guarded if g.memory() is not None]
 
     def look_for_hoarding(self, hold: int, arena: range) -> None:
         """Warn that batches are copied from now on, because so many are held.
@@ -118,6 +183,29 @@ class Notices:
         frame, level = _user_frame()
         del frame
         warnings.warn(text, category, stacklevel=level)
+
+
+@dataclass
+class _Guarded:
+    """A batch whose checksums were taken."""
+
+    memory: weakref.ref[Any]
+    over: Any
+    """The same, kept until the next step: what the loop let go of is looked at once."""
+    layout: Layout
+    seq: int
+    sums: list[int]
+
+
+def _checksums(layout: Layout, over: Any) -> list[int]:
+    memory: Any = np.frombuffer(over, np.uint8)
+    return [zlib.crc32(memory[slice(*a.extent)]) for a in layout.arrays]
+
+
+def _path(layout: Layout, array: int) -> str:
+    """Return where an array stands in a batch."""
+    paths = zip(leaf_paths(layout.spec), layout.leaf_words, strict=True)
+    return [path for path, word in paths if word == "a"][array]
 
 
 def _user_frame() -> tuple[FrameType | None, int]:

@@ -28,6 +28,7 @@ class Options:
     rank: int = 0
     world_size: int = 1
     shard: bool = True
+    guard: bool = False
 
     def check(self) -> None:
         """Refuse what cannot be meant.

@@ -97,7 +97,9 @@ class Rebatcher:
         for leaf, room in zip(part.leaves, padded, strict=True):
             leaves.append([] if isinstance(leaf, list) else _room(block, offset, leaf, self._batch_size))
             offset += room
-        return Delivered(part.layout, leaves, self._batch_size, shared=False)
+        joint = Delivered(part.layout, leaves, self._batch_size, shared=False)
+        joint.private = part.private
+        return joint
 
     def _misfit(self, why: str) -> BatchNotShareable:
         return BatchNotShareable(
@@ -109,7 +111,9 @@ class Rebatcher:
 def cut(delivered: Delivered, start: int, stop: int) -> Delivered:
     """Return some rows of a batch, as views."""
     leaves = [leaf[start:stop] for leaf in delivered.leaves]
-    return Delivered(delivered.layout, leaves, stop - start, shared=delivered.shared)
+    rows = Delivered(delivered.layout, leaves, stop - start, shared=delivered.shared)
+    rows.memory, rows.private = delivered.memory, delivered.private
+    return rows
 
 
 def _row_bytes(leaf: Any) -> int:
@@ -117,12 +121,25 @@ def _row_bytes(leaf: Any) -> int:
 
 
 def _room(block: Any, offset: int, like: Any, rows: int) -> Any:
+    """Return an array of so many rows, without gaps, its dimensions in the order in which those of `like` lie."""
     shape = (rows, *like.shape[1:])
     count = rows * (_row_bytes(like) // like.itemsize)
     if isinstance(like, torch.Tensor):
         if not count:
             return torch.empty(shape, dtype=like.dtype)
-        return torch.frombuffer(block, dtype=like.dtype, count=count, offset=offset).view(shape)
+        flat = torch.frombuffer(block, dtype=like.dtype, count=count, offset=offset)
+        if like.is_contiguous():
+            return flat.view(shape)
+        return flat.as_strided(shape, _without_gaps(shape, like.stride(), 1))
     if not count:
         return np.empty(shape, like.dtype)
-    return np.frombuffer(block, like.dtype, count, offset).reshape(shape)
+    strides = None if like.flags.c_contiguous else _without_gaps(shape, like.strides, like.itemsize)
+    return np.ndarray(shape, like.dtype, block, offset, strides)
+
+
+def _without_gaps(shape: tuple[int, ...], strides: tuple[int, ...], unit: int) -> tuple[int, ...]:
+    """Return strides without gaps or overlaps, for the dimensions in the order in which others lie."""
+    made = [0] * len(shape)
+    for axis in sorted(range(len(shape)), key=lambda axis: (abs(strides[axis]), -axis)):
+        made[axis], unit = unit, unit * shape[axis]
+    return tuple(made)

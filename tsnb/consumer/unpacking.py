@@ -6,10 +6,9 @@ The counterpart of `producer.packing`. A view keeps its slot leased until the la
 from __future__ import annotations
 
 import ctypes
-import math
 import weakref
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,12 @@ from tsnb.arena.leases import lease
 from tsnb.arena.memory import Arena
 from tsnb.arena.own_pages import OwnPages
 from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.leaves import array, array_on, make
 from tsnb.consumer.on_device import OnDevice
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
 from tsnb.hardware.pinning import PinnedSlots
 from tsnb.wire import messages as ms
-from tsnb.wire.checks import TENSOR_DTYPES, item_bytes
-from tsnb.wire.layout import ArrayLeaf, Layout, decode_values
+from tsnb.wire.layout import Layout, decode_values
 from tsnb.wire.tree import leaf_paths, unflatten
 
 __all__ = ["Delivered", "Unpacker"]
@@ -39,9 +38,11 @@ class Delivered:
         rows: Samples of the stream that it stands for; `common_rows` tells whether the batch can be cut.
         shared: Whether the leaves lie in shared memory, where others read them too.
         seq: Which loader batch of its epoch it is; -1 where it was put together from several.
+        memory: The slot's memory, without keeping it; None where the leaves lie elsewhere.
+        private: Whether this consumer wants to write: numpy arrays are read-only else.
     """
 
-    __slots__ = ("layout", "leaves", "rows", "seq", "shared")
+    __slots__ = ("layout", "leaves", "memory", "private", "rows", "seq", "shared")
 
     def __init__(self, layout: Layout, leaves: list[Any], rows: int, *, shared: bool) -> None:
         self.layout = layout
@@ -49,15 +50,24 @@ class Delivered:
         self.rows = rows
         self.shared = shared
         self.seq = -1
+        self.memory: weakref.ref[Any] | None = None
+        self.private = False
 
     def tree(self) -> Any:
         """Return the batch as the loader yielded it.
 
         Raises:
+            BatchNotShareable: It needs a class that this process has not loaded.
             RemoteProtocolError: The layout names a class of this process that cannot be made of these leaves.
         """
+        if self.layout.has_numpy and not self.private:
+            for leaf in self.leaves:
+                if isinstance(leaf, np.ndarray):
+                    leaf.flags.writeable = False
         try:
-            return unflatten(self.layout.spec, iter(self.leaves))
+            return unflatten(self.layout.spec, iter(self.leaves), make)
+        except BatchNotShareable:
+            raise
         except (ValueError, TypeError, AttributeError, StopIteration, RuntimeError) as error:
             raise RemoteProtocolError(f"a batch that does not fit its layout: {error}"[:300]) from None
 
@@ -175,10 +185,13 @@ class Unpacker:
             values = self._values(over, batch) if layout.has_values else []
             if copied:
                 over = self._copy(over, layout.array_bytes)
-            return Delivered(layout, _leaves(layout, over, values, there), batch.rows, shared=not copied)
+            delivered = Delivered(layout, _leaves(layout, over, values, there), batch.rows, shared=not copied)
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
             # values that are not those of the tree; letters that are none
             raise RemoteProtocolError(f"a batch that does not fit its layout: {error}"[:300]) from None
+        delivered.private = private
+        delivered.memory = None if copied else self._leases.get(batch.lease)
+        return delivered
 
     def _leased(self, batch: ms.Batch, layout: Layout) -> Any:
         """Return the slot's memory; the lease ends with its last reference."""
@@ -258,7 +271,7 @@ def _leaves(layout: Layout, over: Any, values: list[Any], there: torch.Tensor | 
         there: The same bytes on a device, uint8; the tensors are made of those.
     """
     arrays = iter(
-        [_array(leaf, over) if there is None else _array_on(leaf, over, there) for leaf in layout.arrays]
+        [array(leaf, over) if there is None else array_on(leaf, over, there) for leaf in layout.arrays]
     )
     if not layout.has_values:
         return list(arrays)
@@ -270,41 +283,6 @@ def _leaves(layout: Layout, over: Any, values: list[Any], there: torch.Tensor | 
         if word == "vt" and not isinstance(leaf, list):
             raise ValueError(f"{leaf!r:.80} in place of a tuple")
     return leaves
-
-
-def _array(leaf: ArrayLeaf, over: Any) -> Any:
-    count = math.prod(leaf.shape)
-    if leaf.kind == "tensor":
-        dtype = _torch_dtype(leaf.dtype)
-        if not count:
-            return torch.empty(leaf.shape, dtype=dtype)
-        return torch.frombuffer(over, dtype=dtype, count=count, offset=leaf.offset).view(leaf.shape)
-    if not count:
-        return np.empty(leaf.shape, leaf.dtype)
-    array = np.frombuffer(over, leaf.dtype, count, leaf.offset).reshape(leaf.shape)
-    return array[()].copy() if leaf.kind == "scalar" else array
-
-
-def _array_on(leaf: ArrayLeaf, over: Any, there: torch.Tensor) -> Any:
-    """Return a tensor on the device; what numpy is to have stays on the CPU."""
-    if leaf.kind != "tensor" or not math.prod(leaf.shape):
-        made = _array(leaf, over)
-        return made.to(there.device) if leaf.kind == "tensor" else made
-    return there[leaf.offset : _end(leaf)].view(_torch_dtype(leaf.dtype)).view(leaf.shape)
-
-
-@lru_cache(maxsize=64)
-def _torch_dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name, None) if name in TENSOR_DTYPES else None
-    if not isinstance(dtype, torch.dtype):
-        raise RemoteProtocolError(
-            f"a tensor of dtype {name!r:.80}, which torch {torch.__version__} of this process does not have"
-        )
-    return dtype
-
-
-def _end(leaf: ArrayLeaf) -> int:
-    return leaf.offset + math.prod(leaf.shape) * item_bytes(leaf.kind, leaf.dtype)
 
 
 def _length(leaf: Any) -> int | None:

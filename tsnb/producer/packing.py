@@ -15,12 +15,12 @@ import torch
 
 from tsnb.arena.leases import lease
 from tsnb.arena.memory import ALIGN_BYTES, Arena, aligned
-from tsnb.errors import BatchNotShareable, BatchTooLarge, RemoteProtocolError
+from tsnb.errors import BatchNotShareable, BatchTooLarge
 from tsnb.producer.events import Placed
-from tsnb.wire.checks import TENSOR_DTYPES, item_bytes
+from tsnb.producer.leaves import array_placing, classify, dtype_word, tensor_placing
 from tsnb.wire.codec import MAX_MESSAGE_BYTES
 from tsnb.wire.layout import ArrayLeaf, Layout, encode_values
-from tsnb.wire.tree import Spec, checked_words, flatten, leaf_paths
+from tsnb.wire.tree import Spec, checked_words, flatten
 
 __all__ = ["SlotImage", "SlotWriter", "batch_bytes"]
 
@@ -78,7 +78,7 @@ class SlotWriter:
         """
         if isinstance(tree, SlotImage):
             return self._write_image(tree)
-        leaves, spec = flatten(tree, _classify)
+        leaves, spec = flatten(tree, classify)
         before = self._used
         try:
             return self._write(leaves, spec)
@@ -86,7 +86,7 @@ class SlotWriter:
             if not before:
                 raise
         # tensors that were stacked here and then made into something smaller fill the slot: begin it afresh
-        leaves = [x.clone() if isinstance(x, torch.Tensor) and self._holds(x) else x for x in leaves]
+        leaves = [_outside(x) if isinstance(x, torch.Tensor) and self._holds(x) else x for x in leaves]
         self._used = 0
         return self._write(leaves, spec)
 
@@ -98,6 +98,11 @@ class SlotWriter:
             start = self._arena.offset_of(self.slot)
             np.frombuffer(self._arena.buffer, np.uint8, size, start)[...] = image.memory
         return Placed(self.slot, image.layout, image.rows, image.values_offset, image.values_bytes)
+
+    @property
+    def used(self) -> int:
+        """Bytes from the slot's start to the end of what was written."""
+        return self._used
 
     def close(self) -> bool:
         """End the writing; return whether nothing else in this process refers to the slot.
@@ -114,11 +119,13 @@ class SlotWriter:
     def _write(self, leaves: list[Any], spec: Spec) -> Placed:
         values: list[Any] = []
         placed: list[ArrayLeaf] = []
-        for number, leaf in enumerate(leaves):
+        for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
-                placed.append(self._place_tensor(spec, number, leaf))
-            elif (kind := _classify(leaf)) is not None:
-                placed.append(self._place_numpy(spec, number, np.asarray(leaf), kind))
+                placed.append(self._place_tensor(leaf))
+            elif isinstance(leaf, np.generic):
+                placed.append(self._place_numpy(np.asarray(leaf), "scalar"))
+            elif isinstance(leaf, np.ndarray):
+                placed.append(self._place_numpy(leaf, "numpy"))
             else:
                 values.append(leaf)
         text = encode_values(values) if values else b""
@@ -132,37 +139,43 @@ class SlotWriter:
         layout = _encoded(spec, arrays, bool(values))
         return Placed(self.slot, layout, _rows(arrays, values), offset, len(text))
 
-    def _place_tensor(self, spec: Spec, number: int, leaf: torch.Tensor) -> ArrayLeaf:
+    def _place_tensor(self, leaf: torch.Tensor) -> ArrayLeaf:
         """Return where a tensor lies, after copying it in if it lies elsewhere."""
-        _require_plain(spec, number, leaf)
-        _require_known(spec, number, "tensor", str(leaf.dtype).removeprefix("torch."))
         leaf = leaf.resolve_conj().resolve_neg()  # what is lazy would stay behind: bytes alone cross
         dtype, shape = str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape)
-        if self._holds(leaf) and leaf.is_contiguous():
-            return ArrayLeaf("tensor", dtype, shape, leaf.data_ptr() - self._range.start)
-        inside = self.new_tensor(leaf.dtype, shape)
-        if inside is None:
-            raise self._too_large(leaf.numel() * leaf.itemsize)
-        inside.copy_(leaf.detach())
-        offset = inside.data_ptr() - self._range.start if leaf.numel() else 0
-        return ArrayLeaf("tensor", dtype, shape, offset)
+        size, _, strides, as_it_is = tensor_placing(leaf)
+        if as_it_is and self._holds(leaf):
+            return ArrayLeaf("tensor", dtype, shape, leaf.data_ptr() - self._range.start, strides)
+        flat = self.new_tensor(leaf.dtype, (size // leaf.itemsize,))
+        if flat is None:
+            raise self._too_large(size)
+        offset = flat.data_ptr() - self._range.start if size else 0
+        if strides is None:
+            flat.view(shape).copy_(leaf)
+        elif as_it_is:
+            flat.copy_(leaf.as_strided(flat.shape, (1,)))
+        else:
+            flat.as_strided(shape, strides).copy_(leaf)
+        return ArrayLeaf("tensor", dtype, shape, offset, strides)
 
-    def _place_numpy(self, spec: Spec, number: int, array: np.ndarray[Any, Any], kind: str) -> ArrayLeaf:
+    def _place_numpy(self, array: np.ndarray[Any, Any], kind: str) -> ArrayLeaf:
         """Copy an array in and return where it lies."""
-        if array.dtype.hasobject or array.dtype.names:
-            raise BatchNotShareable(
-                f"{leaf_paths(spec)[number]} is a numpy array of dtype {array.dtype}, whose elements are objects "
-                "or records. Convert it to numbers, or to a list of strings, in your collate_fn."
-            )
-        _require_known(spec, number, kind, array.dtype.str)
-        offset = self._reserve(array.nbytes)
+        size, first, strides, _ = array_placing(array)
+        offset = self._reserve(size)
         if offset is None:
-            raise self._too_large(array.nbytes)
-        if array.nbytes:
+            raise self._too_large(size)
+        offset += first
+        if size:
             start = self._arena.offset_of(self.slot) + offset
-            inside: np.ndarray[Any, Any] = np.ndarray(array.shape, array.dtype, self._arena.buffer, start)
-            inside[...] = array
-        return ArrayLeaf(kind, array.dtype.str, array.shape, offset)
+            inside: np.ndarray[Any, Any] = np.ndarray(
+                array.shape, array.dtype, self._arena.buffer, start, strides
+            )
+            if array.dtype.names is None:
+                inside[...] = array
+            else:  # what lies between the fields too
+                whole = f"V{array.itemsize}"
+                inside.view(whole)[...] = array.view(whole)
+        return ArrayLeaf(kind, dtype_word(array.dtype), array.shape, offset, strides)
 
     def _reserve(self, size: int) -> int | None:
         offset = aligned(self._used)
@@ -181,52 +194,27 @@ class SlotWriter:
         )
 
 
+def _outside(leaf: torch.Tensor) -> torch.Tensor:
+    """Return a copy with the same strides: `clone()` spreads out what is expanded."""
+    size, _, strides, as_it_is = tensor_placing(leaf)
+    if strides is None or not as_it_is:
+        return leaf.clone()
+    return leaf.as_strided((size // leaf.itemsize,), (1,)).clone().as_strided(leaf.shape, strides)
+
+
 def batch_bytes(tree: Any) -> int:
     """Return the bytes a batch needs in a slot."""
     if isinstance(tree, SlotImage):
         return len(tree.memory)
-    leaves, _ = flatten(tree, _classify)
-    total = len(encode_values([x for x in leaves if _classify(x) is None]))
-    for leaf in leaves:
-        if isinstance(leaf, torch.Tensor):
-            total += leaf.numel() * leaf.itemsize + ALIGN_BYTES
-        elif _classify(leaf) is not None:
-            total += np.asarray(leaf).nbytes + ALIGN_BYTES
+    leaves, _ = flatten(tree, classify)
+    arrays = [x for x in leaves if isinstance(x, (torch.Tensor, np.ndarray, np.generic))]
+    total = len(
+        encode_values([x for x in leaves if not isinstance(x, (torch.Tensor, np.ndarray, np.generic))])
+    )
+    for leaf in arrays:
+        placing = tensor_placing(leaf) if isinstance(leaf, torch.Tensor) else array_placing(np.asarray(leaf))
+        total += placing.size + ALIGN_BYTES
     return total
-
-
-def _classify(node: Any) -> str | None:
-    if isinstance(node, torch.Tensor):
-        return "tensor"
-    if isinstance(node, np.generic):
-        return "scalar"
-    return "numpy" if isinstance(node, np.ndarray) else None
-
-
-def _require_plain(spec: Spec, number: int, leaf: torch.Tensor) -> None:
-    if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_quantized:
-        kind = "nested" if leaf.is_nested else "quantized" if leaf.is_quantized else "sparse"
-        raise BatchNotShareable(
-            f"{leaf_paths(spec)[number]} is a {kind} tensor: only dense ones can be shared. Use to_dense()."
-        )
-    if leaf.device.type != "cpu":
-        raise BatchNotShareable(
-            f"{leaf_paths(spec)[number]} lies on {leaf.device}: let the loader give CPU tensors and each consumer "
-            f'ask for its device, tsnb.attach(..., device="{leaf.device}").'
-        )
-
-
-def _require_known(spec: Spec, number: int, kind: str, dtype: str) -> None:
-    """Refuse a dtype that no consumer takes: it makes arrays of bytes, and not of any."""
-    if dtype in TENSOR_DTYPES:
-        return
-    try:
-        item_bytes(kind, dtype)
-    except RemoteProtocolError:
-        raise BatchNotShareable(
-            f"{leaf_paths(spec)[number]} has dtype {dtype}, which cannot be shared between processes. Convert it to "
-            "one of numbers, or to a list of strings, in your collate_fn."
-        ) from None
 
 
 def _rows(arrays: tuple[ArrayLeaf, ...], values: list[Any]) -> int:

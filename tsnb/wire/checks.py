@@ -3,7 +3,7 @@
 | what | bound |
 |---|---|
 | dtype of a tensor | `TENSOR_DTYPES`: a quantized one made of bytes alone would end the process |
-| dtype of a numpy array | numbers, texts, bytes, dates: no objects, no records |
+| dtype of a numpy array | numbers, texts, bytes, dates, and records of these: no objects |
 | dimensions | `MAX_DIMENSIONS` |
 | elements, bytes, offset of an array | `MAX_BYTES`; whether they lie in the slot is checked against the arena |
 | containers in one another | `MAX_DEPTH` |
@@ -12,8 +12,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import sys
+from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
@@ -81,6 +84,8 @@ def item_bytes(kind: str, dtype: str) -> int:
         if size is None:
             raise RemoteProtocolError(f"a tensor of dtype {dtype!r:.80}")
         return size
+    if dtype[:1] == "{" and kind in ("numpy", "scalar"):
+        return _record_bytes(dtype)
     found = _NUMPY.fullmatch(dtype) if kind in ("numpy", "scalar") else None
     if found is None:
         raise RemoteProtocolError(f"an array of kind {kind!r:.80} and dtype {dtype!r:.80}")
@@ -88,6 +93,44 @@ def item_bytes(kind: str, dtype: str) -> int:
     if boolean or letters:
         return 4 * int(letters) if letters else 1
     return int(next(n for n in (*numbers, date) if n))
+
+
+@lru_cache(maxsize=256)
+def _record_bytes(dtype: str) -> int:
+    """Return the bytes of a record: its fields follow one another, the gaps between them named too.
+
+    Raises:
+        RemoteProtocolError: It is not a description of one.
+    """
+    try:
+        form = json.loads(dtype)
+        if set(form) != {"fields", "aligned", "record"} or not isinstance(form["fields"], list):
+            raise ValueError(dtype)
+        return _fields_bytes(form["fields"], 0)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RemoteProtocolError(f"a record of dtype {dtype!r:.80}: {error}"[:300]) from None
+
+
+def _fields_bytes(fields: Any, depth: int) -> int:
+    if isinstance(fields, str):
+        if fields[:1] == "{":
+            raise ValueError("a record inside a text")
+        return item_bytes("numpy", fields)
+    if depth > MAX_DIMENSIONS or not fields:
+        raise ValueError("fields that have no size")
+    total = 0
+    for name, of, *shape in fields:
+        names = [name] if isinstance(name, str) else name
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names) or len(shape) > 1:
+            raise ValueError(f"a field {name!r:.80}")
+        total += (
+            _fields_bytes(of, depth + 1) * math.prod(whole_numbers(*shape))
+            if shape
+            else _fields_bytes(of, depth + 1)
+        )
+        if total > MAX_BYTES:
+            raise ValueError("fields larger than any memory")
+    return total
 
 
 def whole_numbers(numbers: Any, most: int = MAX_BYTES) -> tuple[int, ...]:

@@ -7,18 +7,24 @@ is an id from then on (`wire.table`). The values' place changes with every batch
 
 from __future__ import annotations
 
-import base64
 import json
 import math
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from tsnb.errors import RemoteProtocolError
+from tsnb.wire import scalars
 from tsnb.wire.checks import MAX_BYTES, item_bytes, whole_numbers
-from tsnb.wire.tree import Spec, checked_words
+from tsnb.wire.tree import Spec, checked_words, leaf_words
 
 __all__ = ["ArrayLeaf", "Layout", "decode_values", "encode_values"]
+
+
+SAMPLED_ARRAYS = 8
+"""The largest ones of a batch that are looked at for changes; three words of each."""
+SAMPLED_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,21 @@ class ArrayLeaf:
     shape: tuple[int, ...]
     """Its shape; the first dimension is the batch's, where it has one."""
     offset: int
-    """Bytes from the slot's start."""
+    """Bytes from the slot's start to its first element."""
+    strides: tuple[int, ...] | None = None
+    """As torch (elements) or numpy (bytes, below 0 where an axis runs backwards) has them; None: as after C."""
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Where its bytes begin and end, from the slot's start."""
+        width = item_bytes(self.kind, self.dtype)
+        if self.strides is None or 0 in self.shape:
+            return self.offset, self.offset + math.prod(self.shape) * width
+        unit = width if self.kind == "tensor" else 1
+        steps = [(n - 1) * s * unit for n, s in zip(self.shape, self.strides, strict=True)]
+        return self.offset + sum(s for s in steps if s < 0), self.offset + sum(
+            s for s in steps if s > 0
+        ) + width
 
 
 @dataclass(frozen=True)
@@ -49,18 +69,43 @@ class Layout:
     @cached_property
     def array_bytes(self) -> int:
         """Bytes from the slot's start to the end of the last array. Read for every batch, so kept."""
-        return max(
-            (a.offset + math.prod(a.shape) * item_bytes(a.kind, a.dtype) for a in self.arrays), default=0
-        )
+        return max((a.extent[1] for a in self.arrays), default=0)
+
+    @cached_property
+    def samples(self) -> tuple[list[int], struct.Struct]:
+        """A few words of its arrays: to which array each belongs, and what reads them all at once."""
+        extents = [a.extent for a in self.arrays]
+        words: list[tuple[int, int, int]] = []
+        for index in sorted(range(len(extents)), key=lambda i: extents[i][0] - extents[i][1])[
+            :SAMPLED_ARRAYS
+        ]:
+            low, high = extents[index]
+            size = min(SAMPLED_BYTES, high - low)
+            words += [(at, size, index) for at in {low, (low + high - size) // 2, high - size} if size]
+        form, end, owners = "<", 0, []
+        for at, size, index in sorted(words):
+            if at >= end:
+                form += f"{at - end}x{size}s"
+                end = at + size
+                owners.append(index)
+        return owners, struct.Struct(form)
+
+    @cached_property
+    def has_numpy(self) -> bool:
+        """Whether there are numpy arrays, which are given read-only."""
+        return any(a.kind == "numpy" for a in self.arrays)
 
     @cached_property
     def leaf_words(self) -> list[str]:
         """What each leaf is, in order: `a` an array, `v` or `vt` a value. Read for every batch, so kept."""
-        return _leaf_words(self.spec)
+        return leaf_words(self.spec)
 
     def encode(self) -> bytes:
         """Return the layout as JSON; equal layouts give equal bytes."""
-        arrays = [[a.kind, a.dtype, list(a.shape), a.offset] for a in self.arrays]
+        arrays = [
+            [a.kind, a.dtype, list(a.shape), a.offset, *([list(a.strides)] if a.strides is not None else [])]
+            for a in self.arrays
+        ]
         return json.dumps([self.spec, arrays, self.has_values], separators=(",", ":")).encode()
 
     @classmethod
@@ -72,7 +117,7 @@ class Layout:
         """
         try:
             spec, arrays, has_values = json.loads(data)
-            leaves = tuple(_leaf(k, d, s, o) for k, d, s, o in arrays)
+            leaves = tuple(_leaf(*a) for a in arrays)
             words = checked_words(spec)
         except (ValueError, TypeError, RecursionError, OverflowError) as error:
             raise RemoteProtocolError(f"malformed layout: {error}"[:300]) from None
@@ -81,7 +126,7 @@ class Layout:
         return cls(spec, leaves, bool(has_values))
 
 
-def _leaf(kind: Any, dtype: Any, shape: Any, offset: Any) -> ArrayLeaf:
+def _leaf(kind: Any, dtype: Any, shape: Any, offset: Any, strides: Any = None) -> ArrayLeaf:
     """Return an array leaf of these fields, which came from another process.
 
     Raises:
@@ -89,26 +134,34 @@ def _leaf(kind: Any, dtype: Any, shape: Any, offset: Any) -> ArrayLeaf:
         ValueError: They are not an array's, or one of impossible size.
     """
     if not isinstance(kind, str) or not isinstance(dtype, str):
-        raise ValueError(f"an array of kind {kind!r:.80} and dtype {dtype!r:.80}")
+        raise ValueError(f"an array of kind {kind!r:.80} and dtype {dtype!r:.80}")  # as all the others
     size = item_bytes(kind, dtype)
+    if not size:
+        raise ValueError(f"elements of no bytes, of dtype {dtype!r:.80}")
     leaf = ArrayLeaf(kind, dtype, whole_numbers(shape), whole_numbers([offset])[0])
     # the empty ones too: their strides would overflow
     if math.prod(max(1, n) for n in leaf.shape) * max(1, size) > MAX_BYTES:
         raise ValueError(f"a shape {leaf.shape}")
+    if strides is None:
+        return leaf
+    leaf = replace(leaf, strides=_checked_strides(kind, strides, len(leaf.shape)))
+    low, high = leaf.extent
+    if low < 0 or high > MAX_BYTES:
+        raise ValueError(f"strides {strides!r:.80}")
     return leaf
 
 
-def _leaf_words(spec: Spec) -> list[str]:
-    word = spec[0]
-    if word in ("a", "v", "vt"):
-        return [word]
-    head = {"list": 1, "tuple": 1, "dict": 2}.get(word, 4)
-    return [leaf for child in spec[head:] for leaf in _leaf_words(child)]
+def _checked_strides(kind: str, strides: Any, dimensions: int) -> tuple[int, ...]:
+    if not isinstance(strides, list) or len(strides) != dimensions or kind == "scalar":
+        raise ValueError(f"{strides!r:.80} in place of {dimensions} strides")
+    if not all(type(s) is int for s in strides) or (kind == "tensor" and min(strides, default=0) < 0):
+        raise ValueError(f"{strides!r:.80} in place of strides")
+    return (*whole_numbers([abs(s) for s in strides]),) and tuple(strides)
 
 
 def encode_values(values: list[Any]) -> bytes:
     """Return the value leaves (scalars and lists of scalars) as JSON text."""
-    return json.dumps([_tag(v) for v in values], separators=(",", ":")).encode()
+    return scalars.encode_values(values)
 
 
 def decode_values(data: bytes) -> list[Any]:
@@ -118,30 +171,6 @@ def decode_values(data: bytes) -> list[Any]:
         RemoteProtocolError: It is not a values text.
     """
     try:
-        values = json.loads(data)
-        if not isinstance(values, list):
-            raise TypeError(f"{type(values).__name__} in place of a list")
-        return [_untag(v) for v in values]
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+        return scalars.decode_values(data)
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed values: {error}"[:300]) from None
-
-
-def _tag(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {"bytes": base64.b64encode(value).decode()}
-    if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
-    if isinstance(value, list):
-        return [_tag(v) for v in value]
-    return value
-
-
-def _untag(value: Any) -> Any:
-    if isinstance(value, dict):
-        if "bytes" in value:
-            return base64.b64decode(value["bytes"], validate=True)
-        real, imaginary = value["complex"]
-        return complex(float(real), float(imaginary))
-    if isinstance(value, list):
-        return [_untag(v) for v in value]
-    return value

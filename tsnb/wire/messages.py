@@ -52,7 +52,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 5
+PROTOCOL = 6
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 

@@ -6,31 +6,74 @@ tree is made of JSON lists only, so that it can cross a process border without p
     ["a", kind]                                     an array leaf; `kind` is the caller's word for it
     ["v"] / ["vt"]                                  a value leaf: scalar or list of scalars / tuple of scalars
     ["list" | "tuple", child, ...]
-    ["dict", [key, ...], child, ...]                any mapping; comes back as a dict in the same order
+    ["dict", [key, ...], child, ...]
     ["named" | "data", module, qualname, [field, ...], child, ...]     named tuple, dataclass
+    ["kin", module, qualname, hint, [attribute, ...], content, child, ...]   other classes (`wire.classes`)
+    ["enum", module, qualname, child]               a member of an enumeration; the child is its name
+    ["made", recipe, form, [attribute, ...], child, ...]   what the caller makes of others: a masked array, say
+    ["c", value]                                    an attribute that is None, a bool, a whole number or a short text
+    ["same", n]                                     what was the n-th to be complete: the very same object again
 
 A list or tuple made of scalars alone (the file names of a batch, say) is one leaf: it costs one entry, and
-re-batching may cut it like a tensor's first dimension.
+re-batching may cut it like a tensor's first dimension. Only arrays and containers have a number for "same".
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping
+import enum
+import inspect
+import warnings
+from collections import defaultdict, namedtuple
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from keyword import iskeyword
-from typing import Any
+from typing import Any, NamedTuple
 
-from tsnb.errors import BatchNotShareable
+from tsnb.errors import BatchNotShareable, SharedBatchWarning
+from tsnb.wire import classes
 from tsnb.wire.checks import MAX_DEPTH, attribute_of, find_class
+from tsnb.wire.scalars import SCALARS, why_not
+from tsnb.wire.specs import HEADS, Spec, checked_words, leaf_paths, leaf_words, place_of
 
-__all__ = ["Spec", "flatten", "leaf_paths", "unflatten"]
+__all__ = ["Parts", "Refusal", "Spec", "checked_words", "flatten", "leaf_paths", "leaf_words", "unflatten"]
 
-Spec = list[Any]
-Classify = Callable[[Any], "str | None"]
 
-_SCALARS = (str, bytes, bool, int, float, complex, type(None))
+class Parts(NamedTuple):
+    """A leaf that is made of others."""
+
+    recipe: str
+    """The caller's word for how; given back to its `make`."""
+    form: list[Any]
+    """What else that needs, as JSON."""
+    names: list[str]
+    """Its attributes; their values are the last of the children."""
+    children: list[Any]
+
+
+Classify = Callable[[Any], "str | Parts | None"]
+Make = Callable[[str, list[Any], list[str], list[Any]], Any]
+MOST_CONSTANT = 64
+"""Letters of a text, and bits of a number, that may stand in a spec: it is told anew whenever it changes."""
+_NUMBERLESS = ("v", "vt", "c", "same", "enum")
+
+
+class Refusal(Exception):
+    """A leaf cannot be shared; the text goes on from its place in the batch: "is a sparse tensor: ..."."""
+
+
+class _Flattening:
+    """One batch being taken apart."""
+
+    def __init__(self, classify: Classify) -> None:
+        self.classify = classify
+        self.leaves: list[Any] = []
+        self.numbers: dict[int, int] = {}  # of what is complete, by id
+        self.kept: list[Any] = []  # keeps those ids from being given away
+        self.above: set[int] = set()
+
+    def complete(self, node: Any) -> None:
+        self.numbers[id(node)] = len(self.kept)
+        self.kept.append(node)
 
 
 def flatten(tree: Any, classify: Classify) -> tuple[list[Any], Spec]:
@@ -38,171 +81,287 @@ def flatten(tree: Any, classify: Classify) -> tuple[list[Any], Spec]:
 
     Args:
         tree: What the loader yielded.
-        classify: Gives the kind of an array leaf, None for anything else.
+        classify: Gives the kind of an array leaf, or the parts of what is made of several; None for anything else.
+            It may raise `Refusal`.
 
     Returns:
         Its leaves in order (arrays, scalars, lists of scalars) and the spec to rebuild it.
 
     Raises:
-        BatchNotShareable: It holds something that is neither a container, an array nor a scalar.
+        BatchNotShareable: It holds something that cannot be shared without a change; names its place.
     """
-    leaves: list[Any] = []
+    run = _Flattening(classify)
     try:
-        return leaves, _flatten(tree, classify, leaves, "batch")
+        return run.leaves, _flatten(tree, run, "batch")
     except RecursionError:
         raise BatchNotShareable(
-            f"a batch has more than {MAX_DEPTH} containers in one another, or one that holds itself. Flatten it in "
-            "your collate_fn."
+            f"a batch has more than {MAX_DEPTH} containers in one another. Flatten it in your collate_fn."
         ) from None
 
 
-def _flatten(node: Any, classify: Classify, leaves: list[Any], path: str) -> Spec:
-    kind = classify(node)
-    if kind is not None:
-        leaves.append(node)
-        return ["a", kind]
-    if type(node) in _SCALARS:
-        leaves.append(node)
+def _flatten(node: Any, run: _Flattening, path: str) -> Spec:
+    kind = type(node)
+    if kind in SCALARS:
+        run.leaves.append(node)
         return ["v"]
-    if type(node) in (list, tuple) and all(type(x) in _SCALARS for x in node):
-        leaves.append(list(node))
-        return ["vt"] if type(node) is tuple else ["v"]
-    head, children = _container(node, path)
-    return [*head, *(_flatten(child, classify, leaves, where) for where, child in children)]
+    if kind in (list, tuple) and all(type(x) in SCALARS for x in node):
+        run.leaves.append(list(node))
+        return ["vt"] if kind is tuple else ["v"]
+    if kind is _Constant:
+        return ["c", node.value]
+    number = run.numbers.get(id(node))
+    if number is not None:
+        return ["same", number]
+    try:
+        array = run.classify(node)
+        if isinstance(array, str):
+            run.leaves.append(node)
+            run.complete(node)
+            return ["a", array]
+        head, children = _parts(array, path) if array is not None else _container(node, path)
+    except Refusal as why:
+        raise BatchNotShareable(f"{path} {why}") from None
+    if head[0] == "v":
+        run.leaves.append(node)
+        return head
+    if id(node) in run.above:
+        raise BatchNotShareable(f"{path} holds itself. Leave the circle out in your collate_fn.")
+    run.above.add(id(node))
+    spec = [*head, *[_flatten(child, run, where) for where, child in children]]
+    run.above.discard(id(node))
+    if head[0] not in _NUMBERLESS:
+        run.complete(node)
+    return spec
+
+
+class _Constant(NamedTuple):
+    value: Any
+
+
+def _parts(parts: Parts, path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
+    plain = len(parts.children) - len(parts.names)
+    steps = [""] * plain + [f".{name}" for name in parts.names]
+    children = [(path + step, child) for step, child in zip(steps, parts.children, strict=True)]
+    return ["made", parts.recipe, parts.form, parts.names], children
 
 
 def _container(node: Any, path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
-    """Return the head of the container's spec, and its children with their paths."""
-    if isinstance(node, Mapping):
-        keys = list(node)
-        for key in keys:
-            if type(key) not in (str, int, float, bool, type(None)):
-                raise BatchNotShareable(
-                    f"{path} has a key of type {type(key).__name__} ({key!r:.80}): "
-                    "only strings and numbers can be keys of a shared batch. Change it in your collate_fn."
-                )
-        return ["dict", keys], [(f"{path}[{k!r}]", node[k]) for k in keys]
-    if isinstance(node, tuple) and hasattr(node, "_fields"):
+    """Return the head of the container's spec, and its children with their paths.
+
+    Raises:
+        Refusal: It is not one, or holds what cannot be described.
+    """
+    cls = type(node)
+    if cls is dict:
+        return _items(node, path)
+    if cls in (list, tuple):
+        return [cls.__name__], [(f"{path}[{i}]", child) for i, child in enumerate(node)]
+    reason = why_not(node)
+    if reason is not None:
+        if reason:
+            raise Refusal(f"{reason}. Convert it in your collate_fn.")
+        return ["v"], []
+    if isinstance(node, enum.Enum):
+        if not isinstance(node.name, str) or cls.__members__.get(node.name) is not node:
+            raise Refusal("is a combination of flags: share its .value, and make it again in the trial.")
+        return ["enum", *_name_of(cls)], [(path, node.name)]
+    state = classes.state_of(node)
+    if isinstance(node, tuple) and hasattr(node, "_fields") and not state:
         fields = list(node._fields)
-        return _class_head("named", node, fields), [(f"{path}.{f}", getattr(node, f)) for f in fields]
-    if dataclasses.is_dataclass(node) and not isinstance(node, type):
-        fields = [f.name for f in dataclasses.fields(node)]
-        return _class_head("data", node, fields), [(f"{path}.{f}", getattr(node, f)) for f in fields]
-    if isinstance(node, (list, tuple)):
-        head = "tuple" if isinstance(node, tuple) else "list"
-        return [head], [(f"{path}[{i}]", child) for i, child in enumerate(node)]
-    raise BatchNotShareable(
-        f"{path} is a {type(node).__module__}.{type(node).__qualname__}, which cannot be shared between "
-        "processes. A batch may hold tensors, numpy arrays, strings, bytes and numbers in dicts, lists, tuples, "
-        "named tuples and dataclasses: convert it in your collate_fn."
+        head = ["named", cls.__module__, cls.__qualname__, fields]
+        return _as_main(head), [(f"{path}.{f}", x) for f, x in zip(fields, tuple(node), strict=True)]
+    if dataclasses.is_dataclass(cls) and classes.has_parts(cls):
+        fields = [f.name for f in dataclasses.fields(cls)]
+        # a field that is not in the instance has its default in the class; one that was never set has neither
+        values = {
+            f: state[f] if f in state else getattr(node, f) for f in fields if f in state or hasattr(node, f)
+        }
+        if len(values) == len(fields) and state.keys() <= values.keys():
+            head = ["data", cls.__module__, cls.__qualname__, fields]
+            return _as_main(head), [(f"{path}.{f}", x) for f, x in values.items()]
+    return _kin(node, cls, state, path)
+
+
+def _items(node: Any, path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
+    keys = list(node)
+    for key in keys:
+        if type(key) not in (str, int, float, bool, type(None)):
+            raise Refusal(
+                f"has a key of type {type(key).__name__} ({key!r:.80}): "
+                "only strings and numbers can be keys of a shared batch. Change it in your collate_fn."
+            )
+    return ["dict", keys], [(f"{path}[{k!r}]", node[k]) for k in keys]
+
+
+def _kin(node: Any, cls: type, state: dict[str, Any], path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
+    """Take apart an object of a class that the other side finds by its name."""
+    kind = classes.content_type(cls)
+    if kind is None and not classes.has_parts(cls):
+        raise Refusal(
+            f"is a {cls.__module__}.{cls.__qualname__}, which cannot be shared between processes. A batch may hold "
+            "tensors, numpy arrays, texts, bytes, numbers, dates and paths, in dicts, lists, tuples, named tuples, "
+            "dataclasses and subclasses of these: convert it in your collate_fn."
+        )
+    hint = "data" if kind is None and classes.keeps_data(cls) else None
+    if isinstance(node, defaultdict):
+        hint = classes.factory_name(node)
+        if hint is None:
+            raise Refusal(
+                f"is a defaultdict of {node.default_factory!r:.80}, which cannot travel: give dict(batch), or one of "
+                f"{', '.join(classes.FACTORIES)}, in your collate_fn."
+            )
+    head = ["kin", *_name_of(cls), hint, list(state)]
+    # what a plain container holds, without any way of its class's own to show it
+    content = _Constant(None) if kind is None else classes.content_of(node, kind)
+    shows = {name: path if name == hint else f"{path}.{name}" for name in state}
+    constant = kind is not None or hint is not None
+    return head, [
+        (path, content),
+        *((shows[name], _Constant(x) if constant and _is_constant(x) else x) for name, x in state.items()),
+    ]
+
+
+def _is_constant(value: Any) -> bool:
+    kind = type(value)
+    return (
+        kind in (type(None), bool)
+        or (kind is int and value.bit_length() <= MOST_CONSTANT)
+        or (kind is str and len(value) <= MOST_CONSTANT)
     )
 
 
-def _class_head(word: str, node: Any, fields: list[str]) -> list[Any]:
-    return [word, type(node).__module__, type(node).__qualname__, fields]
+def _name_of(cls: type) -> tuple[str, str]:
+    name = classes.class_name(cls)
+    if name is None:
+        raise Refusal(
+            f"is a {cls.__module__}.{cls.__qualname__}, a class that other processes cannot find by its name: define "
+            "it at the top of a module that the trials import too, or convert it in your collate_fn."
+        )
+    return name
 
 
-def unflatten(spec: Spec, leaves: Iterator[Any]) -> Any:
-    """Put a batch together again from its leaves, in the order that `flatten` gave them."""
+def _as_main(head: list[Any]) -> list[Any]:
+    if head[1] == "__mp_main__":  # where workers are spawned, the script's own module is called so
+        head[1] = "__main__"
+    return head
+
+
+def unflatten(spec: Spec, leaves: Iterator[Any], make: Make | None = None) -> Any:
+    """Put a batch together again from its leaves, in the order that `flatten` gave them.
+
+    Args:
+        spec: The tree.
+        leaves: Its leaves.
+        make: Makes a leaf of others, from a recipe, its form, the names of its attributes and the children.
+
+    Raises:
+        BatchNotShareable: It needs a class that this process has not loaded; names it, and its place.
+        ValueError, TypeError, AttributeError: The spec names a class that cannot be made of these leaves.
+    """
+    try:
+        return _unflatten(spec, leaves, make or _no_recipes, [])
+    except classes.MissingClass as missing:
+        module, qualname = missing.module, missing.qualname
+        where = place_of(spec, [module, qualname], "batch")
+        way = f"`import {module}` before the loop, and go on"
+        if module == "__main__":
+            way = "define it in a module that both import"
+        raise BatchNotShareable(
+            f"{where} is a {module}.{qualname}, a class that this process has not loaded, and nothing is imported "
+            f"because a message names it: {way}; or convert it in the loader's collate_fn."
+        ) from None
+
+
+def _no_recipes(recipe: str, *_: Any) -> Any:
+    raise ValueError(f"a recipe {recipe!r:.80}")
+
+
+def _unflatten(spec: Spec, leaves: Iterator[Any], make: Make, built: list[Any]) -> Any:
     word = spec[0]
-    if word in ("a", "v"):
+    if word == "v":
         return next(leaves)
-    if word == "vt":
+    if word == "a":
+        node: Any = next(leaves)
+    elif word == "vt":
         return tuple(next(leaves))
-    if word == "list":
-        return [unflatten(child, leaves) for child in spec[1:]]
-    if word == "tuple":
-        return tuple([unflatten(child, leaves) for child in spec[1:]])
-    if word == "dict":
-        return {key: unflatten(child, leaves) for key, child in zip(spec[1], spec[2:], strict=True)}
-    return _build(spec, [unflatten(child, leaves) for child in spec[4:]])
+    elif word == "c":
+        return spec[1]
+    elif word == "same":
+        return built[spec[1]]
+    else:
+        head = HEADS[word]
+        children = [_unflatten(child, leaves, make, built) for child in spec[head:]]
+        if word == "list":
+            node = children
+        elif word == "tuple":
+            node = tuple(children)
+        elif word == "dict":
+            node = dict(zip(spec[1], children, strict=True))
+        elif word == "enum":
+            return _member(spec, children[0])
+        else:
+            node = make(spec[1], spec[2], spec[3], children) if word == "made" else _build(spec, children)
+    built.append(node)
+    return node
+
+
+def _member(spec: Spec, name: Any) -> Any:
+    cls = classes.named(spec[1], spec[2])
+    found = cls.__members__.get(name) if issubclass(cls, enum.Enum) else None
+    if found is None:
+        raise ValueError(f"no member {name!r:.80} of {spec[1]}.{spec[2]}")
+    return found
 
 
 def _build(spec: Spec, children: list[Any]) -> Any:
+    if spec[0] == "kin":
+        node = classes.made(classes.named(spec[1], spec[2]), children[0], spec[3])
+        return classes.set_state(node, dict(zip(spec[4], children[1:], strict=True)))
     cls = _resolve(spec[0], spec[1], spec[2], tuple(spec[3]))
     if spec[0] == "named":
-        return cls._make(children)
+        return tuple.__new__(cls, children)  # as `_make`, which a class may have changed
     made = object.__new__(cls)  # not cls(...): fields may be init=False, and __post_init__ has run already
-    for name, value in zip(spec[3], children, strict=True):
-        object.__setattr__(made, name, value)
-    return made
+    return classes.set_state(made, dict(zip(spec[3], children, strict=True)))
 
 
-@lru_cache(maxsize=256)
 def _resolve(word: str, module: str, qualname: str, fields: tuple[str, ...]) -> Any:
     """Find the class where this process has it loaded; else make one of the same name and fields.
 
-    Nothing is imported: a name that arrives on a socket must not make this process run code.
+    Nothing is imported: a name that arrives on a socket must not make this process run code. It is looked for each
+    time: its module may be imported, and a notebook's cell run again, at any moment.
     """
-    found: Any = find_class(module, qualname)
-    if word == "named":
-        if found is not None and issubclass(found, tuple) and attribute_of(found, "_fields") == fields:
-            return found
-        return namedtuple(qualname.rsplit(".", 1)[-1], fields, rename=True)  # noqa: PYI024  # fields come at run time
-    known = found is not None and attribute_of(found, "__dataclass_fields__") is not None
-    if known and tuple(f.name for f in dataclasses.fields(found)) == fields:
+    found = find_class(module, qualname)
+    if found is not None and _has_fields(found, word, fields):
         return found
-    return dataclasses.make_dataclass(qualname.rsplit(".", 1)[-1], fields)
+    return _likeness(word, module, qualname, fields)
 
 
-def checked_words(spec: Any, depth: int = 0) -> list[str]:
-    """Return the words of a spec's leaves, in order, if it is a spec: one that came from another process.
-
-    Args:
-        spec: What came.
-        depth: In how many containers it lies.
-
-    Raises:
-        ValueError: It is not a spec, or one with more than `MAX_DEPTH` containers in one another.
-    """
-    if depth > MAX_DEPTH:
-        raise ValueError(f"more than {MAX_DEPTH} containers in one another")
-    if not isinstance(spec, list) or not spec or not isinstance(spec[0], str):
-        raise ValueError(f"{spec!r:.80} is not part of a tree")
-    word = spec[0]
-    if word in ("a", "v", "vt"):
-        return [word]
-    if word not in ("list", "tuple", "dict", "named", "data"):
-        raise ValueError(f"{word!r:.80} is not a kind of container")
-    head = {"list": 1, "tuple": 1, "dict": 2}.get(word, 4)
-    if head > 1:
-        _check_head(spec, head)
-    return [leaf for child in spec[head:] for leaf in checked_words(child, depth + 1)]
+@lru_cache(maxsize=256)
+def _has_fields(cls: type, word: str, fields: tuple[str, ...]) -> bool:
+    if word == "named":
+        return issubclass(cls, tuple) and attribute_of(cls, "_fields") == fields
+    known = attribute_of(cls, "__dataclass_fields__") is not None and classes.has_parts(cls)
+    return known and tuple(f.name for f in dataclasses.fields(cls)) == fields
 
 
-def _check_head(spec: list[Any], head: int) -> None:
-    """Check the keys of a dict, or the class and the fields of a named tuple or a dataclass."""
-    names = spec[head - 1] if len(spec) >= head else None
-    if not isinstance(names, list) or len(names) != len(spec) - head:
-        raise ValueError(f"{spec!r:.80} has not as many keys as children")
-    if head == 2:
-        if not all(isinstance(key, (str, int, float, type(None))) for key in names):
-            raise ValueError(f"{names!r:.80} cannot be keys")
-    else:
-        where = spec[2].rsplit(".", 1)[-1] if isinstance(spec[1], str) and isinstance(spec[2], str) else ""
-        if not all(isinstance(n, str) and _can_name(n) for n in (where, *names)):
-            raise ValueError(f"{spec!r:.80} has no fields that a class can have")
-    if len(set(names)) < len(names):
-        raise ValueError(f"{names!r:.80} has a key twice")
+@lru_cache(maxsize=256)
+def _likeness(word: str, module: str, qualname: str, fields: tuple[str, ...]) -> Any:
+    name = qualname.rsplit(".", 1)[-1]
+    warnings.warn(
+        f"batches hold a {module}.{qualname}, a class that this process has not loaded, or has with other fields: they "
+        "come with a look-alike that has its fields and none of its methods. Import the class (one of a notebook or "
+        "script: define it in a module that both import), and the next batch has it.",
+        SharedBatchWarning,
+        stacklevel=_users_level(),
+    )
+    if word == "named":
+        return namedtuple(name, fields, rename=True)  # noqa: PYI024  # fields come at run time
+    return dataclasses.make_dataclass(name, fields)
 
 
-def _can_name(word: str) -> bool:
-    """Return whether a class or a field of a user's may be called so; none is called like `__class__`."""
-    return word.isidentifier() and not iskeyword(word) and not (word[:2] == word[-2:] == "__")
-
-
-def leaf_paths(spec: Spec, path: str = "batch") -> list[str]:
-    """Return where each leaf stands in the tree, as the user would write it (`batch['image']`)."""
-    word = spec[0]
-    if word in ("a", "v", "vt"):
-        return [path]
-    if word in ("list", "tuple"):
-        steps = [f"[{i}]" for i in range(len(spec) - 1)]
-        children = spec[1:]
-    elif word == "dict":
-        steps = [f"[{key!r}]" for key in spec[1]]
-        children = spec[2:]
-    else:
-        steps = [f".{field}" for field in spec[3]]
-        children = spec[4:]
-    return [p for step, child in zip(steps, children, strict=True) for p in leaf_paths(child, path + step)]
+def _users_level() -> int:
+    """Return how far up the caller's user is: the first frame that is not tsnb's."""
+    frame, level = inspect.currentframe(), 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("tsnb."):
+        frame, level = frame.f_back, level + 1
+    return max(1, level)

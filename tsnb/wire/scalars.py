@@ -1,0 +1,164 @@
+"""Values that are neither arrays nor containers: which can be shared, and how they are written as JSON.
+
+| Python | JSON |
+|---|---|
+| None, True, 3, 2.5, "text" | as they are |
+| everything else of `SCALARS` and `SETTLED` | an object with one key, a word of `_READ` |
+
+A type is taken exactly: a subclass of str or int would come back as another type.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import math
+import pathlib
+import struct
+import uuid
+from collections.abc import Callable, Collection
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+__all__ = ["SCALARS", "decode_values", "encode_values", "why_not"]
+
+_DOUBLE = struct.Struct("<d")
+_NAN = _DOUBLE.pack(float("nan"))
+_BIG = 1 << 4096
+"""Python writes and reads no whole number of more than 4,300 digits in decimal."""
+
+
+def _text(value: Collection[int]) -> str:
+    return base64.b64encode(bytes(value)).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _complex(value: complex) -> list[Any]:
+    return [_plain(value.real), _plain(value.imag)]
+
+
+def _moment(value: dt.datetime | dt.time) -> list[Any]:
+    return [value.isoformat(), value.fold]
+
+
+def _pair(one: Any, other: Any) -> tuple[Any, Any]:
+    return one, other
+
+
+def _hex(*numbers: int | None) -> list[str | None]:
+    return [None if n is None else hex(n) for n in numbers]
+
+
+def _unhex(texts: list[str | None]) -> list[Any]:
+    return [None if t is None else int(t, 16) for t in texts]
+
+
+_KINDS: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    bytes: ("bytes", _text, _bytes),
+    bytearray: ("bytearray", _text, lambda v: bytearray(_bytes(v))),
+    complex: ("complex", _complex, lambda v: complex(*map(float, _pair(*v)))),
+    Decimal: ("decimal", str, lambda v: Decimal(str(v))),
+    Fraction: ("fraction", lambda v: _hex(v.numerator, v.denominator), lambda v: Fraction(*_pair(*_unhex(v)))),
+    range: ("range", lambda v: _hex(v.start, v.stop, v.step), lambda v: range(*_unhex(v))),
+    dt.date: ("date", dt.date.isoformat, dt.date.fromisoformat),
+    dt.datetime: (
+        "datetime", _moment, lambda v: dt.datetime.fromisoformat(v[0]).replace(fold=v[1])
+    ),
+    dt.time: ("time", _moment, lambda v: dt.time.fromisoformat(v[0]).replace(fold=v[1])),
+    dt.timedelta: (
+        "timedelta", lambda v: [v.days, v.seconds, v.microseconds], lambda v: dt.timedelta(*v)
+    ),
+    uuid.UUID: ("uuid", str, lambda v: uuid.UUID(str(v))),
+    pathlib.PurePosixPath: ("purepath", str, lambda v: pathlib.PurePosixPath(str(v))),
+    pathlib.PosixPath: ("path", str, lambda v: pathlib.PosixPath(str(v))),
+    set: ("set", list, set),
+    frozenset: ("frozenset", list, frozenset),
+    slice: ("slice", lambda v: [v.start, v.stop, v.step], lambda v: slice(*v)),
+}  # fmt: skip
+_READ: dict[str, Callable[[Any], Any]] = {word: read for word, _, read in _KINDS.values()}
+_READ |= {"int": lambda v: int(v, 16), "float": lambda v: _DOUBLE.unpack(_bytes(v))[0]}
+SCALARS = frozenset((str, bool, int, float, type(None), *_KINDS)) - {
+    set, frozenset, slice, dt.datetime, dt.time
+}  # fmt: skip
+"""Types of which every value can be shared; a list or tuple of these alone is one leaf."""
+
+
+def why_not(value: Any) -> str | None:
+    """Return why a value of no type in `SCALARS` cannot be shared; empty where it can, None where it is not a value."""
+    kind = type(value)
+    if kind in (dt.datetime, dt.time):
+        zone = value.tzinfo
+        fixed = zone is None or repr(zone) == repr(_zone(zone.utcoffset(None)))
+        return (
+            "" if fixed else f"has the time zone {zone!r:.80}: call astimezone(datetime.timezone.utc) on it"
+        )
+    if kind in (set, frozenset, slice):
+        parts = (value.start, value.stop, value.step) if kind is slice else value
+        odd = next((x for x in parts if type(x) not in SCALARS), None)
+        return (
+            ""
+            if odd is None
+            else f"holds a {type(odd).__name__}, where only numbers, texts and the like can be"
+        )
+    return None
+
+
+def _zone(offset: dt.timedelta | None) -> dt.timezone | None:
+    if offset is None:
+        return None
+    return dt.timezone(offset) if offset else dt.timezone.utc
+
+
+def encode_values(values: list[Any]) -> bytes:
+    """Return the value leaves (scalars and lists of scalars) as JSON text."""
+    try:
+        text = _write(values)
+    except ValueError:  # too many digits
+        return _write([_plain(v) for v in values]).encode()
+    if "NaN" in text:  # which tells neither its sign nor its other bits
+        text = _write([_plain(v) for v in values])
+    return text.encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can write without loss."""
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if type(value) is float and math.isnan(value) and _DOUBLE.pack(value) != _NAN:
+        return {"float": base64.b64encode(_DOUBLE.pack(value)).decode()}
+    if type(value) is int and abs(value) >= _BIG:
+        return {"int": hex(value)}
+    return value
+
+
+def _tag(value: Any) -> Any:
+    word, write, _ = _KINDS[type(value)]
+    return {word: _plain(write(value))}
+
+
+_write = json.JSONEncoder(separators=(",", ":"), default=_tag).encode
+
+
+def _untag(tagged: dict[str, Any]) -> Any:
+    ((word, value),) = tagged.items()
+    return _READ[word](value)
+
+
+_read = json.JSONDecoder(object_hook=_untag).decode
+
+
+def decode_values(data: bytes) -> list[Any]:
+    """Read what `encode_values` wrote.
+
+    Raises:
+        ValueError, TypeError, KeyError, ArithmeticError, RecursionError, AttributeError: It is not a values text.
+    """
+    values: list[Any] = _read(data.decode())
+    if not isinstance(values, list):
+        raise TypeError(f"{type(values).__name__} in place of a list")
+    return values
