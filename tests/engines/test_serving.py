@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
 import tsnb
+from tests.second_user import OTHER, two_users
 from tsnb.clusters import address_of, namespace
 from tsnb.engines import membership
+from tsnb.engines.local_cluster import local_address
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.producer import serve as serve_here
 from tsnb.streams.served import ServeOptions
@@ -48,6 +57,86 @@ def test_an_address_where_nobody_is_is_told_at_once() -> None:
         for address in (f"127.0.0.1:{taken.getsockname()[1]}", "head"):
             with pytest.raises(TsnbError, match=rf"no Ray cluster at '{address}': .*`ray start --head`"):
                 membership._require_answer(address)
+
+
+ANNOUNCES = """
+import os, socket, sys
+if len(sys.argv) > 2:
+    os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+if sys.argv[1] == "0":
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    os.set_inheritable(listener.fileno(), True)
+else: port = int(sys.argv[1])
+print(port, flush=True)
+os.execv("/bin/sh", ["/x/raylet", "-c", "kill -STOP $$; exit", f"--gcs-address=127.0.0.1:{port}"])
+"""
+
+
+@contextmanager
+def announced(port: int, *uid: int) -> Iterator[tuple[psutil.Process, int]]:
+    """Start what looks like a cluster's process, as another user say; give it, and its port."""
+    words = [sys.executable, "-I", "-S", "-c", ANNOUNCES, str(port), *map(str, uid)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        at, seen = int(process.stdout.readline()), psutil.Process(process.pid)
+        until = time.monotonic() + 20
+        while "raylet" not in seen.cmdline()[0]:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        yield seen, at
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@two_users
+def test_a_cluster_that_another_user_announces_is_not_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a process, by Ray's file, or by listening where one's own cluster was; one's own is found beside them."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (tmp_path / "ray").mkdir()
+    file = tmp_path / "ray" / "ray_current_cluster"
+    with pytest.raises(ConnectionError, match="no Ray cluster"):
+        local_address([])
+    with announced(0, OTHER) as (theirs, port):
+        refusal = rf"127\.0\.0\.1:{port} .*belongs to nobody \(user 65534\).*RAY_ADDRESS=HOST:PORT"
+        with pytest.raises(TsnbError, match=refusal):
+            local_address([theirs])
+        file.write_text(f"127.0.0.1:{port}\n")
+        with pytest.raises(TsnbError, match=refusal):
+            local_address([])  # the file is ours, and was left over
+        with announced(port) as (left_over, _), pytest.raises(TsnbError, match=refusal):
+            local_address([left_over])
+        os.chown(file, OTHER, OTHER)
+        with announced(0) as (ours, own_port):
+            assert local_address([theirs, ours]) == f"127.0.0.1:{own_port}"
+            file.write_text(f"127.0.0.1:{own_port}\n")
+            assert local_address([ours]) == f"127.0.0.1:{own_port}"
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_text("127.0.0.1:1")
+    with pytest.raises(ConnectionError):
+        local_address([])
+
+
+@two_users
+def test_engine_ray_refuses_another_users_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Ray is told to connect; `RAY_ADDRESS` is the way out."""
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text("127.0.0.1:9\n")
+    os.chown(tmp_path / "ray" / "ray_current_cluster", OTHER, OTHER)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(
+        psutil, "process_iter", lambda *_: iter(())
+    )  # others' tests run clusters of this user's
+    with pytest.raises(TsnbError, match=r"at 127\.0\.0\.1:9 .*belongs to nobody"):
+        tsnb.serve([1], name="x", engine="ray")
+    assert not tsnb.producers()
 
 
 def test_a_stream_of_a_cluster_is_not_started_again_by_itself() -> None:

@@ -93,6 +93,14 @@ def test_each_door_names_its_test() -> None:
         assert re.search(r"tests/[\w/]+\.py::\w+", test), f"door {door!r} names no test"
 
 
+def test_what_builds_the_package_has_upper_bounds() -> None:
+    """docs/security.md says so: a new major version of a build tool is taken on purpose, not by a fresh install."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    required = re.findall(r'"([^"]+)"', text.partition("requires = [")[2].partition("]")[0])
+    assert required
+    assert not [requirement for requirement in required if "<" not in requirement]
+
+
 def test_every_make_target_that_a_document_names_exists() -> None:
     """A reader who types what stands there gets what is promised."""
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
 import threading
 from typing import Any
 
+from tsnb.engines.local_cluster import local_address
 from tsnb.errors import ExtraMissing, TsnbError
 
 __all__ = ["join_cluster", "stay_in_cluster"]
@@ -73,7 +75,9 @@ def _init(ray: Any, address: str) -> None:
     if address:
         _require_answer(address)
     try:
-        ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
+        # RAY_ADDRESS names one, and Ray reads it; "auto" alone would take another user's
+        named = address or ("auto" if os.environ.get("RAY_ADDRESS") else local_address())
+        ray.init(address=named, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         at = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
         said = " ".join(str(error).split()).rstrip(".")[:600]
