@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,34 @@ def test_a_runtime_directory_below_somebody_elses_is_left_alone(
     )
     assert (found / "note").read_text() == "ours"
     assert runtime_directory() == found == place / f"tsnb-{os.getuid()}"
+
+
+def test_a_process_without_descriptors_looks_nowhere_else(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would find no stream there, and serve one of a name that is taken: it is told instead, or knows already."""
+    own = make_private(place / "xdg")
+    monkeypatch.delenv("TSNB_RUNTIME_DIR")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(own))
+    with no_descriptors(), pytest.raises(TsnbError, match="ulimit -n"):
+        runtime_directory()
+    found = runtime_directory()
+    assert found == own / "tsnb"
+    with no_descriptors():
+        assert runtime_directory() == found
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Let this process open nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with open(os.devnull) as lowest:
+        number = lowest.fileno()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @two_users

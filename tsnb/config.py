@@ -177,9 +177,14 @@ def runtime_directory() -> Path:
 
 
 def nobody_elses(path: Path) -> bool:
-    """Tell whether only root and this user can exchange what lies in a directory."""
+    """Tell whether only root and this user can exchange what lies in a directory.
+
+    Raises:
+        TsnbError: This process may open no more files, so that it cannot look.
+    """
     try:
-        check_parents(path)
+        with explained(f"look at {path}"):
+            check_parents(path)
     except (Unsafe, OSError):
         return False
     return True

@@ -95,8 +95,13 @@ def check_parents(path: Path) -> None:
         OSError: It is not there, or cannot be looked at.
     """
     path = Path(os.path.abspath(path))  # noqa: PTH100 (as above)
-    descriptor, _ = _walk(path / "_", None, make=False, last=False)
+    with contextlib.suppress(FileNotFoundError):
+        status = path.stat()
+        if _known.get(f"above:{path}") == (status.st_dev, status.st_ino):
+            return
+    descriptor, status = _walk(path / "_", None, make=False, last=False)
     os.close(descriptor)
+    _known[f"above:{path}"] = (status.st_dev, status.st_ino)
 
 
 def _is_known(path: Path, key: str) -> bool:

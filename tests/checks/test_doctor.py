@@ -6,16 +6,20 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 import tsnb
+from tests.second_user import given, reachable, two_users
 from tests.telemetry.fake_nvml import H200, FakeNvml
 from tsnb.checks import Checkup, Finding, doctor, machine, widgets
 from tsnb.checks.examining import CHECKS
-from tsnb.config import require_platform
+from tsnb.checks.private import only_you
+from tsnb.config import require_platform, runtime_directory
 from tsnb.errors import UnsupportedPlatform
 from tsnb.native.pair import SWITCH
 from tsnb.registry import socket_directory
@@ -194,3 +198,79 @@ def test_a_system_that_it_was_not_written_for_is_said(monkeypatch: pytest.Monkey
         require_platform()
     monkeypatch.setattr(sys, "platform", "darwin")
     require_platform()
+
+
+@pytest.fixture
+def somewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Stand in an empty directory below one that is closed to others' writing, with nothing chosen."""
+    with tempfile.TemporaryDirectory(prefix="tsnb-test-") as name:
+        place = reachable(Path(name).resolve())
+        (place / "work").mkdir()
+        monkeypatch.chdir(place / "work")
+        for variable in ("TSNB_PROJECT_DIR", "XDG_RUNTIME_DIR"):
+            monkeypatch.delenv(variable, raising=False)
+        yield place
+
+
+def test_directories_that_only_this_user_can_exchange_are_well(somewhere: Path) -> None:
+    """Both are named, and nothing is made."""
+    (somewhere / "work" / ".tsnb").mkdir(mode=0o700)
+    found = only_you()
+    assert found.state == "works", found
+    assert f"Records: {somewhere / 'work' / '.tsnb'}." in found.says
+    assert str(runtime_directory()) in found.says
+
+
+def test_a_working_directory_that_others_can_write_to_is_told_with_the_command(somewhere: Path) -> None:
+    """The records would go elsewhere; after the command they lie there. Nothing is changed by looking."""
+    work = somewhere / "work"
+    work.chmod(0o777)
+    found = only_you()
+    assert found.state == "limited"
+    assert f"{work} can be written by other users (its mode is 0777)" in found.says
+    assert str(runtime_directory() / "projects") in found.says
+    assert not (work / ".tsnb").exists()
+    assert f"Run `chmod go-w {work}`" in found.advice
+    subprocess.run(found.advice.split("`")[1], shell=True, check=True)
+    assert only_you().state == "works"
+
+
+def test_loose_and_planted_records_are_told_with_the_command(
+    somewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mode from an older tsnb; a link; a chosen directory whose others are trusted."""
+    records = somewhere / "work" / ".tsnb"
+    records.mkdir(mode=0o755)
+    found = only_you()
+    assert "mode is 0755" in found.says and f"`chmod 700 {records}`" in found.advice
+    assert records.stat().st_mode & 0o777 == 0o755, "looking changes nothing"
+    records.rmdir()
+    records.symlink_to(somewhere)
+    found = only_you()
+    assert "is a link" in found.says and f"`rm {records}`" in found.advice
+    shared = somewhere / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(shared))
+    found = only_you()
+    assert (
+        "which TSNB_PROJECT_DIR has chosen, though" in found.says and f"`chmod go-w {shared}`" in found.advice
+    )
+
+
+@two_users
+def test_another_users_runtime_directory_is_told(somewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After `su`: it is left alone; one that was chosen fails."""
+    theirs = given(somewhere / "theirs", 0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(somewhere))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(theirs))
+    monkeypatch.delenv("TSNB_RUNTIME_DIR")
+    found = only_you()
+    assert found.state == "limited"
+    assert (
+        f"XDG_RUNTIME_DIR={theirs} could be exchanged" in found.says
+        and "unset XDG_RUNTIME_DIR" in found.advice
+    )
+    monkeypatch.setenv("TSNB_RUNTIME_DIR", str(theirs / "run"))
+    found = only_you()
+    assert found.state == "fails" and "belongs to nobody (user 65534)" in found.says

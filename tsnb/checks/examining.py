@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tsnb.checks import machine, trying, widgets
+from tsnb.checks import machine, private, trying, widgets
 from tsnb.checks.findings import Checkup, Finding
 
 __all__ = ["doctor"]
@@ -15,6 +15,7 @@ CHECKS: dict[str, Callable[[], Finding]] = {
     "memory": machine.memory,
     "open files": machine.open_files,
     "directories": machine.files,
+    "only you": private.only_you,
     "stream": trying.stream,
     "trials": trying.trial,
     "panel": widgets.panel,

@@ -25,7 +25,7 @@ from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError
 from tsnb.files import open_private, write_private
 
-__all__ = ["DIRECTORY", "own_place", "project_directory", "project_name", "stay_in"]
+__all__ = ["DIRECTORY", "looked_at", "own_place", "project_directory", "project_name", "stay_in"]
 
 DIRECTORY = ".tsnb"
 
@@ -67,6 +67,24 @@ def project_directory(*, make: bool = True) -> Path:
     place = _nearest(here) or here / DIRECTORY
     refusal = _refusal(place, None, make)
     return _instead_of(place, make, refusal) if refusal else place
+
+
+def looked_at() -> tuple[Path, Unsafe | None]:
+    """Return where the records of the current directory belong, and what is wrong with that place; change nothing."""
+    chosen = os.environ.get("TSNB_PROJECT_DIR")
+    if chosen:
+        place = Path(chosen).expanduser().absolute() / DIRECTORY
+    else:
+        here = Path.cwd()
+        place = _nearest(here) or here / DIRECTORY
+    try:
+        if place.is_symlink() or place.exists():
+            make_private(place, below=place.parent if chosen else None)
+        if place.parent.exists():
+            check_parents(place.parent)
+    except Unsafe as error:
+        return place, error
+    return place, None
 
 
 def own_place(directory: Path, *below: str) -> Path:
