@@ -153,13 +153,13 @@ def test_a_found_trial_can_be_interrupted_and_stopped(until: Until) -> None:
     found = trials["far"]
     until(lambda: "begun" in found.logs())
     found.interrupt()
-    assert found.wait(20).state == "stopped"
+    assert found.wait(20).state == "interrupted"
     assert "saved" in found.logs()
     run = Run.find("far")
     assert run is not None
     record = run.read()
     assert record is not None
-    assert record.state == "stopped"
+    assert record.state == "interrupted"
     until(lambda: gone(other.pids[0]))
     deaf = Notebook("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + cell)
     deaf.kill()

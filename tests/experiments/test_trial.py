@@ -306,7 +306,7 @@ def test_interrupt_keeps_the_variables(page: Any, until: Until) -> None:
         trial["steps"]  # waits for the end; the user does not
     assert trial.state == "running"
     trial.interrupt()
-    assert trial.wait(5).state == "stopped"
+    assert trial.wait(5).state == "interrupted"
     assert trial["steps"] == 3
 
 

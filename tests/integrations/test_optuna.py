@@ -65,9 +65,7 @@ def test_a_study_learns_from_trials_that_run_side_by_side(train: Callable[..., f
         mine = sweep[trial.user_attrs["tsnb_trial"]]
         assert mine.params["lr"] == trial.params["lr"]
         pruned = trial.state == TrialState.PRUNED
-        assert (
-            mine.state == ("stopped" if pruned else "done") and (mine.name in sweep.stopped_early) == pruned
-        )
+        assert mine.state == ("pruned" if pruned else "done") and (mine.name in sweep.stopped_early) == pruned
         if not pruned:
             assert trial.value == pytest.approx(trial.params["lr"] + 1 / 80)
         assert trial.intermediate_values[10] == pytest.approx(trial.params["lr"] + 1 / 10)

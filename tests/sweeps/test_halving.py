@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsnb.records.scores import UnknownDirection
@@ -205,6 +205,7 @@ def test_trials_that_log_more_seldom_are_compared_where_all_have_logged() -> Non
     rungs.check()
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from([1, 3, 7]), min_size=2, max_size=8), st.randoms(use_true_random=False))
 def test_whoever_logs_how_often_no_order_of_arrival_matters(periods: list[int], random: Any) -> None:
     """Each trial logs after so many steps, some ahead of others: the same ones are stopped at the same rungs."""
@@ -218,11 +219,11 @@ def test_whoever_logs_how_often_no_order_of_arrival_matters(periods: list[int], 
             rungs.check()
         return {(cut.name, cut.step) for cut in cuts}
 
-    logs = [trial for trial, period in enumerate(periods) for _ in range(64 // period)]
+    logs = [trial for trial, period in enumerate(periods) for _ in range(24 // period)]
     shuffled = list(logs)
     random.shuffle(shuffled)
     in_step = sorted(
-        (k * period, trial) for trial, period in enumerate(periods) for k in range(1, 64 // period + 1)
+        (k * period, trial) for trial, period in enumerate(periods) for k in range(1, 24 // period + 1)
     )
     assert run(shuffled) == run(logs) == run([trial for _, trial in in_step])
 

@@ -86,7 +86,7 @@ def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
     said = capsys.readouterr().out
     assert "train-late1.2 is stopped at step 60" in said and "KeyboardInterrupt" not in said
     table = repr(sweep)
-    assert "sweep 'train': 1 done, 3 stopped" in table and "stopped at step 120: rank 2 of 2" in table
+    assert "sweep 'train': 1 done, 3 pruned" in table and "pruned at step 120: rank 2 of 2" in table
     assert "<td" in sweep._repr_html_()
     rows = sweep.results().to_dict("records")
     assert [row["late"] for row in rows] == [0.0, 0.4, 0.8, 1.2]

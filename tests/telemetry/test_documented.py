@@ -13,6 +13,7 @@ from tsnb.telemetry.readings import (
     CONSUMER_STATES,
     PRODUCER_STATES,
     ConsumerReading,
+    EndReading,
     MoveReading,
     StreamReading,
 )
@@ -34,7 +35,7 @@ def tables() -> dict[str, dict[str, tuple[str, str]]]:
 
 
 @pytest.mark.parametrize(
-    "kind", [StreamReading, ConsumerReading, MoveReading, HostReading, ProcessReading, GpuReading]
+    "kind", [StreamReading, ConsumerReading, EndReading, MoveReading, HostReading, ProcessReading, GpuReading]
 )
 def test_every_field_is_documented_with_its_unit(kind: type) -> None:
     """In the order of the dataclass; a field that ends in a unit has that one."""

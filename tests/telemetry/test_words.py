@@ -57,8 +57,7 @@ console.log(JSON.stringify({{
   logged: logged.map(([name, value]) => w.metric(name, value)),
   states: states.map(([state, s, live]) => w.consumerState(state, s, live)),
   streams: streams.map((state) => [w.streamWord(state), w.tone(state), w.LIVE.has(state)]),
-  progress: [[-1, 0], [2, 42], [0, 70]].map(([epoch, position]) =>
-    [w.progress({{ epoch, position }}, 63), w.progress({{ epoch, position }}, null)]),
+  progress: [-1, 2.667, 0, 1].map((epochs) => [w.progress({{ epochs }}, 63), w.progress({{ epochs }}, null)]),
 }}));
 """
 
@@ -99,10 +98,7 @@ def test_the_terminal_and_the_panel_speak_alike() -> None:
         "streams": [
             [words.stream_word(s), words.tone(s), s in words.LIVE] for s in (*PRODUCER_STATES, "absent")
         ],
-        "progress": [
-            [words.progress(consumer("a", epoch=epoch, position=position), whole) for whole in (63, None)]
-            for epoch, position in ((-1, 0), (2, 42), (0, 70))
-        ],
+        "progress": [[words.progress(epochs, whole) for whole in (63, None)] for epochs in (-1, 2.667, 0, 1)],
     }
     panel["states"] = [(state["label"], state["tone"]) for state in panel["states"]]
     for kind, said in ours.items():

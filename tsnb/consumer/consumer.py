@@ -178,6 +178,11 @@ class Consumer:
             on_device=self._line.on_device,
         )
 
+    def tell_metrics(self) -> None:
+        """Tell the producer what was logged since the last time, after the loop too. From any thread."""
+        if not self._closed:
+            self._line.tell_metrics()
+
     def close(self) -> None:
         """Detach. Batches that are still held stay valid; the name is free. Calling it again does nothing."""
         with self._lock:

@@ -159,7 +159,7 @@ class Line:
         Args:
             last: Nothing is told any more.
         """
-        numbers = self._news.take()
+        numbers = self._news.take(now=last)
         if numbers is not None:
             self.connection.post(ms.Metrics(numbers))
         if last:

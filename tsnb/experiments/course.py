@@ -139,7 +139,7 @@ class OwnCourse:
         if state == "done":
             return None
         said = f"it was to run after {self._plan.options.after!r}, which is {state}; it was not run"
-        return Outcome("stopped" if state == "stopped" else "failed", said)
+        return Outcome("failed" if state in {"failed", "lost"} else "stopped", said)
 
     async def _once(self, host: Host) -> Outcome:
         """Run through the code once, in a new kernel."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from tsnb.experiments.attempt import Outcome
 from tsnb.experiments.course import Course, discard
+from tsnb.experiments.ends import end_reading, tell_end
 from tsnb.experiments.numbers import Metrics, read_rows
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.recording import written
@@ -24,17 +25,21 @@ from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
 from tsnb.kernels.transcript import FollowedLog, Transcript
 from tsnb.masks import masked, masked_text
+from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Hosting", "Launch", "Listener"]
 
-TRIAL_STATES = ("queued", "starting", "running", "done", "failed", "stopped", "lost")
-ENDED = frozenset({"done", "failed", "stopped", "lost"})
+TRIAL_STATES = ("queued", "starting", "running", *ENDED_STATES)
+ENDED = frozenset(ENDED_STATES)
 
 STOP_GRACE_S = 2.0
 """How long `stop` leaves the cell to put things in order (`finally`, `with`) after its interrupt."""
+
+TELLING_S = 2.0
+"""How long telling a stream how a trial ended may take: milliseconds, unless its producer stands still."""
 
 ENDING_S = 10.0
 """How long a trial whose kernel has gone may take to note its end."""
@@ -84,7 +89,9 @@ class Hosting:
         self._failure = ""
         self.failure_seen = False
         self._took_s: float | None = None
+        self._pid = 0
         self._stopping = False
+        self._ended_by = "stopped"  # which kind of stop it is, should it end by one
         self._ended = threading.Event()
         self._over = asyncio.Event()  # the same, for the hub's thread
 
@@ -140,9 +147,13 @@ class Hosting:
         self._failure = masked_text(failure)
         self._took_s = time.time() - self.started_s if took_s is None else took_s
         await written(self._run.end, state, self._failure, self._took_s)
+        if state == "stopped" and self._ended_by != state:
+            state = self._ended_by
+            await written(self._run.stopped_by, state)  # its kernel knows only that it was stopped
+        await self._tell_end(state)
         first, _, rest = self._failure.partition("\n")
         detail = f"\n{rest}" if state == "lost" and rest else ""
-        stream = "stdout" if state in {"done", "stopped"} else "stderr"
+        stream = "stderr" if state in {"failed", "lost"} else "stdout"
         short = f": {first}" if first else ""
         self.say(f"trial {self.name!r} {state} after {self._took_s:.1f} s{short}{detail}\n", stream)
         self._relay.flush()
@@ -152,11 +163,22 @@ class Hosting:
         self._over.set()
         self._tell([])
 
+    async def _tell_end(self, state: str) -> None:
+        """Tell all who watch the stream how it ended, and what it logged last."""
+        end = end_reading(self.name, state, time.time(), self._pid, self._failure, self.metrics)
+        streams, producer = self.report.get("stream", ""), self.options.get("producer")
+        if not self._hub.closing:
+            with contextlib.suppress(
+                RuntimeError, asyncio.TimeoutError, TimeoutError
+            ):  # the interpreter ends
+                await asyncio.wait_for(asyncio.to_thread(tell_end, end, streams, producer), TELLING_S)
+
     # -- what its course tells, on the hub's thread ------------------------------------------------------
 
     def become(self, state: str) -> None:
         """Enter a state."""
         self._state = state
+        self._pid = self._course.pid or self._pid
         self._tell([])
 
     def say(self, text: str, stream: str = "stdout") -> None:
@@ -187,12 +209,15 @@ class Hosting:
         await self._over.wait()
         return self if self.successor is None else await self.successor.over()
 
-    async def end(self, grace_s: float = 0.0) -> None:
+    async def end(self, grace_s: float = 0.0, state: str = "stopped") -> None:
         """End the code if it runs, and the kernel. On the hub's thread; `stop` is for all others.
 
         Args:
             grace_s: How long interrupted code may take to put things in order.
+            state: What it is called then: "stopped", or "pruned".
         """
+        if not self._stopping:
+            self._ended_by = state
         self._stopping = self._stopping or self._state not in ENDED
         if grace_s and self._state == "running":
             self._course.interrupt()

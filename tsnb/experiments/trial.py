@@ -7,7 +7,9 @@
 | running | its code runs | |
 | done | the code ended | can be pulled |
 | failed | the code raised; the traceback stands under it | can be pulled, for a look |
-| stopped | `stop` or `interrupt` ended it | after `interrupt` only |
+| interrupted | `interrupt`, the stop button of its cell or the panel's | can be pulled |
+| stopped | `stop` ended it, or whoever was asked | |
+| pruned | its sweep stopped it early: others were better | |
 | lost | its process died | gone |
 
 A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new run of that name,
@@ -113,6 +115,7 @@ class Trial(Hosting):
         One whose code has not begun is ended: there is nothing to interrupt, and it is not wanted any more.
         """
         if self._state == "running":
+            self._ended_by = "interrupted"
             self._hub.loop.call_soon_threadsafe(self._course.interrupt)
         elif self._state not in ENDED:
             self._hub.post(self.end())

@@ -122,7 +122,6 @@ def optimize(
     places = Places(at_once or places_for(plan, n_trials)[0])
     rungs = StudyRungs(study, course.asked, metric, prune_every) if prune_every else None
     conductor = Conductor(course, places, rungs)
-    course.cuts = conductor.cuts
     sweep = Sweep(title, course.params, conductor, metric, "min" if minimizes else "max")
     enter(sweep)
     try:
@@ -151,7 +150,6 @@ class _Course(Settled):
         self._given: dict[str, dict[str, Any]] = {}
         super().__init__(title, plan, self._given, outlet_here(title))
         self.asked: dict[str, optuna.Trial] = {}
-        self.cuts: Mapping[str, object] = {}
         self.minimizes = study.direction == StudyDirection.MINIMIZE
         self._study = study
         self._space = space
@@ -178,7 +176,7 @@ class _Course(Settled):
         value = trial.metrics.get(self._metric, math.nan)
         if trial.state == "done" and not math.isnan(value):
             self._study.tell(number, value)
-        elif trial.state == "stopped" and trial.name in self.cuts:
+        elif trial.state == "pruned":
             self._study.tell(number, state=TrialState.PRUNED)
         else:
             self._study.tell(number, state=TrialState.FAIL)

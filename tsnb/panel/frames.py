@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -56,7 +56,7 @@ ROW = (
     "computing",  # share of the last seconds, 0 to 1; likewise the next two
     "waiting",
     "held",
-    "epoch",  # from 0; -1 before the first
+    "epochs",  # that it has taken itself, the one under way as a share; -1 before the first
     "position",  # loader batches taken in that epoch
     "step_ms",  # milliseconds that it computes on a loader batch
     "alone_per_s",  # samples a second with a batch always ready and nobody to wait for
@@ -110,6 +110,14 @@ class Lane:
     """Names of its logged numbers, in the order of first appearance."""
     awaits: str = ""
     """The ranks of its group that it waits for, in words."""
+    end: str = ""
+    """How it ended, one of `END_STATES`; empty while it is here, or where nobody knows."""
+    error: str = ""
+    """What it failed of, one line."""
+    last: dict[str, float] = field(default_factory=dict)
+    """The last of its logged numbers, once it has ended."""
+    epochs: float = -1.0
+    """Epochs that it has taken, for the frames."""
 
 
 def frame(
@@ -164,7 +172,7 @@ def _row(consumer: ConsumerReading, number: int, lane: Lane, pace: Pace) -> list
         pace.computing,
         pace.waiting,
         pace.held,
-        consumer.epoch,
+        lane.epochs,
         consumer.position,
         pace.step_s * 1000,
         pace.alone_per_s,

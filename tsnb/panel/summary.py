@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tsnb.panel.frames import Lane
 from tsnb.panel.tape import Tape
 from tsnb.telemetry import words
 from tsnb.telemetry.marks import mode_text
@@ -31,6 +32,9 @@ def summary(tape: Tape) -> str:
     rows = tape.paces()
     if rows:
         lines += ["", _COLUMNS, *(_row(consumer, pace) for consumer, pace in rows)]
+    if ended := [_end(lane) for lane in tape.lanes if lane.end and not lane.here]:
+        lines += ["", *ended]
+    if rows:
         could = tape.rates.loader_alone_per_s()
         if not math.isnan(could):
             lines.append(f"The loader alone: {words.pace(could)} batches/s at most.")
@@ -43,6 +47,13 @@ def _progress(reading: StreamReading, left_s: float) -> str:
     left = "" if math.isnan(left_s) else f" ({clock(left_s)} left)"
     window = f"window {reading.window_fill} of {reading.window}, mode {mode_text(reading)}"
     return f", epoch {reading.epoch + 1}{share}{left}, {window}"
+
+
+def _end(lane: Lane) -> str:
+    """Return how a trial ended, with the last that it logged."""
+    metrics = "  ".join(f"{name} {value:.4g}" for name, value in lane.last.items())
+    error = f"  {lane.error}" if lane.error else ""
+    return f"{lane.name:<20} {lane.end:<14} {metrics}{error}".rstrip()
 
 
 def _row(consumer: ConsumerReading, pace: Pace) -> str:

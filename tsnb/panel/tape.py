@@ -11,12 +11,13 @@ tick   {"op": "tick", "n": 812}                                   and, only when
        "say": {"kind", "text", "lead", "pace"}                    the one plain sentence; its first `lead`
                                                                   characters say it all
        "lanes": {"2": {"name", "here", "since_s", "metrics",      only the lanes that changed
-                       "awaits"}}
+                       "awaits", "end", "error", "last"}}    how it ended, of what, and what it logged last
+       "best": {"loss": 2}                                       the best lane by metric, now and then
        "marks": [[12.5, "joined", "resnet10", "resnet10 joined"]] only those that are new: time, kind, trial, text
        "gpus": ["NVIDIA H200"]                                    their names, in the frames' order
        "can": {"interrupt", "report"}                             which buttons there are
        "origin_s"                                                 once: what times count from, seconds since 1970
-scene  {"n", "origin_s", "states", "recorded", "state", "stream", "say", "lanes": [...], "marks", "gpus", "can"}
+scene  {"n", "origin_s", "states", "recorded", "state", "stream", "say", "lanes": [...], "best", "marks", "gpus", "can"}
        `n` is the last tick that it holds, `states` the names behind the numbers in the frames
 ```
 """
@@ -25,15 +26,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tsnb.panel.frames import Lane, frame
 from tsnb.panel.reel import Reel
-from tsnb.telemetry.diagnosis import diagnose
+from tsnb.records.scores import leaders
+from tsnb.telemetry.diagnosis import NOBODY, diagnose
+from tsnb.telemetry.ends import Ends, Taken, never_attached
 from tsnb.telemetry.marks import Mark, Marker, mode_text
-from tsnb.telemetry.rates import Pace, RateWindow
-from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, ConsumerReading, StreamReading
+from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow
+from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, ConsumerReading, EndReading, StreamReading
 
 __all__ = ["MARKS", "METRICS", "Message", "Tape"]
 
@@ -42,6 +45,9 @@ MARKS = 200
 
 METRICS = 6
 """Logged numbers kept a lane (frames have room for 7); more would not fit, and `tsnb.results()` has them all."""
+
+_BEST_S = 5.0
+"""Who is the best is looked at this often, and when one has ended: it changes with every step of equal trials."""
 
 _SENTENCE_S = 2.5
 """The sentence is rewritten this often at most, so that its numbers can be read..."""
@@ -74,6 +80,12 @@ class Tape:
         self.latest: StreamReading | None = None
         self.rates = RateWindow()
         self._numbers: dict[str, int] = {}
+        self._ends = Ends()
+        self._taken = Taken()
+        self.best: dict[str, int] = {}
+        self._best_s = -math.inf
+        self._before: dict[str, ConsumerReading] = {}
+        self._scores: dict[str, dict[str, float]] = {}
         self._reel = Reel()
         self._marker = Marker()
         self._marks: deque[list[Any]] = deque(maxlen=MARKS)
@@ -111,12 +123,17 @@ class Tape:
         changes = self._tell(reading.state, _stream_words(reading), self._diagnosis(), reading.time_s)
         if first:
             changes["origin_s"] = reading.time_s
-        rows, changed = self._rows(reading)
+        self._taken.feed(reading)
+        ended = self._ended(reading, self._ends.feed(reading))
+        rows, changed = self._rows(replace(reading, consumers=reading.consumers + ended))
         if changed:
-            changes["lanes"] = {str(number): asdict(self.lanes[number]) for number in sorted(changed)}
+            changes["lanes"] = {str(number): _lane_words(self.lanes[number]) for number in sorted(changed)}
+        if ended or reading.time_s - self._best_s >= _BEST_S:
+            changes |= self._mark_best(reading.time_s)
         changes |= self._happened(reading)
         paces = self.rates.batches_per_s(), self.rates.loader_alone_per_s(), self.rates.left_s()
-        numbers = frame(reading, self._origin_s or 0.0, *paces, rows, self._numbers)
+        shown = replace(reading, consumers=reading.consumers + ended)
+        numbers = frame(shown, self._origin_s or 0.0, *paces, rows, self._numbers)
         self._reel.add(reading.time_s, numbers, wanted=reading.host is not None)
         return self._message(changes, numbers)
 
@@ -157,7 +174,8 @@ class Tape:
             "state": self._state,
             "stream": self._stream,
             "say": self._say,
-            "lanes": [asdict(lane) for lane in self.lanes],
+            "best": self.best,
+            "lanes": [_lane_words(lane) for lane in self.lanes],
             "marks": list(self._marks),
             "gpus": self._gpus,
             "can": self._can,
@@ -211,6 +229,8 @@ class Tape:
     def _may_say(self, say: dict[str, Any], since_s: float) -> bool:
         urgent = {say["kind"], self._say["kind"]} & {"failed", "gone", ABSENT, "starting"}
         another = (say["kind"], say["pace"]) != (self._say["kind"], self._say["pace"])
+        # while somebody reads, nobody may read below that nobody is attached
+        urgent |= {words["text"][:lead] for words in (say, self._say) if (lead := words["lead"])} & {NOBODY}
         return bool(urgent) or not 0.0 <= since_s < (_TURN_S if another else _SENTENCE_S)
 
     def _rows(self, reading: StreamReading) -> tuple[list[tuple[int, Lane, Pace]], set[int]]:
@@ -223,12 +243,41 @@ class Tape:
             lane, here = self.lanes[number], consumer.state != "gone"
             if self._update(lane, here, consumer.metrics, now_s, consumer.awaits):
                 changed.add(number)
-            rows.append((number, lane, self.rates.pace(consumer)))
+            self._scores[consumer.name] = {**self._scores.get(consumer.name, {}), **consumer.metrics}
+            epochs = self._taken.epochs(consumer.name)
+            lane.epochs = -1.0 if math.isnan(epochs) else epochs
+            rows.append((number, lane, self.rates.pace(consumer) if here else UNKNOWN))
         heard = {number for number, _, _ in rows}
         for number, lane in enumerate(self.lanes):
             if number not in heard and self._update(lane, False, {}, now_s):
                 changed.add(number)
         return rows, changed
+
+    def _ended(self, reading: StreamReading, news: dict[str, EndReading]) -> tuple[ConsumerReading, ...]:
+        """Return a last reading of each consumer that has ended, with the last that it logged."""
+        here = {consumer.name for consumer in reading.consumers}
+        before = {name: consumer for name, consumer in self._before.items() if name not in here}
+        self._before |= {consumer.name: consumer for consumer in reading.consumers}
+        found = []
+        for name, end in news.items():
+            if name not in here:
+                last = replace(before.get(name) or never_attached(end), name=name, state="gone")
+                found.append(replace(last, metrics={**last.metrics, **end.metrics}))
+        return tuple(found)
+
+    def _mark_best(self, now_s: float) -> dict[str, Any]:
+        """Note which lane is the best in each metric; return it where that has changed."""
+        self._best_s = now_s
+        trials = [
+            (lane.name, lane.end, {name: value for name, value in scores.items() if name in lane.metrics})
+            for lane in self.lanes
+            if (scores := self._scores.get(lane.name))
+        ]
+        best = {metric: self._numbers[name] for metric, name in leaders(trials).items()}
+        if best == self.best:
+            return {}
+        self.best = best
+        return {"best": best}
 
     def _lane(self, name: str, now_s: float) -> int:
         number = self._numbers.setdefault(name, len(self.lanes))
@@ -240,14 +289,24 @@ class Tape:
         self, lane: Lane, here: bool, metrics: dict[str, float], now_s: float, awaits: str = ""
     ) -> bool:
         new = [name for name in metrics if name not in lane.metrics][: METRICS - len(lane.metrics)]
-        if here == lane.here and not new and awaits == lane.awaits:
+        end = self._ends.by_name.get(lane.name)
+        told = (end.state, end.error, end.metrics) if end is not None else ("", "", {})
+        if (here, awaits, *told) == (lane.here, lane.awaits, lane.end, lane.error, lane.last) and not new:
             return False
+        lane.end, lane.error, lane.last = told
         lane.awaits = awaits
         if here != lane.here:
             lane.here, lane.since_s = here, round(now_s, 2)
         # a new list: the scene on its way to the front end may still hold the old one
         lane.metrics = [*lane.metrics, *new]
         return True
+
+
+def _lane_words(lane: Lane) -> dict[str, Any]:
+    """Return what the front end is told of a lane; its epochs travel in the frames."""
+    words = asdict(lane)
+    del words["epochs"]
+    return words
 
 
 def _say(kind: str, text: str, lead: int = 0, pace: str | None = None) -> dict[str, Any]:

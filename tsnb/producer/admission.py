@@ -133,6 +133,7 @@ class Admission:
         if member.group is not None:
             member.group.together = False
         member.phase = Phase.STREAMING
+        member.begun += epoch.run != member.run
         member.run = epoch.run
         member.epoch = epoch.number
         member.cursor = epoch.index(seq)

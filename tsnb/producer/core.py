@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,12 +26,15 @@ from tsnb.producer.loading import Source
 from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
 from tsnb.telemetry.memory import free_memory
+from tsnb.telemetry.readings import EndReading
 from tsnb.wire import messages as ms
 
 __all__ = ["HOLD", "MAX_CONSUMERS", "Core", "Settings"]
 
 MAX_CONSUMERS = 32
 """Consumers at once. The arena has slots for all of them; address space only, until they come."""
+MAX_ENDS = 32
+"""Ends that whoever begins to watch is told of: as many as one reading has room for."""
 HOLD = 4
 """Batches a consumer may hold before it gets copies: the one in use, the next, and two of slack."""
 BAND_BYTES = 1 << 30
@@ -83,6 +87,8 @@ class Core:
         loader_waits: Whether the loading thread waits until something is wanted.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
         controller: Moves cores between trials and loader; None until the loading thread runs.
+        ends: How consumers and trials ended, oldest first, the last of them.
+        ended: How many ends there were.
         refused: Connections dropped because they did not keep to the protocol, or flooded.
     """
 
@@ -104,6 +110,8 @@ class Core:
         self.farewell = "was stopped"
         self.successor_s = 0.0
         self.refused = 0
+        self.ends: deque[EndReading] = deque(maxlen=MAX_ENDS)
+        self.ended = 0
         self.alarm: Callable[[], None] = lambda: None
         self._batch_bytes = 0  # what the first batch took
         self.abandoned = False
@@ -229,6 +237,12 @@ class Core:
             self.farewell = f"failed inside tsnb (please report this): {text.strip().splitlines()[-1][:500]}"
             self.failure = (self.farewell, text)
         self.stop_asked.set()
+
+    def note_end(self, end: EndReading) -> None:
+        """Keep how a consumer or a trial ended, for whoever watches. From any thread."""
+        with self.lock:
+            self.ends.append(end)
+            self.ended += 1
 
     def stop(self) -> None:
         """Let both threads end."""

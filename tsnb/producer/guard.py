@@ -19,6 +19,7 @@ those it sends. Who keeps to the protocol never comes near the end of it. Used b
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ from tsnb.config import check_balance, check_name
 from tsnb.errors import RemoteProtocolError
 from tsnb.producer.core import HOLD, MAX_CONSUMERS, Core
 from tsnb.producer.granting import LOOKAHEAD
-from tsnb.producer.session import Session
+from tsnb.producer.session import Session, taken_in
+from tsnb.telemetry.readings import END_STATES, EndReading
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode
 
@@ -58,6 +60,8 @@ MAX_LEASES = 4096
 MAX_POSITION = 1 << 31
 """Epochs are numbered on from the one asked for: past what a message can carry, nobody could be served again."""
 MAX_ORIGIN = 200
+MAX_ERROR = 300
+"""Letters of the line that says what a trial failed of."""
 
 
 @dataclass
@@ -166,6 +170,23 @@ class Guard:
             return check_balance(message.mode, message.weights)
         except (ValueError, TypeError) as error:
             raise RemoteProtocolError(str(error)[:200]) from None
+
+    def ended(self, message: ms.TrialEnded) -> EndReading:
+        """Return how a trial ended, as an observer tells it, made fit to be shown to others.
+
+        Raises:
+            RemoteProtocolError: It is none; ours are looked at before they are sent.
+        """
+        try:
+            check_name(message.name, "trial")
+            time_s = float(message.when)
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)[:200]) from None
+        if message.state not in END_STATES or not math.isfinite(time_s):
+            raise RemoteProtocolError(f"an end {message.state!r:.80} at {message.when!r:.80}")
+        said = "".join(c if c.isprintable() else "?" for c in message.error[:MAX_ERROR])
+        logged = taken_in({}, message.numbers)
+        return EndReading(message.name, message.state, time_s, message.pid, said, logged)
 
     def refusal(self, hello: ms.Hello) -> ms.Refused | None:
         """Return why this connection cannot be taken: it speaks otherwise, or is one observer too many."""

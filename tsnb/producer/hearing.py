@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from tsnb.errors import RemoteProtocolError
 from tsnb.producer import events as ev
 from tsnb.producer.core import Core
 from tsnb.producer.guard import Guard
 from tsnb.producer.session import Session
+from tsnb.telemetry.readings import EndReading
 from tsnb.wire import messages as ms
 
 __all__ = ["hear_consumer", "hear_observer"]
@@ -39,6 +42,8 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
                 session.send(ms.Refused("in-step", str(error).removesuffix(".")))
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
+    elif isinstance(message, ms.TrialEnded):
+        core.note_end(guard.ended(message))
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from an observer")
 
@@ -72,6 +77,8 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
     elif isinstance(message, ms.Bye):
         # its name is free from now on; its slots come back as it lets go of them, or with the connection
         session.role = "leaving"
+        pid, logged = session.channel.peer.pid, dict(session.metrics)
+        core.note_end(EndReading(session.name, "left", time.time(), pid, metrics=logged))
         core.step(ev.Detached(session.key))
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from a consumer")

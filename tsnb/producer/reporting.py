@@ -31,9 +31,15 @@ def welcome(core: Core) -> ms.Welcome:
     )
 
 
-def reading(core: Core) -> StreamReading:
-    """Read the stream's numbers now. Called under the lock."""
+def reading(core: Core, ends_since: int = 0) -> StreamReading:
+    """Read the stream's numbers now. Called under the lock.
+
+    Args:
+        core: The producer's.
+        ends_since: How many ends the observer knows; it is told of those since, the last of them.
+    """
     now = time.monotonic()
+    news = min(core.ended - ends_since, len(core.ends))
     dispatch, source = core.dispatch, core.source
     newest = dispatch.epochs.newest
     blocked_s = dispatch.gap.blocked_s(now)
@@ -64,6 +70,7 @@ def reading(core: Core) -> StreamReading:
         weights=dict(dispatch.balance.weights),
         rebalancing=core.controller.state if core.controller else "off",
         moves=core.controller.moves if core.controller else (),
+        ends=tuple(core.ends)[len(core.ends) - news :],
     )
 
 
@@ -112,6 +119,7 @@ def _consumer(
         pid=session.channel.peer.pid,
         state=_consumer_state(core, member),
         epoch=member.epoch,
+        epochs=member.begun,
         position=member.position,
         fill=max(0, published - member.taken) if streaming else 0,
         lag=max(0, front - member.taken) if streaming else 0,

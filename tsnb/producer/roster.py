@@ -79,6 +79,8 @@ class Member:
     """Whether it streamed, and waits now for a pass to come to its place again: somebody came back before it."""
     epoch: int = -1
     """The number of the epoch it takes now or took last."""
+    begun: int = 0
+    """Epochs that it has begun."""
     run: int = -1
     """Which pass over the loader that is."""
     cursor: int = 0

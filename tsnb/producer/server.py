@@ -72,6 +72,7 @@ class Server(threading.Thread):
         self._full: set[int] = set()  # sessions whose room is waited for
         self._next_reading_s = 0.0
         self._next_tick_s = 0.0
+        self._told_ends = 0  # how many observers were told of
         self._contention = Contention()
         core.alarm = self.wake
         for fd in (self._wake, self._waking):
@@ -184,6 +185,8 @@ class Server(threading.Thread):
     def _take(self, session: Session, message: ms.Message) -> bool:
         """Act on one message; return whether the connection goes on."""
         if session.role in ("consumer", "leaving"):
+            if isinstance(message, ms.Bye):
+                self._show_last(session)
             hear_consumer(self._core, session, message)
         elif session.role:
             hear_observer(self._core, self._guard, session, message)
@@ -257,7 +260,15 @@ class Server(threading.Thread):
             if has_gone(pid) and session is not None and self._pump(session):
                 self._drop(session)
 
+    def _show_last(self, session: Session) -> None:
+        """Let observers have the counters and numbers of a consumer that is about to go: the last that it comes to."""
+        if session.role == "consumer":
+            with self._core.lock:
+                everybody = list(self._core.sessions.values())
+                self._send_readings([s for s in everybody if s.role == "observer" and not len(s.outbox)])
+
     def _drop(self, session: Session) -> None:
+        self._show_last(session)
         with self._core.lock:
             if session.key not in self._core.sessions:
                 return
@@ -310,13 +321,22 @@ class Server(threading.Thread):
         self._wait_for_room([s.key for s in stuck if s.key in core.sessions and len(s.outbox)])
         with core.lock:
             observers = [s for s in core.sessions.values() if s.role == "observer"]
-            if now < self._next_reading_s or not observers:
+            # an end is told at once: its stream may be the next to end
+            if not observers or (now < self._next_reading_s and core.ended == self._told_ends):
                 return
+            self._told_ends = core.ended
             self._next_reading_s = now + READING_S
-            text = reading(core).to_json()
-            for observer in observers:
-                if not len(observer.outbox):  # who does not keep up misses readings, not the newest one
-                    observer.send(ms.Reading(text))
+            self._send_readings([o for o in observers if not len(o.outbox)])
+
+    def _send_readings(self, observers: list[Session]) -> None:
+        """Send a reading to those who keep up: others miss readings, not the newest one. Called under the lock."""
+        ended = self._core.ended
+        texts = dict.fromkeys({observer.knows_ends for observer in observers}, "")
+        for since in texts:
+            texts[since] = reading(self._core, since).to_json()
+        for observer in observers:
+            observer.send(ms.Reading(texts[observer.knows_ends]))
+            observer.knows_ends = ended
 
     def _wait_for_room(self, keys: list[int]) -> None:
         """Be woken when these connections have room, and no others: a stream takes a large packet in many parts."""
@@ -327,6 +347,8 @@ class Server(threading.Thread):
     def _say_goodbye(self) -> None:
         core, deadline = self._core, time.monotonic() + GOODBYE_S
         with core.lock:
+            # what has come since the last one: trials often end just before their stream
+            self._send_readings([s for s in core.sessions.values() if s.role == "observer"])
             for session in core.sessions.values():
                 session.send(ms.Stopping(core.farewell, core.successor_s))
         while time.monotonic() < deadline:

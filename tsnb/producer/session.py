@@ -13,7 +13,7 @@ from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
 from tsnb.wire.table import LayoutWriter
 
-__all__ = ["Session"]
+__all__ = ["Session", "taken_in"]
 
 MAX_METRICS = 16
 """Numbers kept of one consumer: a panel shows a handful; a loop that logs a new name every step stays bounded."""
@@ -35,6 +35,8 @@ class Session:
     origin: str = ""
     broken: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
+    knows_ends: int = 0
+    """How many ends of consumers and trials an observer has been told of."""
     threads: ms.Threads | None = None
     """On how many threads a consumer computes; None: it has not said."""
     number: int = field(default_factory=itertools.count().__next__)
@@ -92,8 +94,19 @@ class Session:
 
     def log(self, numbers: dict[str, float]) -> None:
         """Keep the last numbers of `tsnb.log`; what is no finite number is left out."""
-        for name, value in numbers.items():
-            fits = name in self.metrics or len(self.metrics) < MAX_METRICS
-            # compared, not converted first: JSON has integers of a thousand digits, which overflow as a float
-            if fits and isinstance(value, (int, float)) and abs(value) < sys.float_info.max:
-                self.metrics[str(name)[:40]] = float(value)
+        taken_in(self.metrics, numbers)
+
+
+def taken_in(metrics: dict[str, float], numbers: dict[str, float]) -> dict[str, float]:
+    """Add numbers that somebody sent to those that are kept, as far as there is room; return these.
+
+    Args:
+        metrics: Those that are kept; changed.
+        numbers: What was sent; what is no finite number is left out.
+    """
+    for name, value in numbers.items():
+        fits = name in metrics or len(metrics) < MAX_METRICS
+        # compared, not converted first: JSON has integers of a thousand digits, which overflow as a float
+        if fits and isinstance(value, (int, float)) and abs(value) < sys.float_info.max:
+            metrics[str(name)[:40]] = float(value)
+    return metrics

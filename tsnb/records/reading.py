@@ -23,7 +23,7 @@ from tsnb.records.rows import LoggedRow
 
 __all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "history_of", "read_runs", "rows_since"]
 
-ENDED = ("done", "failed", "stopped", "lost")
+ENDED = ("done", "failed", "stopped", "interrupted", "pruned", "lost")
 """States that a run does not leave."""
 
 WITHOUT_A_WORD = "its process ended without a word"

@@ -236,6 +236,14 @@ class Run:
         self._end(state, masked_text(failure), duration_s)
 
     @_never_raises
+    def stopped_by(self, state: str) -> None:
+        """Note what kind of stop it was that ended it: "interrupted" or "pruned". Its own process cannot know."""
+        with writing(self.directory) as connection:
+            connection.execute(
+                "UPDATE runs SET state = ? WHERE key = ? AND state = 'stopped'", (state, self.key)
+            )
+
+    @_never_raises
     def _end(self, state: str, failure: str, duration_s: float | None) -> None:
         with writing(self.directory) as connection:
             took_s = {} if duration_s is None else {"duration_s": duration_s}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
 from tsnb.reports.wording import short_names, subtitle, when
-from tsnb.telemetry.words import clock, count, metric, milliseconds, percent
+from tsnb.telemetry.words import clock, consumer_state, count, metric, milliseconds, percent
 
 __all__ = ["plain"]
 
 _COLUMNS = (
-    f"{'trial':<20} {'time':>8} {'computing':>10} {'waiting':>8} {'held back':>10} {'between':>8} {'samples/s':>10} "
-    f"{'a batch':>9} {'alone':>8} {'CPU s':>7} {'epochs':>7}  last logged"
+    f"{'trial':<20} {'state':<11} {'time':>8} {'computing':>10} {'waiting':>8} {'held back':>10} {'between':>8} "
+    f"{'samples/s':>10} {'a batch':>9} {'alone':>8} {'CPU s':>7} {'epochs':>7}  last logged"
 )
 
 
@@ -45,9 +45,10 @@ def _row(trial: Spent, name: str) -> str:
     logged = "  ".join(f"{name} {metric(name, value)}" for name, value in trial.metrics.items())
     if trial.parked_s:
         logged = f"parked {clock(trial.parked_s)}  {logged}"
+    state, _ = consumer_state(trial.state, 0.0, live=True)
     row = (
-        f"{name:<20} {clock(trial.total_s):>8} {shares} {clock(trial.between_s):>8} "
+        f"{name:<20} {state:<11} {clock(trial.total_s):>8} {shares} {clock(trial.between_s):>8} "
         f"{count(trial.samples_per_s):>10} {milliseconds(trial.step_s):>9} {count(trial.alone_per_s):>8} "
         f"{count(trial.cpu_s):>7} {trial.epochs:>7.2f}  {logged}"
     )
-    return row.rstrip()
+    return row.rstrip() + (f"\n{'':<20} {trial.error}" if trial.error else "")

@@ -15,8 +15,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from tsnb.telemetry.ends import Ends, never_attached
 from tsnb.telemetry.rates import alone
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 
 __all__ = ["PARTS", "Life", "Spent", "lives", "spent"]
 
@@ -68,7 +69,7 @@ class Spent:
     last_s: float
     """When it was last seen."""
     state: str
-    """Its state then; "gone" once it has left."""
+    """Its state then; once it has left how it ended, one of `END_STATES`, or "gone" where nobody said."""
     computing_s: float
     """In the user's own code, inside epochs."""
     waiting_s: float
@@ -91,6 +92,8 @@ class Spent:
     """Epochs taken, the one under way as a share where the loader has a length."""
     metrics: dict[str, float]
     """Last logged numbers."""
+    error: str = ""
+    """What it failed of, one line."""
     cpu_s: float = math.nan
     """CPU seconds of its process and its children, as far as it was watched; nan where the machine was not seen."""
 
@@ -156,8 +159,23 @@ def spent(readings: Sequence[StreamReading]) -> list[Spent]:
     cpu = _cpu_s(readings)
     here = {c.name: c.state for c in readings[-1].consumers} if readings else {}
     epoch_batches = readings[-1].epoch_batches if readings else None
+    ends = Ends()
+    for reading in readings:
+        ends.feed(reading)
+    for name, end in ends.by_name.items():
+        if name not in by_name:  # it ended without ever having attached
+            nothing = never_attached(end)
+            by_name[name] = [Life(name, end.time_s, nothing, end.time_s, nothing)]
     sums = [_sum(its, here.get(name, "gone"), epoch_batches) for name, its in by_name.items()]
+    sums = [_ended(one, ends.by_name.get(one.name)) for one in sums]
     return [replace(one, cpu_s=cpu.get(one.name, math.nan)) for one in sums]
+
+
+def _ended(trial: Spent, end: EndReading | None) -> Spent:
+    """Return what a trial spent with how it ended, and the last that it logged."""
+    if end is None or trial.state != "gone":
+        return trial
+    return replace(trial, state=end.state, error=end.error, metrics={**trial.metrics, **end.metrics})
 
 
 def _cpu_s(readings: Iterable[StreamReading]) -> dict[str, float]:
@@ -197,7 +215,7 @@ def _sum(its: Sequence[Life], state: str, epoch_batches: int | None) -> Spent:
         samples=sum(life.last.samples for life in its),
         batches=batches,
         skipped=sum(life.last.skipped for life in its),
-        epochs=batches / epoch_batches if epoch_batches else float(max(0, last.epoch)),
+        epochs=batches / epoch_batches if epoch_batches else float(sum(life.last.epochs for life in its)),
         metrics=last.metrics,
     )
 

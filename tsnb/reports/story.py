@@ -18,6 +18,9 @@ from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["Story", "story"]
 
+SPOKEN = 0.1
+"""The headline is about trials that lived at least this share of the longest life."""
+
 LATE_BATCHES = 1
 """More batches than this at the first reading: the stream was not watched from its start."""
 
@@ -151,7 +154,9 @@ def _diagnosis(
     # of the time in which somebody read: before the first trial and after the last the loader rests for no fault of
     # its own. A stream that was found under way had counted before its first reading, for longer than the span
     seconds = max([_busy_s(readings), *(trial.inside_s for trial in trials)])
-    consumers = tuple(_as_reading(trial, trial.name == setter) for trial in trials)
+    # a trial that lived for a moment has next to no part in what limited the stream
+    spoken = SPOKEN * max((trial.inside_s for trial in trials), default=0.0)
+    consumers = tuple(_as_reading(t, t.name == setter) for t in trials if t.inside_s >= spoken)
     whole = replace(
         last,
         time_s=first.time_s + seconds,
@@ -161,7 +166,7 @@ def _diagnosis(
         consumers=consumers,
         host=None,
     )
-    said = diagnose(nothing, whole, host)
+    said = diagnose(nothing, whole, host, in_seconds=True)
     if said.kind in {"idle", "starting"}:
         text = "Nothing was read." if trials else "No trial has attached."
         return Diagnosis("idle", text, None, text)

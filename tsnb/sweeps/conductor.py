@@ -219,7 +219,7 @@ class Conductor:
             self._give_up_after(news.trial)
         self.cuts.update({cut.name: cut for cut in cuts})
         self._places.leave(cut.name for cut in cuts)
-        self._end(self.trials[cut.name] for cut in cuts)
+        self._end((self.trials[cut.name] for cut in cuts), "pruned")
 
     def _judged(self, news: _News) -> list[Cut]:
         """Return who is to be stopped after this."""
@@ -247,8 +247,8 @@ class Conductor:
                     what = "1 trial is" if len(left) == 1 else f"{len(left)} trials are"
                     self._course.say(f"{what} not started, there being no stream: {said}")
 
-    def _end(self, some: Iterable[Trial]) -> None:
+    def _end(self, some: Iterable[Trial], state: str = "stopped") -> None:
         """Have trials ended, all at once, on the hub's thread."""
         for trial in some:
             if trial.state not in ENDED:
-                the_hub().post(trial.end(STOP_GRACE_S))
+                the_hub().post(trial.end(STOP_GRACE_S, state))

@@ -115,7 +115,7 @@ class Sweep(Mapping[str, Trial]):
     def stopped_early(self) -> dict[str, Cut]:
         """The trials that were stopped since others were better: at which step, with what, in which place."""
         cuts = self._conductor.cuts.copy()
-        return {name: cut for name, cut in cuts.items() if self[name].state == "stopped"}
+        return {name: cut for name, cut in cuts.items() if self[name].state == "pruned"}
 
     def wait(self, timeout_s: float | None = None) -> Sweep:
         """Wait until every trial has ended. An interrupt ends the waiting; the sweep goes on.

@@ -17,7 +17,10 @@ from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.rates import loader_faster
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
-__all__ = ["Diagnosis", "Shares", "diagnose", "shares"]
+__all__ = ["NOBODY", "Diagnosis", "Shares", "diagnose", "shares"]
+
+NOBODY = "No trial is attached."
+"""The lead while nobody is attached: not true for a moment after somebody has come."""
 
 SMALL = 0.10
 """Below a tenth of its time, waiting is not worth a sentence."""
@@ -66,13 +69,17 @@ def shares(earlier: ConsumerReading, later: ConsumerReading) -> Shares | None:
     return Shares(computing / total, waiting / total, held / total)
 
 
-def diagnose(earlier: StreamReading, later: StreamReading, host: HostReading | None = None) -> Diagnosis:
+def diagnose(
+    earlier: StreamReading, later: StreamReading, host: HostReading | None = None, *, in_seconds: bool = False
+) -> Diagnosis:
     """Say in one sentence what limits the stream.
 
     Args:
         earlier: A reading of about two seconds before.
         later: The newest reading.
         host: The last reading of the machine; left out: that of `later`, which not every reading carries.
+        in_seconds: Whether the limit is what cost most seconds of all trials together, as over a stream's life, in
+            which they have lived for different times; else what cost one of them the largest share.
     """
     if later.state == "failed":
         return _say("failed", "The loader failed:", later.failure)
@@ -84,12 +91,25 @@ def diagnose(earlier: StreamReading, later: StreamReading, host: HostReading | N
     host = host or later.host
     held = {name: s.held for name, s in parts.items() if s.held >= SMALL}
     waiting = {name: s.waiting for name, s in parts.items() if s.waiting >= SMALL}
-    if held and max(held.values()) >= max(waiting.values(), default=0.0):
+    if held and _cost(held, earlier, later, in_seconds) >= _cost(waiting, earlier, later, in_seconds):
         return _window_bound(earlier, later, parts, host)
     if waiting:
         return _loader_bound(earlier, later, parts, host)
     busy = _spend({name: s.computing for name, s in parts.items()}, "computes", "compute")
     return _say("model-bound", "Nobody waits.", busy + _headroom(earlier, later, host) + ".")
+
+
+def _cost(parts: dict[str, float], earlier: StreamReading, later: StreamReading, in_seconds: bool) -> float:
+    """Return what a kind of waiting cost, by the shares of those whom it cost something: the largest, or seconds."""
+    if not in_seconds:
+        return max(parts.values(), default=0.0)
+    before = {c.name: _inside_s(c) for c in earlier.consumers}
+    lived_s = {c.name: _inside_s(c) - before.get(c.name, 0.0) for c in later.consumers}
+    return sum(share * lived_s[name] for name, share in parts.items())
+
+
+def _inside_s(consumer: ConsumerReading) -> float:
+    return consumer.computing_s + consumer.waiting_s + consumer.held_s
 
 
 def _parts(earlier: StreamReading, later: StreamReading) -> dict[str, Shares]:
@@ -116,7 +136,7 @@ def _resting(later: StreamReading) -> Diagnosis:
         ready = later.state != "starting"
         return _say(
             "idle" if ready else "starting",
-            "No trial is attached.",
+            NOBODY,
             "The first batches are ready." if ready else "The loader is preparing its first batches.",
         )
     if incomplete := next((c for c in here if c.awaits), None):

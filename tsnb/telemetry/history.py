@@ -2,7 +2,7 @@
 
 All of the last ten minutes is kept. What is older is thinned to even steps, except where something changed
 (`tsnb.telemetry.marks`): the reading that shows it and the one before stay, so that joins, ends and the totals of
-who has left remain exact however long the stream runs.
+who has left remain exact however long the stream runs. So does the first reading that tells how a trial ended.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class History:
         self._full_s = full_s
         self._readings: list[StreamReading] = []
         self._turns: set[float] = set()  # times of the readings that stay, whatever their age
+        self._ends: set[tuple[str, float]] = set()
         self._marker = Marker()
         self._lock = threading.Lock()
 
@@ -45,8 +46,12 @@ class History:
             last = self._readings[-1] if self._readings else None
             if last is not None and reading.time_s <= last.time_s:
                 return
+            ends = {(end.name, end.time_s) for end in reading.ends} - self._ends
+            self._ends |= ends
             if self._marker.feed(reading) and last is not None:
                 self._turns |= {last.time_s, reading.time_s}
+            if ends:
+                self._turns.add(reading.time_s)
             self._readings.append(reading)
             if len(self._readings) > self._most:
                 self._thin()

@@ -230,9 +230,13 @@ class News:
     def _note(self, _step: int | None, _numbers: dict[str, float]) -> None:
         self._fresh = True
 
-    def take(self) -> dict[str, float] | None:
-        """Return the last value of every number, or None while there is nothing to tell."""
-        if not self._fresh or time.monotonic() - self._told_s < self._every_s:
+    def take(self, *, now: bool = False) -> dict[str, float] | None:
+        """Return the last value of every number, or None while there is nothing to tell.
+
+        Args:
+            now: However short ago something was told: it is the last time.
+        """
+        if not self._fresh or (not now and time.monotonic() - self._told_s < self._every_s):
             return None
         self._fresh, self._told_s = False, time.monotonic()
         return latest()

@@ -11,13 +11,16 @@ from collections.abc import Mapping
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import JoinRefused, ProducerGone, TsnbError
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.readings import EndReading, StreamReading
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.local import connect
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
 __all__ = ["Observer", "balance", "rebalance", "status", "stop"]
+
+TOLD_S = 1.5
+"""How long a producer may take to say how a trial ended: it does at once, unless it stands still."""
 
 BALANCED_S = 5.0
 """How long a producer may take to say that it divides as it was asked to: its readings come four times a second."""
@@ -95,6 +98,24 @@ class Observer:
     def request_consumer_stop(self, consumer: str) -> None:
         """Ask that a consumer's loop end: it raises `StopRequested` at its next step."""
         self._send(ms.StopConsumer(consumer))
+
+    def tell_end(self, end: EndReading, timeout_s: float = TOLD_S) -> bool:
+        """Tell how a trial ended, and wait until the stream's readings say so; return whether they do.
+
+        Args:
+            end: How it ended.
+            timeout_s: Seconds to wait.
+
+        Raises:
+            ProducerGone: The producer has gone.
+        """
+        self._send(ms.TrialEnded(end.name, end.state, repr(end.time_s), end.pid, end.error, end.metrics))
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            reading = self.read(left)
+            if reading is not None and (end.name, end.time_s) in ((e.name, e.time_s) for e in reading.ends):
+                return True
+        return False
 
     def request_balance(self, mode: str, weights: Mapping[str, float]) -> None:
         """Ask that compute be divided in another way; the readings say when it is."""

@@ -19,7 +19,16 @@ from typing import Any
 
 from tsnb.telemetry.host_readings import HostReading
 
-__all__ = ["ABSENT", "CONSUMER_STATES", "PRODUCER_STATES", "ConsumerReading", "MoveReading", "StreamReading"]
+__all__ = [
+    "ABSENT",
+    "CONSUMER_STATES",
+    "END_STATES",
+    "PRODUCER_STATES",
+    "ConsumerReading",
+    "EndReading",
+    "MoveReading",
+    "StreamReading",
+]
 
 PRODUCER_STATES = ("starting", "serving", "idle", "blocked", "failed", "stopping", "gone")
 """serving: a batch was published lately; idle: no consumer wants one; blocked: the window is full."""
@@ -79,8 +88,34 @@ class ConsumerReading:
     """Loader batches it gave up so far (`on_lag="skip"`)."""
     weight: float = 1.0
     """Its weight; it counts in the mode `weights` only."""
+    epochs: int = 0
+    """Epochs that it has begun, counted by itself: `epoch` is the stream's number."""
     awaits: str = ""
     """The ranks of its group that it waits for, in words: "ranks 2 and 3 of 4"."""
+
+
+END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "lost")
+"""left: a consumer detached, which is all that a stream knows; the others are a trial's ends, told by its notebook.
+stopped: somebody ended it; interrupted: somebody interrupted its cell; pruned: others of its sweep were better; lost:
+its process died."""
+
+
+@dataclass(frozen=True)
+class EndReading:
+    """How one consumer or trial ended, and the last that it logged: what its own readings cannot say any more."""
+
+    name: str
+    """The consumer's name; a trial's, where it never attached."""
+    state: str
+    """One of `END_STATES`."""
+    time_s: float
+    """When: wall clock, seconds since 1970. With the name it tells this end from any other."""
+    pid: int = 0
+    """Its process; 0 where it never had one."""
+    error: str = ""
+    """What it failed of, one line."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Last numbers given to `tsnb.log`, those of its last lines too."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +190,8 @@ class StreamReading:
     """Whether cores are moved: "off", "on", or "stands back: " and why."""
     moves: tuple[MoveReading, ...] = ()
     """The last times that cores or threads were moved, oldest first."""
+    ends: tuple[EndReading, ...] = ()
+    """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
     host: HostReading | None = None
     """The machine; added by who follows the stream (`tsnb.telemetry.host`), now and then: None in between."""
 
@@ -173,8 +210,10 @@ class StreamReading:
         try:
             consumers = tuple(_pick(ConsumerReading, c) for c in fields.pop("consumers", ()))
             moves = tuple(_pick(MoveReading, m) for m in fields.pop("moves", ()))
+            ends = tuple(_pick(EndReading, e) for e in fields.pop("ends", ()))
             host = HostReading.of(fields["host"]) if fields.get("host") else None
-            made: StreamReading = _pick(cls, {**fields, "consumers": consumers, "moves": moves, "host": host})
+            read = {"consumers": consumers, "moves": moves, "ends": ends, "host": host}
+            made: StreamReading = _pick(cls, {**fields, **read})
         except (TypeError, AttributeError) as error:
             raise ValueError(f"not a stream reading: {error}") from None
         return made

@@ -17,13 +17,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from tsnb.errors import ProducerNotFound
 from tsnb.telemetry.following import Connection, Follower
 from tsnb.telemetry.history import History
 from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.readings import ABSENT, StreamReading
+from tsnb.telemetry.readings import ABSENT, EndReading, StreamReading
 
 __all__ = ["Known", "Listener", "Watch", "listen", "unlisten", "watch", "watched"]
 
@@ -176,6 +177,27 @@ class Watch:
         self._first.set()
         for listener in listeners:
             listener.feed(reading)
+
+    def tell_end(self, end: EndReading) -> None:
+        """Take in how a trial ended, at once and after the stream's own end too.
+
+        Its notebook knows it first: the stream's readings say so a moment later, or never more.
+        """
+        with self._lock:
+            known = self._history.readings()
+            if not known:
+                return
+            last = known[-1]
+            # of a stream that has ended no reading will say that it has left
+            stays = [c for c in last.consumers if self._said is None or end.pid != c.pid]
+            # behind the last reading, and before the next
+            reading = replace(last, time_s=last.time_s + 1e-3, ends=(end,), consumers=tuple(stays), host=None)
+            self._history.add(reading)
+            listeners, said = list(self._listeners), self._said
+        for listener in listeners:
+            listener.feed(reading)
+            if said is not None:
+                listener.note(*said)
 
     def _another(self, reading: StreamReading) -> bool:
         """Whether a reading is of another producer than the last one, or of one that has begun again."""

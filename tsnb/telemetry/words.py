@@ -6,7 +6,7 @@ import math
 import re
 
 from tsnb.telemetry.marks import mode_text
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.readings import END_STATES, StreamReading
 
 __all__ = [
     "COLOURS",
@@ -42,6 +42,7 @@ _TONES = {
     "failed": "bad",
     "stopping": "warn",
 }
+_END_TONES = {"done": "ok", "failed": "bad", "lost": "bad", "interrupted": "warn"}
 _CONSUMER_TONES = {"sets the pace": "ok", "waiting": "bad", "skipping": "warn"}
 _STREAM_WORDS = {"absent": "not served", "gone": "ended", "serving": "", "blocked": ""}
 
@@ -60,10 +61,12 @@ def consumer_state(state: str, for_s: float, live: bool) -> tuple[str, str]:
     """Return a consumer's state as shown, and its tone.
 
     Args:
-        state: One of `CONSUMER_STATES`.
+        state: One of `CONSUMER_STATES` or `END_STATES`.
         for_s: Seconds in that state.
         live: Whether the stream is served.
     """
+    if state in END_STATES:
+        return state, _END_TONES.get(state, "soft")
     if not live and state != "gone":
         return "ended", "soft"
     if state == "parked":
@@ -152,13 +155,16 @@ def metric(name: str, value: float) -> str:
     return f"{value:.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.3f}"
 
 
-def progress(consumer: ConsumerReading, epoch_batches: int | None) -> str:
-    """Write how far a consumer has come: 2 epochs and 0.66 of the third as 2.66."""
-    if consumer.epoch < 0:
+def progress(epochs: float, epoch_batches: int | None) -> str:
+    """Write how many epochs a consumer has taken itself: 2 and 0.66 of the third as 2.66.
+
+    Args:
+        epochs: From `telemetry.ends.Taken`; nan or less than 0 before the first.
+        epoch_batches: Loader batches in an epoch, where known; else epochs are whole.
+    """
+    if math.isnan(epochs) or epochs < 0:
         return _DASH
-    if not epoch_batches:
-        return str(consumer.epoch + 1)
-    return f"{consumer.epoch + min(1.0, consumer.position / epoch_batches):.2f}"
+    return f"{epochs:.2f}" if epoch_batches else str(int(epochs))
 
 
 def workers(reading: StreamReading) -> str:

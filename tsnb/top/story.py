@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from tsnb.telemetry.diagnosis import Diagnosis, diagnose
+from tsnb.records.scores import leaders
+from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
+from tsnb.telemetry.ends import Ends, Taken, never_attached
 from tsnb.telemetry.energy_use import NOT_MEASURABLE, energy_use
 from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.marks import Mark, Marker
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow
-from tsnb.telemetry.readings import ABSENT, ConsumerReading, StreamReading
+from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, StreamReading
 
 __all__ = ["Row", "Story"]
 
@@ -48,9 +52,15 @@ class Row:
     pace: Pace = UNKNOWN
     """Of the last seconds."""
     state: str = "joining"
-    """What to show: one of `CONSUMER_STATES`."""
+    """What to show: one of `CONSUMER_STATES`, or of `END_STATES`."""
     since_s: float = 0.0
     """Since when it is in that state; wall clock."""
+    error: str = ""
+    """What it failed of, one line."""
+    epochs: float = math.nan
+    """Epochs that it has taken."""
+    best: frozenset[str] = frozenset()
+    """Logged numbers in which it is the best."""
     states: deque[str] = field(default_factory=lambda: deque(maxlen=_STEADY))
     """Its states of the last ticks."""
 
@@ -67,6 +77,8 @@ class Story:
         self.marks: deque[Mark] = deque(maxlen=50)
         self._rows: dict[str, Row] = {}
         self._marker = Marker()
+        self._ends = Ends()
+        self._taken = Taken()
         self._said_s = 0.0
         self._looks: deque[StreamReading] = deque(maxlen=_LOOKS)
 
@@ -90,9 +102,23 @@ class Story:
         for consumer in reading.consumers:
             if consumer.state != "gone":
                 self._update(consumer, reading.time_s)
-        for row in self._rows.values():
+        self._end(self._ends.feed(reading))
+        self._taken.feed(reading)
+        for name, row in self._rows.items():
+            row.epochs = self._taken.epochs(name)
+        best = leaders([(name, row.state, row.reading.metrics) for name, row in self._rows.items()])
+        for name, row in self._rows.items():
+            row.best = frozenset(metric for metric, leader in best.items() if leader == name)
+
+    def _end(self, news: Mapping[str, EndReading]) -> None:
+        """Note how those ended that are not here any more, and what they logged last."""
+        for name, end in news.items():
+            row = self._rows.setdefault(name, Row(len(self._rows), never_attached(end), here=False))
+            row.reading = replace(row.reading, metrics={**row.reading.metrics, **end.metrics})
+        for name, row in self._rows.items():
             if not row.here:
-                row.state = "gone"
+                ended = self._ends.by_name.get(name)
+                row.state, row.error = ("gone", "") if ended is None else (ended.state, ended.error)
 
     def note(self, state: str, text: str) -> None:
         """Take in what no reading says: nobody serves the stream, it has ended."""
@@ -121,6 +147,7 @@ class Story:
 
     def _update(self, consumer: ConsumerReading, now_s: float) -> None:
         row = self._rows.setdefault(consumer.name, Row(len(self._rows), consumer))
+        row.error = ""
         row.here, row.reading, row.pace = True, consumer, self.rates.pace(consumer)
         state = consumer.state
         if state not in _PASSING:
@@ -133,7 +160,7 @@ class Story:
             row.state, row.since_s = state, now_s
 
     def _speak(self, found: Diagnosis, now_s: float) -> None:
-        urgent = {found.kind, self.say.kind} & _URGENT
+        urgent = {found.kind, self.say.kind, found.lead, self.say.lead} & {*_URGENT, NOBODY}
         another = (found.kind, found.pace) != (self.say.kind, self.say.pace)
         if urgent or not 0.0 <= now_s - self._said_s < (_TURN_S if another else _SENTENCE_S):
             self.say, self._said_s = found, now_s

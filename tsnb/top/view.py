@@ -66,6 +66,7 @@ def screen(story: Story, width: int, hint: str = "") -> RenderableType:
             Text('No trial is attached. In a training script: for batch in tsnb.attach("NAME"): …', _SOFT)
         )
     lines = [Text(line, "yellow") for line in (incidents(story.latest) if story.latest else [])]
+    lines += [Text(f"{row.reading.name} {row.state}: {row.error}", "red") for row in rows if row.error]
     lines += [_packed(recent, width)] if (recent := _recent(story)) else []
     if lines:
         parts += [Text(), *lines]
@@ -142,7 +143,7 @@ def _fitting(story: Story, room: int) -> list[_Column]:
     lag = _number(story, "lag", 4, lambda row: words.count(row.reading.lag))
     rate = _number(story, "samples/s", 9, lambda row: words.count(row.pace.samples_per_s))
     batches = story.latest.epoch_batches if story.latest else None
-    epoch = _Column("epoch", 6, lambda row: Text(words.progress(row.reading, batches)), right=True)
+    epoch = _Column("epoch", 6, lambda row: Text(words.progress(row.epochs, batches)), right=True)
     logs = [_logged(name) for name in story.metrics()]
     uses = [
         *_uses(story),
@@ -186,7 +187,9 @@ def _logged(name: str) -> _Column:
     return _Column(
         name,
         max(8, min(12, len(name))),
-        lambda row: Text(words.metric(name, row.reading.metrics.get(name, math.nan))),
+        lambda row: Text(
+            words.metric(name, row.reading.metrics.get(name, math.nan)), "bold" if name in row.best else ""
+        ),
         right=True,
     )
 

@@ -46,6 +46,7 @@ from tsnb.wire.messages import (
     StopProducer,
     Take,
     Threads,
+    TrialEnded,
     Waiting,
     Welcome,
 )
@@ -100,6 +101,7 @@ _JSON: dict[int, type[Any]] = {
     74: DeviceTold,
     75: DeviceRefused,
     76: HeldUp,
+    77: TrialEnded,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

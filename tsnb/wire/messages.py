@@ -4,7 +4,7 @@ consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics 
                        DeviceRefused  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
                        Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  StopAsked  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance
+observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance  TrialEnded
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
 
@@ -48,11 +48,12 @@ __all__ = [
     "Stopping",
     "Take",
     "Threads",
+    "TrialEnded",
     "Waiting",
     "Welcome",
 ]
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -168,6 +169,22 @@ class Rebalance(NamedTuple):
     """An observer asks that cores be moved between trials and loader from now on, or put back."""
 
     on: bool
+
+
+class TrialEnded(NamedTuple):
+    """An observer, a trial's notebook say, tells how the trial ended, for all who watch the stream."""
+
+    name: str
+    state: str
+    """One of `telemetry.readings.END_STATES`."""
+    when: str
+    """Wall clock, seconds since 1970, as text: numbers of seconds are waits, and none of those is as long."""
+    pid: int
+    """Its process; 0 where it never had one."""
+    error: str
+    """What it failed of, one line."""
+    numbers: dict[str, float]
+    """The last numbers that it logged."""
 
 
 class Welcome(NamedTuple):
@@ -343,6 +360,7 @@ Message = (
     | StopConsumer
     | Balance
     | Rebalance
+    | TrialEnded
     | Welcome
     | Refused
     | LayoutTold

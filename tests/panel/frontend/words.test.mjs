@@ -43,9 +43,9 @@ test("logged numbers: accuracies as per cent, others with few figures", () => {
 });
 
 test("an epoch counts what is done", () => {
-  assert.equal(words.progress({ epoch: 2, position: 42 }, 63), "2.67");
-  assert.equal(words.progress({ epoch: 2, position: 42 }, null), "3");
-  assert.equal(words.progress({ epoch: -1, position: 0 }, 63), "–");
+  assert.equal(words.progress({ epochs: 2.667 }, 63), "2.67");
+  assert.equal(words.progress({ epochs: 3 }, null), "3");
+  assert.equal(words.progress({ epochs: -1 }, 63), "–");
 });
 
 test("the sentence begins with its lead", () => {

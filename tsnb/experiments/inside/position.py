@@ -9,7 +9,7 @@ import contextlib
 import sys
 from typing import Any, NamedTuple
 
-__all__ = ["Position", "position", "report"]
+__all__ = ["Position", "position", "report", "tell_metrics"]
 
 
 class Position(NamedTuple):
@@ -52,6 +52,12 @@ def _batch(consumer: Any) -> int | None:
     return None
 
 
+def tell_metrics() -> None:
+    """Tell every stream what was logged since the last time: a loop does so at its steps, and may be over."""
+    for consumer in _consumers():
+        consumer.tell_metrics()
+
+
 def report() -> dict[str, Any]:
     """Return what the results show of this process's consumers, all of them together; {} where there are none."""
     consumers = _consumers()
@@ -62,7 +68,8 @@ def report() -> dict[str, Any]:
     waiting_s = sum(s.waited_s for s in stats)
     return {
         "stream": ", ".join(dict.fromkeys(consumer.producer for consumer in consumers)),
-        "epochs": sum(s.epochs for s in stats),
+        # a validation stream beside it is no further training: those of the stream that gave most samples
+        "epochs": max(stats, key=lambda s: s.samples).epochs,
         "batches": sum(s.batches for s in stats),
         "samples": samples,
         "samples_per_s": round(samples / inside_s, 1) if inside_s else 0.0,

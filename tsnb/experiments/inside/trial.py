@@ -23,7 +23,7 @@ from tsnb.config import attach_defaults
 from tsnb.experiments.inside.detaching import enter_detached, leave
 from tsnb.experiments.inside.far import FarRun, settle_far
 from tsnb.experiments.inside.others import Others
-from tsnb.experiments.inside.position import report
+from tsnb.experiments.inside.position import report, tell_metrics
 from tsnb.experiments.inside.reporting import (
     ATTACHED_MESSAGE,
     BEGUN_MESSAGE,
@@ -86,6 +86,7 @@ class _Course:
         Args:
             now: Whether it is to be told at once, however soon after the last time.
         """
+        tell_metrics()
         if not now and time.monotonic() - self._reported_s < REPORT_S:
             return
         news = report()

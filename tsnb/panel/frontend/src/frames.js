@@ -40,10 +40,10 @@ function frame(raw) {
   const rows = []; // sparse, by lane
   let at = HEADER, machine = null;
   while (at + ROW <= raw.length && raw[at] >= 0) {
-    const [place, fill, lag, samplesPerS, computing, waiting, held, epoch, position, stepMs, alonePerS] = raw.subarray(at, at + ROW);
+    const [place, fill, lag, samplesPerS, computing, waiting, held, epochs, position, stepMs, alonePerS] = raw.subarray(at, at + ROW);
     const state = place % METRICS_AT, lane = Math.floor(place / LANES_AT);
     const end = at + ROW + Math.floor((place % LANES_AT) / METRICS_AT);
-    rows[lane] = { state, fill, lag, samplesPerS, computing, waiting, held, epoch, position, stepMs, alonePerS, metrics: raw.subarray(at + ROW, end) };
+    rows[lane] = { state, fill, lag, samplesPerS, computing, waiting, held, epochs, position, stepMs, alonePerS, metrics: raw.subarray(at + ROW, end) };
     at = end;
   }
   if (at + MACHINE <= raw.length) machine = machineOf(raw, at);

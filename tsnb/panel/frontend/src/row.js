@@ -88,9 +88,9 @@ export class Row {
     const words = consumerState(now.state, now.forS, !over || state === "recording");
     this.element.classList.toggle("tsnb-off", over ? state !== "recording" : !here);
     put(this.cells[1], words.label);
-    const { awaits } = lanes[this.lane];
-    attribute(this.cells[1], "title", awaits ? `waits for ${awaits}` : words.label);
-    put(this.detailState, `${words.label}   `);
+    const { awaits, error } = lanes[this.lane], failed = !here && error ? `${words.label}: ${error}` : "";
+    attribute(this.cells[1], "title", failed || (awaits ? `waits for ${awaits}` : words.label));
+    put(this.detailState, `${failed || words.label}   `);
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
     const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
     const shown = here && row && (!over || state === "recording") ? row : nothing;
@@ -132,13 +132,17 @@ export class Row {
   }
 
   drawMetrics(store, lane, row, metrics, epoch) {
-    const value = (name) => (row && lane.metrics.includes(name) ? row.metrics[lane.metrics.indexOf(name)] : NaN);
-    this.metrics.forEach((cell, k) => put(cell, metrics[k] ? metric(metrics[k], value(metrics[k])) : ""));
+    const last = (!lane.here && lane.last) || {}; // what was logged last, after the last reading too
+    const value = (name) => last[name] ?? (row && lane.metrics.includes(name) ? row.metrics[lane.metrics.indexOf(name)] : NaN);
+    this.metrics.forEach((cell, k) => {
+      put(cell, metrics[k] ? metric(metrics[k], value(metrics[k])) : "");
+      cell.classList.toggle("tsnb-best", store.best[metrics[k]] === this.lane);
+    });
     const first = lane.metrics.indexOf(metrics[0]);
     if (first >= 0 && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, first)));
     const all = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
     put(this.detail, [`epoch ${epoch}`, ...all].join("   "));
-    this.cells[7].title = this.cells[8].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}`).join("\n");
+    this.cells[7].title = this.cells[8].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${store.best[name] === this.lane ? " (best)" : ""}`).join("\n");
   }
 
   /** A small curve need not be redrawn more than once a second. */

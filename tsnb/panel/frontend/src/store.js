@@ -28,6 +28,7 @@ export class Store {
     this.lanes = scene.lanes ? scene.lanes.slice() : [];
     this.marks = (scene.marks || []).map(mark);
     this.gpus = scene.gpus || []; // names
+    this.best = scene.best || {}; // the best lane by metric
     this.can = scene.can || {};
     this.reel = new Reel(decode(history));
     this.machine = this.reel.frames.reduce((found, frame) => frame.machine || found, null);
@@ -40,7 +41,7 @@ export class Store {
     const follows = content.n === this.n + 1;
     this.n = content.n;
     this.heardMs = this.clock();
-    for (const word of ["state", "stream", "say", "gpus", "can"]) if (content[word]) this[word] = content[word];
+    for (const word of ["state", "stream", "say", "gpus", "can", "best"]) if (content[word]) this[word] = content[word];
     if (content.origin_s) this.originS = content.origin_s;
     for (const [number, lane] of Object.entries(content.lanes || {})) this.lanes[number] = lane;
     if (content.marks) this.marks = [...this.marks, ...content.marks.map(mark)].slice(-MARKS);
@@ -66,9 +67,9 @@ export class Store {
 
   /** The scene and the history as the model keeps them: a notebook that is saved with them opens as a recording. */
   snapshot() {
-    const { n, originS: origin_s, states, state, stream, say, lanes, gpus } = this;
+    const { n, originS: origin_s, states, state, stream, say, lanes, gpus, best } = this;
     const marks = this.marks.map(({ t, kind, name, text }) => [t, kind, name, text]);
-    const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: lanes.slice(), marks, gpus, can: {} };
+    const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: lanes.slice(), marks, gpus, best, can: {} };
     return { scene: { ...words, log: this.log.snapshot() }, history: encode(this.frames) };
   }
 
@@ -86,7 +87,7 @@ export class Store {
 
   /** A lane's state now, and for how many seconds it has been in it. */
   stateOf(lane) {
-    if (!this.lanes[lane].here) return { state: "gone", forS: 0 };
+    if (!this.lanes[lane].here) return { state: this.lanes[lane].end || "gone", forS: 0 };
     const now = this.lastRow(lane);
     if (!now) return { state: "joining", forS: 0 };
     if (PASSING.has(this.states[now.state])) return { state: this.mostly(lane), forS: 0 };

@@ -12,9 +12,11 @@ const STREAM_TONES = { stale: "warn", serving: "ok", blocked: "ok", idle: "soft"
 export const tone = (state) => STREAM_TONES[state] || "soft";
 
 const STATES = { gone: "left" };
+const END_TONES = { left: "soft", done: "ok", failed: "bad", stopped: "soft", interrupted: "warn", pruned: "soft", lost: "bad" };
 
 /** A consumer's state: its label and its tone. `forS`: seconds in that state. */
 export function consumerState(state, forS, live) {
+  if (END_TONES[state]) return { label: state, tone: END_TONES[state] };
   if (!live && state !== "gone") return { label: "ended", tone: "soft" };
   if (state === "parked") return { label: `parked ${clock(forS)}`, tone: "warn" };
   const tones = { "sets the pace": "ok", waiting: "bad", skipping: "warn" };
@@ -81,10 +83,10 @@ export function axisMetric(name, value, [low, high]) {
   return (value * scale).toFixed(digits) + (share && digits < 2 ? "%" : "");
 }
 
-/** How far a consumer has come: 2 epochs and 0.66 of the third -> "2.66". */
+/** How many epochs a consumer has taken itself: 2 and 0.66 of the third -> "2.66". */
 export function progress(row, epochBatches) {
-  if (!row || row.epoch < 0) return "–";
-  return epochBatches ? (row.epoch + Math.min(1, row.position / epochBatches)).toFixed(2) : String(row.epoch + 1);
+  if (!row || !(row.epochs >= 0)) return "–";
+  return epochBatches ? row.epochs.toFixed(2) : String(Math.floor(row.epochs));
 }
 
 /** A pace keeps one decimal up to 100, so that its width stays the same: 9 -> "9.0". */

@@ -1,0 +1,221 @@
+"""Every surface says the same of a trial: panel, report, `tsnb top`, recording, results, tables and plain text."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch.utils.data import DataLoader, TensorDataset
+
+import tsnb
+from tsnb.experiments import trials
+from tsnb.panel import Panel
+from tsnb.panel.summary import summary
+from tsnb.reports.plain import plain
+from tsnb.reports.sources import recorded, streamed
+from tsnb.reports.story import story
+from tsnb.telemetry.following import Follower
+from tsnb.top.live import _Heard
+from tsnb.top.story import Story
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+
+LIMIT_S = 120.0
+
+SOURCE = """
+def train(how, accuracy=0.5):
+    import time, tsnb
+    if how == "early":
+        raise ValueError("no such model")
+    tsnb.direction(churn="min")
+    stream = tsnb.attach()
+    for epoch in range(2):
+        for k, (batch,) in enumerate(stream):
+            tsnb.log(loss=1 / (1 + k), accuracy=0.1, churn=5.0)
+    if how == "done":
+        stream.close()
+    tsnb.log(accuracy=accuracy, churn=10 * accuracy, final=42.0)
+    if how == "fails":
+        raise ValueError("too bad")
+    while how == "waits":
+        time.sleep(0.05)
+"""
+
+
+def until(condition: Callable[[], object], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def train() -> Any:
+    """A function that travels by value."""
+    import __main__
+
+    exec(compile(SOURCE, "<cell>", "exec"), vars(__main__))
+    return vars(__main__)["train"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on() -> Iterator[None]:
+    yield
+    trials.clear()
+
+
+@pytest.fixture
+def numbers() -> Iterator[tsnb.Producer]:
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(80.0)), batch_size=4), name="numbers") as producer:
+        yield producer
+
+
+def lines(name: str, text: str) -> str:
+    """The lines of a text that are about a trial."""
+    return "\n".join(line for line in text.splitlines() if name in line)
+
+
+def printed(text: Any) -> str:
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    console.print(text)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+ENDS = (
+    # name, what its function does, the accuracy that it logs last, its end, the error's last line
+    ("done", "done", 0.9, "done", ""),
+    ("fails", "fails", 0.7, "failed", "ValueError: too bad"),
+    ("early", "early", 0.0, "failed", "ValueError: no such model"),
+    ("stops", "waits", 0.6, "stopped", ""),
+    ("interrupted", "waits", 0.5, "interrupted", ""),
+    ("killed", "waits", 0.4, "lost", "its kernel was killed by SIGKILL"),
+)
+
+
+def test_ends_and_last_numbers_are_the_same_everywhere(
+    numbers: tsnb.Producer, train: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Logged after the last loop, after the stream was left, by one that fails, is killed, or never attached."""
+    panel, heard = Panel("numbers"), _Heard()
+    top = heard.story._rows
+    panel.follow()
+    follower = Follower("numbers", heard.take, heard.note)
+    follower.start()
+    recorder = tsnb.record("numbers", tmp_path / "numbers.jsonl")
+    started = {name: tsnb.run(train, name=name, how=how, accuracy=value) for name, how, value, *_ in ENDS}
+    for name in ("stops", "interrupted", "killed"):
+        trial = started[name]
+        until(lambda trial=trial: "final" in trial.metrics, LIMIT_S)  # type: ignore[misc]
+    until(
+        lambda: "interrupted" in (c.name for c in tsnb.status("numbers").consumers if "final" in c.metrics),
+        10,
+    )
+    started["stops"].stop()
+    started["interrupted"].interrupt()
+    os.kill(started["killed"].pid or 0, signal.SIGKILL)
+    for trial in started.values():
+        with contextlib.suppress(tsnb.errors.TrialFailed):
+            trial.wait(LIMIT_S)
+
+    # this notebook's own surfaces know at once, others with the next reading
+    told = {one.name: one for one in story(streamed("numbers").readings).trials}
+    lanes = {lane.name: lane for lane in panel._tape.lanes}
+    table = tsnb.results().set_index("name")
+    with contextlib.suppress(AssertionError):
+        until(lambda: [top[name].state for name, *_ in ENDS if name in top] == [end[3] for end in ENDS], 10)
+    assert {name: row.state for name, row in top.items()} == {name: state for name, _, _, state, _ in ENDS}
+    newcomer = Story()
+    newcomer.feed(tsnb.status("numbers"))
+    texts = {
+        "panel": summary(panel._tape),
+        "report": plain(story(streamed("numbers").readings)),
+        "top": printed(heard.draw(200)),
+        "trials": repr(tsnb.trials),
+    }
+    for name, _, accuracy, state, error in ENDS:
+        states = (
+            started[name].state,
+            table.loc[name, "state"],
+            lanes[name].end,
+            told[name].state,
+            top[name].state,
+        )
+        assert {*states, newcomer._rows[name].state} == {state}, name
+        errors = (lanes[name].error, told[name].error, top[name].error, newcomer._rows[name].error)
+        assert all(said.startswith(error) and bool(said) == bool(error) for said in errors), name
+        assert all(state in lines(name, text) for text in texts.values()), name
+        assert all(error in text for surface, text in texts.items() if surface != "trials"), name
+        if name == "early":
+            assert not lanes[name].here and lanes[name].last == {} and told[name].epochs == 0
+            continue
+        rows = (top[name].reading.metrics, newcomer._rows[name].reading.metrics)
+        numbers_told = (lanes[name].last, told[name].metrics, started[name].metrics, *rows)
+        assert (
+            {numbers["accuracy"] for numbers in numbers_told} == {table.loc[name, "accuracy"]} == {accuracy}
+        )
+        assert {numbers["final"] for numbers in numbers_told} == {table.loc[name, "final"]} == {42.0}
+        if name != "killed":  # which could not say any more how far it was
+            assert (
+                told[name].epochs
+                == table.loc[name, "epochs"]
+                == top[name].epochs
+                == lanes[name].epochs
+                == 2.0
+            )
+    assert (
+        "accuracy 0.9 (best)" in texts["trials"]
+        and panel._tape.lanes[panel._tape.best["accuracy"]].name == "done"
+    )
+
+    numbers.stop()
+    assert recorder.wait(10)
+    again = story(recorded(tmp_path / "numbers.jsonl").readings, ended=True).trials
+    assert {one.name: (one.state, one.error, one.metrics) for one in again} == {
+        name: (one.state, one.error, one.metrics) for name, one in told.items()
+    }
+    follower.close()
+    panel.close()
+
+
+def test_one_score_chooses_the_same_trial_everywhere(train: Callable[..., Any]) -> None:
+    """Which was best in the middle does not count; `best`, `compare`, tables and panel name the same trial."""
+    panel = Panel("scores")
+    panel.follow()
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(80.0)), batch_size=4), name="scores"):
+        sweep = tsnb.sweep(train, grid={"accuracy": [0.2, 0.9, 0.4]}, how="runs", name="s").wait(LIMIT_S)
+    assert sweep.best("accuracy").params["accuracy"] == 0.9
+    assert sweep.best("churn").params["accuracy"] == 0.2, "its direction was told inside of the trials"
+    best = sweep.best("accuracy").name
+    assert tsnb.compare("accuracy", by="accuracy", name="s")["best_trial"].iloc[0] == best
+    assert tsnb.results("s", sort="accuracy")["name"].iloc[0] == best
+    assert "accuracy 0.9 (best)" in lines(best, repr(tsnb.trials)) and "accuracy 0.9 (best)" in repr(sweep)
+    assert panel._tape.lanes[panel._tape.best["accuracy"]].name == best
+    assert [note.text for note in tsnb.plot("accuracy", name="s").layout.annotations] == [f"best: {best}"]
+    panel.close()
+
+
+def test_what_is_logged_after_the_stream_has_ended_counts(train: Callable[..., Any]) -> None:
+    """No reading can say so any more: the notebook knows it."""
+    panel = Panel("short")
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(80.0)), batch_size=4), name="short"):
+        panel.follow()
+        trial = tsnb.run(train, name="waits", how="waits", accuracy=0.75)
+        until(lambda: trial.metrics.get("final") == 42.0, LIMIT_S)
+    until(lambda: panel.state == "gone", 10)
+    trial.interrupt()
+    trial.wait(LIMIT_S)
+    (lane,) = panel._tape.lanes
+    assert (lane.end, lane.last["accuracy"], panel.state) == ("interrupted", 0.75, "gone")
+    (one,) = story(streamed("short").readings, ended=True).trials
+    assert (one.state, one.metrics["accuracy"]) == ("interrupted", 0.75)
+    panel.close()
