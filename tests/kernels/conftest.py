@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 import types
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tsnb.experiments import trials
+from tsnb.kernels.cargo import _Hold
 from tsnb.streams import producer_kernels
 
 
@@ -62,6 +64,12 @@ def nothing_goes_on() -> Iterator[None]:
     trials.clear()
     for kernel in producer_kernels.values():
         kernel.stop()
+
+
+def cargoes() -> list[object]:
+    """Return what this process has shipped and not let go of."""
+    gc.collect()
+    return [thing for thing in gc.get_objects() if type(thing) is _Hold]
 
 
 def wait_until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:

@@ -26,6 +26,7 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.orders import thread_variables
 from tsnb.kernels.processes import Launch
 from tsnb.kernels.variables import read_once
+from tsnb.native.packets import packet_pair
 from tsnb.notebook.extension import prepare
 
 pytestmark = pytest.mark.system
@@ -217,7 +218,8 @@ def test_a_fork_that_fails_half_way_says_why_and_ends(start: Start) -> None:
     """It does not go on as a second server; the server does."""
     start()
     hub, before = the_hub(), server()
-    launch = Launch(["-f", "x"], before._environment, Path("/nonexistent/log"))
+    _mine, theirs = packet_pair()
+    launch = Launch(["-f", "x"], before._environment, Path("/nonexistent/log"), theirs.fileno())
     with pytest.raises(forking.Unable, match="FileNotFoundError"):
         hub.call(before.fork(launch))
     assert is_forked(start())
@@ -229,7 +231,8 @@ def test_a_start_that_nobody_waits_for_any_more_leaves_no_kernel(start: Start, t
     start()
     hub, before = the_hub(), server()
     os.kill(before.pid, signal.SIGSTOP)
-    launch = Launch(["-f", "x"], before._environment, tmp_path / "log")
+    _mine, theirs = packet_pair()
+    launch = Launch(["-f", "x"], before._environment, tmp_path / "log", theirs.fileno())
     asked = hub.post(before.fork(launch))
     time.sleep(0.2)
     asked.cancel()

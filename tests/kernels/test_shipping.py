@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
+import os
 import pickle
 import shutil
 import signal
 import socket
 import sqlite3
-import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,15 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tsnb.errors import NotShippable
+from tsnb.errors import NotShippable, TsnbError
 from tsnb.kernels import obstacles as obstacles_module
 from tsnb.kernels import pickling, shipping
+from tsnb.kernels.cargo import SMALL_BYTES, spill_directory
 from tsnb.kernels.shipping import fetch, ship
 from tsnb.telemetry.memory import Free
 
 MIB = 1 << 20
+Held = Callable[[], set[str]]
 
 
 @pytest.fixture
@@ -40,21 +44,84 @@ def post(tmp_path: Path) -> Any:
     """Return a function that ships variables and fetches them again."""
 
     def send(**variables: Any) -> dict[str, Any]:
-        ship(variables, tmp_path / "box", "trial 'cnn'")
-        return fetch(tmp_path / "box")
+        cargo = ship(variables, "trial 'cnn'")
+        return fetch(cargo)
 
     return send
 
 
-def test_the_file_is_private_and_goes_with_the_fetch(tmp_path: Path) -> None:
-    """Nobody else can read or put there what will be unpickled, and nothing is left."""
-    path = tmp_path / "box"
-    ship({"x": 1}, path, "a test")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with pytest.raises(FileExistsError):
-        ship({"x": 2}, path, "a test")
-    assert fetch(path) == {"x": 1}
-    assert not path.exists()
+def _nameless() -> set[str]:
+    """Return the files without a name that this process has open."""
+    links = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of the listing
+            links.add(os.readlink(path))
+    return {link for link in links if "tsnb-cargo" in link or link.endswith(" (deleted)")}
+
+
+@pytest.fixture
+def held() -> Callable[[], set[str]]:
+    """Return a function that tells what was shipped in this test and not let go of."""
+    before = _nameless()
+    return lambda: _nameless() - before
+
+
+@pytest.mark.parametrize("size", [10, 4 * SMALL_BYTES])
+def test_what_is_shipped_has_no_name_and_goes_with_the_last_who_wants_it(
+    size: int, tmp_path: Path, held: Held
+) -> None:
+    """Nobody can find it, exchange it or change it; each reader begins at its start; no end leaves it behind."""
+    cargo = ship({"x": bytes(size)}, "a test")
+    again = cargo.again()
+    assert bool(held()) == (size > SMALL_BYTES), "hundreds of small ones take no descriptor"
+    with cargo.descriptor() as descriptor:
+        status = os.fstat(descriptor)
+        assert (status.st_nlink, status.st_uid) == (0, os.getuid())
+        copies = os.dup(descriptor), os.dup(descriptor)
+    for copy in copies:
+        assert fetch(copy) == {"x": bytes(size)}
+        if size < SMALL_BYTES:
+            with pytest.raises(PermissionError):  # sealed
+                os.write(copy, b"other")
+        os.close(copy)
+    cargo.close()
+    with pytest.raises(TsnbError, match="no more"):
+        cargo.again()
+    assert fetch(again) == {"x": bytes(size)}
+    again.close()
+    assert not held()
+
+
+@pytest.mark.parametrize("what", ["named", "link", "pipe", "another user's"])
+def test_what_anybody_could_have_put_there_is_not_unpickled(what: str, tmp_path: Path) -> None:
+    """A descriptor is looked at before it is read: a file of this user's that no name leads to, or nothing."""
+    path = tmp_path / "planted"
+    path.write_bytes(pickle.dumps({"x": 1}))
+    if what == "link":
+        os.link(path, tmp_path / "other")
+    descriptor = os.pipe()[0] if what == "pipe" else os.open(path, os.O_RDONLY)
+    if what != "named":
+        path.unlink()
+    if what == "another user's":
+        if os.getuid() != 0:
+            pytest.skip("only root can give a file to another user")
+        os.chown(descriptor, 65534, 65534)
+    with pytest.raises(TsnbError, match="not a file without a name"):
+        fetch(descriptor)
+    os.close(descriptor)
+
+
+def test_much_goes_to_a_disk_and_not_to_the_runtime_directory_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A runtime directory is a small file system in memory on most machines: three trials would fill it."""
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("no file system in memory is known here")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        monkeypatch.setenv("TSNB_RUNTIME_DIR", f"{memory}/run")
+        found = spill_directory()
+        assert found is not None
+        assert found.stat().st_dev != Path(memory).stat().st_dev
 
 
 def test_objects_that_belong_together_stay_together(post: Any) -> None:
@@ -140,18 +207,17 @@ def test_what_comes_back_leaves_classes_of_the_notebook_as_they_are_now(
     """Attributes, patched methods, enums, registries: nothing is set back to what it was at the start."""
     box = notebook.run(OWN + "CFG.gone = 1\nslotted = Slotted()\nslotted.value = 3")
     kinds = [kind for kind in box.values() if isinstance(kind, type)]
-    ship(
+    cargo = ship(
         {
             "cfg": box["CFG"](), "red": box["Colour"].RED, "child": box["Child"](), "made": box["Made"](),
             "point": box["Point"](2), "pair": box["Pair"](1, 2), "slotted": box["slotted"], "kinds": kinds,
             "deep": pickle.loads, "inner": Inner(box["CFG"]()),
         },
-        tmp_path / "box",
         "a test",
     )  # fmt: skip
     notebook.run(CHANGED)
     before = {kind: dict(vars(kind)) for kind in kinds}
-    arrived = fetch(tmp_path / "box", apart=apart)
+    arrived = fetch(cargo, apart=apart)
     assert arrived["kinds"] == kinds
     for kind in kinds:
         now = {name: value for name, value in vars(kind).items() if name != "_abc_impl"}
@@ -196,13 +262,13 @@ def test_a_class_that_is_new_here_arrives_whole(
         "class Net(Base):\n    w = 2\n    def grown(self): return self.w * factor\n"
         "    def hello(self): return 'net ' + super().hello()\nnet = Net()"
     )
-    ship({"net": there.pop("net")}, tmp_path / "box", "a test")
+    cargo = ship({"net": there.pop("net")}, "a test")
     del there["Net"]
     for known, empty in (("ID", weakref.WeakValueDictionary()), ("CLASS", weakref.WeakKeyDictionary())):
         # as in another process
         monkeypatch.setattr(cloudpickle.cloudpickle, f"_DYNAMIC_CLASS_TRACKER_BY_{known}", empty)
     box["factor"] = 1000
-    arrived = fetch(tmp_path / "box", apart=True)["net"]
+    arrived = fetch(cargo, apart=True)["net"]
     assert arrived.grown() == 6, "its methods read what they read in the trial"
     assert arrived.hello() == "net base"
 
@@ -210,10 +276,10 @@ def test_a_class_that_is_new_here_arrives_whole(
 def test_what_a_notebook_fetches_brings_its_own_variables(notebook: Any, tmp_path: Path) -> None:
     """A function that comes back computes what it computed in the trial, and the notebook gets no new names."""
     box = notebook.run("scale = 1\nhelper = lambda x: x * scale\ndef grow(x): return helper(x)")
-    ship({"grow": box["grow"]}, tmp_path / "box", "a test")
+    cargo = ship({"grow": box["grow"]}, "a test")
     notebook.run("scale = 10\ndel helper, grow")
     names = set(box)
-    grow = fetch(tmp_path / "box", apart=True)["grow"]
+    grow = fetch(cargo, apart=True)["grow"]
     assert grow(2) == 2
     assert set(box) == names
     assert box["scale"] == 10
@@ -302,19 +368,19 @@ def test_a_large_variable_is_named(post: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_does_not_fit_is_refused_before_it_fills_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held
 ) -> None:
     """The largest variable is named with its size, the room that there is, and what to do; no file is left."""
     monkeypatch.setattr(shipping, "free_memory", lambda: Free(20 * MIB, "of this test's memory"))
     for images in (torch.zeros(4 * MIB), torch.zeros(4 * MIB).numpy(), bytes(16 * MIB)):
         with pytest.raises(NotShippable) as caught:
-            ship({"small": [1] * 1000, "images": images, "other": 2}, tmp_path / "box", "trial 'cnn'")
+            ship({"small": [1] * 1000, "images": images, "other": 2}, "trial 'cnn'")
         message = str(caught.value)
         assert "trial 'cnn' cannot take 'images' along: it takes more than 10 MB" in message
         assert "10 MB for a copy: twice that is free of this test's memory" in message
         assert "Load it in the cell itself" in message
-        assert not (tmp_path / "box").exists()
-    ship({"images": torch.zeros(MIB)}, tmp_path / "box", "trial 'cnn'")
+        assert not held()
+    ship({"images": torch.zeros(MIB)}, "trial 'cnn'")
 
 
 def test_many_that_are_too_much_together_are_refused_too(
@@ -324,11 +390,11 @@ def test_many_that_are_too_much_together_are_refused_too(
     monkeypatch.setattr(shipping, "free_memory", lambda: Free(20 * MIB, "of this test's memory"))
     parts = {f"part{n}": torch.zeros(MIB + n * 1000) for n in range(4)}
     with pytest.raises(NotShippable, match="cannot take 'part3' along: it takes 4 MB"):
-        ship(parts, tmp_path / "box", "trial 'cnn'")
+        ship(parts, "trial 'cnn'")
 
 
 def test_a_full_file_system_is_told_and_left_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held
 ) -> None:
     """It filled up after the look."""
 
@@ -337,8 +403,8 @@ def test_a_full_file_system_is_told_and_left_as_it_was(
 
     monkeypatch.setattr(shipping, "pack", full)
     with pytest.raises(NotShippable, match="cannot take 'x' along"):
-        ship({"x": 1}, tmp_path / "box", "trial 'cnn'")
-    assert not (tmp_path / "box").exists()
+        ship({"x": 1}, "trial 'cnn'")
+    assert not held()
 
 
 def test_room_is_the_least_of_disk_and_half_of_the_memory(
@@ -346,15 +412,16 @@ def test_room_is_the_least_of_disk_and_half_of_the_memory(
 ) -> None:
     """A copy is in memory twice while it arrives, and something is left for others on the file system."""
     monkeypatch.setattr(shipping, "free_memory", lambda: Free(1 << 60, "of a large machine"))
-    found = shipping._room(tmp_path)
+    monkeypatch.setattr(shipping, "spill_directory", lambda: tmp_path)
+    found = shipping._room()
     assert found.where == f"on the file system of {tmp_path}"
     assert found.size == pytest.approx(shutil.disk_usage(tmp_path).free - shipping.SPARE_BYTES, rel=0.1)
     monkeypatch.setattr(shipping, "free_memory", lambda: Free(1 << 20, "of a small one"))
-    assert shipping._room(tmp_path).size == 1 << 19
+    assert shipping._room().size == 1 << 19
 
 
 @pytest.mark.parametrize("kind", ["numbers", "bytes"])
-def test_an_interrupt_ends_the_packing_of_something_huge(tmp_path: Path, kind: str) -> None:
+def test_an_interrupt_ends_the_packing_of_something_huge(tmp_path: Path, kind: str, held: Held) -> None:
     """The cell's stop button works while its variables are written; no file is left."""
     huge: Any = list(range(20_000_000)) if kind == "numbers" else bytes(600 * MIB)
     main = threading.main_thread().ident
@@ -365,22 +432,21 @@ def test_an_interrupt_ends_the_packing_of_something_huge(tmp_path: Path, kind: s
 
     def ship_again_and_again() -> None:
         while time.monotonic() - began < 30:  # a quick machine may have written it before the interrupt
-            (tmp_path / "box").unlink(missing_ok=True)
-            ship({"huge": huge}, tmp_path / "box", "trial 'cnn'")
+            ship({"huge": huge}, "trial 'cnn'")
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(KeyboardInterrupt):
             ship_again_and_again()
     timer.join()
-    assert not (tmp_path / "box").exists()
+    assert not held()
 
 
 def test_looking_for_what_cannot_travel_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In something large the walk gives up: then the error itself is told."""
     monkeypatch.setattr(obstacles_module, "LOOKING_S", 0.0)
     with pytest.raises(NotShippable, match=r"cannot take its variables data along: .*pickle"):
-        ship({"data": Holder(threading.Lock())}, tmp_path / "box", "trial 'cnn'")
+        ship({"data": Holder(threading.Lock())}, "trial 'cnn'")
 
 
 class Holder:
@@ -409,17 +475,17 @@ def obstacles() -> list[tuple[str, Any, str]]:
     ]
 
 
-def test_what_cannot_travel_is_named_with_its_path_and_the_fix(tmp_path: Path) -> None:
+def test_what_cannot_travel_is_named_with_its_path_and_the_fix(tmp_path: Path, held: Held) -> None:
     """The message has the variable, the attribute path, what it is, and what to do; no file is left."""
     for what, part, fix in obstacles():
         with pytest.raises(NotShippable) as caught:
-            ship({"fine": 1, "data": Holder(part)}, tmp_path / "box", "trial 'cnn'")
+            ship({"fine": 1, "data": Holder(part)}, "trial 'cnn'")
         message = str(caught.value)
         inner = "data.cache['open'][0]"
         assert message.startswith(f"trial 'cnn' cannot take 'data' along: {inner}"), message
         assert what in message
         assert fix in message
-        assert not (tmp_path / "box").exists()
+        assert not held()
         if hasattr(part, "close"):
             part.close()
 
@@ -428,7 +494,7 @@ def test_what_a_function_closes_over_is_followed(tmp_path: Path, notebook: Any) 
     """Cells and globals of a function lead to the culprit as attributes do."""
     box = notebook.run("import threading\nlock = threading.Lock()\ndef use(): return lock")
     with pytest.raises(NotShippable, match="use -> lock is a lock"):
-        ship({"use": box["use"]}, tmp_path / "box", "trial 'cnn'")
+        ship({"use": box["use"]}, "trial 'cnn'")
 
 
 def test_an_unknown_kind_of_obstacle_is_named_by_its_class(tmp_path: Path) -> None:
@@ -440,4 +506,4 @@ def test_an_unknown_kind_of_obstacle_is_named_by_its_class(tmp_path: Path) -> No
 
     holder = Holder(Stubborn())
     with pytest.raises(NotShippable, match=r"data.cache\['open'\]\[0\] is a .*Stubborn"):
-        ship({"data": holder}, tmp_path / "box", "trial 'cnn'")
+        ship({"data": holder}, "trial 'cnn'")

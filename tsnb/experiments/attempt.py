@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, Protocol
 from tsnb.experiments.plan import TrialPlan
 from tsnb.hardware.placing import place
 from tsnb.kernels import orders
+from tsnb.kernels.cargo import Cargo
 from tsnb.kernels.child import Child
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.records.rows import LoggedRow
 
-__all__ = ["Attempt", "Host", "Kernel", "Outcome"]
+__all__ = ["Attempt", "Delivery", "Host", "Kernel", "Outcome"]
 
 INSIDE = "tsnb.experiments.inside.trial"
 """What its kernel is told to do stands there."""
@@ -27,6 +28,9 @@ INSIDE = "tsnb.experiments.inside.trial"
 STOPPED = frozenset({"KeyboardInterrupt", "StopRequested"})
 """What ends a cell that was asked to end."""
 
+
+Delivery = tuple[dict[str, Any], Cargo | None]
+"""A kernel's reply, and what it has sent if that is "ok"."""
 
 REPLY_S = 5.0
 """How long the reply may stay out after the kernel has said how its code ended."""
@@ -128,8 +132,9 @@ class Attempt:
         return Child(self._hub, self._plan.name, self._take, env, detached_log=log)
 
     async def _arrival(self) -> Mapping[str, Any]:
-        """Return the settings that the kernel takes, with files where it finds them."""
-        return self._settings
+        """Return the settings that the kernel takes, what was shipped sent to it."""
+        assert isinstance(self.child, Child)
+        return self.child.sent(self._settings)
 
     def _take(self, kind: str, content: dict[str, Any]) -> None:
         """Keep what the kernel says of its own end: that holds even if the reply is lost on the way."""
@@ -189,9 +194,16 @@ class Attempt:
         """Return whether a variable can be had although the process has ended."""
         return False
 
-    async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
-        """Have one of its variables written; return the reply."""
-        return await self._order("deliver", variable, str(path))
+    async def deliver(self, variable: str) -> Delivery:
+        """Have one of its variables sent here; return the reply with it."""
+        assert isinstance(self.child, Child)
+        lane = self.child.lane
+        number = lane.expect()
+        try:
+            reply = await self._order("deliver", variable, number)
+            return reply, await lane.receive(number) if reply["status"] == "ok" else None
+        finally:
+            lane.forget(number)
 
     async def _order(self, function: str, *arguments: Any) -> dict[str, Any]:
         return await self.child.execute(orders.call(INSIDE, function, *arguments), order=True)

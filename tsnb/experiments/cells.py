@@ -11,7 +11,6 @@ from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.trial import Trial
 from tsnb.kernels import orders
 from tsnb.kernels.capture import capture
-from tsnb.kernels.hub import the_hub
 from tsnb.kernels.obstacles import find_obstacle
 from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.shipping import ship
@@ -76,17 +75,16 @@ def plan_cell(
     given = dict(params or {})
     written = orders.as_written(f"%%trial {name}", source)
     captured = capture(transform(written), {**namespace, **given}, also=also, check=check)
-    path = the_hub().new_path("ship", ".pickle")
     try:
-        ship({**captured.variables, **given}, path, f"trial {name!r}")
+        cargo = ship({**captured.variables, **given}, f"trial {name!r}")
     except NotShippable:
         # what stands in a text only may mean something else: the cell does without what cannot travel of it
         dropped = [n for n in captured.mentioned if find_obstacle(captured.variables[n], n) is not None]
         if not dropped:
             raise
         captured = captured.without(dropped)
-        ship({**captured.variables, **given}, path, f"trial {name!r}")
-    arrival = orders.to_arrive(path, captured, keep=True)
+        cargo = ship({**captured.variables, **given}, f"trial {name!r}")
+    arrival = orders.to_arrive(cargo, captured)
     reads = frozenset(captured.variables)
     return TrialPlan(
         name, written, arrival, given, options, text=source, reads=reads, sets=captured.bound - reads

@@ -12,11 +12,10 @@ On the hub's thread, all of it.
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any, Protocol
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Attempt, Host, Outcome
+from tsnb.experiments.attempt import Attempt, Delivery, Host, Outcome
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.recording import written
 from tsnb.kernels.death import KernelDied
@@ -66,8 +65,8 @@ class Course(Protocol):
     def keeps(self, variable: str) -> bool:
         """Return whether a variable can be had although the process has ended."""
 
-    async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
-        """Have one of its variables written to a file; return the kernel's reply.
+    async def deliver(self, variable: str) -> Delivery:
+        """Have one of its variables sent; return the kernel's reply with it.
 
         Raises:
             TsnbError: There is no process to ask.
@@ -187,15 +186,15 @@ class OwnCourse:
         """Return whether a variable can be had although the process has ended; see `Course`."""
         return self._attempt is not None and self._attempt.keeps(variable)
 
-    async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
-        """Have one of its variables written; see `Course`."""
+    async def deliver(self, variable: str) -> Delivery:
+        """Have one of its variables sent; see `Course`."""
         if self._attempt is None:
             raise TsnbError("it has never run, so it has no variables")
-        return await self._attempt.deliver(variable, path)
+        return await self._attempt.deliver(variable)
 
 
 def discard(plan: TrialPlan) -> None:
-    """Remove what was shipped for a trial: nobody will run it again."""
-    for path in (plan.arrival["path"], plan.arrival["changed"]):
-        if path:
-            Path(path).unlink(missing_ok=True)
+    """Let go of what was shipped for a trial: nobody will run it again."""
+    for cargo in (plan.arrival["cargo"], plan.arrival["changed"]):
+        if cargo is not None:
+            cargo.close()

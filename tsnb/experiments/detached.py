@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Outcome
+from tsnb.experiments.attempt import Delivery, Outcome
 from tsnb.experiments.course import Host
 from tsnb.experiments.entries import Entry
 from tsnb.experiments.plan import TrialOptions, TrialPlan
@@ -106,7 +106,7 @@ class FoundCourse:
         """Return that there is none."""
         return False
 
-    async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
+    async def deliver(self, variable: str) -> Delivery:
         """Refuse: its kernel speaks to the notebook that started it only.
 
         Raises:
@@ -141,7 +141,7 @@ class FoundTrial(Trial):
         record = None
         with contextlib.suppress(TsnbError):
             record = run.read()
-        plan = TrialPlan(run.name, "", {"path": "", "changed": ""}, {}, TrialOptions(detach=True))
+        plan = TrialPlan(run.name, "", {"cargo": None, "changed": None}, {}, TrialOptions(detach=True))
         course = FoundCourse(entry, run)
         super().__init__(plan, hub, _Nowhere(), run, course)
         self.key = run.key

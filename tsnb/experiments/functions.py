@@ -25,7 +25,6 @@ from tsnb.experiments.trial import Trial
 from tsnb.hardware.placing import inside_name
 from tsnb.kernels import orders
 from tsnb.kernels.capture import UndefinedNames, take_along
-from tsnb.kernels.hub import the_hub
 from tsnb.kernels.shipping import ship
 
 __all__ = ["TrialFunction", "plan_function", "run", "trial"]
@@ -156,12 +155,11 @@ def plan_function(
     captured = take_along(with_.split(",") if isinstance(with_, str) and with_ else with_, _variables())
     settled = TrialOptions(**options)
     settled.check(chosen)
-    path = the_hub().new_path("ship", ".pickle")
-    ship({**captured.variables, FUNCTION: fn, PARAMETERS: arguments}, path, f"trial {chosen!r}")
+    cargo = ship({**captured.variables, FUNCTION: fn, PARAMETERS: arguments}, f"trial {chosen!r}")
     return TrialPlan(
         chosen,
         CALL,
-        orders.to_arrive(path, captured, keep=True),
+        orders.to_arrive(cargo, captured),
         dict(params),
         settled,
         text=_text_of(fn),

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Attempt, Host, Outcome
+from tsnb.experiments.attempt import Attempt, Delivery, Host, Outcome
 from tsnb.experiments.numbers import read_rows
 from tsnb.experiments.plan import RESULT, TrialPlan
 from tsnb.experiments.recording import asked, noted
 from tsnb.hardware.placing import ANY_GPU
 from tsnb.kernels import orders
+from tsnb.kernels.cargo import Cargo
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.remote import RemoteChild
@@ -54,7 +55,7 @@ class ClusterAttempt(Attempt):
     def __init__(self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Host, run: Run) -> None:
         self._host = host
         self._run = run
-        self._kept: Path | None = None
+        self._kept: Cargo | None = None
         self._coming: set[asyncio.Future[None]] = set()
         self._fetching = asyncio.Lock()
         self._gate: asyncio.Future[None] | None = None
@@ -82,13 +83,12 @@ class ClusterAttempt(Attempt):
 
     async def _arrival(self) -> Mapping[str, Any]:
         given = self._settings
-        files = {
-            word: await self.child.send(Path(given[word])) for word in ("path", "changed") if given[word]
-        }
+        files: dict[str, Any] = {}
         if given["gate"]:
             files["gate"] = await self.child.ask("shut_gate")
             self._gate = asyncio.ensure_future(self._open_gate(Path(given["gate"])))
-        return {**given, **files, "outbox": await self.child.ask("new_path", "outbox")}
+        files["outbox"] = await self.child.ask("new_path", "outbox")
+        return await self.child.sent({**given, **files})
 
     async def _open_gate(self, gate: Path) -> None:
         """Open the gate there when the sweep has opened its own here, which is gone then."""
@@ -146,10 +146,9 @@ class ClusterAttempt(Attempt):
             await self.child.give_back()
             return
         if outcome.state == "done":
-            kept = self._hub.new_path("kept", ".pickle")
-            reply = await self._deliver(RESULT, kept)
+            reply, self._kept = await self._deliver(RESULT)
             if reply["status"] == "ok":
-                self._kept = kept
+                pass
             elif reply["ename"] != "KeyError":
                 self._host.say(f"trial {self._plan.name!r}: {reply['evalue']}\n", "stderr")
         await self.child.kill()
@@ -157,24 +156,21 @@ class ClusterAttempt(Attempt):
     async def leave(self) -> None:
         """End the process, and forget what was kept of it."""
         await super().leave()
-        kept, self._kept = self._kept, None
-        if kept is not None:
-            kept.unlink(missing_ok=True)
+        self._kept = None
 
     def keeps(self, variable: str) -> bool:
         """Return whether a variable can be had although the process has ended."""
         return variable == RESULT and self._kept is not None
 
-    async def deliver(self, variable: str, path: Path) -> dict[str, Any]:
-        """Have one of its variables written here; return the reply."""
+    async def deliver(self, variable: str) -> Delivery:
+        """Have one of its variables sent here; return the reply with it."""
         if self._kept is not None and self.keeps(variable):
-            os.link(self._kept, path)
-            return {"status": "ok"}
-        return await self._deliver(variable, path)
+            return {"status": "ok"}, self._kept
+        return await self._deliver(variable)
 
-    async def _deliver(self, variable: str, path: Path) -> dict[str, Any]:
-        there = await self.child.ask("new_path", "pull", ".pickle")
-        reply = await self._order("deliver", variable, there)
-        if reply["status"] == "ok":
-            await self.child.receive(there, path)
-        return reply
+    async def _deliver(self, variable: str) -> Delivery:
+        number = await self.child.ask("expect")
+        reply = await self._order("deliver", variable, number)
+        cargo = await self.child.delivered(number) if reply["status"] == "ok" else None
+        await self.child.ask("forget", number)
+        return reply, cargo

@@ -1,15 +1,14 @@
 """A trial's plan once more, with other parameters and options.
 
-What was shipped for the first run is shipped no more: the new plan gets a link to the same file, so that each of
-the two can be removed on its own, and a second, small file with the parameters that are other than in the first.
+What was shipped for the first run is shipped no more: the new plan shares its bytes, so that each of the two can let
+go of them on its own, and has a second, small cargo with the parameters that are other than in the first.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,13 @@ from tsnb.kernels.shipping import ship
 
 __all__ = ["check_fit", "replanned"]
 
-NewPath = Callable[[str, str], Path]
-"""Gives a path that nobody else was given, from a stem and a suffix (`Hub.new_path`)."""
 
-
-def replanned(
-    plan: TrialPlan, changes: Mapping[str, Any], new_path: NewPath, gate: Path | None = None
-) -> TrialPlan:
+def replanned(plan: TrialPlan, changes: Mapping[str, Any], gate: Path | None = None) -> TrialPlan:
     """Return a plan like another, with a shipment of its own.
 
     Args:
         plan: The other one.
         changes: Parameters and options that are to be other than there, and perhaps `name`.
-        new_path: Where files may be put.
         gate: What it is to wait at before its first batch.
 
     Raises:
@@ -56,7 +49,7 @@ def replanned(
     if plan.signature is not None:
         check_fit(plan.signature, arguments, plan.name)
     changed = {**plan.changes, **new}
-    arrival = _linked(plan, name, changed, new_path)
+    arrival = _shared(plan, name, changed)
     return replace(
         plan,
         name=name,
@@ -121,22 +114,17 @@ def check_fit(signature: inspect.Signature, params: Mapping[str, Any], what: str
         raise TypeError(f"{what}{signature}: {error}. Nothing was started.") from None
 
 
-def _linked(plan: TrialPlan, name: str, changed: Mapping[str, Any], new_path: NewPath) -> dict[str, Any]:
-    """Return the arrival of a new plan, its files in place."""
-    path = new_path("ship", ".pickle")
+def _shared(plan: TrialPlan, name: str, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arrival of a new plan."""
     try:
-        os.link(plan.arrival["path"], path)
-    except FileNotFoundError:
+        cargo = plan.arrival["cargo"].again()
+    except TsnbError:
         raise TsnbError(
             f"what trial {plan.name!r} was started from is there no more: a later run took its name, or it "
             "was cleared. Rerun the later one, or run the cell again."
         ) from None
-    changes_path = ""
-    if changed:
-        changes_path = str(new_path("ship", ".pickle"))
-        try:
-            ship(changed, Path(changes_path), f"trial {name!r}")
-        except BaseException:
-            path.unlink()
-            raise
-    return {**plan.arrival, "path": str(path), "changed": changes_path}
+    return {
+        **plan.arrival,
+        "cargo": cargo,
+        "changed": ship(changed, f"trial {name!r}") if changed else None,
+    }

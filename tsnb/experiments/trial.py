@@ -152,10 +152,9 @@ class Trial(Hosting):
                 f"the kernel of trial {self.name!r} has ended ({self._state}{first and f': {first}'}), its variables "
                 "with it"
             )
-        path = self._hub.new_path("pull", ".pickle")
-        reply = self._call(self._course.deliver(variable, path))
-        if reply["status"] == "ok":
-            return fetch(path, apart=True)[variable]
+        reply, cargo = self._call(self._course.deliver(variable))
+        if cargo is not None:
+            return fetch(cargo, apart=True)[variable]
         kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
         said = str(reply["evalue"])
         if kind is NoSuchVariable:
@@ -204,7 +203,7 @@ class Trial(Hosting):
                 f"trial {self.name!r} was started elsewhere, where what it was started from lies: run its cell again"
                 f"{lacks}"
             )
-        again = replanned(self._plan, changes, self._hub.new_path)
+        again = replanned(self._plan, changes)
         beneath = getattr(self._outlet, "beneath", self._outlet)  # a sweep marks its trials' lines
         ours = isinstance(beneath, (CellOutlet, TerminalOutlet))
         started: Trial = self._launch(again, outlet_here(again.name) if ours else self._outlet)

@@ -7,6 +7,7 @@ room's affair: trials (`tsnb.experiments`), loaders that are served (`tsnb.strea
 |---|---|
 | `capture` | which variables a cell reads, before anything is started |
 | `shipping`, `pickling`, `obstacles` | objects on their way to another kernel, and why one cannot travel |
+| `cargo`, `lane` | the file without a name in which they travel; the line on which it does |
 | `hub` | the one thread, its loop, its private directory |
 | `child`, `death` | one kernel process: start, execute, interrupt, kill, notice its death |
 | `processes` | its process: spawned, forked or adopted |

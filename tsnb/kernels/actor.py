@@ -17,14 +17,17 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tsnb import clusters
-from tsnb.files import open_private, write_private
+from tsnb.files import write_private
+from tsnb.kernels.cargo import Cargo, Loading
 from tsnb.kernels.child import Child
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub, the_hub
+from tsnb.kernels.lane import Lane
 from tsnb.kernels.outbox import DIED, REPLY, WANTED, Message, Outbox
 
 __all__ = ["CHUNK_BYTES", "KernelActor"]
@@ -33,6 +36,9 @@ POLL_S = 10.0
 """How long a question for news waits for some."""
 CHUNK_BYTES = 8 * 2**20
 """What of a file crosses at once: it lies in the object store meanwhile."""
+
+
+T = TypeVar("T")
 
 
 class _Kernel:
@@ -129,6 +135,9 @@ class KernelActor:
         os.environ["TSNB_START"] = "spawn"
         self._hub = the_hub()
         self._kernel = _Kernel(self._hub)
+        self._loading: dict[int, Loading] = {}
+        self._sent: dict[int, int] = {}
+        self._received: dict[int, Cargo] = {}
         self._gate: int | None = None
         self._gate_path = Path()
 
@@ -168,18 +177,49 @@ class KernelActor:
         if self._kernel.child is not None:
             self._hub.call(self._kernel.child.kill())
 
+    # -- what is shipped ---------------------------------------------------------------------------------------
+
+    def load(self, number: int, offset: int, data: bytes) -> None:
+        """Take the next part of what is to be handed to the kernel, under a number of the caller's."""
+        loading = self._loading.setdefault(number, Loading())
+        if offset == loading.size:  # an answer may be lost on the way, and the question repeated
+            loading.write(data)
+
+    def send(self, number: int) -> int:
+        """Hand what was taken under a number to the kernel; return the number under which that takes it."""
+        if number not in self._sent:  # as above
+            cargo = self._loading.pop(number, Loading()).done()
+            self._sent[number] = self._on_hub(lambda lane: lane.send(cargo))
+        return self._sent[number]
+
+    def expect(self) -> int:
+        """Return a number under which the kernel is to send something."""
+        return self._on_hub(lambda lane: lane.expect())
+
+    def receive(self, number: int, offset: int) -> bytes:
+        """Return a part of what the kernel has sent under a number; nothing behind its end."""
+        if number not in self._received:
+            assert self._kernel.child is not None
+            self._received[number] = self._hub.call(self._kernel.child.lane.receive(number))
+        return self._received[number].read(offset, CHUNK_BYTES)
+
+    def forget(self, number: int) -> None:
+        """Let go of what the kernel has sent under a number."""
+        self._received.pop(number, None)
+        self._on_hub(lambda lane: lane.forget(number))
+
+    def _on_hub(self, work: Callable[[Lane], T]) -> T:
+        async def run() -> T:
+            assert self._kernel.child is not None
+            return work(self._kernel.child.lane)
+
+        return self._hub.call(run())
+
     # -- files ------------------------------------------------------------------------------------------------
 
     def new_path(self, stem: str, suffix: str = "") -> str:
         """Return a path on this machine that nobody else was given, in a private directory."""
         return str(self._hub.new_path(stem, suffix))
-
-    def write(self, path: str, offset: int, data: bytes) -> None:
-        """Write a part of a file that is this user's alone."""
-        descriptor = open_private(path, os.O_CREAT | os.O_WRONLY)
-        with os.fdopen(descriptor, "wb") as file:
-            file.seek(offset)
-            file.write(data)
 
     def read(self, path: str, offset: int) -> bytes:
         """Return a part of a file, `CHUNK_BYTES` of it at most; nothing behind its end."""

@@ -17,7 +17,7 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,10 @@ from jupyter_client.connect import write_connection_file
 
 from tsnb.config import private_directory, runtime_directory
 from tsnb.kernels import forking
+from tsnb.kernels.cargo import Cargo
 from tsnb.kernels.death import Death, KernelDied, OutOfMemory
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
+from tsnb.kernels.lane import Lane
 from tsnb.kernels.processes import ENTRY, KernelProcess, Launch, adopt, require_directory
 from tsnb.kernels.variables import environment
 from tsnb.native.sweeping import Sweeper
@@ -87,6 +89,7 @@ class Child:
         self._tasks: list[asyncio.Task[None]] = []
         self._published = asyncio.Event()
         self._process: KernelProcess | None = None
+        self._lane: Lane | None = None  # of one that was started from here
         self._sweeper: Sweeper | None = None  # of a detached one's directory
         self._memory: OutOfMemory
         self._client: AsyncKernelClient
@@ -151,7 +154,18 @@ class Child:
         return child
 
     async def _launch(self) -> KernelProcess:
-        """Start the process, with its files in the hub's directory or, detached, in one of its own."""
+        """Start the process, with a lane to it."""
+        lane = self._lane = Lane(self._hub.loop)
+        try:
+            return await self._launch_with(lane.theirs.fileno())
+        except BaseException:
+            lane.close()
+            raise
+        finally:
+            lane.handed_over()
+
+    async def _launch_with(self, lane: int) -> KernelProcess:
+        """Start it, with its files in the hub's directory or, detached, in one of its own."""
         passed: list[int] = []
         detached = self._detached_log is not None
         if detached:
@@ -171,7 +185,7 @@ class Child:
         arguments.append("--IPKernelApp.ignore_cwd=True")  # its path arrives with the first order
         if detached:
             arguments.append("--IPKernelApp.quiet=False")
-        launch = Launch(arguments, environment(self._env), self._log, detached, tuple(passed))
+        launch = Launch(arguments, environment(self._env), self._log, lane, tuple(passed), detached)
         try:
             return await forking.start(launch, self._hub)
         except BaseException:
@@ -204,6 +218,8 @@ class Child:
         for reply in self._replies.values():
             if not reply.done():
                 reply.set_exception(KernelDied(str(death)))
+        if self._lane is not None:
+            self._lane.close()
         self._tasks.remove(asyncio.current_task())  # type: ignore[arg-type]
         self._let_go()
         self._clear_files()
@@ -267,6 +283,31 @@ class Child:
         self._replies[request] = future
         self._idle[request] = asyncio.Event()
         return future
+
+    @property
+    def lane(self) -> Lane:
+        """The line on which files come and go, once it was started from here.
+
+        Raises:
+            KernelDied: It has not been.
+        """
+        if self._lane is None:
+            raise KernelDied("its kernel was not started here")
+        return self._lane
+
+    def sent(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Send what is a `Cargo` among settings; return them with the numbers by which the kernel takes it.
+
+        Raises:
+            KernelDied: The process has ended.
+        """
+        try:
+            return {
+                word: self.lane.send(value) if isinstance(value, Cargo) else value
+                for word, value in settings.items()
+            }
+        except OSError as error:
+            raise KernelDied(f"its kernel cannot be reached: {error}") from None
 
     async def execute(self, code: str, *, order: bool = False) -> dict[str, Any]:
         """Run code in the kernel; return the reply's content once all its output was handed over.

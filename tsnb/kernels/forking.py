@@ -53,6 +53,10 @@ ANSWER_S = 5.0
 """How long a fork may take; it is milliseconds, unless the server stands still."""
 
 
+FULL_S = 0.005
+"""How long to wait where the server has taken nothing for a while."""
+
+
 class Unable(Exception):
     """The server cannot fork this kernel; says why."""
 
@@ -126,7 +130,7 @@ class ForkServer:
         try:
             packet = _request(number, launch)
             async with self._sending:
-                await self.hub.loop.sock_sendall(self._control, packet)
+                await self._send(packet, launch.lane)
             return await asyncio.wait_for(request, ANSWER_S)  # cancelled: the kernel is killed when it comes
         except (asyncio.TimeoutError, TimeoutError):  # before OSError, which it is one of
             self.usable = False
@@ -138,6 +142,15 @@ class ForkServer:
             if request.done() and not request.cancelled() and request.exception() is None:
                 request.result().signal_group(signal.SIGKILL)  # it came just then, and nobody takes it
             raise
+
+    async def _send(self, packet: bytes, lane: int) -> None:
+        while True:
+            try:
+                socket.send_fds(self._control, [packet], [lane])
+            except BlockingIOError:
+                await asyncio.sleep(FULL_S)
+            else:
+                return
 
     async def _wait_until_ready(self) -> None:
         if not self.usable or (self._late and not self._ready.done()):

@@ -9,7 +9,7 @@ than import, and looks again before each fork. It runs none of the user's code.
 | packet | from | what it says |
 |---|---|---|
 | `{"ready": true}` | server | everything is imported |
-| `{"id", "arguments", "environment", "directory", "log", "umask", "limits"}` | hub | fork a kernel |
+| `{"id", "arguments", "environment", "directory", "log", "umask", "limits"}` | hub | fork a kernel with this lane |
 | `{"id", "pid"}` | the new kernel itself | it leads its own process group and is tied to the server |
 | `{"id", "refused"}` | server, or the new kernel | there is none; why |
 | `{"id", "ended"}` | server | its wait status; its process group has been killed |
@@ -31,7 +31,9 @@ import socket
 import sys
 from typing import Any, NoReturn
 
+from tsnb.kernels.lane import open_here
 from tsnb.kernels.launch import become_kernel
+from tsnb.native.packets import CLOEXEC
 from tsnb.native.processes import watch
 from tsnb.native.ties import tie_to_parent
 
@@ -106,13 +108,21 @@ class _Server:
 
     def _answer(self) -> list[str] | None:
         """Take one request. Returns its arguments in the new kernel, None in the server."""
-        packet = self._control.recv(LONGEST_PACKET)
+        packet, passed, _, _ = socket.recv_fds(self._control, LONGEST_PACKET, 1, CLOEXEC)
         if not packet:
             _leave()
+        try:
+            return self._fork(packet, passed)
+        finally:
+            if os.getpid() == self._pid:
+                for descriptor in passed:
+                    os.close(descriptor)
+
+    def _fork(self, packet: bytes, passed: list[int]) -> list[str] | None:
         request: Any = None
         try:
             request = json.loads(packet)
-            obstacle = _obstacle() or _wrong(request)
+            obstacle = _obstacle() or _wrong(request) or ("" if passed else "a request without a lane")
             pid = 0 if obstacle else os.fork()
         except (ValueError, OSError) as error:
             obstacle = str(error)
@@ -120,14 +130,14 @@ class _Server:
             self._say(id=request.get("id") if isinstance(request, dict) else None, refused=obstacle)
             return None
         if pid == 0:
-            return self._begin(request)
+            return self._begin(request, passed[0])
         self._requests[pid] = request["id"]
         if (descriptor := watch(pid)) >= 0:
             self._watched[descriptor] = pid
             self._poll.register(descriptor, select.POLLIN)
         return None
 
-    def _begin(self, request: dict[str, Any]) -> list[str]:
+    def _begin(self, request: dict[str, Any], lane: int) -> list[str]:
         """Become a kernel's process, apart from the server's. Called in the child."""
         from tsnb.kernels.inside.forked import settle
 
@@ -135,6 +145,7 @@ class _Server:
             for descriptor in self._watched:
                 os.close(descriptor)
             settle(request, self._pid)
+            open_here(lane)
             self._say(id=request["id"], pid=os.getpid())
             self._control.close()
         except BaseException as error:  # noqa: BLE001 (whatever it is, this must not go on as a second server)

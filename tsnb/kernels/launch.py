@@ -1,4 +1,4 @@
-"""The entry point of a background kernel, called with the arguments `PARENT -f CONNECTION_FILE`.
+"""The entry point of a background kernel, called with the arguments `PARENT:LANE -f CONNECTION_FILE`.
 
 First it ties its life to the notebook kernel (`PARENT` is that kernel's pid): Linux sends SIGKILL when the
 thread that started it ends (`native.ties`). ipykernel's own poller misses a child that holds the interpreter lock in
@@ -17,6 +17,7 @@ import shutil
 import signal
 import sys
 
+from tsnb.kernels.lane import open_here
 from tsnb.native.ties import tie_to_parent
 
 __all__ = ["DETACHED", "become_kernel", "main"]
@@ -29,9 +30,11 @@ def main() -> None:
     """Become a kernel."""
     word = sys.argv.pop(1)
     detached = word.startswith(DETACHED)
-    tie_to_parent(int(word.removeprefix(DETACHED)))
+    parent, _, lane = word.removeprefix(DETACHED).partition(":")
+    tie_to_parent(int(parent))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # Ray's processes block interrupts, and we inherit it
     _keep_descriptors()
+    open_here(int(lane))
     try:
         become_kernel(sys.argv[1:])
     finally:

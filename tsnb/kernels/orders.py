@@ -9,12 +9,12 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tsnb import errors
 from tsnb.errors import LoaderFailed
 from tsnb.kernels.capture import Captured
+from tsnb.kernels.cargo import Cargo
 
 __all__ = ["as_written", "call", "require", "thread_variables", "to_arrive"]
 
@@ -31,18 +31,16 @@ def call(module: str, function: str, *arguments: Any) -> str:
     return f"__import__('importlib').import_module({module!r}).{function}({given})"
 
 
-def to_arrive(path: Path, captured: Captured, *, keep: bool = False) -> dict[str, Any]:
+def to_arrive(cargo: Cargo, captured: Captured) -> dict[str, Any]:
     """Return the settings that `inside.arrival.arrive` takes, and `changed`, for `Trial.rerun` to fill in.
 
     Args:
-        path: Where `shipping.ship` wrote the captured variables.
+        cargo: The captured variables, as `shipping.ship` wrote them.
         captured: What the cell takes along.
-        keep: Whether the file is to stay there, for another start.
     """
     return {
-        "path": str(path),
-        "keep": keep,
-        "changed": "",
+        "cargo": cargo,
+        "changed": None,
         "modules": dict(captured.modules),
         "imports": list(captured.imports),
         "sys_path": _sys_path(),

@@ -68,10 +68,12 @@ class Launch:
     """All of its environment."""
     log: Path
     """Takes its standard streams; emptied first."""
+    lane: int
+    """Its end of the line on which files come and go (`lane`); it inherits it."""
+    passed: tuple[int, ...] = ()
+    """Other descriptors that it inherits."""
     detached: bool = False
     """Whether it is to outlive this process once it has called `native.ties.untie`."""
-    passed: tuple[int, ...] = ()
-    """Descriptors that it inherits."""
 
 
 class Ending(NamedTuple):
@@ -118,7 +120,7 @@ def spawn(launch: Launch, loop: asyncio.AbstractEventLoop) -> KernelProcess:
     Raises:
         OSError: The system refuses.
     """
-    word = f"{DETACHED if launch.detached else ''}{os.getpid()}"
+    word = f"{DETACHED if launch.detached else ''}{os.getpid()}:{launch.lane}"
     # what is appended stays at the end when a long log is shortened
     with os.fdopen(open_private(launch.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as log:
         popen = subprocess.Popen(
@@ -127,7 +129,7 @@ def spawn(launch: Launch, loop: asyncio.AbstractEventLoop) -> KernelProcess:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            pass_fds=launch.passed,
+            pass_fds=(launch.lane, *launch.passed),
             start_new_session=True,
         )
     process = KernelProcess(popen.pid, loop)

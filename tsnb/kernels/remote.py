@@ -19,7 +19,7 @@ import logging
 import os
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from tsnb.directories import make_private
 from tsnb.errors import TsnbError
 from tsnb.files import open_private
 from tsnb.kernels.actor import CHUNK_BYTES, KernelActor
+from tsnb.kernels.cargo import Cargo, Loading
 from tsnb.kernels.child import Output
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
@@ -88,6 +89,7 @@ class RemoteChild:
         self._gone: asyncio.Future[None] = hub.loop.create_future()
         self._unwanted = False
         self._replies: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._cargoes = 0
         self._tasks: set[asyncio.Future[Any]] = set()
 
     @property
@@ -225,15 +227,27 @@ class RemoteChild:
 
     # -- files there ------------------------------------------------------------------------------------------
 
-    async def send(self, path: Path) -> str:
-        """Copy a file to the kernel's machine; return its path there."""
-        there = str(await self._ask("new_path", "ship", path.suffix))
-        offset = 0
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                await self._ask("write", there, offset, chunk)
-                offset += len(chunk)
-        return there
+    async def sent(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Send what is a `Cargo` among settings; return them with the numbers by which the kernel takes it."""
+        return {
+            word: await self._send(value) if isinstance(value, Cargo) else value
+            for word, value in settings.items()
+        }
+
+    async def _send(self, cargo: Cargo) -> int:
+        self._cargoes += 1
+        number, offset = self._cargoes, 0
+        while chunk := cargo.read(offset, CHUNK_BYTES):
+            await self._ask("load", number, offset, chunk)
+            offset += len(chunk)
+        return int(await self._ask("send", number))
+
+    async def delivered(self, number: int) -> Cargo:
+        """Bring what the kernel has sent under a number that the actor has named (`expect`)."""
+        loading, offset = Loading(), 0
+        while chunk := await self._ask("receive", number, offset):
+            offset += loading.write(chunk)
+        return loading.done()
 
     async def receive(self, there: str, path: Path) -> None:
         """Bring a file or folder from the kernel's machine, and remove it there."""

@@ -1,4 +1,4 @@
-"""Objects on their way to another kernel, through a private file.
+"""Objects on their way to another kernel, through a file without a name (`cargo`).
 
 Classes and functions of the notebook travel by value, those of importable modules by name. Objects shipped
 together stay together (two variables that share a dataset share it on arrival). `kernels.pickling` says how they
@@ -7,23 +7,23 @@ are written; behind them come the lines of the cells that their code is from (`k
 What does not fit into memory or on the file system is refused before it fills them, and an interrupt comes through
 at any time.
 
-Only files in a directory of mode 0700 are ever unpickled, never anything from a socket.
+Only such files of this user's are ever unpickled, never what lies under a name or comes from a socket.
 """
 
 from __future__ import annotations
 
 import errno
 import math
-import os
 import pickle
 import shutil
+import sys
 import time
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from tsnb.errors import NotShippable
+from tsnb.kernels.cargo import SMALL_BYTES, Cargo, Loading, opened, spill_directory
 from tsnb.kernels.cell_lines import lines_of, remember
 from tsnb.kernels.obstacles import explain
 from tsnb.kernels.pickling import Sink, TooLarge, pack, unpack
@@ -43,53 +43,51 @@ MEASURING_S = 3.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def ship(variables: Mapping[str, Any], path: Path, purpose: str) -> None:
-    """Write variables to a private file, for `fetch` in another process.
+def ship(variables: Mapping[str, Any], purpose: str) -> Cargo:
+    """Write variables, for `fetch` in another process.
 
     Called on the thread that owns the objects, before anything is started.
 
     Args:
         variables: By name; they travel together.
-        path: A file that does not exist, in a private directory.
         purpose: What they are for, for messages ("trial 'cnn'").
 
     Raises:
         NotShippable: Something cannot travel: names the variable, the attribute path, and the fix; or it does not
             fit into what is free: names the largest variable, and what to do.
-        KeyboardInterrupt: The user's; no file is left.
+        KeyboardInterrupt: The user's; nothing is left.
     """
-    room = _room(path.parent)
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    room = _room()
+    loading = Loading()
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            code_files = pack(dict(variables), Sink(file, room.size))
-            pickle.dump(lines_of(code_files), file)
+        code_files = pack(dict(variables), Sink(cast("BinaryIO", loading), room.size))
+        pickle.dump(lines_of(code_files), cast("BinaryIO", loading))
+        cargo = loading.done()
     except BaseException as error:
-        path.unlink(missing_ok=True)
+        loading.discard()  # a traceback that somebody keeps would keep it
         if isinstance(error, TooLarge) or getattr(error, "errno", None) in _FULL:
             raise NotShippable(_too_large(variables, room, purpose)) from None
         if isinstance(error, Exception):
             raise NotShippable(explain(variables, error, purpose)) from error
         raise  # an interrupt of the user's
-    if path.stat().st_size > LARGE_BYTES:
-        try:
-            _warn_large(variables, path.stat().st_size, purpose)
-        except BaseException:  # an interrupt, or a warning that the user has made an error
-            path.unlink()
-            raise
+    if cargo.size > LARGE_BYTES:
+        _warn_large(variables, cargo.size, purpose)
+    return cargo
 
 
-def _room(directory: Path) -> Free:
-    """Return what may be shipped: what fits on the file system, and into memory beside the original.
+def _room() -> Free:
+    """Return what may be shipped: what fits on the disk, and into memory beside the original.
 
     Half of what is free: while a kernel takes a copy in, its bytes are there once more.
     """
-    disk = max(0, shutil.disk_usage(directory).free - SPARE_BYTES)
-    memory = free_memory()
-    found = [Free(disk, f"on the file system of {directory}")]
+    directory, memory = spill_directory(), free_memory()
+    found = []
+    if directory is not None:
+        disk = max(0, shutil.disk_usage(directory).free - SPARE_BYTES)
+        found.append(Free(max(SMALL_BYTES, disk), f"on the file system of {directory}"))
     if memory is not None:
         found.append(Free(memory.size // 2, f"for a copy: twice that is free {memory.where}"))
-    return min(found)
+    return min(found, default=Free(sys.maxsize, ""))
 
 
 def _too_large(variables: Mapping[str, Any], room: Free, purpose: str) -> str:
@@ -99,7 +97,8 @@ def _too_large(variables: Mapping[str, Any], room: Free, purpose: str) -> str:
         f"{purpose} cannot take {name!r} along: it takes {takes}, and there are "
         f"{_human(room.size)} {room.where}. Load it in the cell itself, from its file "
         "(for a producer: a %%tensorsocket start cell that builds the loader), or make it smaller before. "
-        "What a producer serves is there once for all trials."
+        "What a producer serves is there once for all trials, and %trials clear lets go of what ended ones were "
+        "started from."
     )
 
 
@@ -140,23 +139,19 @@ def _human(size: int) -> str:
     return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.0f} MB"
 
 
-def fetch(path: Path, *, keep: bool = False, apart: bool = False) -> dict[str, Any]:
-    """Read what `ship` wrote, and remove the file. Classes that this process has stay as they are.
+def fetch(source: Cargo | int, *, apart: bool = False) -> dict[str, Any]:
+    """Read what `ship` wrote. Classes that this process has stay as they are.
 
     Args:
-        path: Where it was written.
-        keep: Whether the file stays, for a kernel that may be started again from it; the sender removes it.
+        source: Where it is: a cargo, or the descriptor that has arrived, which the caller closes.
         apart: Whether functions keep the variables that they had there; else they see those of this process, which
             gets what it lacks.
 
     Raises:
+        TsnbError: It is not what another process of ours has sent.
         Exception: Whatever the objects raise on arrival (a module that cannot be imported here, say).
     """
-    try:
-        with path.open("rb") as file:
-            arrived: dict[str, Any] = unpack(file, apart=apart)  # our own file, in a private directory
-            remember(pickle.load(file))  # noqa: S301
-            return arrived
-    finally:
-        if not keep:
-            path.unlink(missing_ok=True)
+    with opened(source) as file:
+        arrived: dict[str, Any] = unpack(file, apart=apart)  # a file without a name, of this user's
+        remember(pickle.load(file))  # noqa: S301
+        return arrived

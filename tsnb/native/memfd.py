@@ -24,7 +24,7 @@ system with vm.memfd_noexec=2 insists on: nothing in it can be run as a program.
 _REFUSALS = {errno.EPERM, errno.EACCES, errno.ENOSYS}
 """What a seccomp filter or the sysctl vm.memfd_noexec answers, and a kernel without the call."""
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
-_F_SEAL_SEAL, _F_SEAL_SHRINK, _F_SEAL_GROW = 1, 2, 4
+_F_SEAL_SEAL, _F_SEAL_SHRINK, _F_SEAL_GROW, _F_SEAL_WRITE = 1, 2, 4, 8
 """linux/fcntl.h."""
 
 
@@ -79,13 +79,18 @@ def _say_refused(why: str) -> None:
     )
 
 
-def seal(fd: int) -> None:
+def seal(fd: int, *, contents: bool = False) -> None:
     """Let nobody change a memfd's size any more, nor seal it further.
+
+    Args:
+        fd: The memfd.
+        contents: Whether nobody is to write into it either.
 
     Raises:
         OSError: It is sealed, or no memfd.
     """
-    fcntl.fcntl(fd, _F_ADD_SEALS, _F_SEAL_SHRINK | _F_SEAL_GROW | _F_SEAL_SEAL)
+    written = _F_SEAL_WRITE if contents else 0
+    fcntl.fcntl(fd, _F_ADD_SEALS, _F_SEAL_SHRINK | _F_SEAL_GROW | _F_SEAL_SEAL | written)
 
 
 def is_sealed(fd: int) -> bool:

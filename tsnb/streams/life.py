@@ -69,7 +69,7 @@ class Life:
         """
         try:
             await self.child.start()
-            settings = {**self.shipment.arrival, "name": self._name}
+            settings = self.child.sent({**self.shipment.arrival, "name": self._name})
             await self._order("enter", settings)
             if self.shipment.source is not None:
                 reply = await self.child.execute(self.shipment.source)

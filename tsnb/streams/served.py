@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tsnb.clusters import address_of, check_in_step
@@ -78,7 +77,7 @@ class Shipment:
     """What a producer kernel is started from, as often as it is started."""
 
     arrival: Mapping[str, Any]
-    """What the kernel needs to take in what was shipped (`orders.to_arrive`); its file is kept."""
+    """What the kernel needs to take in what was shipped (`orders.to_arrive`)."""
     variable: str
     """What the loader is called there."""
     source: str | None
@@ -89,8 +88,8 @@ class Shipment:
     """What two loaders share that are alike (`kernels.pickling.fingerprint`); "" where it is not known."""
 
     def discard(self) -> None:
-        """Remove the file."""
-        Path(self.arrival["path"]).unlink(missing_ok=True)
+        """Let go of what was shipped."""
+        self.arrival["cargo"].close()
 
 
 def seed_of(loader: Any, given: int | None, spare: int | None) -> int | None:

@@ -270,9 +270,8 @@ def _shipment(
     Raises:
         NotShippable: Something cannot travel.
     """
-    path = the_hub().new_path("ship", ".pickle")
-    ship(captured.variables, path, f"the producer kernel of {name!r}")
-    arrival = orders.to_arrive(path, captured, keep=True)
+    cargo = ship(captured.variables, f"the producer kernel of {name!r}")
+    arrival = orders.to_arrive(cargo, captured)
     return Shipment(arrival, variable, source, _weak(loader), _fingerprint(captured))
 
 

@@ -201,15 +201,15 @@ class Settled(Course):
 
     def launch(self, name: str, gate: Path | None) -> Trial:
         """Start a trial, with parameters of its own."""
-        plan = replanned(self._plan, {**self.params[name], "name": name}, the_hub().new_path, gate)
+        plan = replanned(self._plan, {**self.params[name], "name": name}, gate)
         return launch(replace(plan, naming=self._plan.naming), marked(self._here, name))
 
     def ended(self, trial: Trial) -> None:
         """Do nothing: its state says it all."""
 
     def over(self) -> None:
-        """Remove what was shipped: every trial that was started has its own link to it."""
-        Path(self._plan.arrival["path"]).unlink(missing_ok=True)
+        """Let go of what was shipped: every trial that was started shares it."""
+        self._plan.arrival["cargo"].close()
 
     def say(self, line: str) -> None:
         """Show a line where the trials' output is shown. From any thread."""

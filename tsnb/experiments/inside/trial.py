@@ -34,10 +34,11 @@ from tsnb.experiments.inside.reporting import (
     publish_rows,
 )
 from tsnb.experiments.plan import PARAMETERS
-from tsnb.kernels.inside.arrival import arrive, seed_everything, use_threads
+from tsnb.kernels.inside.arrival import arrive, fetch_sent, seed_everything, use_threads
 from tsnb.kernels.inside.publishing import publish
 from tsnb.kernels.inside.trimming import trim
-from tsnb.kernels.shipping import fetch, ship
+from tsnb.kernels.lane import give
+from tsnb.kernels.shipping import ship
 from tsnb.masks import masked
 from tsnb.native.ties import untie
 from tsnb.records.current import enter_run
@@ -142,8 +143,8 @@ def enter(settings: dict[str, Any]) -> None:
     if settings.get("outbox"):
         settings = settle_far(settings)
     variables = arrive(settings, ("Trial", settings["name"]))
-    if settings["changed"]:
-        variables.get(PARAMETERS, variables).update(fetch(Path(settings["changed"]), keep=True))
+    if settings["changed"] is not None:
+        variables.get(PARAMETERS, variables).update(fetch_sent(settings["changed"]))
     masked(
         {**os.environ, **{name: value for name, value in variables.items() if type(value) in _MAY_BE_SECRET}}
     )
@@ -258,8 +259,12 @@ class _without_interrupts:  # noqa: N801 (read as a word: `with _without_interru
         signal.signal(signal.SIGINT, self._former)
 
 
-def deliver(name: str, path: str) -> None:
-    """Write one of the trial's variables for the notebook to fetch.
+def deliver(name: str, number: int) -> None:
+    """Send one of the trial's variables to the notebook.
+
+    Args:
+        name: The variable.
+        number: Under which number it is expected.
 
     Raises:
         KeyError: There is none of that name; says which there are.
@@ -271,4 +276,4 @@ def deliver(name: str, path: str) -> None:
         near = difflib.get_close_matches(name, own, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise KeyError(f"the trial has no variable {name!r}.{hint}")
-    ship({name: variables[name]}, Path(path), f"pulling {name!r} out of the trial")
+    give(number, ship({name: variables[name]}, f"pulling {name!r} out of the trial"))

@@ -8,26 +8,28 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import importlib
+import os
 import random
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from types import MethodType
 from typing import Any
 
 from tsnb.kernels.cell_lines import title_of
 from tsnb.kernels.inside.bars import text_bars
 from tsnb.kernels.inside.workers import keep_tracker_apart, let_main_travel
+from tsnb.kernels.lane import take
 from tsnb.kernels.shipping import fetch
 
-__all__ = ["arrive", "seed_everything", "use_threads"]
+__all__ = ["arrive", "fetch_sent", "seed_everything", "use_threads"]
 
 
 def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any]:
     """Take in what was shipped, and return this kernel's variables.
 
     Args:
-        settings: `sys_path`, `imports`, `modules`, `path` and `keep` as `orders.to_arrive` makes them.
+        settings: `sys_path`, `imports`, `modules` and `cargo` as `orders.to_arrive` makes them, the last one sent
+            (`lane`): the number under which it was.
         title: What a traceback calls the cell ("Trial", "cnn").
 
     Raises:
@@ -40,13 +42,26 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     for name in settings["imports"]:
         importlib.import_module(name)
     variables.update({word: importlib.import_module(name) for word, name in settings["modules"].items()})
-    variables.update(fetch(Path(settings["path"]), keep=settings["keep"]))
+    variables.update(fetch_sent(settings["cargo"]))
     variables.setdefault("tsnb", importlib.import_module("tsnb"))
     let_main_travel()
     keep_tracker_apart()
     _name_tracebacks(title)
     _report_crashes()
     return variables
+
+
+def fetch_sent(number: int) -> dict[str, Any]:
+    """Return variables that the hub has sent under a number.
+
+    Raises:
+        Exception: Whatever arriving objects raise.
+    """
+    descriptor = take(number)
+    try:
+        return fetch(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _name_tracebacks(title: tuple[str, str]) -> None:

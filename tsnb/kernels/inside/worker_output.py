@@ -23,6 +23,8 @@ from ipykernel import kernelapp
 from ipykernel.iostream import IOPubThread
 from tornado.ioloop import IOLoop
 
+from tsnb.native.packets import CLOEXEC, packet_pair
+
 __all__ = ["keep_off_the_network"]
 
 PACKET_BYTES = 1 << 16
@@ -55,7 +57,7 @@ class _OutputThread(IOPubThread):
         """Take what has come. On the output thread."""
         for _ in range(AT_ONCE):
             try:
-                packet, descriptors, _, _ = socket.recv_fds(mine, PACKET_BYTES, 1)
+                packet, descriptors, _, _ = socket.recv_fds(mine, PACKET_BYTES, 1, CLOEXEC)
             except BlockingIOError:
                 return
             for descriptor in descriptors:
@@ -103,10 +105,7 @@ class _Workers:
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
-    try:
-        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    except OSError:  # macOS
-        pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    pair = packet_pair()
     for end in pair:
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             with contextlib.suppress(OSError):

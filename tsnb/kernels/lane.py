@@ -1,0 +1,150 @@
+"""A kernel's lane: the line on which files without a name go to it, and come back.
+
+A pair of sockets that nobody else can open. The kernel inherits its end (or gets it from the fork server); the hub
+keeps the other. One packet is one descriptor, with the number by which an order names it: what an order's code says
+is text, and never holds an object.
+
+Both ends are used by one thread each: the hub's, and the kernel's main thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+
+from tsnb.errors import TsnbError
+from tsnb.kernels.cargo import Cargo
+from tsnb.native.packets import CLOEXEC, packet_pair
+
+__all__ = ["Lane", "give", "open_here", "take"]
+
+_NUMBER = struct.Struct("=I")
+
+WAIT_S = 60.0
+"""How long the other end may take; what is waited for was sent before it was spoken of."""
+
+
+class Lane:
+    """The hub's end.
+
+    Attributes:
+        theirs: The kernel's end, until it has been handed over.
+
+    Args:
+        loop: The hub's.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._mine, self.theirs = packet_pair()
+        self._mine.setblocking(False)
+        self._loop = loop
+        self._last = 0
+        self._coming: dict[int, asyncio.Future[Cargo]] = {}
+        loop.add_reader(self._mine, self._take)
+
+    def handed_over(self) -> None:
+        """Close this process's copy of the kernel's end."""
+        self.theirs.close()
+
+    def send(self, cargo: Cargo) -> int:
+        """Send bytes; return the number by which an order names them.
+
+        Raises:
+            TsnbError: They have been let go of.
+            OSError: The kernel has gone, or the system has no memory.
+        """
+        self._last += 1
+        with cargo.descriptor() as descriptor:
+            socket.send_fds(self._mine, [_NUMBER.pack(self._last)], [descriptor])
+        return self._last
+
+    def expect(self) -> int:
+        """Return a number for bytes that the kernel is to send."""
+        self._last += 1
+        self._coming[self._last] = self._loop.create_future()
+        return self._last
+
+    async def receive(self, number: int) -> Cargo:
+        """Return what the kernel has sent under a number.
+
+        Raises:
+            TimeoutError: It does not come.
+        """
+        try:
+            return await asyncio.wait_for(self._coming[number], WAIT_S)
+        finally:
+            self.forget(number)
+
+    def forget(self, number: int) -> None:
+        """Expect nothing under a number any more."""
+        self._coming.pop(number, None)
+
+    def _take(self) -> bool:
+        """Take one packet; return whether there was one."""
+        try:
+            packet, descriptors, _, _ = socket.recv_fds(self._mine, _NUMBER.size, 1, CLOEXEC)
+        except BlockingIOError:
+            return False
+        except OSError:
+            packet, descriptors = b"", []
+        if not packet:  # the kernel has gone
+            self._loop.remove_reader(self._mine)
+        for descriptor in descriptors:
+            waiting = self._coming.get(_NUMBER.unpack(packet)[0])
+            if waiting is None or waiting.done():
+                os.close(descriptor)
+            else:
+                waiting.set_result(Cargo.received(descriptor))
+        return bool(packet)
+
+    def close(self) -> None:
+        """Close it. The kernel has gone; what it has sent is taken."""
+        while self._take():
+            pass
+        for waiting in self._coming.values():
+            if not waiting.done():
+                waiting.set_exception(TsnbError("its kernel has ended"))
+        self._loop.remove_reader(self._mine)
+        self._mine.close()
+        self.theirs.close()
+
+
+# -- in the kernel ---------------------------------------------------------------------------------------------
+
+_here: socket.socket | None = None
+_arrived: dict[int, int] = {}
+
+
+def open_here(descriptor: int) -> None:
+    """Have this process be the kernel of a lane. Called once, before it becomes a kernel."""
+    global _here
+    _here = socket.socket(fileno=descriptor)
+    _here.settimeout(WAIT_S)
+
+
+def take(number: int) -> int:
+    """Return the descriptor that the hub has sent under a number. The caller closes it.
+
+    Raises:
+        TimeoutError: It has not come.
+    """
+    assert _here is not None, "this process is not a kernel"
+    while number not in _arrived:
+        packet, descriptors, _, _ = socket.recv_fds(_here, _NUMBER.size, 1, CLOEXEC)
+        if not packet:
+            raise ConnectionError("the process that started this kernel has gone")
+        _arrived[_NUMBER.unpack(packet)[0]] = descriptors[0]
+    return _arrived.pop(number)
+
+
+def give(number: int, cargo: Cargo) -> None:
+    """Send bytes to the hub under a number that it has named.
+
+    Raises:
+        OSError: The hub has gone.
+    """
+    assert _here is not None, "this process is not a kernel"
+    with cargo.descriptor() as descriptor:
+        socket.send_fds(_here, [_NUMBER.pack(number)], [descriptor])
