@@ -224,7 +224,9 @@ def spill_directory() -> Path | None:
 
 
 def _candidates() -> list[Path]:
-    found = [runtime_directory(), Path("/var/tmp")]  # noqa: S108 (only for files without a name)
+    found = [Path("/var/tmp")]  # noqa: S108 (only for files without a name)
+    with contextlib.suppress(TsnbError):
+        found.append(runtime_directory())
     with contextlib.suppress(OSError):  # none can be written
         found.append(Path(tempfile.gettempdir()))
     return found
