@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import psutil
 import pytest
 
 from tests import forking
-from tests.strangers import as_another_user, needs_another_user
+from tests.second_user import does, reachable, two_users
 from tests.system.scripts import ROOT
 
 pytestmark = pytest.mark.system
@@ -35,23 +34,20 @@ OURS = {"tsnb", "tests"}
 """Found through PYTHONPATH here, before any directory of the user's."""
 
 
+PLANT = """
+    where = sys.argv[1]
+    planted = f"with open({where + '/witness'!r}, 'a') as f: f.write(__name__ + ' ')\\nraise ImportError('planted')"
+    for name in sys.argv[2:]:
+        with open(f"{where}/{name}.py", "w") as file: file.write(planted)
+"""
+
+
 @pytest.fixture
 def shared_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a directory as /tmp is one, in which another user has put a module of every name there is."""
-    where = tmp_path_factory.mktemp("shared")
-    for above in (where, where.parent, where.parent.parent):
-        above.chmod(0o755)
+    where = reachable(tmp_path_factory.mktemp("shared"))
     where.chmod(0o1777)
-    witness = where / "witness"
-    planted = (
-        f"with open({str(witness)!r}, 'a') as f: f.write(__name__ + ' ')\nraise ImportError('planted')\n"
-    )
-
-    def plant() -> None:
-        for name in ALL_MODULES - OURS:
-            (where / f"{name}.py").write_text(planted)
-
-    as_another_user(plant)
+    does(PLANT, where, *(ALL_MODULES - OURS))
     return where
 
 
@@ -81,7 +77,7 @@ tsnb.trials.clear()
 """
 
 
-@needs_another_user
+@two_users
 def test_kernels_and_their_workers_import_nothing_from_the_working_directory(
     shared_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +99,7 @@ def make(): return DataLoader([torch.zeros(1)] * 2, num_workers=1, multiprocessi
 """
 
 
-@needs_another_user
+@two_users
 def test_tsnb_serve_shadows_nothing_by_the_directory_it_is_called_in(shared_directory: Path) -> None:
     """`MODULE:NAME` is found there last; workers start without it."""
     (shared_directory / "mydata.py").write_text(LOADER)
@@ -123,7 +119,7 @@ def test_tsnb_serve_shadows_nothing_by_the_directory_it_is_called_in(shared_dire
     assert not planted_code_that_ran(shared_directory)
 
 
-@needs_another_user
+@two_users
 def test_python_m_tsnb_imports_little_from_the_directory_it_is_called_in(shared_directory: Path) -> None:
     """What Python itself takes from there to find the module is beyond us; all that comes later is not."""
     for name in ALL_MODULES - {
@@ -215,7 +211,22 @@ def sockets_of(processes: list[psutil.Process]) -> set[str]:
     return held
 
 
-@needs_another_user
+KNOCK = """
+    import socket
+    for where in sys.argv[1:]:
+        kind = socket.SOCK_SEQPACKET if where.startswith("@tsnb") else socket.SOCK_STREAM
+        with socket.socket(socket.AF_UNIX, kind) as caller:
+            caller.settimeout(5.0)
+            try:
+                caller.connect(where.replace("@", chr(0), 1))
+            except PermissionError:
+                continue
+            assert where.startswith("@"), f"another user was let in at {where}"
+            assert caller.recv(1) == b"", f"another user was answered at {where}"
+"""
+
+
+@two_users
 def test_no_process_of_a_notebook_listens_where_another_user_gets_in(busy_notebook: Any) -> None:
     """Nothing on TCP or UDP; what listens locally is in a directory of one's own, or closes on a foreign uid."""
     script, _ = busy_notebook
@@ -229,16 +240,4 @@ def test_no_process_of_a_notebook_listens_where_another_user_gets_in(busy_notebo
     local = [where for inode, where in listening("unix").items() if inode in held]
     assert len(local) >= 16, "five a kernel, and the stream's own"
 
-    def knock() -> None:
-        for where in local:
-            kind = socket.SOCK_SEQPACKET if where.startswith("@tsnb") else socket.SOCK_STREAM
-            with socket.socket(socket.AF_UNIX, kind) as caller:
-                caller.settimeout(5.0)
-                try:
-                    caller.connect(where.replace("@", "\0", 1))
-                except PermissionError:
-                    continue
-                assert where.startswith("@"), f"another user was let in at {where}"
-                assert caller.recv(1) == b"", f"another user was answered at {where}"
-
-    as_another_user(knock)
+    does(KNOCK, *local)
