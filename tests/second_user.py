@@ -22,7 +22,7 @@ OTHER = 65534
 
 two_users = pytest.mark.skipif(os.getuid() != 0, reason="only root can play a second user of the machine")
 
-BECOME = "import os, sys; os.setgroups([]); os.setgid({0}); os.setuid({0})\n"
+BECOME = "import os, socket, sys; os.setgroups([]); os.setgid({0}); os.setuid({0})\n"
 
 
 def _start(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
@@ -32,7 +32,7 @@ def _start(code: str, *arguments: str | Path) -> subprocess.Popen[str]:
 
 
 def does(code: str, *arguments: str | Path) -> str:
-    """Have the second user run some Python with `os` and `sys` imported; return what it prints.
+    """Have the second user run some Python with `os`, `socket` and `sys` imported; return what it prints.
 
     Raises:
         AssertionError: It ended with an error.

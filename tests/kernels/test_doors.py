@@ -212,7 +212,6 @@ def sockets_of(processes: list[psutil.Process]) -> set[str]:
 
 
 KNOCK = """
-    import socket
     for where in sys.argv[1:]:
         kind = socket.SOCK_SEQPACKET if where.startswith("@tsnb") else socket.SOCK_STREAM
         with socket.socket(socket.AF_UNIX, kind) as caller:
