@@ -36,7 +36,7 @@ def test_one_cell_runs_as_many_trials_with_parameters_of_their_own(
 @pytest.mark.system
 def test_stopping_all_trials_starts_no_others(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Those that wait for a place are sent away first. A sweep is its cell's result, and is stopped by its name too."""
-    cell = "import time\nprint('begun')\ntime.sleep(100)"
+    cell = "import time\nprint('begun', a)\ntime.sleep(100)"
     for command in ("%trials stop", "%trials stop slow", "%trials clear"):
         sweep = shell.run_cell(f"%%trial slow --grid a=1,2,3 --at-once 1\n{cell}").result
         run(shell, command)

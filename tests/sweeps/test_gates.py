@@ -50,10 +50,22 @@ def test_the_last_one_opens_it(tmp_path: Path) -> None:
 def test_the_first_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is missing then: its time is up some seconds after the first has come."""
     monkeypatch.setattr(gates, "WAITING_S", 0.05)
-    gate = Gate(tmp_path / "gate", "ab")
+    monkeypatch.setattr(gates, "SAID_S", 0.02)
+    gate = Gate(tmp_path / "gate", "abc")
+    assert gate.slow() == []
     gate.arrived("a")
     time.sleep(0.1)
-    assert gate.left_s() == 0.0
+    gate.gone("c")
+    assert gate.slow() == ["b"] and gate.slow() == [], "said once, of those who are still to come"
+    assert gate.left_s() == 0.0 and gate.shut
+    assert gate.lapse() == ["b"] and not gate.shut
+
+
+def test_a_slow_starter_is_waited_for(tmp_path: Path) -> None:
+    """One that prepares its own things for a minute is as much of the comparison as the others."""
+    gate = Gate(tmp_path / "gate", "ab")
+    gate.arrived("a")
+    assert (gate.left_s() or 0) > 300
     gate.open()
 
 

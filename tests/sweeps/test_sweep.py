@@ -236,3 +236,22 @@ def test_what_cannot_be_a_sweep_starts_nothing() -> None:
         tsnb.sweep(train, grid={"late": [1, 2]}, name="my sweep")
     assert not tsnb.trials
     assert set(the_hub().directory.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        (
+            "rate = 0.1\nprint(rate)",
+            "the cell sets 'rate' itself, so all trials of this sweep would be the same",
+        ),
+        ("print(rates)", "reads no variable 'rate'.*Did you mean 'rates'.*--no-check"),
+        ("print('done')", "the cell reads no variable 'rate'"),
+    ],
+)
+def test_a_parameter_that_makes_no_difference_is_refused(cell: str, said: str) -> None:
+    """Trials that are all the same would be recorded as different ones."""
+    before = len(tsnb.trials)
+    with pytest.raises(ValueError, match=said):
+        sweep_cell("same", cell, {"rates": 1}, [{"rate": 1}, {"rate": 2}])
+    assert len(tsnb.trials) == before

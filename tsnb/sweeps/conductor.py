@@ -17,7 +17,7 @@ from tsnb.errors import TrialFailed
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.records.rows import LoggedRow
-from tsnb.sweeps.gates import Gate
+from tsnb.sweeps.gates import WAITING_S, Gate
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Cut, Rungs
 
@@ -26,6 +26,9 @@ __all__ = ["Conductor", "Course"]
 STREAMLESS = ("ProducerGone", "ProducerNotFound")
 """Failures after which no other trial needs to be tried: there is nothing to attach to."""
 
+
+LOOK_S = 5.0
+"""How often gates are looked at while somebody waits there."""
 
 NOTED_S = 10.0
 """How long the end of a trial may take to be noted everywhere, once it has been told of."""
@@ -75,6 +78,7 @@ class Conductor:
     Attributes:
         trials: Those that have been started, by name.
         cuts: Those that were stopped early, by name: where, and at which place.
+        unpaired: Trials that were not waited for any more: they began with other batches than the others.
         gave_up: Why the trials that waited were not started; empty while there is no such reason.
 
     Args:
@@ -87,6 +91,7 @@ class Conductor:
         self.trials: dict[str, Trial] = {}
         self.cuts: dict[str, Cut] = {}
         self.gave_up = ""
+        self.unpaired: set[str] = set()
         self._course = course
         self._places = places
         self._rungs = rungs
@@ -154,11 +159,9 @@ class Conductor:
         """Take one piece of news, or open a gate whose time has come."""
         waits = [left for gate in set(self._gates.values()) if (left := gate.left_s()) is not None]
         try:
-            news = self._news.get(timeout=min(waits, default=None))
+            news = self._news.get(timeout=min([*waits, LOOK_S]) if waits else None)
         except queue.Empty:
-            for gate in set(self._gates.values()):
-                if gate.left_s() == 0.0:
-                    gate.open()
+            self._look_at_gates()
             return
         if news is None:
             self._places.clear()
@@ -166,6 +169,23 @@ class Conductor:
             return
         self._take(news)
         self.fill()
+
+    def _look_at_gates(self) -> None:
+        """Say who is waited for, and go on without who has not come for very long."""
+        for gate in set(self._gates.values()):
+            if missing := gate.slow():
+                have = "has" if len(missing) == 1 else "have"
+                self._course.say(
+                    f"waiting for {', '.join(missing)}, which {have} not asked for a batch yet, so that all begin with "
+                    "the same one"
+                )
+            if gate.left_s() == 0.0:
+                late = gate.lapse()
+                self.unpaired.update(late)
+                self._course.say(
+                    f"{', '.join(late)} asked for no batch in {WAITING_S:.0f} s: the others begin without, so what is "
+                    "compared with them has had other batches"
+                )
 
     def fill(self) -> None:
         """Start as many trials as there are places for, together.

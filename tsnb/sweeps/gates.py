@@ -14,8 +14,12 @@ from pathlib import Path
 
 __all__ = ["WAITING_S", "Gate"]
 
-WAITING_S = 30.0
-"""How long the first to have attached waits for the last: kernels start within seconds, on a crowded machine too."""
+WAITING_S = 600.0
+"""How long the first to have attached waits for the last, as long as that one lives: code that prepares its own things
+first may take minutes. One that has ended is not waited for."""
+
+SAID_S = 20.0
+"""After so long it is said who is waited for."""
 
 
 class Gate:
@@ -30,6 +34,7 @@ class Gate:
         self.path = path
         self._coming = set(names)
         self._first_s: float | None = None
+        self._said = False
         self._lock: int | None = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
 
@@ -55,6 +60,19 @@ class Gate:
         if not self.shut or self._first_s is None:
             return None
         return max(0.0, self._first_s + WAITING_S - time.monotonic())
+
+    def slow(self) -> list[str]:
+        """Return who is missing, once, when the others have waited for long enough to be told."""
+        if not self.shut or self._first_s is None or self._said or time.monotonic() - self._first_s < SAID_S:
+            return []
+        self._said = True
+        return sorted(self._coming)
+
+    def lapse(self) -> list[str]:
+        """Open it though somebody is missing; return who: these begin with other batches."""
+        missing = sorted(self._coming)
+        self.open()
+        return missing
 
     def open(self) -> None:
         """Let everybody pass, from now on."""

@@ -6,6 +6,7 @@ however late it starts and whatever has been changed meanwhile.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -131,8 +132,36 @@ def sweep_cell(
         names[0], source, namespace, settled, transform=transform, params=params[0], also=also, check=check
     )
     own = {key: value for key, value in params[0].items() if key not in OPTION_NAMES}
+    if check:
+        try:
+            _require_read(plan, own)
+        except BaseException:
+            discard(plan)
+            raise
     plan = replace(plan, params=own, signature=_signature(params[0]), naming=_naming(template, params[0]))
     return start(title, plan, dict(zip(names, params, strict=True)), at_once, prune, outlet)
+
+
+def _require_read(plan: TrialPlan, names: Iterable[str]) -> None:
+    """Refuse parameters that make no difference to a cell: its trials would be the same, recorded as different ones.
+
+    Raises:
+        ValueError: The cell sets one of them itself, or reads none of that name.
+    """
+    for name in names:
+        if name in plan.reads:
+            continue
+        if name in plan.sets:
+            raise ValueError(
+                f"the cell sets {name!r} itself, so all trials of this sweep would be the same: take that line out, "
+                f"and the cell finds {name!r} as a variable. Nothing was started."
+            )
+        near = difflib.get_close_matches(name, plan.reads, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(
+            f"the cell reads no variable {name!r}, so all trials of this sweep would be the same.{hint} If it reads it "
+            "in a way that cannot be seen, run it with --no-check. Nothing was started."
+        )
 
 
 def _signature(names: Iterable[str]) -> inspect.Signature:

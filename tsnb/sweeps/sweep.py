@@ -218,6 +218,8 @@ class Sweep(Mapping[str, Trial]):
         state = self._state_of(name)
         if cut is not None:
             state += f" at step {cut.step}: rank {cut.place} of {cut.of}"
+        if name in self._conductor.unpaired:
+            state += ", not paired"
         logged = "" if trial is None else shown_scores(trial, leading)
         time = "" if trial is None else f"{trial.duration_s:.1f} s"
         return [name, *(_short(value) for value in self.params[name].values()), state, time, logged]
