@@ -6,6 +6,7 @@ import gc
 import mmap
 import multiprocessing
 import os
+import random
 import re
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from tsnb.arena import slots
 from tsnb.arena.leases import lease
 from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
 from tsnb.arena.scratch import ScratchPool
@@ -201,6 +203,67 @@ def test_slots_in_the_hands_of_dead_workers_are_reclaimed() -> None:
     assert taken[5] is None
     assert free.pipe.take(0.01) is None
     free.close()
+
+
+def test_memory_of_free_slots_is_given_back_and_taken_again(arena: Arena) -> None:
+    """Neighbours keep theirs; another process that had the slot warm faults it in at once again."""
+    arena.fit(8, 1 << 20)
+    other = Arena(os.dup(arena.fd))
+    assert other.attach()
+    for slot in range(8):
+        arena.warm(slot, 1 << 20)
+        other.warm(slot, 1 << 20)
+        arena.buffer[arena.offset_of(slot)] = arena.buffer[arena.offset_of(slot + 1) - 1] = slot + 1
+    full = arena.touched_bytes()
+    arena.punch([5, 2, 3])
+    assert arena.touched_bytes() == full - (3 << 20)
+    ends = [(arena.offset_of(slot), arena.offset_of(slot + 1) - 1) for slot in range(8)]
+    kept = [slot + 1 if slot not in (2, 3, 5) else 0 for slot in range(8)]
+    assert [(other.buffer[first], other.buffer[last]) for first, last in ends] == [(n, n) for n in kept]
+    before = arena.touched_bytes()
+    other.warm(2, 1 << 20)
+    other.warm(2, 1 << 19)
+    assert arena.touched_bytes() >= before + (1 << 20) - 2 * mmap.PAGESIZE, "in one call, not page by page"
+    arena.punch([])
+    other.close()
+
+
+def test_cold_is_what_lay_free_for_long_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At random: slots in use, and those taken again and again, are never cold; after a rest all but a few are."""
+    monkeypatch.setattr(slots, "COLD_LOOKS", 3)
+    draws = random.Random(7)
+    for _ in range(30):
+        free = FreeSlots(2)
+        free.open(60)
+        used: list[int] = []
+        last_used = dict.fromkeys(range(60), -100)
+        for look in range(60):
+            wide = look % 20 < 4
+            for _ in range(draws.randrange(40)):
+                if len(used) < (draws.randrange(50) if wide else 4):
+                    slot = free.take()
+                    assert slot is not None
+                    used.append(slot)
+                elif used:
+                    slot = used.pop(draws.randrange(len(used)))
+                    free.free(slot)
+                last_used[slot] = look
+            cold = free.cold(draws.randrange(1, 9), keep=2)
+            assert not set(cold) & set(used)
+            assert all(look - last_used[slot] >= 2 for slot in cold), "through three looks"
+            if draws.random() < 0.5 and (slot := free.take()) is not None:  # while they are being punched
+                used.append(slot)
+                last_used[slot] = look
+            free.cooled(cold)
+            assert sorted([*free._stack, *free._issued, *used]) == list(range(60)), "none is lost or doubled"
+            assert free.resting == len(free.free_ones())
+        for slot in used:
+            free.free(slot)
+        for _ in range(30):
+            free.cooled(free.cold(8, keep=2))
+        assert free.resting <= 2
+        assert free.free_ones() <= set(free._stack[-2:])
+        free.close()
 
 
 class Released:

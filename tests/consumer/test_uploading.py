@@ -209,6 +209,11 @@ def test_slots_are_locked_once_and_as_far_as_they_are_used() -> None:
         assert library.locked == {arena.address_of(1): 8192}
         assert pinned.pin(1, 10_000) and pinned.pin(2, 40_960)
         assert library.locked == {arena.address_of(1): 12_288, arena.address_of(2): 40_960}
+        calls = library.calls
+        assert pinned.pin(1, 10_000) and library.calls == calls
+        arena.punch([1])  # its memory is another one now: what was locked would be copied from
+        assert pinned.pin(1, 8000) and library.calls > calls
+        assert library.locked == {arena.address_of(1): 8192, arena.address_of(2): 40_960}
         pinned.close()
         assert not library.locked
         refusing = FakeLibrary(code=2)

@@ -576,3 +576,81 @@ def test_loader_workers_without_descriptors_are_told_with_the_loaders_own_error(
     )
     said = script.expect("workers LoaderFailed", 60)
     assert "Too many open files" in said
+
+
+def test_memory_comes_back_when_nobody_lags_any_more(run: Run) -> None:
+    """After a wide lag: with everybody attached, and once more with nobody, where no clock would tick."""
+    script = run(
+        """
+        from tsnb.arena import slots
+        from tsnb.producer import server
+        slots.COLD_LOOKS, server.TICK_S = 3, 0.05
+        def make(epoch): return (torch.full((1 << 18,), float(i)) for i in range(60))
+        with tsnb.serve(make, name="s", mode="free") as producer:
+            mib = lambda: producer.core.arena.touched_bytes() >> 20
+            def comes_down(to):
+                until = time.monotonic() + 20
+                while mib() > to and time.monotonic() < until: time.sleep(0.02)
+                return mib() <= to
+            def lag(last):
+                fast, slow = tsnb.attach("fast"), tsnb.attach("slow")
+                loops = together(fast, 0), iter(slow)
+                next(loops[1])
+                seen = [int(batch[0]) for batch in loops[0]]
+                say("high", mib() > 50)
+                seen += [int(batch[-1]) for batch in loops[1]]
+                say("whole", seen == [*range(60), *range(1, 60)])
+                del loops
+                if last: tsnb.consumer.detach_all()
+            lag(False)
+            say("attached", comes_down(24), mib())
+            lag(True)
+            say("nobody", comes_down(24), mib())
+            waits = producer._server._patience_s
+            until = time.monotonic() + 20
+            while waits() is not None and time.monotonic() < until: time.sleep(0.02)
+            say("sleeps", waits() is None)
+        """
+    )
+    for when in ("attached", "nobody"):
+        assert script.expect("high") == "True"
+        assert script.expect("whole") == "True"
+        said = script.expect(when)
+        assert said.startswith("True"), said
+    assert script.expect("sleeps") == "True"
+
+
+def test_the_end_of_a_stream_gives_its_memory_back_though_a_forked_child_lives_on(run: Run) -> None:
+    """A trial's persistent workers keep it mapped. What somebody holds stays, and what a user's function keeps."""
+    script = run(
+        """
+        from torch.utils.data import default_collate
+        constant = []
+        def collate(samples):
+            images, labels = default_collate(samples)
+            if not constant: constant.append(images)
+            return images, labels
+        loader = DataLoader(Numbers(256, width=1 << 14), batch_size=16, collate_fn=collate)
+        producer = tsnb.serve(loader, name="s", window=8, rubber_band=1.0)
+        loop = iter(tsnb.attach("c"))
+        held = [next(loop) for _ in range(3)]
+        for _ in range(8): images, labels = next(loop)
+        descriptor = os.dup(producer.core.arena.fd)
+        child = os.fork()
+        if child == 0:
+            time.sleep(100)
+            os._exit(0)
+        say("before", os.fstat(descriptor).st_blocks // 2048)
+        producer.stop()
+        say("after", os.fstat(descriptor).st_blocks // 2048)
+        say("held", [bool((images[:, 0] == labels).all()) for images, labels in held], int(held[2][1][0]))
+        say("constant", bool((constant[0][:, 3] == torch.arange(16)).all()))
+        os.kill(child, 9)
+        """
+    )
+    assert int(script.expect("before")) >= 11
+    assert int(script.expect("after")) <= 6, (
+        "MiB: three that are held, the last one, and what the function keeps"
+    )
+    assert script.expect("held") == "[True, True, True] 32"
+    assert script.expect("constant") == "True"

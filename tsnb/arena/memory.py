@@ -4,7 +4,7 @@
     | header | slot 0 | slot 1 |         | slot n |      slot i starts at HEADER_BYTES + i * slot_bytes
     +--------+--------+--------+-- ... --+--------+
 
-It is sparse: a slot costs memory only once a batch was written into it, so slots may be many
+It is sparse: a slot costs memory only once a batch was written into it, and until it is punched, so slots may be many
 and roomy; whoever hands slots out prefers warm ones (`arena.slots`), because a page touched for the first time
 costs far more than the copy into it.
 
@@ -23,6 +23,7 @@ import os
 import struct
 import sys
 import zlib
+from collections.abc import Iterable, Iterator
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -50,6 +51,12 @@ _POPULATE_WRITE = 23 if sys.platform.startswith("linux") else None
 """MADV_POPULATE_WRITE, for which Python has no name; the number means something else elsewhere."""
 _DONTDUMP: int | None = getattr(mmap, "MADV_DONTDUMP", None)
 """Linux alone: a core dump reads what is mapped, and pages of a sparse memory that are read are allocated."""
+_REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)
+"""Linux alone: gives memory back out of the middle of what is mapped."""
+_PUNCH_BYTES = 1 << 22
+"""Python's other threads stand still while memory is given back: for a millisecond or so, by such pieces."""
+_PUNCHED = slice(64, 72)
+"""Where the header counts the punches: after one, what a process remembers of its warm slots is out of date."""
 
 
 def aligned(offset: int) -> int:
@@ -79,6 +86,7 @@ class Arena:
         self.slot_bytes = 0
         self._map: mmap.mmap | None = None
         self._warm: dict[int, int] = {}
+        self._warm_since = b""  # as `punches` was then
 
     @classmethod
     def create(cls) -> Arena:
@@ -165,6 +173,10 @@ class Arena:
 
     def warm(self, slot: int, size: int) -> None:
         """Fault in this process's pages of a slot's first `size` bytes, in one call, the first time."""
+        punches = self.punches
+        if punches != self._warm_since:
+            self._warm.clear()
+            self._warm_since = punches
         if self._warm.get(slot, 0) >= size:
             return
         self._warm[slot] = size
@@ -183,6 +195,27 @@ class Arena:
                     "smaller window= or rubber_band=."
                 ) from None
             # before Linux 5.14: pages are then faulted one by one
+
+    @property
+    def punches(self) -> bytes:
+        """Another value after every punch, in whichever process."""
+        return self.buffer[_PUNCHED]
+
+    def punch(self, slots: Iterable[int]) -> None:
+        """Give the memory of slots back to the system; they read as zeros. Called by the producer alone.
+
+        Args:
+            slots: Nobody reads or writes them, nor gets one before this returns.
+        """
+        if _REMOVE is None:
+            return
+        # first: who gets a slot afterwards knows that its memory may be new
+        self.buffer[_PUNCHED] = (int.from_bytes(self.punches, "little") + 1).to_bytes(8, "little")
+        for first, last in _runs(slots):
+            for start in range(self.offset_of(first), self.offset_of(last + 1), _PUNCH_BYTES):
+                size = min(_PUNCH_BYTES, self.offset_of(last + 1) - start)
+                with contextlib.suppress(OSError):  # locked in memory, or a file system that cannot do it
+                    self.buffer.madvise(_REMOVE, start, size)
 
     def copy(self, slot: int, other: int) -> None:
         """Copy everything that was written into one slot to another."""
@@ -208,6 +241,20 @@ class Arena:
 
     def __setstate__(self, fd: Any) -> None:
         self.__init__(fd.detach())  # type: ignore[misc]  # one constructor for both ways in
+
+
+def _runs(slots: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Give runs of neighbours as their first and last."""
+    first = last = -1
+    for slot in sorted(slots):
+        if slot == last + 1 and first >= 0:
+            last = slot
+            continue
+        if first >= 0:
+            yield first, last
+        first = last = slot
+    if first >= 0:
+        yield first, last
 
 
 def _take_room(fd: int, size: int) -> None:

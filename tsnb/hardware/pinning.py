@@ -30,6 +30,7 @@ class PinnedSlots:
         self._arena = arena
         self._driver = driver
         self._bytes: dict[int, int] = {}
+        self._locked: dict[int, bytes] = {}  # `Arena.punches` when a slot was locked
         self._refused = False
 
     def pin(self, slot: int, size: int) -> bool:
@@ -39,7 +40,9 @@ class PinnedSlots:
         """
         if self._refused or size <= 0:
             return False
-        if self._bytes.get(slot, 0) >= size:
+        punches = self._arena.punches
+        # what was locked before the slot's memory was given back is not the slot's memory any more
+        if self._bytes.get(slot, 0) >= size and self._locked[slot] == punches:
             return True
         whole = min(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE, self._arena.slot_bytes)
         try:
@@ -51,7 +54,7 @@ class PinnedSlots:
             self._refused = True
             _log.warning("memory cannot be locked for copies to the GPU, so they are slower: %s", error)
             return False
-        self._bytes[slot] = whole
+        self._bytes[slot], self._locked[slot] = whole, punches
         return True
 
     def __contains__(self, slot: object) -> bool:

@@ -42,6 +42,8 @@ BAND_BYTES = 1 << 30
 ROOM = 4
 """A slot has room for this many times the first batch: later ones may be larger (padded text, say)."""
 MIN_SLOT_BYTES = 1 << 16
+COOL_BYTES = 1 << 26
+"""Memory of cold slots is given back so much at a time, and so much of it stays with free slots, in four at most."""
 
 _TOLD: dict[type[Any], type[Any]] = {
     ev.SendEpochStarted: ms.EpochStarted,
@@ -114,6 +116,7 @@ class Core:
         self.ended = 0
         self.alarm: Callable[[], None] = lambda: None
         self._batch_bytes = 0  # what the first batch took
+        self._held: set[int] = set()  # slots that consumers hold when it stops
         self.abandoned = False
         self.loader_waits = False
         self.failure: tuple[str, str] | None = None
@@ -165,6 +168,33 @@ class Core:
         for slot in self.devices.settled():
             self.slots.free(slot)
 
+    def cool(self) -> None:
+        """Give the memory of cold slots back. Called by the serving thread once a second."""
+        several = COOL_BYTES // max(1, self._batch_bytes)
+        with self.lock:
+            keep = min(4, several)
+            found = self.slots.cold(max(1, several), keep) if self.slots.resting > keep else []
+        if found:
+            try:
+                self.arena.punch(found)
+            finally:
+                with self.lock:
+                    self.slots.cooled(found)
+
+    @property
+    def cooling(self) -> bool:
+        """Whether there may be memory to be given back, so that the clock has to be looked at."""
+        return self.slots.resting > min(4, COOL_BYTES // max(1, self._batch_bytes))
+
+    def empty(self) -> None:
+        """Give memory back at the end, but that of batches which consumers hold: they stay valid.
+
+        A process that one of them has forked keeps the arena, and need not keep its memory. A slot that the user's
+        collate function keeps a tensor of, in this very process, is neither free nor a batch's.
+        """
+        if self.arena.slots:
+            self.arena.punch((self.slots.free_ones() | self.dispatch.epochs.slots()) - self._held)
+
     def _tell(self, member: int, message: ms.Message) -> None:
         if member in self.sessions:
             self.sessions[member].send(message)
@@ -174,6 +204,8 @@ class Core:
             if not self.devices.keeps(made.slot):
                 self.slots.free(made.slot)
         elif isinstance(made, ev.Granted):
+            if self.stopping:
+                self._held.add(made.batch.slot)
             self.sessions[made.member].grant(made, self.devices.place(made))
         elif isinstance(made, ev.Abandon):
             self.abandoned = True
@@ -248,4 +280,5 @@ class Core:
         """Let both threads end."""
         with self.lock:
             self.stopping = True
+            self._held = self.dispatch.epochs.slots(pinned=True)
             self.lock.notify_all()

@@ -85,6 +85,10 @@ class Epochs:
         """How many batches are kept now."""
         return len(self._kept)
 
+    def slots(self, *, pinned: bool = False) -> set[int]:
+        """Return where the batches lie that are kept; only those that somebody holds or has been granted, if asked."""
+        return {kept.batch.slot for kept in self._kept.values() if kept.pins or not pinned}
+
     @property
     def newest(self) -> Epoch:
         """The pass that was started last."""

@@ -108,7 +108,7 @@ class Server(threading.Thread):
             looks_s.append(self._next_reading_s)
         if looks_s:  # what is due may be minutes away
             return min(TICK_S, max(0.0, min(looks_s) - time.monotonic()))
-        return TICK_S if sessions or self._resting else None
+        return TICK_S if sessions or self._resting or self._core.cooling else None
 
     def _look_at(self, fd: int) -> None:
         if fd == self._wake:
@@ -300,6 +300,7 @@ class Server(threading.Thread):
             self._next_tick_s = now + TICK_S
             core.step(ev.Tick(late_s if late_s > LATE_S else 0.0))
             self._contention.watch(core)
+            core.cool()
             self._show_out()
             self._look_for_processes()
             if self._resting:

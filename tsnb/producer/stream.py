@@ -178,6 +178,7 @@ class Producer:
                 self._core.devices.close()
                 if not self._feeder.is_alive():  # else it may still write: the process's end frees it
                     self._core.slots.close()
+                    self._core.empty()
                     self._core.arena.close()
 
     def _stop_when_asked(self) -> None:
