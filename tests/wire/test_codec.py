@@ -13,7 +13,7 @@ from tsnb.errors import LocalProtocolError, RemoteProtocolError
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import MAX_MESSAGE_BYTES, decode, encode
 from tsnb.wire.layout import ArrayLeaf, Layout, decode_values, encode_values
-from tsnb.wire.table import CAPACITY, LayoutReader, LayoutWriter
+from tsnb.wire.table import CAPACITY, CAPACITY_BYTES, LayoutReader, LayoutWriter
 
 EXAMPLES: list[ms.Message] = [
     ms.Hello("consumer", "resnet", "script train.py"),
@@ -180,3 +180,22 @@ def test_a_layout_is_told_once_until_the_table_is_full() -> None:
         assert number < CAPACITY
     with pytest.raises(RemoteProtocolError, match="unknown layout"):
         reader.lookup(3)
+
+
+@pytest.mark.parametrize("tensors", [1, 160, 2500])
+def test_layouts_that_never_come_again_stay_bounded_in_bytes(tensors: int) -> None:
+    """Detection batches: each has shapes of its own. Both sides forget together, and what comes again is known."""
+    writer, reader = LayoutWriter(), LayoutReader()
+    told: dict[int, int] = {}
+    for index in range(max(200, 6000 // tensors)):
+        leaf = ArrayLeaf("tensor", "float32", (index, 4), 0)
+        layout = Layout(["list", *[["a", "tensor"]] * tensors], (leaf,) * tensors, False)
+        encoded = layout.encode()
+        number, new = writer.intern(encoded)
+        assert new
+        reader.learn(number, layout)
+        told = {**told, number: len(encoded)} if number else {0: len(encoded)}
+        assert sum(told.values()) <= CAPACITY_BYTES and len(told) <= CAPACITY
+        assert set(told) == set(reader._layouts), "no more than the writer knows"
+        assert reader.lookup(number) == layout
+        assert writer.intern(encoded) == (number, False)
