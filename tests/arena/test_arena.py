@@ -241,19 +241,20 @@ def test_cold_is_what_lay_free_for_long_and_nothing_else(monkeypatch: pytest.Mon
             wide = look % 20 < 4
             for _ in range(draws.randrange(40)):
                 if len(used) < (draws.randrange(50) if wide else 4):
-                    slot = free.take()
-                    assert slot is not None
-                    used.append(slot)
+                    taken = free.take()
+                    assert taken is not None
+                    used.append(taken)
+                    last_used[taken] = look
                 elif used:
-                    slot = used.pop(draws.randrange(len(used)))
-                    free.free(slot)
-                last_used[slot] = look
+                    freed = used.pop(draws.randrange(len(used)))
+                    free.free(freed)
+                    last_used[freed] = look
             cold = free.cold(draws.randrange(1, 9), keep=2)
             assert not set(cold) & set(used)
             assert all(look - last_used[slot] >= 2 for slot in cold), "through three looks"
-            if draws.random() < 0.5 and (slot := free.take()) is not None:  # while they are being punched
-                used.append(slot)
-                last_used[slot] = look
+            if draws.random() < 0.5 and (taken := free.take()) is not None:  # while they are being punched
+                used.append(taken)
+                last_used[taken] = look
             free.cooled(cold)
             assert sorted([*free._stack, *free._issued, *used]) == list(range(60)), "none is lost or doubled"
             assert free.resting == len(free.free_ones())

@@ -149,8 +149,7 @@ class Arena:
                 return False
             slots, slot_bytes = geometry
             self._map = _mapped(fd, HEADER_BYTES + slots * slot_bytes)
-            if _DONTDUMP is not None:
-                self._map.madvise(_DONTDUMP)
+            self.leave_out_of_dumps(0, len(self._map))
         finally:
             os.close(fd)
         self.slots, self.slot_bytes = slots, slot_bytes
@@ -195,6 +194,11 @@ class Arena:
                     "smaller window= or rubber_band=."
                 ) from None
             # before Linux 5.14: pages are then faulted one by one
+
+    def leave_out_of_dumps(self, start: int, size: int) -> None:
+        """Let core dumps pass over a part of the mapping; called for every one that is made."""
+        if _DONTDUMP is not None:
+            self.buffer.madvise(_DONTDUMP, start, size)
 
     @property
     def punches(self) -> bytes:

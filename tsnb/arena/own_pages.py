@@ -109,6 +109,7 @@ class OwnPages:
         protection = mmap.PROT_READ | mmap.PROT_WRITE
         if _LIBC.mmap(address, self._arena.slot_bytes, protection, flags, self._arena.fd, offset) == _FAILED:
             raise _error()
+        self._arena.leave_out_of_dumps(offset, self._arena.slot_bytes)
         self.slots.discard(slot)
 
 
