@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
 import tsnb
+from tsnb.experiments.trial import Trial
 
 BATCHES: list[dict[str, Any]] = [
     {"images": np.full((4, 3), i, np.float32), "words": ["a", "b", "c", str(i)]} for i in range(6)
@@ -48,3 +51,29 @@ def test_it_has_no_length_where_the_stream_has_none() -> None:
         with pytest.raises(TypeError):
             len(consumer.as_dataloader())
         assert sum(1 for _ in consumer.as_dataloader()) == len(BATCHES)
+
+
+def test_it_is_made_again_as_trainers_do_but_not_with_other_options() -> None:
+    """From what it says of itself; what only the served loader could do is refused with where to set it."""
+    with tsnb.serve(BATCHES, name="dicts"), tsnb.attach("one", "dicts") as consumer:
+        loader: Any = consumer.as_dataloader()
+        again = type(loader)(loader.dataset, batch_size=None, num_workers=0, sampler=None, batch_sampler=None)
+        assert [int(batch["words"][3]) for batch in again] == list(range(6))
+        for option in ({"num_workers": 4}, {"batch_size": 8}, {"drop_last": True}):
+            with pytest.raises(ValueError, match="Set it on the loader that is served"):
+                type(loader)(loader.dataset, **option)
+
+
+def test_what_is_bound_to_its_process_says_so_when_it_is_pickled_or_copied() -> None:
+    """With the way out: each of them holds connections or threads, which go nowhere."""
+    with tsnb.serve(BATCHES, name="dicts") as producer, tsnb.attach("one", "dicts") as consumer:
+        ways_out: dict[str, list[Any]] = {
+            "attach": [consumer, iter(consumer), consumer.as_dataloader()],
+            "stream's name": [producer],
+            "result": [object.__new__(Trial)],
+        }
+        for way_out, bound in ways_out.items():
+            for one in bound:
+                for send in (pickle.dumps, copy.deepcopy):
+                    with pytest.raises(TypeError, match=f"(?s)cannot be pickled or copied.*{way_out}"):
+                        send(one)

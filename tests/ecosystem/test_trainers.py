@@ -139,6 +139,30 @@ def test_lightning_goes_on_in_the_middle_of_an_epoch(shared: Shared, tmp_path: P
     assert first.losses + second.losses == own_losses()
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_lightning_predicts_validates_and_overfits(shared: Shared, plain: bool) -> None:
+    """Lightning makes a `DataLoader` again for each of these, with arguments that it reads of it."""
+
+    class Whole(Lit):
+        def validation_step(self, batch: Any, index: int) -> Any:
+            return self.training_step(batch, index)
+
+        def predict_step(self, batch: Any) -> Any:
+            return self.network(batch[0]).detach()
+
+    consumer, own = shared.tsnb.attach("lightning"), DataLoader(Digits(), BATCH)
+    loader = consumer if plain else consumer.as_dataloader()
+
+    def losses_and_scores(fed: Any) -> tuple[list[float], list[Any]]:
+        model = Whole()
+        scores: Any = lightning.Trainer(**QUIET).predict(model, fed)
+        lightning.Trainer(**QUIET).validate(model, fed, verbose=False)
+        lightning.Trainer(overfit_batches=2, max_epochs=2, **QUIET).fit(model, fed, fed)
+        return model.losses, [score.tolist() for score in scores]
+
+    assert losses_and_scores(loader) == losses_and_scores(own)
+
+
 def test_lightning_fabric(shared: Shared) -> None:
     """It takes the consumer as a DataLoader."""
     step = Steps()

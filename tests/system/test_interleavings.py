@@ -216,6 +216,36 @@ def test_a_batch_handed_to_a_forked_child_stays_as_it_was(
     assert script.end() == 0 and clean(script)
 
 
+def test_a_forked_child_that_uses_its_parents_consumer_is_told_to_attach(run: Run) -> None:
+    """Whatever it does with it, whoever waits for a successor or not; and the parent goes on."""
+    run(SERVING.replace("64000", "160"), "0").expect("serving")
+    script = run(
+        GUARD
+        + """
+    consumer = tsnb.attach("c", reconnect_s=30)
+    loop = iter(consumer)
+    taken = next(loop)[1].tolist()
+    def told(way):
+        try: way()
+        except tsnb.errors.ConsumerReplaced as error:
+            return f"pid {os.getppid()}" in str(error) and "tsnb.attach(" in str(error)
+    pid = os.fork()
+    if pid == 0:
+        say("told", *[told(way) for way in (lambda: next(loop), lambda: next(iter(consumer)), consumer.close)])
+        say("child's", sum(len(labels) for _, labels in tsnb.attach("child")))
+        os._exit(0)
+    taken += [x for _, labels in loop for x in labels.tolist()]
+    consumer.close()  # else the child's epoch would wait for it
+    os.waitpid(pid, 0)
+    say("parent's", taken == list(range(160)))
+        """
+    )
+    assert script.expect("told", 60) == "True True None"
+    assert script.expect("child's") == "160"
+    assert script.expect("parent's") == "True"
+    assert script.end() == 0 and clean(script)
+
+
 def test_batches_in_reference_cycles_die_in_the_collector_of_any_thread(run: Run) -> None:
     """gc.collect in one thread frees what another one's loop made, in the middle of its own sends."""
     run(SERVING.replace("64000", "1600"), "0").expect("serving")

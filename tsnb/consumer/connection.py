@@ -22,7 +22,14 @@ from tsnb.consumer.options import Options
 from tsnb.consumer.ranks import stricter
 from tsnb.consumer.standstill import Standstill
 from tsnb.consumer.unpacking import Unpacker
-from tsnb.errors import JoinRefused, NameInUse, ProducerGone, RemoteProtocolError, StopRequested
+from tsnb.errors import (
+    ConsumerReplaced,
+    JoinRefused,
+    NameInUse,
+    ProducerGone,
+    RemoteProtocolError,
+    StopRequested,
+)
 from tsnb.native.processes import has_gone, is_ending, watch
 from tsnb.transport.channel import ChannelClosed, LocalChannel, Outbox
 from tsnb.transport.local import connect, is_path
@@ -89,7 +96,8 @@ class Connection:
         except ConnectionError:
             raise self._gone("has just gone") from None
         self._outbox = Outbox(self.channel)
-        self._own = entry.pid == os.getpid()
+        self._pid = os.getpid()
+        self._own = entry.pid == self._pid
         # a child of the producer's process may keep its socket open past its death
         self._pidfd = -1 if self._own else watch(entry.pid)
         self._standstill = Standstill(entry.name, entry.pid)
@@ -245,8 +253,14 @@ class Connection:
             return self._pidfd in ready
         return not ready and not self._own and has_gone(self.entry.pid)
 
-    def _ended(self) -> ProducerGone:
-        """Return what the end of the line means: its death, or that it would have no more of us."""
+    def _ended(self) -> ProducerGone | ConsumerReplaced:
+        """Return what the end of the line means: its death, that it would have no more of us, or a fork on our side."""
+        if os.getpid() != self._pid:
+            return ConsumerReplaced(
+                f"this process (pid {os.getpid()}) was forked from the one that attached to {self.entry.name!r} (pid "
+                f"{self._pid}), and has no connection of its own. Batches that it was handed stay valid. Attach in "
+                f'this process, by another name: tsnb.attach(NAME, producer="{self.entry.name}").'
+            )
         if self._own or is_ending(self.entry.pid, within_s=ENDING_S):
             return self._gone("died")
         self.successor_s = 0.0

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from tsnb import registry
-from tsnb.consumer.dataloader import ConsumerLoader
+from tsnb.consumer.dataloader import ConsumerDataset, ConsumerLoader
 from tsnb.consumer.length import epoch_length, full_batch_size
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
@@ -30,18 +30,24 @@ from tsnb.errors import (
     ProducerGone,
     RemoteProtocolError,
 )
+from tsnb.native.bound import Bound
 from tsnb.wire import messages as ms
 
 __all__ = ["Consumer"]
 
 
-class Consumer:
+class Consumer(Bound):
     """One attachment to a stream, made by `tsnb.attach`. Iterating it takes one epoch.
 
     Attributes:
         name: The consumer's name; that of a rank is like `bert[0]`.
         producer: The stream's name.
     """
+
+    instead = (
+        "Attach in the process that needs it, by a name of its own: tsnb.attach(NAME, producer=STREAM). To go on there "
+        "where this one is, send its state_dict() and load that."
+    )
 
     def __init__(self, entry: registry.Entry, name: str, options: Options) -> None:
         self.producer = entry.name
@@ -160,7 +166,7 @@ class Consumer:
 
     def as_dataloader(self) -> ConsumerLoader:
         """Return this consumer as a torch `DataLoader`, for trainers that demand one."""
-        return ConsumerLoader(self)
+        return ConsumerLoader(ConsumerDataset(self))
 
     def stats(self) -> Stats:
         """Return what was taken so far."""
@@ -193,7 +199,7 @@ class Consumer:
         self._leave_clock()
         self._line.tell_metrics(last=True)
         self._line.connection.post(ms.Bye())
-        with contextlib.suppress(ProducerGone):
+        with contextlib.suppress(ProducerGone, ConsumerReplaced):
             self._line.discard_waiting()
         self._line.put_back()
         self._line.connection.retire()
@@ -366,7 +372,7 @@ class Consumer:
         if self._current is loop:
             self._end_epoch()
             if self.thread == threading.get_ident():  # else the collector came by in another thread
-                with contextlib.suppress(ProducerGone):  # the next step says so
+                with contextlib.suppress(ProducerGone, ConsumerReplaced):  # the next step says so
                     self._line.discard_waiting()
 
     def _leave_clock(self) -> None:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from tsnb.consumer.options import Options
 
-__all__ = ["ConsumerLoader"]
+__all__ = ["ConsumerDataset", "ConsumerLoader"]
 
 
 class _Consumer(Protocol):
@@ -47,10 +47,26 @@ class ConsumerDataset(IterableDataset[Any]):
 class ConsumerLoader(DataLoader[Any]):
     """Made by `Consumer.as_dataloader`: an iterable-style loader without batching or workers of its own."""
 
-    def __init__(self, consumer: _Consumer) -> None:
+    def __init__(self, dataset: ConsumerDataset, **options: Any) -> None:
+        """Make the loader, or make it again, as trainers do with what they read of it (Lightning, to predict).
+
+        Args:
+            dataset: The consumer's.
+            options: Of torch's `DataLoader`, as they are anyway.
+
+        Raises:
+            ValueError: One of them is another.
+        """
+        fixed: dict[str, Any] = {"batch_size": None, "num_workers": 0, "collate_fn": _as_it_is}
         # collate_fn: torch's own for batch_size=None would turn arrays into tensors
-        super().__init__(ConsumerDataset(consumer), batch_size=None, num_workers=0, collate_fn=_as_it_is)
-        self._consumer = consumer
+        super().__init__(dataset, **fixed)
+        for name, value in options.items():
+            if value != getattr(self, name, None) and not (name == "sampler" and value is None):
+                raise ValueError(
+                    f"the DataLoader of a consumer gives the stream's batches as they come: {name}={value!r} cannot be "
+                    "had here. Set it on the loader that is served, or give it to tsnb.attach (batch_size, drop_last)."
+                )
+        consumer = self._consumer = dataset.consumer
         if consumer.options.world_size > 1:
             # accelerate would read an iterable dataset on rank 0 alone, and give its batches out once more
             self._is_accelerate_prepared = True

@@ -21,6 +21,7 @@ from tsnb.consumer.rebatching import Rebatcher, cut
 from tsnb.consumer.unpacking import Delivered
 from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import NameInUse, TsnbError
+from tsnb.native.bound import Bound
 from tsnb.native.endings import ending
 
 __all__ = ["EpochIterator"]
@@ -61,7 +62,7 @@ class _Taker(Protocol):
         """Leave the epoch before its end; does nothing for a loop that is over."""
 
 
-class EpochIterator(Iterator[Any]):
+class EpochIterator(Iterator[Any], Bound):
     """One loop over one epoch. Leaving it early, by any way, leaves the epoch.
 
     Args:
@@ -70,6 +71,7 @@ class EpochIterator(Iterator[Any]):
     """
 
     __slots__ = ("__del__", "__dict__", "__weakref__")
+    instead = "Send batches, or attach where they are needed: tsnb.attach(NAME, producer=STREAM)."
 
     def __init__(self, consumer: _Taker, progress: Progress) -> None:
         self._progress = progress

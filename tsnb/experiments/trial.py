@@ -31,6 +31,7 @@ from tsnb.kernels.outlets import CellOutlet, TerminalOutlet, outlet_here
 from tsnb.kernels.shipping import fetch
 from tsnb.kernels.transcript import LogPart
 from tsnb.masks import is_masked
+from tsnb.native.bound import Bound
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial"]
 
@@ -44,7 +45,7 @@ class NoSuchVariable(TsnbError, KeyError):
     __str__ = Exception.__str__  # KeyError would show the message quoted
 
 
-class Trial(Hosting):
+class Trial(Hosting, Bound):
     """Code that runs in a background kernel.
 
     Attributes:
@@ -61,6 +62,8 @@ class Trial(Hosting):
         started_s: Seconds since 1970 when it was asked for.
         failure_seen: Whether somebody has waited for it and was told that it failed.
     """
+
+    instead = 'Send what it computed: trial["net"], trial.result() or trial.metrics.'
 
     @property
     def pid(self) -> int | None:

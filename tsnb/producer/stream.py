@@ -13,6 +13,7 @@ from types import TracebackType
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import LoaderFailed, ProducerGone
+from tsnb.native.bound import Bound
 from tsnb.producer.core import Core
 from tsnb.producer.feeder import Feeder
 from tsnb.producer.reporting import reading
@@ -27,7 +28,7 @@ STOP_S = 10.0
 _serving: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
-class Producer:
+class Producer(Bound):
     """A loader being served by this process, until `stop`, the end of its `with` block, or of the process.
 
     Made by `tsnb.serve`.
@@ -36,6 +37,8 @@ class Producer:
         name: The stream's name.
         endings: Called in turn when it is about to stop, before its consumers are told.
     """
+
+    instead = "Send the stream's name: other processes attach by it, and ask by it for tsnb.status(NAME)."
 
     def __init__(self, core: Core, feeder: Feeder, server: Server, entry: registry.Entry) -> None:
         self.name = core.settings.name

@@ -27,6 +27,7 @@ from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
+from tsnb.native.bound import Bound
 from tsnb.streams.crashes import Crashes
 from tsnb.streams.following import Following
 from tsnb.streams.life import STOP_GRACE_S, Life
@@ -40,7 +41,7 @@ INSIDE = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipp
 """States of a consumer that is in the middle of an epoch."""
 
 
-class ProducerKernel:
+class ProducerKernel(Bound):
     """A loader served from a background kernel.
 
     Attributes:
@@ -50,6 +51,8 @@ class ProducerKernel:
         started_s: Seconds since 1970.
         restarts: How often it was started again, asked for or not.
     """
+
+    instead = "Send the stream's name: other processes attach by it."
 
     def __init__(self, name: str, options: ServeOptions, hub: Hub, outlet: Outlet) -> None:
         self.name = name
