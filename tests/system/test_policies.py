@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+import tsnb
 from tests.system.conftest import Run
 from tsnb.telemetry.observer import status
 
@@ -232,3 +233,15 @@ def test_leaving_a_loop_by_any_way_holds_nobody(run: Run) -> None:
         while status("s").consumers[0].state != "between epochs":
             assert time.monotonic() < deadline, (way, status("s").consumers)
         leaver.answer("go")
+
+
+def test_consumers_in_turn_in_one_thread_do_not_wait_for_each_other() -> None:
+    """An epoch for one, an epoch for the other, as two models in one loop: nobody's patience is waited for."""
+    loader = [[i] for i in range(200)]
+    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, patience_s=1e6):
+        one, other = tsnb.attach("one"), tsnb.attach("other")
+        for _ in range(2):
+            for consumer in (one, other):
+                assert [row for (row,) in consumer] == list(range(200))
+        with one, other:  # side by side, none of them is between epochs
+            assert [a == b for a, b in zip(one, other, strict=True)] == [True] * 200

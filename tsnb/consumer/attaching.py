@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -16,7 +15,7 @@ import torch
 
 from tsnb import clusters, registry
 from tsnb.config import attach_defaults, check_name, require_platform
-from tsnb.consumer.consumer import Consumer
+from tsnb.consumer.consumer import Consumer, rest_siblings
 from tsnb.consumer.options import Options
 from tsnb.consumer.placed import device_here
 from tsnb.consumer.ranks import hint
@@ -112,7 +111,7 @@ def attach(
     entry = _find(producer or attach_defaults.producer, shown)
     if isinstance(entry, Consumer):
         return _again(entry, options)
-    _rest_siblings(entry.name, shown)
+    rest_siblings(entry.name, shown)
     mine = _consumers.get((entry.name, shown))
     if mine is not None and mine.address != entry.address:
         mine.close_if_gone(taken_over=True)
@@ -214,14 +213,6 @@ def rest_all(*, failed: bool = False) -> None:
     for consumer in list(_consumers.values()):
         if not consumer.closed:
             consumer.rest(failed=failed)
-
-
-def _rest_siblings(producer: str, name: str) -> None:
-    """Let nobody wait for this thread's other consumers of the stream: it cannot run their loops meanwhile."""
-    for (where, other), consumer in list(_consumers.items()):
-        same = where == producer and other != name and consumer.thread == threading.get_ident()
-        if same and not consumer.iterating and not consumer.closed:
-            consumer.rest()
 
 
 def _require_same_thread(mine: Consumer) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -33,7 +35,22 @@ from tsnb.errors import (
 from tsnb.native.bound import Bound
 from tsnb.wire import messages as ms
 
-__all__ = ["Consumer"]
+__all__ = ["Consumer", "rest_siblings"]
+
+_made: weakref.WeakSet[Consumer] = weakref.WeakSet()
+
+
+def rest_siblings(producer: str, name: str) -> None:
+    """Let nobody wait for this thread's other consumers of a stream: it cannot run their loops meanwhile.
+
+    Args:
+        producer: The stream's name.
+        name: The consumer whose loop begins.
+    """
+    for other in list(_made):
+        same = other.producer == producer and other.name != name and other.thread == threading.get_ident()
+        if same and not other.iterating and not other.closed:
+            other.rest()
 
 
 class Consumer(Bound):
@@ -65,6 +82,7 @@ class Consumer(Bound):
         self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
         self._batches_at_rest = 0
+        _made.add(self)
 
     # -- what a training loop sees -----------------------------------------------------------------------
 
@@ -121,6 +139,7 @@ class Consumer(Bound):
         self._leave_clock()
         loop = EpochIterator(self, progress)
         self._entered_s = time.monotonic()
+        rest_siblings(self.producer, self.name)
         self._line.ask(place)
         self._resume = None
         return loop
@@ -413,3 +432,6 @@ class Consumer(Bound):
                 f"{self.name!r} was detached from {self.producer!r}. Attach again: "
                 f'tsnb.attach("{self.name}", producer="{self.producer}").'
             )
+
+
+os.register_at_fork(after_in_child=_made.clear)  # they are the parent's
