@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
+import tsnb
 from tests.system.conftest import Run
 from tests.system.scripts import Script
 from tsnb.telemetry.observer import status, stop
@@ -226,3 +232,63 @@ def test_dense_interrupts_lose_nothing_and_pin_nothing(run: Run) -> None:
     assert held <= 1
     time.sleep(0.5)
     assert status("s").slots_used <= 8 + 2 + 1, "a slot was pinned for good"
+
+
+class Numbers(Dataset[int]):
+    """Eight numbers, by index."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class _Drawn(Sampler[int]):
+    """Shuffles by numbers that nobody can seed."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(random.sample(range(8), 8))
+
+
+class _Stream(IterableDataset[int]):
+    """Eight numbers."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(8))
+
+
+@pytest.mark.parametrize(
+    ("loader", "reason"),
+    [
+        (DataLoader(_Stream(), batch_size=2), "num_workers=1 or more"),
+        (DataLoader(Numbers(), batch_size=2, sampler=_Drawn()), "its _Drawn cannot be seeded"),
+    ],
+)
+def test_a_seed_that_does_not_make_epochs_repeatable_is_told_when_served_and_when_it_matters(
+    loader: Any, reason: str
+) -> None:
+    """Not "serve with a seed" to somebody who did: what it is about the loader, and the way out."""
+    with pytest.warns(RuntimeWarning, match=f"does not make the epochs of 's' repeatable: .*{reason}"):
+        producer = tsnb.serve(loader, name="s", seed=1)
+    with producer, tsnb.attach("c") as consumer:
+        next(iter(consumer))
+        state = {**consumer.state_dict(), "batch": 1}
+        with pytest.raises(tsnb.errors.JoinRefused, match=reason):
+            consumer.load_state_dict(state)
+
+
+def test_a_state_of_an_epochs_start_says_so_when_the_stream_gives_another_epoch() -> None:
+    """It has gone on since: a whole epoch is given, of other batches. The same epoch is given without a word."""
+    loader = DataLoader(Numbers(), batch_size=2, shuffle=True)
+    with tsnb.serve(loader, name="s", seed=1, window=1, rubber_band=0.0), tsnb.attach("c") as consumer:
+        list(consumer)
+        state = consumer.state_dict()
+        assert (state["epoch"], state["batch"]) == (1, 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            consumer.load_state_dict(state)
+            assert len(list(consumer)) == 4 and consumer.epoch == 1
+        consumer.load_state_dict(state)
+        with pytest.warns(RuntimeWarning, match="start of epoch 1, and 's' gives epoch 2 now"):
+            assert len(list(consumer)) == 4

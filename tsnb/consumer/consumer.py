@@ -165,20 +165,23 @@ class Consumer(Bound):
         place = Place.from_state(state)
         order = self._line.connection.welcome.order
         if place.begun and (not order or state.get("order") != order):
+            unordered = self._line.connection.welcome.unordered or "its loader has no order of its own"
             why = (
-                "comes in another order than when this was saved"
+                "comes in another order than when this was saved. Serve the same DataLoader with the same seed= as then"
                 if order
-                else "has no order that can be repeated"
+                else f"cannot give an epoch again: {unordered}"
             )
             raise JoinRefused(
-                f"the stream {self.producer!r} {why}, so epoch {place.epoch} cannot be gone on with at batch "
-                f"{place.batch}. Serve the same DataLoader with the same seed=, or what is none as a function of the "
-                "epoch; or leave the state out to begin with a whole epoch."
+                f"epoch {place.epoch} cannot go on at batch {place.batch}: the stream {self.producer!r} {why}."
+                " Or leave the state out, to begin with a whole epoch."
             )
         if self._current is not None:
             self.leave(self._current)
         self._last = None
         self._resume = place
+        # an epoch's start: any later epoch is whole, too, but it is another one
+        wanted = not place.begun and order and state.get("order") == order
+        self._line.saved_epoch = place.epoch if wanted else None
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the stream counts its epochs itself. Trainers call this on every loader."""

@@ -61,6 +61,7 @@ class Line:
         allotment: The cores and threads that its producer has given this process.
         scratch: Where batches are copied to that must be.
         closed: Set to end a wait for a successor.
+        saved_epoch: The epoch at whose start a saved state stands, until it is known which one is given.
         stop_asked: What to raise at the next step: somebody asked, between two loops, that this consumer stop.
 
     Raises:
@@ -82,6 +83,7 @@ class Line:
         self.epoch = -1
         self.closed = False
         self.stop_asked: StopRequested | None = None
+        self.saved_epoch: int | None = None
         self.batches = self.samples = self.skipped = self.reconnects = 0
         self.waited_s = 0.0
         self._on_device_before = 0  # by connections that have gone
@@ -243,10 +245,7 @@ class Line:
         if isinstance(message, ms.Batch):
             return self._accept(message), False
         if isinstance(message, ms.EpochStarted) and message.ask == self._asks:
-            self._taking = self.epoch = message.epoch
-            self.place = Place(message.epoch, message.seq, 0, begun=True)
-            progress.began(message.epoch, message.seq)
-            self._parked_as = None
+            self._begun(message, progress)
         elif isinstance(message, ms.NotJoined) and message.ask == self._asks:
             raise self._not_joined(message)
         elif isinstance(message, ms.HeldUp) and message.ask == self._asks:
@@ -263,6 +262,15 @@ class Line:
             self.ask(self.place)  # what it lacks may still be there
             self._parked_as = message
         return None, False
+
+    def _begun(self, started: ms.EpochStarted, progress: Progress) -> None:
+        self._taking = self.epoch = started.epoch
+        self.place = Place(started.epoch, started.seq, 0, begun=True)
+        progress.began(started.epoch, started.seq)
+        if self.saved_epoch is not None:
+            self.notices.given_another(self.saved_epoch, started.epoch, self.connection.entry.name)
+            self.saved_epoch = None
+        self._parked_as = None
 
     def _complete(self, ended: ms.EpochEnded) -> bool:
         """Whether nothing of the epoch is missing; what was received and lost is asked for again."""

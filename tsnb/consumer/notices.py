@@ -179,6 +179,16 @@ class Notices:
             RuntimeWarning,
         )
 
+    def given_another(self, saved: int, given: int, stream: str) -> None:
+        """Warn, if it is so, that another epoch begins than the one at whose start a saved state stands."""
+        if given != saved:
+            self._warn(
+                f"the state that {self._name!r} has loaded stands at the start of epoch {saved}, and {stream!r} gives "
+                f"epoch {given} now, whole, but with other batches: the stream has gone on. For the same batches as "
+                "after the state was saved, serve the loader anew for this consumer, with the same seed=.",
+                RuntimeWarning,
+            )
+
     def _warn(self, text: str, category: type[Warning] = SharedBatchWarning) -> None:
         frame, level = _user_frame()
         del frame

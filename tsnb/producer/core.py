@@ -82,6 +82,7 @@ class Core:
 
     Attributes:
         lock: Guards everything here; notified when the loader may go on, or should stop.
+        unordered: Why an epoch cannot be given again; empty where it can.
         stopping: Set once, by `stop`.
         stop_asked: Set when somebody wants the producer to stop: an observer, or a thread that cannot go on.
         farewell: What consumers are told at the end.
@@ -107,6 +108,7 @@ class Core:
         self.sessions: dict[int, Session] = {}
         self.devices = OnDevices(self.arena, self.lock, settings.window, self._tell)
         self.source: Source | None = None
+        self.unordered = ""
         self.stopping = False
         self.stop_asked = threading.Event()
         self.farewell = "was stopped"

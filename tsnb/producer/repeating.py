@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, Subset
 
-__all__ = ["length", "loader_order", "sampler_chain"]
+__all__ = ["length", "loader_order", "sampler_chain", "why_unordered"]
 
 _LISTS = (range, list, tuple)
 _PLAIN = (SequentialSampler, BatchSampler, *_LISTS)
@@ -62,6 +62,36 @@ def loader_order(loader: DataLoader[Any], workers: int, seed: int | None) -> str
         dataset = dataset.dataset
     facts.append(type(dataset).__qualname__)
     return " ".join(map(str, facts))
+
+
+def why_unordered(loader: Any, seed: int | None, workers: int | None) -> str:
+    """Return why an epoch of a loader cannot be given again, and what would change that; "" where it can.
+
+    Args:
+        loader: What is to be served.
+        seed: As `tsnb.serve`.
+        workers: As `tsnb.serve`.
+    """
+    if not isinstance(loader, DataLoader):
+        return "it is not a torch DataLoader: serve a function make_epoch(epoch), the same for the same epoch"
+    number = loader.num_workers if workers is None else workers
+    if loader_order(loader, number, seed):
+        return ""
+    if not getattr(loader, "in_order", True) and number > 1:
+        return "in_order=False lets its workers decide which batch comes first: leave that out"
+    if seed is None:
+        return "it was served without seed=: serve it with one"
+    if isinstance(loader.dataset, IterableDataset):
+        return (
+            "seed= reaches what an IterableDataset draws in workers only, and this loader has none: give it "
+            "num_workers=1 or more"
+        )
+    samplers = sampler_chain(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
+    name = next(type(one).__name__ for one in samplers if not _repeats(one, seed))
+    return (
+        f"its {name} cannot be seeded: give that class an attribute `generator` (a torch.Generator to draw with), or a "
+        "method set_epoch(epoch)"
+    )
 
 
 def sampler_chain(sampler: Any) -> Iterator[Any]:

@@ -27,6 +27,7 @@ def welcome(core: Core) -> ms.Welcome:
         epoch_batches=source.batches if source else None,
         epoch_samples=source.samples if source else None,
         order=source.order if source else "",
+        unordered=core.unordered,
         reconnect_s=core.settings.reconnect_s,
     )
 

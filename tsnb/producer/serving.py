@@ -10,9 +10,10 @@ from tsnb import registry
 from tsnb.config import check_balance, check_name, require_platform
 from tsnb.producer import events as ev
 from tsnb.producer.core import Core, Settings
-from tsnb.producer.dataloader import why_not_persistent
+from tsnb.producer.dataloader import is_plain, why_not_persistent
 from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loading import as_source, why_one_epoch
+from tsnb.producer.repeating import why_unordered
 from tsnb.producer.server import Server
 from tsnb.producer.steering import controller_of
 from tsnb.producer.stream import Producer
@@ -87,6 +88,13 @@ def serve(
         warnings.warn(why, RuntimeWarning, stacklevel=3)  # where `tsnb.serve` was called
     if why := why_not_persistent(loader, seed, workers):
         warnings.warn(why, RuntimeWarning, stacklevel=3)
+    if seed is not None and is_plain(loader) and (why := why_unordered(loader, seed, workers)):
+        warnings.warn(
+            f"seed= does not make the epochs of {name!r} repeatable: {why}. Until then its consumers cannot go on in "
+            "the middle of an epoch, neither from a saved state nor after a restart.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
     producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
     producer.prove()
     if rebalance:
@@ -120,6 +128,7 @@ def begin(
     server = None
     try:
         core.source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
+        core.unordered = "" if core.source.order else why_unordered(loader, seed, workers)
         core.slots.in_pipe = slots_for(core.source)
         core.dispatch.admission.repeatable = bool(core.source.order)
         if not primed:

@@ -204,6 +204,8 @@ class Welcome(NamedTuple):
     """Says in which order epochs come: equal for equal batches; empty where an epoch cannot be given again."""
     reconnect_s: float = 0.0
     """How long to wait for a successor if the producer dies; 0: there will be none."""
+    unordered: str = ""
+    """Why an epoch cannot be given again, and what would change that; empty where it can."""
     protocol: int = PROTOCOL
 
 
