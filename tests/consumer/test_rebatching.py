@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.rebatching import Rebatcher
-from tsnb.consumer.unpacking import Delivered
+from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.errors import BatchNotShareable
+from tsnb.producer.packing import SlotWriter
+from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout
 
 SPEC = ["dict", ["x", "n", "s"], ["a", "tensor"], ["a", "numpy"], ["v"]]
@@ -65,6 +70,84 @@ def test_what_cannot_be_cut_is_named() -> None:
     )
     with pytest.raises(BatchNotShareable, match=r"batch\[1\] does not have it. Leave batch_size out"):
         list(rebatcher.feed(scalar))
+
+
+def kinds(rows: int) -> dict[str, Any]:
+    """Return a batch whose rows lie in many ways."""
+    image = torch.arange(rows * 24.0).view(rows, 2, 3, 4)
+    return {
+        "last": image.contiguous(memory_format=torch.channels_last),
+        "first": torch.arange(rows * 3).view(3, rows).mT,
+        "wide": torch.arange(rows).view(rows, 1).expand(rows, 5),
+        "leaf": torch.ones(rows, 2, requires_grad=True),
+        "own": Own(x=torch.arange(rows), names=["n"] * rows),
+        "mask": np.ma.array(np.arange(rows), mask=np.arange(rows) % 2 == 1, fill_value=7),
+        "fortran": np.asfortranarray(np.arange(rows * 2).reshape(rows, 2)),
+        "twice": image,
+        "again": image,
+    }
+
+
+class Own(dict[str, Any]):
+    """A class of the user's, with an attribute."""
+
+    def __init__(self, **items: Any) -> None:
+        super().__init__(**items)
+        self.scale = 2
+
+
+def read(arena: Arena, batch: Any, *, private: bool = False) -> Delivered:
+    placed = SlotWriter(arena, 0).write(batch)
+    told = ms.Batch(0, 0, 0, 0, placed.rows, 7, placed.values_offset, placed.values_bytes)
+    unpacker = Unpacker(arena, 4, ScratchPool(), lambda lease: None)
+    return unpacker.read(told, Layout.decode(placed.layout), private=private)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_rows_keep_their_kind_cut_and_joined(private: bool) -> None:
+    """Classes, masks, gradients, what stands twice; dimensions lie in the same order, without gaps where joined."""
+    arena = Arena.create()
+    arena.fit(1, 1 << 16)
+    try:
+        rebatcher = Rebatcher(6, ScratchPool())
+        out = [d.tree() for _ in range(3) for d in rebatcher.feed(read(arena, kinds(8), private=private))]
+    finally:
+        arena.close()
+    for number, batch in enumerate(out):
+        want = (torch.arange(24) % 8)[6 * number : 6 * number + 6].tolist()
+        assert batch["mask"].data.tolist() == want and batch["mask"].mask.tolist() == [
+            i % 2 == 1 for i in want
+        ]
+        assert batch["mask"].fill_value == 7 and type(batch["mask"]) is np.ma.MaskedArray
+        assert [x.tolist() for x in batch["first"]] == [[i, i + 8, i + 16] for i in want]
+        assert batch["last"].is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(batch["last"], batch["twice"]) and batch["twice"] is batch["again"]
+        assert batch["wide"].tolist() == [[i] * 5 for i in want]
+        assert batch["leaf"].requires_grad and batch["leaf"].is_leaf
+        assert type(batch["own"]) is Own and batch["own"].scale == 2 and batch["own"]["x"].tolist() == want
+        assert batch["fortran"].strides[0] < batch["fortran"].strides[1]
+        assert batch["fortran"].flags.writeable is private is batch["mask"].flags.writeable
+    assert len(out) == 4
+
+
+def test_batches_that_differ_in_kind_are_not_joined() -> None:
+    """One with gradients and one without, one of another class, an attribute that changes."""
+    arena = Arena.create()
+    arena.fit(1, 1 << 16)
+    other = Own(x=torch.arange(2))
+    other.scale = 3
+    try:
+        for one, two in (
+            (torch.ones(2), torch.ones(2, requires_grad=True)),
+            ({"x": torch.arange(2)}, Own(x=torch.arange(2))),
+            (Own(x=torch.arange(2)), other),
+        ):
+            rebatcher = Rebatcher(3, ScratchPool())
+            assert list(rebatcher.feed(read(arena, one))) == []
+            with pytest.raises(BatchNotShareable, match="differ in their structure"):
+                list(rebatcher.feed(read(arena, two)))
+    finally:
+        arena.close()
 
 
 def test_parts_that_do_not_fit_together_are_refused() -> None:

@@ -25,8 +25,12 @@ from tsnb.wire import classes
 from tsnb.wire.checks import TENSOR_DTYPES, item_bytes
 from tsnb.wire.tree import Parts, Refusal
 
-__all__ = ["Placing", "array_placing", "classify", "dtype_word", "tensor_placing"]
+__all__ = ["DTYPE_WORDS", "Placing", "array_placing", "classify", "dtype_word", "tensor_placing"]
 
+DTYPE_WORDS: dict[torch.dtype, str] = {
+    getattr(torch, word): word for word in TENSOR_DTYPES if hasattr(torch, word)
+}
+"""Of the dtypes that can be shared, how a layout spells them."""
 _MEMMAP = ("_mmap", "filename", "offset", "mode")
 """What a memmap knows of its file; a pickled one leaves it behind too."""
 
@@ -81,6 +85,8 @@ def _require_dense(leaf: torch.Tensor) -> None:
     Raises:
         Refusal: With what torch really can do about it.
     """
+    if leaf.dtype in DTYPE_WORDS and leaf.is_cpu and leaf.layout is torch.strided and not leaf.is_nested:
+        return  # as nearly always
     if leaf.is_nested:
         raise Refusal(
             "is a nested tensor: give its parts as a list, list(x.unbind()), or padded ones, "
@@ -103,12 +109,10 @@ def _require_dense(leaf: torch.Tensor) -> None:
             f"lies on {leaf.device}: let the loader give CPU tensors and each consumer "
             f'ask for its device, tsnb.attach(..., device="{leaf.device}").'
         )
-    dtype = str(leaf.dtype).removeprefix("torch.")
-    if dtype not in TENSOR_DTYPES:
-        raise Refusal(
-            f"has dtype {dtype}, which cannot be shared: give its bytes, x.view(torch.uint8), in your collate_fn, or "
-            "another dtype."
-        )
+    raise Refusal(
+        f"has dtype {str(leaf.dtype).removeprefix('torch.')}, which cannot be shared: give its bytes, "
+        "x.view(torch.uint8), in your collate_fn, or another dtype."
+    )
 
 
 def _tensor_parts(leaf: torch.Tensor) -> Parts:

@@ -17,7 +17,7 @@ from tsnb.arena.leases import lease
 from tsnb.arena.memory import ALIGN_BYTES, Arena, aligned
 from tsnb.errors import BatchNotShareable, BatchTooLarge
 from tsnb.producer.events import Placed
-from tsnb.producer.leaves import array_placing, classify, dtype_word, tensor_placing
+from tsnb.producer.leaves import DTYPE_WORDS, array_placing, classify, dtype_word, tensor_placing
 from tsnb.wire.codec import MAX_MESSAGE_BYTES
 from tsnb.wire.layout import ArrayLeaf, Layout, encode_values
 from tsnb.wire.tree import Spec, checked_words, flatten
@@ -114,7 +114,7 @@ class SlotWriter:
         return bool(self._let_go)
 
     def _holds(self, tensor: torch.Tensor) -> bool:
-        return tensor.numel() > 0 and tensor.device.type == "cpu" and tensor.data_ptr() in self._range
+        return tensor.data_ptr() in self._range and tensor.numel() > 0
 
     def _write(self, leaves: list[Any], spec: Spec) -> Placed:
         values: list[Any] = []
@@ -142,20 +142,20 @@ class SlotWriter:
     def _place_tensor(self, leaf: torch.Tensor) -> ArrayLeaf:
         """Return where a tensor lies, after copying it in if it lies elsewhere."""
         leaf = leaf.resolve_conj().resolve_neg()  # what is lazy would stay behind: bytes alone cross
-        dtype, shape = str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape)
+        dtype, shape = DTYPE_WORDS[leaf.dtype], tuple(leaf.shape)
         size, _, strides, as_it_is = tensor_placing(leaf)
         if as_it_is and self._holds(leaf):
             return ArrayLeaf("tensor", dtype, shape, leaf.data_ptr() - self._range.start, strides)
-        flat = self.new_tensor(leaf.dtype, (size // leaf.itemsize,))
-        if flat is None:
+        inside = self.new_tensor(leaf.dtype, shape if strides is None else (size // leaf.itemsize,))
+        if inside is None:
             raise self._too_large(size)
-        offset = flat.data_ptr() - self._range.start if size else 0
+        offset = inside.data_ptr() - self._range.start if size else 0
         if strides is None:
-            flat.view(shape).copy_(leaf)
+            inside.copy_(leaf)
         elif as_it_is:
-            flat.copy_(leaf.as_strided(flat.shape, (1,)))
+            inside.copy_(leaf.as_strided(inside.shape, (1,)))
         else:
-            flat.as_strided(shape, strides).copy_(leaf)
+            inside.as_strided(shape, strides).copy_(leaf)
         return ArrayLeaf("tensor", dtype, shape, offset, strides)
 
     def _place_numpy(self, array: np.ndarray[Any, Any], kind: str) -> ArrayLeaf:
