@@ -625,6 +625,7 @@ def test_the_end_of_a_stream_gives_its_memory_back_though_a_forked_child_lives_o
     script = run(
         """
         from torch.utils.data import default_collate
+        from tsnb.native.ties import tie_to_parent
         constant = []
         def collate(samples):
             images, labels = default_collate(samples)
@@ -636,8 +637,10 @@ def test_the_end_of_a_stream_gives_its_memory_back_though_a_forked_child_lives_o
         held = [next(loop) for _ in range(3)]
         for _ in range(8): images, labels = next(loop)
         descriptor = os.dup(producer.core.arena.fd)
+        here = os.getpid()
         child = os.fork()
         if child == 0:
+            tie_to_parent(here)
             time.sleep(100)
             os._exit(0)
         say("before", os.fstat(descriptor).st_blocks // 2048)
@@ -646,6 +649,8 @@ def test_the_end_of_a_stream_gives_its_memory_back_though_a_forked_child_lives_o
         say("held", [bool((images[:, 0] == labels).all()) for images, labels in held], int(held[2][1][0]))
         say("constant", bool((constant[0][:, 3] == torch.arange(16)).all()))
         os.kill(child, 9)
+        os.waitpid(child, 0)
+        say("done")
         """
     )
     assert int(script.expect("before")) >= 11
@@ -654,3 +659,4 @@ def test_the_end_of_a_stream_gives_its_memory_back_though_a_forked_child_lives_o
     )
     assert script.expect("held") == "[True, True, True] 32"
     assert script.expect("constant") == "True"
+    script.expect("done")
