@@ -86,6 +86,7 @@ READS = [
     ("f('mail@loss')", {"f"}),
     ("f.sql('select * from loader where x')", {"f", "loader"}),
     ("eval('a + 1')", {"a"}),
+    ("ip = get_ipython()\nip.run_cell('y = b')\nprint(y, made)", {"b"}),
     ("exec('y = b')\nprint(y)", {"b"}),
     ("globals()['a']", {"a"}),
     ("'{loss:.2f} {0}'.format(**vars())", {"loss"}),

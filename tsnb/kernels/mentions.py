@@ -33,6 +33,9 @@ _OUTPUT = re.compile(r"--(?:out|err|proc)[\s=]+([A-Za-z_]\w*)")
 QUERIES = frozenset({"eval", "execute", "query", "sql"})
 """Methods that find variables by what stands in their text: pandas' `@name`, DuckDB's `from name`."""
 
+CELLS = frozenset({"ev", "ex", "push", "run_cell", "run_cell_async", "run_code"})
+"""Methods of IPython's shell that run code in the cell's own variables."""
+
 LOOKING = frozenset({"eval", "exec", "globals", "locals", "vars"})
 """Functions that find or make variables by their name."""
 
@@ -75,6 +78,9 @@ def mentions_in(call: ast.Call) -> Mentions:
         _magic(found, texts, cell=name == "run_cell_magic")
     elif name in {"system", "getoutput"} and _of_ipython(call):
         found.names += _expanded(" ".join(texts))
+    elif name in CELLS:
+        found.code += texts[:1]
+        found.may_bind = True
     elif isinstance(call.func, ast.Name) and name in LOOKING:
         runs = name in {"eval", "exec"}
         found.code += texts[:1] if runs else []
