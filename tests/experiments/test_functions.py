@@ -16,6 +16,7 @@ from tsnb.errors import ExtraMissing, NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.board import launch
 from tsnb.experiments.functions import TrialFunction, plan_function, run, trial
 from tsnb.experiments.plan import TrialOptions
+from tsnb.experiments.setting_up import set_up
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.capture import UndefinedNames
 from tsnb.records.reading import read_runs
@@ -151,6 +152,20 @@ def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, 
     assert start(page, box["first"], with_="hidden").result(30) == (1, 5), "nor one that another sets"
     with pytest.raises(TrialFailed, match="NameError"):
         run(forgets, check=False, wait=True)
+
+
+def test_a_set_up_cell_runs_before_a_function(page: Any, notebook: Any) -> None:
+    """What it makes is defined for the function; it is recorded with it."""
+    box = notebook.run("width = 40\ndef grow(k): return shared() + k")
+    set_up("def shared(): return width", box)
+    try:
+        started = start(page, box["grow"], k=2)
+        assert started.result(30) == 42
+        assert started.rerun(k=3).result(30) == 43
+    finally:
+        assert not set_up("", box)
+    with pytest.raises(UndefinedNames, match="reads 'shared'"):
+        run(box["grow"], k=2)
 
 
 def test_a_decorated_function_starts_a_trial_when_called(

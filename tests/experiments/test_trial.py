@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -81,6 +82,64 @@ def test_workers_of_a_trials_own_loader_give_it_its_own_classes(page: Any) -> No
     trial = start("workers", cell, page)
     trial.wait(30)
     assert trial["kinds"] == [(True, 2, [0, 1]), (True, 2, [2, 3])]
+
+
+CHANGED = """
+import logging, sys, warnings
+import numpy as np, torch
+torch.set_default_dtype(torch.float64)
+torch.set_float32_matmul_precision("high")
+torch.use_deterministic_algorithms(True, warn_only=True)
+torch.backends.cudnn.benchmark = torch.backends.cudnn.deterministic = True
+torch.set_grad_enabled(False)
+torch.autograd.set_detect_anomaly(True, check_nan=False)
+torch.set_default_device("meta")
+torch.set_printoptions(precision=2)
+np.seterr(divide="raise")
+np.set_printoptions(precision=3)
+warnings.filterwarnings("error", "never so", UserWarning)
+logging.getLogger("n6").setLevel(logging.DEBUG)
+"""
+
+SEEN = """
+import logging, warnings
+import numpy as np, torch
+seen = [
+    torch.get_default_dtype() == torch.float64, torch.get_float32_matmul_precision(),
+    torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic, torch.is_grad_enabled(),
+    torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled(), str(torch.get_default_device()),
+    str(torch.tensor([1 / 3], device="cpu")), np.geterr()["divide"], np.get_printoptions()["precision"],
+    logging.getLogger("n6").level,
+]
+try:
+    warnings.warn("never so")
+except UserWarning:
+    seen.append("raised")
+"""
+
+
+def test_a_trial_computes_as_the_notebook_does(page: Any, tmp_path: Path) -> None:
+    """What torch, numpy, warnings and loggers were set to; where nothing was, they are as they begin."""
+    there = (
+        f"import sys\nexec({CHANGED!r})\nexec({SEEN!r}, globals())\nhere = seen\n"
+        "from tsnb.experiments import run_cell\n"
+        "class Page:\n    def publish(self, *_): pass\n"
+        f"for options in ({{}}, {{'device': 'cpu'}}):\n"
+        f"    found = run_cell('like', {SEEN!r}, {{}}, outlet=Page(), **options).wait(60)['seen']\n"
+        "    print([a if a == b else (a, b) for a, b in zip(here, found, strict=True)])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", there], capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, "TSNB_PROJECT_DIR": str(tmp_path), "PYTHONPATH": os.getcwd()},
+    )  # fmt: skip
+    same = "[True, 'high', True, True, True, True, False, True, False, {}, 'tensor([0.33])', 'raise', 3, 10, 'raised']"
+    shown = done.stdout.splitlines()
+    assert shown == [same.format("'meta'"), same.format("('meta', 'cpu')")], done.stderr
+    plain = start("plain", SEEN.replace("seen = [", "seen = [torch.__version__ != '',"), page).wait(30)[
+        "seen"
+    ]
+    assert plain[1:4] == [False, "highest", False]
 
 
 NESTED = """

@@ -11,6 +11,7 @@ from IPython.testing.globalipapp import start_ipython
 
 from tests.telemetry.watches import forget_watches
 from tsnb.experiments import trials
+from tsnb.experiments.setting_up import set_up
 from tsnb.notebook.reporting import recorders
 from tsnb.streams import producer_kernels
 
@@ -27,6 +28,7 @@ def shell(ipython: Any) -> Iterator[Any]:
     ipython.reset(new_session=False)
     ipython.run_line_magic("load_ext", "tsnb")
     yield ipython
+    set_up("", {})
     trials.clear()
     for kernel in producer_kernels.values():
         kernel.stop()

@@ -20,7 +20,7 @@ def test_every_option_of_start_is_read_in_its_unit() -> None:
     assert vars(given) == {
         "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience": 5.0, "seed": 0,
         "workers": 2, "engine": "local", "rebalance": False, "detach": True, "restart": None, "mode": "pace",
-        "weight": [],
+        "weight": [], "replace": False,
     }  # fmt: skip
     assert start("train --name m --rebalance").rebalance
     assert start("train --name m --restart on-crash").restart == "on-crash"

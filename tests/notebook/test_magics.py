@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.experiments import trials
 from tsnb.native.processes import started
+from tsnb.records.run import Run
 from tsnb.streams import producer_kernels
 
 LOADER = """
@@ -356,6 +357,38 @@ def test_the_panel_s_stop_button_stops_the_trial(shell: Any) -> None:
     panel.stop_consumer("busy")
     assert trials["busy"].state == "stopped"
     panel.close()
+
+
+@pytest.mark.system
+def test_a_set_up_cell_runs_first_in_every_trial(shell: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """Cells, functions and sweeps; it reads the notebook's variables, and makes names for them; it is recorded."""
+    run(shell, "width, seen = 40, 0\nimport pandas as pd")
+    run(
+        shell,
+        "%%trial --setup\npd.set_option('display.width', width)\ndef shared(): return width\nprint('set up')",
+    )
+    assert "trials that start from now on run this cell first" in capfd.readouterr().out
+    run(shell, "%%trial one --seed 1 --wait\nx = (pd.get_option('display.width'), shared())")
+    assert trials["one"]["x"] == (40, 40)
+    assert "[one] set up" in capfd.readouterr().out
+    record = Run.find("one")
+    assert record is not None and (read := record.read()) is not None
+    assert "pd.set_option" in read.source and "x = (pd" in read.source
+    assert trials["one"].rerun().wait()["x"] == (40, 40)
+    sweep = run(shell, "%%trial many --grid k=1,2 --wait\ny = shared() + k")
+    assert [trial["y"] for trial in sweep.values()] == [41, 42]
+    with pytest.raises(UsageError, match="'nowhere' is not defined"):
+        run(shell, "%%trial --setup\nnowhere")
+    with pytest.raises(UsageError, match="--setup goes without a name"):
+        run(shell, "%%trial x --setup\n1")
+    run(shell, "%%trial --setup\nbad = 1\n1 / 0")
+    with pytest.raises(
+        UsageError, match=r"'two' failed: the set-up cell \(%%trial --setup\) raised ZeroDivisionError"
+    ):
+        run(shell, "%%trial two --wait\nx = 1")
+    run(shell, "%%trial --setup\n ")
+    assert "run no set-up cell" in capfd.readouterr().out
+    run(shell, "%%trial two --wait\nx = 1")
 
 
 @pytest.mark.system

@@ -158,6 +158,12 @@ class Attempt:
         try:
             await self.child.start()
             reply = await self._order("enter", await self._arrival())
+            setup = self._plan.arrival.get("setup", "")
+            if reply["status"] == "ok" and setup:
+                reply = await self.child.execute(setup)
+                if reply["status"] != "ok":
+                    return _of_setup(_outcome(reply))
+                reply = await self._order("begin")
             if reply["status"] == "ok":
                 self._begun = begun
                 reply = await self._execute()
@@ -207,6 +213,12 @@ class Attempt:
 
     async def _order(self, function: str, *arguments: Any) -> dict[str, Any]:
         return await self.child.execute(orders.call(INSIDE, function, *arguments), order=True)
+
+
+def _of_setup(outcome: Outcome) -> Outcome:
+    """Say that it was the cell before the trial's own that ended so."""
+    said = outcome.failure and f"the set-up cell (%%trial --setup) raised {outcome.failure}"
+    return outcome._replace(failure=said)
 
 
 def _outcome(reply: Mapping[str, Any]) -> Outcome:

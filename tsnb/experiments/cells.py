@@ -8,9 +8,10 @@ from typing import Any
 from tsnb.errors import NotShippable
 from tsnb.experiments.board import launch
 from tsnb.experiments.plan import TrialOptions, TrialPlan
+from tsnb.experiments.setting_up import set_up_now
 from tsnb.experiments.trial import Trial
 from tsnb.kernels import orders
-from tsnb.kernels.capture import capture
+from tsnb.kernels.capture import Captured, capture
 from tsnb.kernels.obstacles import find_obstacle
 from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.shipping import ship
@@ -74,7 +75,10 @@ def plan_cell(
     options.check(name)
     given = dict(params or {})
     written = orders.as_written(f"%%trial {name}", source)
-    captured = capture(transform(written), {**namespace, **given}, also=also, check=check)
+    setup = set_up_now()
+    before = Captured() if setup is None else setup.capture()
+    own = capture(transform(written), {**namespace, **given}, also=also, made=before.bound, check=check)
+    captured = own.joined(before)
     try:
         cargo = ship({**captured.variables, **given}, f"trial {name!r}")
     except NotShippable:
@@ -85,6 +89,9 @@ def plan_cell(
         captured = captured.without(dropped)
         cargo = ship({**captured.variables, **given}, f"trial {name!r}")
     arrival = orders.to_arrive(cargo, captured)
+    if setup is not None:
+        arrival["setup"] = setup.source
+        source = f"{setup.source}\n\n{written}"
     reads = frozenset(captured.variables)
     return TrialPlan(
         name, written, arrival, given, options, text=source, reads=reads, sets=captured.bound - reads

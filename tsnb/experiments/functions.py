@@ -21,10 +21,11 @@ from tsnb.experiments.board import launch
 from tsnb.experiments.naming import trial_name
 from tsnb.experiments.plan import FUNCTION, OPTION_NAMES, PARAMETERS, RESULT, TrialOptions, TrialPlan
 from tsnb.experiments.replanning import check_fit
+from tsnb.experiments.setting_up import set_up_now
 from tsnb.experiments.trial import Trial
 from tsnb.hardware.placing import inside_name
 from tsnb.kernels import orders
-from tsnb.kernels.capture import UndefinedNames, take_along
+from tsnb.kernels.capture import Captured, UndefinedNames, take_along
 from tsnb.kernels.shipping import ship
 
 __all__ = ["TrialFunction", "plan_function", "run", "trial"]
@@ -150,19 +151,24 @@ def plan_function(
         passed["name"] = chosen
     arguments = {**params, **passed}
     check_fit(signature, arguments, own)
+    setup = set_up_now()
+    before = Captured() if setup is None else setup.capture()
     if check:
-        _check_defined(fn, own)
-    captured = take_along(with_.split(",") if isinstance(with_, str) and with_ else with_, _variables())
+        _check_defined(fn, own, before.bound)
+    captured = take_along(
+        with_.split(",") if isinstance(with_, str) and with_ else with_, _variables()
+    ).joined(before)
     settled = TrialOptions(**options)
     settled.check(chosen)
     cargo = ship({**captured.variables, FUNCTION: fn, PARAMETERS: arguments}, f"trial {chosen!r}")
+    first = "" if setup is None else setup.source
     return TrialPlan(
         chosen,
         CALL,
-        orders.to_arrive(cargo, captured),
+        {**orders.to_arrive(cargo, captured), "setup": first},
         dict(params),
         settled,
-        text=_text_of(fn),
+        text=f"{first}\n\n{_text_of(fn)}" if first else _text_of(fn),
         naming=None if name else lambda given, _: trial_name(own, given),
         signature=signature,
         arguments=arguments,
@@ -181,11 +187,11 @@ def _text_of(fn: Callable[..., Any]) -> str:
         return ""
 
 
-def _check_defined(fn: Any, name: str) -> None:
+def _check_defined(fn: Any, name: str, made_before: Iterable[str]) -> None:
     """Refuse a function of the notebook that reads, itself or through others, what nobody defines."""
     variables = _variables()
     missing: dict[str, None] = {}
-    made: set[str] = set()
+    made = set(made_before)
     pending, seen = [fn], set()
     while pending:
         function = inspect.unwrap(pending.pop())

@@ -56,6 +56,21 @@ class Captured:
     imports: tuple[str, ...] = ()
     """Submodules that the notebook has imported and the cell reaches by attribute (`torch.nn.functional`)."""
 
+    def joined(self, other: Captured) -> Captured:
+        """Return it with what another cell takes along besides."""
+        return replace(
+            self,
+            variables={**other.variables, **self.variables},
+            modules={**other.modules, **self.modules},
+            mentioned=(self.mentioned | other.mentioned) - (self.required | other.required),
+            imports=tuple(dict.fromkeys([*other.imports, *self.imports])),
+        )
+
+    @property
+    def required(self) -> frozenset[str]:
+        """The variables that the cell reads, not in texts only."""
+        return frozenset(self.variables) - self.mentioned
+
     def without(self, names: Iterable[str]) -> Captured:
         """Return it without some of the variables."""
         dropped = set(names)
@@ -63,7 +78,13 @@ class Captured:
 
 
 def capture(
-    source: str, namespace: Mapping[str, Any], *, also: Iterable[str] = (), check: bool = True
+    source: str,
+    namespace: Mapping[str, Any],
+    *,
+    also: Iterable[str] = (),
+    made: Iterable[str] = (),
+    bodies: bool = False,
+    check: bool = True,
 ) -> Captured:
     """Find what a cell needs from the notebook.
 
@@ -71,6 +92,8 @@ def capture(
         source: The cell's Python, after IPython's own transformations.
         namespace: The notebook's variables.
         also: Variables that it takes along whether it reads them or not.
+        made: Names that there will be before it runs.
+        bodies: Whether its functions may be called by others: what they read is taken along where the notebook has it.
         check: Whether a name that nobody defines is an error.
 
     Raises:
@@ -83,12 +106,13 @@ def capture(
     reading.run(tree.body)
     wanted = list(also)
     take_along(wanted, namespace)
-    made = set().union(*(_globals_set(namespace[n]) for n in reading.reads if n in namespace))
     defined = {*namespace, *reading.ever_bound, *made, *PROVIDED}
+    defined = defined.union(*(_globals_set(namespace[n]) for n in reading.reads if n in namespace))
     missing = [name for name in reading.reads if name not in defined]
     if check and missing and not reading.may_bind:
         raise UndefinedNames(_missing_message(missing, namespace))
     mentions = [*reading.mentions, *(names_in_texts(tree) if reading.looks else ())]
+    mentions += reading.read_later() if bodies else ()
     variables, modules = _split([*reading.reads, *wanted, *mentions], namespace)
     return Captured(
         variables,
@@ -202,6 +226,10 @@ class _Reading(ast.NodeVisitor):
         """Read statements one after the other."""
         for statement in statements:
             self.visit(statement)
+
+    def read_later(self) -> set[str]:
+        """Return what functions read that the cell defines and does not use."""
+        return set().union(*self._later.values()) - self._bound
 
     def _read(self, name: str) -> None:
         if name not in self._bound:

@@ -15,6 +15,7 @@ from tsnb import errors
 from tsnb.errors import LoaderFailed
 from tsnb.kernels.capture import Captured
 from tsnb.kernels.cargo import Cargo
+from tsnb.kernels.numerics import numerics_here
 
 __all__ = ["as_written", "call", "require", "thread_variables", "to_arrive"]
 
@@ -34,6 +35,8 @@ def call(module: str, function: str, *arguments: Any) -> str:
 def to_arrive(cargo: Cargo, captured: Captured) -> dict[str, Any]:
     """Return the settings that `inside.arrival.arrive` takes, and `changed`, for `Trial.rerun` to fill in.
 
+    Called on the user's thread: some of torch's settings are each thread's own.
+
     Args:
         cargo: The captured variables, as `shipping.ship` wrote them.
         captured: What the cell takes along.
@@ -44,6 +47,8 @@ def to_arrive(cargo: Cargo, captured: Captured) -> dict[str, Any]:
         "modules": dict(captured.modules),
         "imports": list(captured.imports),
         "sys_path": _sys_path(),
+        "numerics": numerics_here(),
+        "setup": "",
     }
 
 

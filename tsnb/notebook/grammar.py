@@ -169,7 +169,8 @@ def _record() -> Parser:
 
 def _trial() -> Parser:
     parser = Parser("%%trial", "Run this cell in a background kernel of its own.")
-    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("name", nargs="?", metavar="NAME")
+    parser.add_argument("--setup", action="store_true")
     parser.add_argument("--producer", metavar="P")
     parser.add_argument("--batch-size", type=_whole(1), metavar="N")
     parser.add_argument("--engine", default="local", metavar="local|ray|ray://HOST:PORT")

@@ -111,6 +111,7 @@ class TsnbMagics(Magics):
         %%trial NAME [--producer P] [--batch-size N] [--device D] [--mps-percent P] [--seed S]
                      [--threads T] [--env K=V] [--after NAME] [--restart] [--detach] [--log-to T] [--wait]
                      [--with X,Y] [--no-check] [--engine local|ray|ray://HOST:PORT]
+        %%trial --setup    this cell is run first in every trial from now on; an empty one ends that
 
         Options:
           --producer P     the stream that tsnb.attach() takes; may be left out while one is served
@@ -146,6 +147,8 @@ class TsnbMagics(Magics):
         former run is asked to stop, and stays in the project's records.
         """
         given = TRIAL.read(words_of(expanded(line, self.shell), "%%trial"))
+        if not given.setup and given.name is None:
+            TRIAL.error("the following arguments are required: NAME")
         with plain_errors("%%trial"):
             return runs.run(self.shell, given, cell)
 

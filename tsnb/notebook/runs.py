@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.experiments.cells import run_cell
+from tsnb.experiments.setting_up import set_up
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.capture import loops_over
 from tsnb.notebook.sweeping import run_sweep, wants_sweep
@@ -36,6 +37,9 @@ def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
         TrialFailed: It was waited for, and failed.
         Exception: As `run_cell` raises.
     """
+    if given.setup:
+        _set_up(shell, given, cell)
+        return None
     if wants_sweep(given):
         return run_sweep(shell, given, cell)
     trial = run_cell(
@@ -64,6 +68,20 @@ def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
     if given.wait:
         trial.wait()
     return None
+
+
+def _set_up(shell: Any, given: Namespace, cell: str) -> None:
+    """Take a cell that all trials run first, and say so.
+
+    Raises:
+        ValueError: A trial is named, too.
+        Exception: As `set_up` raises.
+    """
+    if given.name is not None:
+        raise ValueError("--setup goes without a name: its cell is run first in every trial")
+    there = set_up(cell, shell.user_ns, shell.transform_cell)
+    said = "run this cell first; an empty %%trial --setup ends that" if there else "run no set-up cell"
+    print(f"trials that start from now on {said}")  # noqa: T201 (shown under the cell)
 
 
 def _served_loader(source: str, variables: dict[str, Any]) -> str:

@@ -45,7 +45,7 @@ from tsnb.records.current import enter_run
 from tsnb.records.run import Run
 from tsnb.records.scores import told
 
-__all__ = ["deliver", "enter", "finish"]
+__all__ = ["begin", "deliver", "enter", "finish"]
 
 
 REPORT_S = 1.0
@@ -133,8 +133,6 @@ def enter(settings: dict[str, Any]) -> None:
             parameters lie that are not as they were shipped, `run`, the handle on its records, `started_s`,
             seconds since 1970 when it was asked for, and on a machine of a cluster `outbox` (`far`).
     """
-    from IPython.core.getipython import get_ipython
-
     for name in ("name", "producer", "batch_size", "device", "outside"):
         setattr(attach_defaults, name, settings[name])
     attach_defaults.threads_fixed = settings["threads"] is not None
@@ -151,6 +149,15 @@ def enter(settings: dict[str, Any]) -> None:
     course = _Course(settings)
     course.begin()
     _courses.append(course)
+    if not settings["setup"]:
+        begin()
+
+
+def begin() -> None:
+    """Look at IPython's cells from now on: the next one is the trial's. Called once, after its set-up cell."""
+    from IPython.core.getipython import get_ipython
+
+    settings = _courses[-1].settings
     shell: Any = get_ipython()
     shell.events.register("pre_run_cell", _before_code)
     shell.events.register("post_run_cell", _after_code)

@@ -19,6 +19,7 @@ from tsnb.kernels.cell_lines import title_of
 from tsnb.kernels.inside.bars import text_bars
 from tsnb.kernels.inside.workers import keep_tracker_apart, let_main_travel
 from tsnb.kernels.lane import take
+from tsnb.kernels.numerics import take_on
 from tsnb.kernels.shipping import fetch
 
 __all__ = ["arrive", "fetch_sent", "seed_everything", "use_threads"]
@@ -28,8 +29,8 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     """Take in what was shipped, and return this kernel's variables.
 
     Args:
-        settings: `sys_path`, `imports`, `modules` and `cargo` as `orders.to_arrive` makes them, the last one sent
-            (`lane`): the number under which it was.
+        settings: `sys_path`, `imports`, `modules`, `numerics` and `cargo` as `orders.to_arrive` makes them, the last one
+            sent (`lane`): the number under which it was.
         title: What a traceback calls the cell ("Trial", "cnn").
 
     Raises:
@@ -43,6 +44,7 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
         importlib.import_module(name)
     variables.update({word: importlib.import_module(name) for word, name in settings["modules"].items()})
     variables.update(fetch_sent(settings["cargo"]))
+    take_on(settings["numerics"], trial=title[0] == "Trial", device=settings.get("device"))
     variables.setdefault("tsnb", importlib.import_module("tsnb"))
     let_main_travel()
     keep_tracker_apart()
