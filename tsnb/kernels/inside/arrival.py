@@ -29,8 +29,8 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     """Take in what was shipped, and return this kernel's variables.
 
     Args:
-        settings: `sys_path`, `imports`, `modules`, `numerics` and `cargo` as `orders.to_arrive` makes them, the last one
-            sent (`lane`): the number under which it was.
+        settings: `sys_path`, `imports`, `modules`, `numerics` and `cargo` as `orders.to_arrive` makes them, the last
+            one sent (`lane`): the number under which it was.
         title: What a traceback calls the cell ("Trial", "cnn").
 
     Raises:
