@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from tests.hostile import changed_somewhere
 from tsnb import registry
 from tsnb.config import LONGEST_SOCKET, check_name, private_directory
-from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
+from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
 from tsnb.native.pair import SWITCH
 from tsnb.native.processes import is_ending, started
+from tsnb.telemetry.observer import Observer
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +73,94 @@ def test_stale_entries_are_swept_also_when_their_pid_lives_again(own_directory: 
     """A pid alone proves nothing: the start time must match."""
     entry = registry.register("old", "address", "script")
     path = own_directory / "producers" / "old.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "started": entry.started - 1000}))
+    fields = json.loads(path.read_text())
+    registry.unregister(entry)
+    # of a version without locks, or on a file system without
+    path.write_text(json.dumps({**fields, "locked": False, "started": entry.started - 1000}))
     assert registry.entries() == []
     assert not path.exists()
+    path.write_text(json.dumps({**fields, "locked": False}))
+    assert [found.name for found in registry.entries()] == ["old"], "its process lives"
+    path.write_text(json.dumps(fields))
+    assert registry.entries() == [], "it would hold the lock"
+    assert not path.exists()
+
+
+def test_what_another_machine_entered_is_left_alone_and_says_where(own_directory: Path) -> None:
+    """On a network file system: who looks there cannot know whether it lives."""
+    registry.unregister(registry.register("far", "address", "script train.py"))
+    path = own_directory / "producers" / "far.json"
+    path.write_text(
+        json.dumps(
+            {"name": "far", "pid": os.getpid(), "address": "a", "since_s": time.time(), "origin": "script",
+             "started": 1, "host": "node7", "boot": "another", "namespace": "pid:[1]", "locked": True}
+        )
+    )  # fmt: skip
+    (found,) = registry.entries()
+    assert path.exists() and "in the machine node7" in str(found)
+    with pytest.raises(ProducerGone, match=r"served on the machine node7 .*Attach there"):
+        Observer("far")
+    with pytest.raises(NameInUse):
+        registry.register("far", "b", "script")
+
+
+def test_a_fresh_entry_is_not_swept_by_one_that_had_read_a_stale_one(
+    own_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two lookers: the other has swept it meanwhile, and a producer has entered itself."""
+    registry.unregister(registry.register("s", "address", "script"))
+    path = own_directory / "producers" / "s.json"
+    gone = {"name": "s", "pid": 2**22 + 1, "address": "a", "since_s": 0, "origin": "script", "started": 1}
+    path.write_text(json.dumps(gone))
+    loads = json.loads
+    fresh: list[registry.Entry] = []
+
+    def slow(text: str | bytes) -> object:
+        fields = loads(text)
+        if not fresh and fields["started"] == 1:
+            path.unlink()
+            fresh.append(registry.register("s", "fresh", "script"))
+        return fields
+
+    monkeypatch.setattr(registry.json, "loads", slow)  # type: ignore[attr-defined]
+    registry.entries()
+    monkeypatch.undo()
+    assert fresh and path.exists(), "the fresh one is swept"
+    registry.unregister(fresh[0])
+
+
+def test_an_entry_that_was_removed_is_put_back_with_its_directory(own_directory: Path) -> None:
+    """As by a cleaner of temporary files; one that another producer has entered meanwhile stays."""
+    entry = registry.register("s", "address", "script", "a token")
+    shutil.rmtree(own_directory)
+    assert registry.entries() == []
+    assert registry.put_back(entry)
+    assert registry.find("s") == entry
+    (own_directory / "producers" / "s.json").unlink()
+    (own_directory / "producers" / "s.json").write_text(json.dumps({**asdict(entry), "locked": False}))
+    with pytest.raises(NameInUse):
+        registry.put_back(entry)
+    registry.unregister(entry)
+    assert (own_directory / "producers" / "s.json").exists(), "somebody else's"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_an_entry_that_was_changed_anywhere_is_swept_or_fit_to_be_used(
+    own_directory: Path, data: st.DataObject
+) -> None:
+    """Its texts are printable, its numbers can be looked up, and its address can be connected to."""
+    registry.entries()
+    path = own_directory / "producers" / "s.json"
+    fields = asdict(
+        registry.Entry("s", os.getpid(), "nobody-there", 1.0, "script", 1, "1-1", "t", "host", "boot", "ns")
+    )
+    path.write_text(json.dumps(changed_somewhere(fields, data)))
+    for entry in registry.entries():
+        assert str(entry).isprintable()
+        with pytest.raises(TsnbError):
+            Observer("s")
+    path.unlink(missing_ok=True)
 
 
 def test_an_entry_of_another_version_is_left_in_place(own_directory: Path) -> None:

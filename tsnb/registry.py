@@ -1,28 +1,48 @@
 """Find a producer by name, from any process of the same user.
 
-One small JSON file a producer in the private runtime directory (0700). The file is a signpost, not the truth:
-an entry whose process has gone (checked by pid *and* start time, since pids come back) is swept by whoever
-looks next. The socket it points to dies with its process: an abstract address; or, where there are none, a file
-in a directory beside the entries, whose name says whose it is, and which is swept in the same way.
+One small JSON file a producer in the private runtime directory (0700). The producer holds a lock on its file for as
+long as it serves (`flock`: the kernel lets go of it with the process, and it counts in all containers of the machine).
+Whoever looks goes by that lock:
+
+| the entry | is |
+|---|---|
+| locked | served, here or elsewhere |
+| not locked, written under this kernel by a version that locks | stale, and swept |
+| not locked, of an older version, or of a file system without locks | stale if its process has gone for certain |
+| of another machine | left alone: this one cannot know |
+
+An entry is removed under its lock, and only if it is still the file that was looked at: another's fresh one stays. A
+producer whose entry is missing (a cleaner of temporary files, a logout) puts it back (`put_back`, each second or two).
+
+The entry carries a random *token*, which the first message of every connection repeats: a process that sees the
+socket (a container that shares the network, say) and cannot read this directory is turned away.
+
+The socket it points to dies with its process: an abstract address; or, where there are none, a file in a directory
+beside the entries, whose name says whose it is, and which is swept when nobody listens there any more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import errno
+import fcntl
 import json
 import os
 import secrets
 import sys
 import time
-import zlib
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
-from tsnb.config import check_name, explained, private_directory, runtime_directory, short_directory
-from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
-from tsnb.files import write_private
-from tsnb.native.pair import portable
+from tsnb.config import check_name, explained, private_directory, runtime_directory
+from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
+from tsnb.native.owners import Owner, alive, owner, same_boot, where
 from tsnb.native.processes import has_started_so, started
+from tsnb.printable import one_line
+from tsnb.transport.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 
 __all__ = [
     "Entry",
@@ -34,15 +54,39 @@ __all__ = [
     "has_owner",
     "is_mine",
     "new_address",
+    "new_token",
     "own_name",
+    "put_back",
+    "reached",
     "register",
     "socket_directory",
     "this_owner",
     "unregister",
 ]
 
-_SOCKET_BYTES = 48
-"""What the name of a socket's file takes: a pid, a start, a random word."""
+_Channel = TypeVar("_Channel")
+
+_MOST_BYTES = 1 << 16
+"""Of an entry: a hundred times what one has."""
+_MOST_NUMBER = 1 << 62
+_ADDRESS_BYTES = 107
+"""What an address of Linux has room for."""
+_TRIES = 20
+_TRY_S = 0.01
+"""Two processes that sweep the same stale entry may hinder one another; then a newcomer looks again."""
+
+_held: dict[str, int] = {}
+"""By address: the descriptors whose locks say that this process's producers live."""
+
+
+def _let_go_of_parents() -> None:
+    """A forked child has no part in its parent's locks: they would outlive the parent."""
+    while _held:
+        with contextlib.suppress(OSError):
+            os.close(_held.popitem()[1])
+
+
+os.register_at_fork(after_in_child=_let_go_of_parents)
 
 
 @dataclass(frozen=True)
@@ -64,9 +108,33 @@ class Entry:
     pid. On Linux in the kernel's ticks since boot, which no change of the clock moves."""
     owner: str = ""
     """The notebook or script that had it served (`this_owner`); empty: an older version of tsnb did not say."""
+    token: str = field(default="", repr=False)
+    """What the first message of a connection has to say."""
+    host: str = ""
+    """The producer's machine, and what follows: as `native.owners.Owner`; empty: an older version wrote it."""
+    boot: str = ""
+    namespace: str = ""
+    locked: bool = False
+    """Whether its producer holds a lock on it."""
+
+    @property
+    def process(self) -> Owner:
+        """The producer's process."""
+        here = where()
+        return Owner(
+            self.host or here[0], self.boot or here[1], self.namespace or here[2], self.pid, self.started
+        )
+
+    @property
+    def elsewhere(self) -> str:
+        """Where it is served, if that is not where this process runs: its process number means nothing here."""
+        if not self.boot or (self.boot, self.namespace) == where()[1:]:  # a host may have got another name
+            return ""
+        return "another container of this machine" if same_boot(self.process) else f"the machine {self.host}"
 
     def __str__(self) -> str:
-        return f"{self.name} (served by {self.origin}, pid {self.pid}, for {age(self.since_s)})"
+        place = f" in {self.elsewhere}" if self.elsewhere else ""
+        return f"{self.name} (served by {self.origin}, pid {self.pid}{place}, for {age(self.since_s)})"
 
 
 OWNER = "TSNB_OWNER"
@@ -80,13 +148,17 @@ def this_owner() -> str:
 
 def is_mine(entry: Entry) -> bool:
     """Return whether this notebook or script had a stream served, in a former kernel of the same notebook too."""
+    if entry.elsewhere:
+        return False
     return entry.owner == this_owner() or (not has_owner(entry) and entry.origin == describe_origin())
 
 
 def has_owner(entry: Entry) -> bool:
     """Return whether the notebook or script that had a stream served still runs."""
     pid, _, when = entry.owner.partition("-")
-    return pid.isdigit() and when.isdigit() and has_started_so(int(pid), int(when))
+    return (
+        f"{pid}{when}".isascii() and pid.isdigit() and when.isdigit() and has_started_so(int(pid), int(when))
+    )
 
 
 def own_name() -> str:
@@ -127,27 +199,45 @@ def describe_origin() -> str:
     return f"script {Path(script).name}" if script not in ("", "-c", "-m") else "an interactive Python"
 
 
-def new_address(name: str) -> str:
-    """Return an address for a new producer: guessable by nobody, readable by a person who lists sockets.
+def new_token() -> str:
+    """Return what the connections of a new producer have to say first: guessable by nobody."""
+    return secrets.token_hex(16)
+
+
+def _why_not(entry: Entry) -> str:
+    """Return why nobody answers at the address of a producer that is elsewhere, and what to do."""
+    if same_boot(entry.process):
+        return (
+            f"the producer {entry.name!r} is served in {entry.elsewhere} ({entry.origin}, host {entry.host}), whose "
+            "sockets this process does not see. Start both containers with the same network (docker run --network), or "
+            "attach inside that one."
+        )
+    return (
+        f"the producer {entry.name!r} is served on {entry.elsewhere} ({entry.origin}): batches are shared through the "
+        "memory of one machine. Attach there, or serve over a cluster (docs/cluster.md)."
+    )
+
+
+def reached(entry: Entry, connect: Callable[[str], _Channel]) -> _Channel:
+    """Return a connection to a producer.
+
+    Args:
+        entry: The producer's.
+        connect: Connects to an address.
 
     Raises:
-        TsnbError: The runtime directory cannot be used, or this process may not open more descriptors.
+        ConnectionError: Nobody listens there any more.
+        ProducerGone: It cannot be reached from here; says why.
+        TsnbError: It stands still, or this process may not open more descriptors.
     """
-    if portable():
-        with explained("choose a socket for the producer"):
-            mine = f"{os.getpid()}-{started(os.getpid())}-{secrets.token_hex(8)}"
-        return str(private_directory(socket_directory()) / mine)
-    return f"{address_prefix()}-{name}-{secrets.token_hex(8)}"
-
-
-def socket_directory() -> Path:
-    """Return where producers without abstract addresses have their sockets."""
-    return short_directory(_SOCKET_BYTES) / "sockets"
-
-
-def address_prefix() -> str:
-    """Return how the addresses of this user's producers in this runtime directory begin."""
-    return f"tsnb-{os.getuid()}-{zlib.crc32(str(runtime_directory()).encode()):08x}"
+    if entry.elsewhere and not same_boot(entry.process):
+        raise ProducerGone(_why_not(entry))
+    try:
+        return connect(entry.address)
+    except ConnectionError:
+        if entry.elsewhere:
+            raise ProducerGone(_why_not(entry)) from None
+        raise
 
 
 def entries() -> list[Entry]:
@@ -158,7 +248,7 @@ def entries() -> list[Entry]:
     """
     with explained("look up producers"):
         found = [_read(path) for path in sorted(_directory().glob("*.json"))]
-        _sweep_sockets()
+        sweep_sockets()
     return [entry for entry in found if entry is not None]
 
 
@@ -170,7 +260,8 @@ def find(name: str | None = None) -> Entry:
     """
     served = entries()
     if name is None:
-        served = [entry for entry in served if is_mine(entry)] or served
+        here = [entry for entry in served if not entry.elsewhere]
+        served = [entry for entry in served if is_mine(entry)] or here or served
         if len(served) == 1:
             return served[0]
     for entry in served:
@@ -196,8 +287,14 @@ def find(name: str | None = None) -> Entry:
     raise ProducerNotFound(f"no producer named {name!r} is running.{hint} Running: {listed}")
 
 
-def register(name: str, address: str, origin: str) -> Entry:
-    """Enter this process's producer.
+def register(name: str, address: str, origin: str, token: str = "") -> Entry:
+    """Enter this process's producer, and hold the lock on its entry until `unregister`.
+
+    Args:
+        name: The stream's.
+        address: Where it listens.
+        origin: Who serves it.
+        token: What its connections have to say first.
 
     Raises:
         ValueError: The name has characters that a name may not have.
@@ -205,30 +302,59 @@ def register(name: str, address: str, origin: str) -> Entry:
         TsnbError: The runtime directory cannot be used, or its disk is full.
     """
     check_name(name, "producer")
+    mine = owner(os.getpid())
+    entry = Entry(
+        name, mine.pid, address, time.time(), origin, mine.started, this_owner(), token, *mine[:3]
+    )  # fmt: skip
     path = _path(name)
     with explained(f"enter the producer {name!r} in {path.parent}"):
-        entry = Entry(name, os.getpid(), address, time.time(), origin, started(os.getpid()), this_owner())
-        _enter(entry, path)
-    return entry
+        return _enter(entry, path)
 
 
-def _enter(entry: Entry, path: Path) -> None:
+def _enter(entry: Entry, path: Path) -> Entry:
     draft = path.with_suffix(f".{os.getpid()}-{secrets.token_hex(4)}.new")
+    fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        write_private(draft, json.dumps(asdict(entry)))
-        for _ in range(3):  # a stale entry is swept by _read, then the link succeeds
+        entry = replace(entry, locked=_lock(fd, fcntl.LOCK_EX))
+        os.write(fd, json.dumps(asdict(entry)).encode())
+        for _ in range(_TRIES):  # a stale entry is swept by _read, then the link succeeds
             try:
                 os.link(draft, path)  # unlike a rename, fails where the name is taken
-                return
             except FileExistsError:
                 holder = _read(path)
                 if holder is not None:
                     raise NameInUse(_taken(holder)) from None
+                time.sleep(_TRY_S)
+            else:
+                old, _held[entry.address] = _held.pop(entry.address, -1), fd
+                fd = old
+                return entry
         raise NameInUse(
             f"the name {entry.name!r} is being taken by another process right now. Try again, or choose another."
         )
     finally:
         draft.unlink(missing_ok=True)
+        if fd >= 0:
+            os.close(fd)
+
+
+def put_back(entry: Entry) -> bool:
+    """Enter this process's producer again if its entry has gone, with its directory; return whether it is there.
+
+    Called by the serving thread now and then. What another producer entered under that name meanwhile stays.
+
+    Raises:
+        NameInUse: Another producer has the name now.
+        OSError, TsnbError: It cannot be entered.
+    """
+    held = _held.get(entry.address)
+    if held is None:
+        return False
+    path = runtime_directory() / "producers" / f"{entry.name}.json"
+    if _is_at(held, path):
+        return True
+    _enter(entry, _path(entry.name))
+    return True
 
 
 def _taken(holder: Entry) -> str:
@@ -241,13 +367,14 @@ def _taken(holder: Entry) -> str:
 
 def unregister(entry: Entry) -> None:
     """Take this process's producer out again; somebody else's entry of that name stays."""
-    path = _path(entry.name)
-    try:
-        mine = _load(path) == entry
-    except OSError:  # no descriptor is left to read it; nobody can have taken the name while ours stood there
-        mine = True
-    if mine:
-        path.unlink(missing_ok=True)
+    held = _held.pop(entry.address, None)
+    if held is None:
+        return
+    with contextlib.suppress(OSError, TsnbError):
+        path = _path(entry.name)
+        if _is_at(held, path):  # no lock is free, so nobody else removes it meanwhile
+            path.unlink(missing_ok=True)
+    os.close(held)
 
 
 def _directory() -> Path:
@@ -259,33 +386,99 @@ def _path(name: str) -> Path:
 
 
 def _read(path: Path) -> Entry | None:
-    """Read one entry; sweep it if its process has gone."""
-    entry = _load(path)
-    if entry is not None and not has_started_so(entry.pid, entry.started):
-        path.unlink(missing_ok=True)
-        return None
-    return entry
-
-
-def _load(path: Path) -> Entry | None:
-    """Read an entry; one that another version of tsnb wrote is read as far as it is known."""
+    """Read one entry; sweep it if it is stale."""
     try:
-        fields = json.loads(path.read_text())
-        return Entry(**{name: fields[name] for name in Entry.__dataclass_fields__ if name in fields})
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError):  # written by nobody of ours: an entry is linked in place whole
-        path.unlink(missing_ok=True)
-        return None
-
-
-def _sweep_sockets() -> None:
-    """Remove the sockets of processes that were killed. Whoever serves is alive before its socket is there."""
+    except OSError as error:
+        if error.errno in (
+            errno.ELOOP,
+            errno.EISDIR,
+            errno.ENXIO,
+        ):  # a link, a directory, a pipe: nothing of ours
+            return None
+        raise
     try:
-        directory = socket_directory()
-    except TsnbError:  # somebody else's: no producer of ours has a socket there
-        return
-    for path in directory.iterdir() if directory.is_dir() else ():
-        pid, when, _ = (*path.name.split("-"), "", "")[:3]
-        if pid.isdigit() and when.isdigit() and not has_started_so(int(pid), int(when)):
+        entry = _parsed(os.read(fd, _MOST_BYTES), path.stem)
+        if _may_live(entry, free=_lock(fd, fcntl.LOCK_SH)):
+            return entry
+        # nobody else removes it meanwhile, or puts another in its place: that takes this lock first
+        if _lock(fd, fcntl.LOCK_EX) and _is_at(fd, path):
             path.unlink(missing_ok=True)
+        return None
+    finally:
+        os.close(fd)
+
+
+def _may_live(entry: Entry | None, *, free: bool) -> bool:
+    """Tell whether an entry has to stay.
+
+    Args:
+        entry: None: it is not one, or of a version to come.
+        free: Whether nobody holds its lock.
+    """
+    if not free:
+        return True
+    if entry is None:
+        return False
+    if entry.locked and (not entry.boot or same_boot(entry.process)):
+        return False
+    return alive(entry.process) is not False
+
+
+def _lock(fd: int, kind: int) -> bool:
+    """Take a lock without waiting; return whether that went well."""
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except OSError:  # somebody has it; or this file system has none
+        return False
+    return True
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Return whether an open file is the one that has that name now."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        there, mine = path.lstat(), os.fstat(fd)
+        return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
+    return False
+
+
+def _parsed(text: bytes, name: str) -> Entry | None:
+    """Return an entry as it may be used and shown; None of what is not one.
+
+    Of one that another version of tsnb wrote, what is known is read.
+    """
+    try:
+        fields = json.loads(text)
+        entry = Entry(**{key: fields[key] for key in Entry.__dataclass_fields__ if key in fields})
+    except (ValueError, TypeError, RecursionError):
+        return None
+    words = (
+        entry.name,
+        entry.address,
+        entry.origin,
+        entry.token,
+        entry.owner,
+        entry.host,
+        entry.boot,
+        entry.namespace,
+    )
+    numbers = (entry.pid, entry.since_s, entry.started)
+    fits = (
+        all(isinstance(word, str) for word in words)
+        and all(type(number) in (int, float) and 0 <= number < _MOST_NUMBER for number in numbers)
+        and type(entry.pid) is type(entry.started) is int
+        and entry.name == name
+        and _can_be_address(entry.address)
+    )
+    if not fits:
+        return None
+    short: Any = {
+        key: one_line(getattr(entry, key), 200) for key in ("origin", "host", "boot", "namespace", "owner")
+    }
+    return replace(entry, locked=entry.locked is True, **short)
+
+
+def _can_be_address(address: str) -> bool:
+    return address.isascii() and address.isprintable() and 0 < len(address) <= _ADDRESS_BYTES

@@ -17,10 +17,10 @@ import pytest
 
 from tests.records.recorded import begun, forked, killed, row, succeeded
 from tsnb.errors import TsnbError
+from tsnb.native.owners import Owner, has_gone, owner
 from tsnb.records import database
 from tsnb.records import run as run_module
 from tsnb.records.database import FILE, reading
-from tsnb.records.living import Owner, has_gone, owner
 from tsnb.records.reading import read_runs, rows_since
 from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run, RunStart

@@ -103,13 +103,15 @@ def any_packet(rng: random.Random) -> bytes:
     )
 
 
-def hello(rng: random.Random) -> bytes:
+def hello(rng: random.Random, token: str) -> bytes:
     role = rng.choice(["consumer", "consumer", "consumer", "observer", "", "leaving", "x"])
-    made = encode(ms.Hello(role, f"fuzz-{rng.randrange(50)}", "fuzzer"))
+    made = encode(
+        ms.Hello(role, f"fuzz-{rng.randrange(50)}", "fuzzer", token=token if rng.random() < 0.9 else "")
+    )
     return mutated(made, rng) if rng.random() < 0.2 else made
 
 
-def visit(address: str, rng: random.Random, half_open: list[Line]) -> None:
+def visit(address: str, token: str, rng: random.Random, half_open: list[Line]) -> None:
     """Connect once and misbehave until shown out, or tired of it."""
     try:
         channel = connect(address)
@@ -118,7 +120,7 @@ def visit(address: str, rng: random.Random, half_open: list[Line]) -> None:
     channel._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     with contextlib.suppress(ChannelClosed):
         if rng.random() < 0.85:
-            channel.send(hello(rng))
+            channel.send(hello(rng, token))
         for _ in range(rng.randint(0, 60)):
             packet = any_packet(rng)
             if packet[0] == encode(ms.StopProducer())[0]:
@@ -179,14 +181,14 @@ def test_a_live_producer_outlives_fuzzers_and_its_consumer_gets_every_batch_once
     )
     steady.expect("epoch")
     process = psutil.Process(serving.process.pid)
-    address = find("s").address
+    address, token = find("s").address, find("s").token
     half_open: list[Line] = []
     counts: list[int] = []
 
     def fuzz(number: int, until: float) -> None:
         rng = random.Random(f"{seed}-{number}")
         while time.monotonic() < until:
-            visit(address, rng, half_open)
+            visit(address, token, rng, half_open)
             counts.append(number)
 
     def fuzz_for(seconds: float) -> tuple[int, int]:

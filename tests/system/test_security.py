@@ -62,10 +62,15 @@ def refused(serving: Script, at_least: int, timeout_s: float = 20.0) -> int:
     return count
 
 
+def hello(role: str, name: str, origin: str = "a test", stream: str = "s") -> ms.Hello:
+    """Return the first message of one that has read the producer's entry."""
+    return ms.Hello(role, name, origin, token=find(stream).token)
+
+
 def attached(name: str) -> Line:
     """Return the connection of a consumer that has been welcomed and does nothing of itself."""
     channel = connect(find("s").address)
-    channel.send(encode(ms.Hello("consumer", name, "a test")))
+    channel.send(encode(hello("consumer", name)))
     assert channel.wait(5.0)
     packet, fd = channel.receive_with_fd()
     assert packet is not None and isinstance(decode(packet), ms.Welcome)
@@ -165,18 +170,18 @@ def test_malformed_and_misplaced_messages_are_counted_and_end_the_connection(
     """Every kind of nonsense, once; the consumer beside them goes on."""
     steady = run(STEADY)
     steady.expect("batches")
-    hello = ms.Hello("consumer", "x", "a test")
+    ours = hello("consumer", "x")
     nonsense = [
         b"\xff",
         b"\x40[]",
         encode(ms.Take()),  # before the Hello
         encode(ms.Welcome("s", 1, 1, 1, None, None, None)),
-        encode(hello._replace(role="leaving")),
-        encode(hello._replace(role="")),
-        encode(hello._replace(name="../../etc")),
-        encode(hello._replace(name="x" * 100_000)),
-        encode(hello._replace(rank=2, world_size=2)),
-        encode(hello._replace(rank=-1, world_size=0)),
+        encode(ours._replace(role="leaving")),
+        encode(ours._replace(role="")),
+        encode(ours._replace(name="../../etc")),
+        encode(ours._replace(name="x" * 100_000)),
+        encode(ours._replace(rank=2, world_size=2)),
+        encode(ours._replace(rank=-1, world_size=0)),
         b"\x40" + b"x" * 150_000,  # larger than a packet of ours
     ]
     for packet in nonsense:
@@ -186,25 +191,43 @@ def test_malformed_and_misplaced_messages_are_counted_and_end_the_connection(
             channel.send(packet)
             assert drained(channel), packet[:40]
     far = [encode(ms.Ask(1, 2**32 - 1)), encode(ms.Ask(1, 0, 2**32 - 1, True))]
-    for later in (encode(hello), encode(ms.StopProducer()), encode(ms.Reading("{}")), b"", b"\x63", *far):
+    for later in (encode(ours), encode(ms.StopProducer()), encode(ms.Reading("{}")), b"", b"\x63", *far):
         channel = attached("odd")
         with closing([channel]):
             channel.send(later or b"\0")
             assert drained(channel), later[:40]
     observer = connect(find("s").address)
     with closing([observer]):
-        observer.send(encode(ms.Hello("observer", "o", "a test")))
+        observer.send(encode(hello("observer", "o")))
         observer.send(encode(ms.Take()))
         assert drained(observer)
     assert refused(serving, 19) == 19
     steady.expect("batches")
 
 
+def test_who_does_not_know_the_entrys_token_is_told_nothing_and_gets_nothing(serving: Script) -> None:
+    """A process of this user that sees the socket and not the directory: another container with the same network."""
+    entry = find("s")
+    for role in ("consumer", "observer"):
+        for token in ("", entry.token[:-1], "x" * 32, "\ud800"):
+            channel = connect(entry.address)
+            with closing([channel]):
+                channel.send(encode(ms.Hello(role, "x", "a test", token=token)))
+                assert channel.wait(5.0)
+                packet, fd = channel.receive_with_fd()
+                answer = decode(packet or b"")
+                assert isinstance(answer, ms.Refused) and "TSNB_RUNTIME_DIR" in answer.reason
+                assert fd is None and "'s'" not in answer.reason
+                assert drained(channel)
+    assert refused(serving, 8) == 8
+    assert status("s").consumers == ()
+
+
 def test_numbers_and_texts_of_any_size_are_shown_cut(serving: Script) -> None:
     """What a peer says about itself reaches observers: short, printable, finite."""
     channel = connect(find("s").address)
     with closing([channel]):
-        channel.send(encode(ms.Hello("consumer", "x", "\x1b[31m" + "o" * 1000)))
+        channel.send(encode(hello("consumer", "x", "\x1b[31m" + "o" * 1000)))
         digits = b'{"numbers":{"big":' + b"9" * 1000 + b',"nan":NaN,"inf":1e999,"' + b"n" * 500 + b'":1}}'
         channel.send(bytes((70,)) + digits)
         observer = Observer("s")
@@ -220,7 +243,7 @@ def test_numbers_and_texts_of_any_size_are_shown_cut(serving: Script) -> None:
         assert reading.consumers[0].metrics == {"n" * 40: 1.0}
         other = connect(find("s").address)
         with closing([other]):
-            other.send(encode(ms.Hello("consumer", "x", "second")))
+            other.send(encode(hello("consumer", "x", "second")))
             assert other.wait(5.0)
             answer = decode(other.receive() or b"")
             assert isinstance(answer, ms.Refused)
@@ -272,7 +295,7 @@ def test_flooding_while_reading_nothing_cannot_grow_the_producer(serving: Script
     silent = [connect(find("s").address) for _ in range(5)]
     with closing(silent):
         for channel in silent:
-            channel.send(encode(ms.Hello("observer", "o", "a test")))
+            channel.send(encode(hello("observer", "o")))
         process = psutil.Process(serving.process.pid)
         time.sleep(1.0)
         before = process.memory_info().rss

@@ -82,7 +82,7 @@ class Connection:
         back: bool = False,
     ) -> None:
         self.entry = entry
-        self.on_device = OnDevice(options.shared_device, entry.pid)
+        self.on_device = OnDevice(options.shared_device, 0 if entry.elsewhere else entry.pid)
         self.rank_gone: ms.RankGone | None = None
         self._unread: deque[bytes] = deque()
         self.layouts = LayoutReader()
@@ -92,15 +92,19 @@ class Connection:
         self.idle = False
         """Whether it only waits: an interrupt of that loses nothing."""
         try:
-            self.channel: LocalChannel = connect(entry.address)
+            self.channel: LocalChannel = registry.reached(entry, connect)
+        except ProducerGone:
+            raise
         except ConnectionError:
             raise self._gone("has just gone") from None
         self._outbox = Outbox(self.channel)
         self._pid = os.getpid()
-        self._own = entry.pid == self._pid
+        self._own = entry.pid == self._pid and not entry.elsewhere
+        # in another container the entry's number means somebody else here; the kernel's is right, or 0
+        self._served_by = self.channel.peer.pid if entry.elsewhere else entry.pid
         # a child of the producer's process may keep its socket open past its death
-        self._pidfd = -1 if self._own else watch(entry.pid)
-        self._standstill = Standstill(entry.name, entry.pid)
+        self._pidfd = -1 if self._own or not self._served_by else watch(self._served_by)
+        self._standstill = Standstill(entry.name, self._served_by)
         self._poll = select.poll()
         self._poll.register(self.channel.fileno(), select.POLLIN)
         if self._pidfd >= 0:
@@ -108,7 +112,7 @@ class Connection:
         try:
             group = (options.rank, options.world_size, options.cut, back)
             origin, wish = registry.describe_origin(), self.on_device.wish
-            self.post(ms.Hello("consumer", name, origin, options.on_lag, wish, *group))
+            self.post(ms.Hello("consumer", name, origin, options.on_lag, wish, *group, entry.token))
             self.welcome, self._arena = self._receive_welcome()
         except BaseException:
             self._close()
@@ -251,7 +255,7 @@ class Connection:
         """Whether the producer's process has gone, though its socket may be open; looked for, where nothing tells."""
         if self._pidfd >= 0:
             return self._pidfd in ready
-        return not ready and not self._own and has_gone(self.entry.pid)
+        return not ready and not self._own and self._served_by > 0 and has_gone(self._served_by)
 
     def _ended(self) -> ProducerGone | ConsumerReplaced:
         """Return what the end of the line means: its death, that it would have no more of us, or a fork on our side."""
@@ -261,7 +265,7 @@ class Connection:
                 f"{self._pid}), and has no connection of its own. Batches that it was handed stay valid. Attach in "
                 f'this process, by another name: tsnb.attach(NAME, producer="{self.entry.name}").'
             )
-        if self._own or is_ending(self.entry.pid, within_s=ENDING_S):
+        if self._own or not self._served_by or is_ending(self._served_by, within_s=ENDING_S):
             return self._gone("died")
         self.successor_s = 0.0
         return self._gone(

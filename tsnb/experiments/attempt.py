@@ -18,6 +18,7 @@ from tsnb.kernels.cargo import Cargo
 from tsnb.kernels.child import Child
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
+from tsnb.printable import block
 from tsnb.records.rows import LoggedRow
 
 __all__ = ["Attempt", "Delivery", "Host", "Kernel", "Outcome"]
@@ -229,4 +230,4 @@ def _outcome(reply: Mapping[str, Any]) -> Outcome:
         return Outcome("stopped")
     traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(reply.get("traceback", ())))
     first = f"{reply.get('ename', 'Error')}: {reply.get('evalue', '')}"
-    return Outcome("failed", f"{first}\n\n{traceback}".rstrip())
+    return Outcome("failed", block(f"{first}\n\n{traceback}".rstrip()))

@@ -20,7 +20,7 @@ from typing import Any
 from tsnb.config import private_directory, runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.files import write_private
-from tsnb.records.living import Owner, has_gone, owner
+from tsnb.native.owners import Owner, has_gone, owner
 
 __all__ = ["Entry", "entries_of", "entry_of"]
 

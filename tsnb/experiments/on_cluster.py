@@ -26,6 +26,7 @@ from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.remote import RemoteChild
 from tsnb.kernels.room import Needs
+from tsnb.printable import block
 from tsnb.records.run import Run
 
 __all__ = ["ClusterAttempt", "needs_of"]
@@ -150,7 +151,7 @@ class ClusterAttempt(Attempt):
             if reply["status"] == "ok":
                 pass
             elif reply["ename"] != "KeyError":
-                self._host.say(f"trial {self._plan.name!r}: {reply['evalue']}\n", "stderr")
+                self._host.say(f"trial {self._plan.name!r}: {block(reply['evalue'])}\n", "stderr")
         await self.child.kill()
 
     async def leave(self) -> None:

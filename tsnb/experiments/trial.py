@@ -32,6 +32,7 @@ from tsnb.kernels.shipping import fetch
 from tsnb.kernels.transcript import LogPart
 from tsnb.masks import is_masked
 from tsnb.native.bound import Bound
+from tsnb.printable import block
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial"]
 
@@ -159,7 +160,7 @@ class Trial(Hosting, Bound):
         if cargo is not None:
             return fetch(cargo, apart=True)[variable]
         kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
-        said = str(reply["evalue"])
+        said = block(reply["evalue"])
         if kind is NoSuchVariable:
             failed = f" It failed: {self._failure.partition(chr(10))[0]}" if self._failure else ""
             said = said.strip("\"'") + failed

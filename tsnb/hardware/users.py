@@ -8,7 +8,7 @@ import psutil
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.records.living import has_gone
+from tsnb.native.owners import alive
 from tsnb.records.project import project_directory
 from tsnb.records.reading import ENDED, read_runs
 from tsnb.telemetry.observer import Observer
@@ -25,10 +25,12 @@ def our_processes() -> dict[int, str]:
     with contextlib.suppress(TsnbError, OSError):
         for run in read_runs(project_directory(make=False)):
             # of one on a cluster the owner is the process that started it (`experiments.on_cluster`)
-            if run.state not in ENDED and "engine" not in run.options and not has_gone(run.owner):
+            if run.state not in ENDED and "engine" not in run.options and alive(run.owner):
                 found[run.owner.pid] = run.name
     with contextlib.suppress(TsnbError):
         for entry in registry.entries():
+            if entry.elsewhere:  # its number is somebody else's here
+                continue
             found.update(_attached(entry.name))
             found[entry.pid] = f"loader of {entry.name}"
     return found

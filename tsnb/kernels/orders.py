@@ -16,6 +16,7 @@ from tsnb.errors import LoaderFailed
 from tsnb.kernels.capture import Captured
 from tsnb.kernels.cargo import Cargo
 from tsnb.kernels.numerics import numerics_here
+from tsnb.printable import block, one_line
 
 __all__ = ["as_written", "call", "require", "thread_variables", "to_arrive"]
 
@@ -109,10 +110,12 @@ def require(reply: Mapping[str, Any], what: str = "", ours: tuple[type[Exception
     """
     if reply["status"] == "ok":
         return
-    name, message = reply.get("ename", "Error"), reply.get("evalue", "")
+    name, message = one_line(reply.get("ename", "Error")), block(reply.get("evalue", ""))
     kind: Any = {error.__name__: error for error in ours}.get(name) or getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception) and not what:
         raise kind(message)
     traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(reply.get("traceback", ())))
     said = f"{what or 'the loader could not be served'}: {name}: {message}"
-    raise LoaderFailed(said, "" if what else traceback)  # the cell's own traceback stands under it already
+    raise LoaderFailed(
+        said, "" if what else block(traceback)
+    )  # the cell's own traceback stands under it already

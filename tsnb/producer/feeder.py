@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from tsnb.errors import ArenaFull, LoaderFailed
 from tsnb.native.ties import tie_to_parent
+from tsnb.printable import block, one_line
 from tsnb.producer import events as ev
 from tsnb.producer.core import Core
 from tsnb.producer.failures import forget, kind_of, message_of, shortened, text_of
@@ -196,12 +197,12 @@ class Feeder(threading.Thread):
     def _describe(self, error: BaseException) -> LoaderFailed:
         if issubclass(type(error), LoaderFailed):  # isinstance would ask the error itself, too
             known = cast("LoaderFailed", error)
-            return LoaderFailed(known.summary, known.loader_traceback)
+            return LoaderFailed(block(known.summary), block(known.loader_traceback))
         if issubclass(type(error), ArenaFull):  # not the loader's fault: it says itself what to do
             return LoaderFailed(str(error))
         where = f"at batch {self._count} of epoch {self._epoch}"
-        said = f"the loader raised {kind_of(error)} {where}: {message_of(error)}"
-        return LoaderFailed(said, text_of(error))
+        said = f"the loader raised {kind_of(error)} {where}: {one_line(message_of(error))}"
+        return LoaderFailed(said, block(text_of(error)))
 
     def _failed(self, failure: LoaderFailed) -> None:
         message, text = failure.summary, failure.loader_traceback

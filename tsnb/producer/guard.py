@@ -9,6 +9,7 @@ those it sends. Who keeps to the protocol never comes near the end of it. Used b
 | packets taken from one connection before the others have their turn | `LOOK` | its turn comes again |
 | packets beyond what the protocol can need | `BURST` | dropped, counted |
 | packets that are no messages, or messages that do not belong | none | dropped, counted |
+| a first message without the token of the producer's registry entry | none | told so and no more, dropped, counted |
 | seconds until the first message | `HELLO_S` | dropped, counted |
 | connections that have not said who they are | `MAX_STRANGERS` | the oldest dropped, counted |
 | observers | `MAX_OBSERVERS` | refused with a reason |
@@ -19,6 +20,7 @@ those it sends. Who keeps to the protocol never comes near the end of it. Used b
 
 from __future__ import annotations
 
+import hmac
 import math
 import time
 from collections.abc import Iterator
@@ -26,6 +28,7 @@ from dataclasses import dataclass
 
 from tsnb.config import check_balance, check_name
 from tsnb.errors import RemoteProtocolError
+from tsnb.printable import one_line
 from tsnb.producer.core import HOLD, MAX_CONSUMERS, Core
 from tsnb.producer.granting import LOOKAHEAD
 from tsnb.producer.session import Session, taken_in
@@ -88,10 +91,12 @@ class Guard:
 
     Args:
         core: Its `refused` is counted up for every connection that is shown out.
+        token: What each connection has to say first: it stands in the producer's entry, which only this user can read.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, token: str) -> None:
         self._core = core
+        self._token = token.encode()
         self._visits: dict[int, _Visit] = {}
 
     def enter(self, session: Session) -> None:
@@ -157,8 +162,7 @@ class Guard:
                 raise RemoteProtocolError(f"a device's name of {len(message.device)} letters")
             if not 0 <= message.rank < message.world_size or len(message.cut) > MAX_ORIGIN:
                 raise RemoteProtocolError(f"rank {message.rank} of {message.world_size}: {message.cut!r:.80}")
-        shown = "".join(c if c.isprintable() else "?" for c in message.origin[:MAX_ORIGIN])
-        return message._replace(origin=shown)
+        return message._replace(origin=one_line(message.origin, MAX_ORIGIN))
 
     def divided(self, message: ms.Balance) -> tuple[str, dict[str, float]]:
         """Return the mode and the weights that an observer asks for.
@@ -184,17 +188,25 @@ class Guard:
             raise RemoteProtocolError(str(error)[:200]) from None
         if message.state not in END_STATES or not math.isfinite(time_s):
             raise RemoteProtocolError(f"an end {message.state!r:.80} at {message.when!r:.80}")
-        said = "".join(c if c.isprintable() else "?" for c in message.error[:MAX_ERROR])
+        said = one_line(message.error, MAX_ERROR)
         logged = taken_in({}, message.numbers)
         return EndReading(message.name, message.state, time_s, message.pid, said, logged)
 
     def refusal(self, hello: ms.Hello) -> ms.Refused | None:
-        """Return why this connection cannot be taken: it speaks otherwise, or is one observer too many."""
+        """Return why this connection cannot be taken: its protocol, its token, or one observer too many."""
         if hello.protocol != ms.PROTOCOL:
             return ms.Refused(
                 "protocol",
                 f"the producer speaks protocol {ms.PROTOCOL} of tsnb and this process protocol {hello.protocol}: "
                 "install the same version of tsnb in both, and start both again",
+            )
+        if not hmac.compare_digest(hello.token.encode(), self._token):
+            self.refuse()
+            return ms.Refused(
+                "token",
+                "this process has not shown the token of the producer's entry in the registry. Both need the same "
+                "runtime directory: compare TSNB_RUNTIME_DIR and XDG_RUNTIME_DIR there and here, and share that "
+                "directory where they run in two containers",
             )
         watching = sum(s.role == "observer" for s in self._core.sessions.values())
         if hello.role != "observer" or watching < MAX_OBSERVERS:

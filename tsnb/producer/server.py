@@ -1,21 +1,24 @@
 """The serving thread: takes connections and messages, and turns them into events.
 
-It sleeps while nothing happens; with consumers it looks at the clock once a second (patience), with
-observers four times a second (readings).
+It sleeps while nothing happens, but for a look every two seconds whether the producer can still be found; with
+consumers it looks at the clock once a second (patience), with observers four times a second (readings).
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import select
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from pathlib import Path
 
-from tsnb.config import explained
-from tsnb.errors import RemoteProtocolError
+from tsnb.config import explained, private_directory
+from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.native.processes import has_gone, has_told, watch
 from tsnb.producer import events as ev
 from tsnb.producer.contention import Contention
@@ -25,7 +28,7 @@ from tsnb.producer.hearing import hear_consumer, hear_observer
 from tsnb.producer.reporting import reading, welcome
 from tsnb.producer.session import Session
 from tsnb.transport.channel import Channel, ChannelClosed
-from tsnb.transport.local import listen
+from tsnb.transport.local import is_path, listen
 from tsnb.transport.sockets import OutOfDescriptors
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
@@ -34,6 +37,8 @@ __all__ = ["Server"]
 
 READING_S = 0.25
 TICK_S = 1.0
+ENTRY_S = 2.0
+"""How often it looks whether its entry is there: one system call."""
 LATE_S = 2.0
 """A tick that comes so much too late means that the whole process stood still."""
 GOODBYE_S = 1.0
@@ -45,6 +50,12 @@ _NO_DESCRIPTOR = ms.Refused(
     "detach others first",
 )
 
+_log = logging.getLogger("tsnb")
+
+
+def _nothing() -> None:
+    """Nobody has to find it."""
+
 
 class Server(threading.Thread):
     """Serves one producer's connections until the core stops.
@@ -52,12 +63,19 @@ class Server(threading.Thread):
     Args:
         core: The producer's shared state.
         address: Socket address to listen at; taken before the thread starts.
+        token: What each connection has to say first.
+
+    Attributes:
+        look_for_entry: Called every two seconds: sees to it that the producer can be found.
     """
 
-    def __init__(self, core: Core, address: str) -> None:
+    def __init__(self, core: Core, address: str, token: str) -> None:
         super().__init__(name=f"tsnb-serve-{core.settings.name}", daemon=True)
         self._core = core
-        self._guard = Guard(core)
+        self._guard = Guard(core, token)
+        self._address = address
+        self.look_for_entry: Callable[[], object] = _nothing
+        self._next_entry_s = 0.0
         self._resting = False  # the listener, while no descriptor is left for another connection
         self._listener = listen(address)
         self._poll = select.poll()
@@ -90,7 +108,7 @@ class Server(threading.Thread):
         try:
             while not self._core.stopping:
                 patience_s = self._patience_s()
-                for fd, _ in self._poll.poll(None if patience_s is None else math.ceil(patience_s * 1000)):
+                for fd, _ in self._poll.poll(math.ceil(patience_s * 1000)):
                     self._look_at(fd)
                 self._on_time()
             self._say_goodbye()
@@ -100,7 +118,7 @@ class Server(threading.Thread):
         finally:
             self.close()
 
-    def _patience_s(self) -> float | None:
+    def _patience_s(self) -> float:
         """Return how long nothing needs to be looked at."""
         sessions, due_s = self._core.sessions.values(), self._core.dispatch.due_s
         looks_s = [] if due_s is None else [due_s]
@@ -108,7 +126,7 @@ class Server(threading.Thread):
             looks_s.append(self._next_reading_s)
         if looks_s:  # what is due may be minutes away
             return min(TICK_S, max(0.0, min(looks_s) - time.monotonic()))
-        return TICK_S if sessions or self._resting or self._core.cooling else None
+        return TICK_S if sessions or self._resting or self._core.cooling else ENTRY_S
 
     def _look_at(self, fd: int) -> None:
         if fd == self._wake:
@@ -307,7 +325,23 @@ class Server(threading.Thread):
                 self._rest_listener(False)
         elif (due_s := core.dispatch.due_s) is not None and now >= due_s:
             core.step(ev.Tick())
+        if now >= self._next_entry_s:
+            self._next_entry_s = now + ENTRY_S
+            self._stay_to_be_found()
         self._send_late(now)
+
+    def _stay_to_be_found(self) -> None:
+        """Put the registry's entry back, and the socket where that is a file: cleaners and logouts remove both."""
+        try:
+            self.look_for_entry()
+            if is_path(self._address) and not os.path.lexists(self._address):
+                private_directory(Path(self._address).parent)
+                self._poll.unregister(self._listener.fileno())
+                self._listener.close()
+                self._listener = listen(self._address)
+                self._poll.register(self._listener.fileno(), select.POLLIN)
+        except (OSError, TsnbError) as error:  # the next look may find room, or the directory above
+            _log.debug("%s cannot be entered again: %s", self._core.settings.name, error)
 
     def _send_late(self, now: float) -> None:
         """Send what waited for room, and the readings that are due."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -135,9 +136,11 @@ def begin(
             core.step(ev.Withdrawn(0))
             core.abandoned = False
         address = registry.new_address(settings.name)
-        server = Server(core, address)
+        token = registry.new_token()
+        server = Server(core, address, token)
         feeder = Feeder(core, core.source)
-        entry = registry.register(settings.name, address, origin or registry.describe_origin())
+        entry = registry.register(settings.name, address, origin or registry.describe_origin(), token)
+        server.look_for_entry = functools.partial(registry.put_back, entry)
     except BaseException:
         if server is not None:
             server.close()

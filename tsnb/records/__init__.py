@@ -5,7 +5,6 @@
 | `rows` | one `tsnb.log` as it is kept |
 | `project` | which directory the records lie in |
 | `database` | the file: its tables, transactions, versions |
-| `living` | whether a run's process has gone |
 | `keeping`, `copying` | what is written of a run; whole copies of files |
 | `run` | one run, for those who write it (`Run`, `RunStart`) |
 | `current` | the run that this process is (`enter_run`), `log_artifact` |

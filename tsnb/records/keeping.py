@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tsnb.masks import masked_text
-from tsnb.records.living import owner
+from tsnb.native.owners import owner
 from tsnb.records.rows import LoggedRow
 
 __all__ = ["RunStart", "as_json", "enter_start", "insert_rows"]

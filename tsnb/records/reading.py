@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.errors import TsnbError
+from tsnb.native.owners import Owner, has_gone
+from tsnb.printable import block, one_line
 from tsnb.records.database import reading, writing
-from tsnb.records.living import Owner, has_gone
 from tsnb.records.rows import LoggedRow
 
 __all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "history_of", "read_runs", "rows_since"]
@@ -140,7 +141,8 @@ def rows_since(directory: Path, run: int, position: int = 0) -> tuple[list[Logge
     rows: dict[int, LoggedRow] = {}
     with reading(directory) as connection:
         found = connection.execute(query, (run, position)) if connection else ()
-        for id_, step, epoch, batch, samples, time_s, metric, value in found:
+        for id_, step, epoch, batch, samples, time_s, logged, value in found:
+            metric = None if logged is None else one_line(logged)
             row = rows.setdefault(id_, LoggedRow(step, epoch, batch, samples, time_s, {}))
             if metric is not None:
                 row.numbers[metric] = _number(value)
@@ -164,7 +166,7 @@ def history_of(directory: Path, run: int, metric: str | None = None) -> list[tup
         WHERE m.run = :run {only} ORDER BY l.id, m.id"""  # noqa: S608 (ours alone)
     with reading(directory) as connection:
         found = connection.execute(query, {"run": run, "metric": metric}) if connection else ()
-        return [(*place, _number(value)) for *place, value in found]
+        return [(*place, one_line(name), _number(value)) for *place, name, value in found]
 
 
 def _number(value: float | None) -> float:
@@ -192,22 +194,32 @@ def _metrics(directory: Path, runs: list[int]) -> dict[int, dict[str, MetricReco
     query = f"SELECT run, name, last, lowest, highest, count FROM metrics {only} ORDER BY id"  # noqa: S608
     for run, name, last, lowest, highest, count in _query(directory, query, {}):
         if run in wanted:
-            found.setdefault(run, {})[name] = MetricRecord(
+            found.setdefault(run, {})[one_line(name)] = MetricRecord(
                 _number(last), _number(lowest), _number(highest), count
             )
     return found
 
 
 def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
-    own = {
+    own: dict[str, Any] = {
         column: row[column]
         for column in (
             "id", "key", "name", "number", "state", "failure", "source", "sweep", "origin", "seed", "started_s",
             "running_s",
         )
     }  # fmt: skip
-    read = {column: json.loads(row[column]) for column in ("params", "options", "versions", "report")}
+    own |= {column: one_line(own[column] or "") for column in ("key", "name", "state", "sweep", "origin")}
+    own["failure"] = block(own["failure"] or "")
+    read: dict[str, Any] = {
+        column: _object(row[column]) for column in ("params", "options", "versions", "report")
+    }
     return RunRecord(**own, **read, duration_s=_duration_s(row), owner=_owner(row), metrics=metrics)
+
+
+def _object(text: str) -> dict[str, Any]:
+    """Return a table of a record: its names are printable; its values are the user's own, as they were given."""
+    found = json.loads(text)
+    return {one_line(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _duration_s(row: sqlite3.Row) -> float:

@@ -31,10 +31,10 @@ from typing import Any, Concatenate, ParamSpec
 from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.masks import masked, masked_text
+from tsnb.native.owners import owner
 from tsnb.records.copying import copy_whole, place_in
 from tsnb.records.database import FILE, RecordsGone, writing
 from tsnb.records.keeping import RunStart, as_json, enter_start, insert_rows
-from tsnb.records.living import owner
 from tsnb.records.project import own_place, project_directory
 from tsnb.records.reading import ENDED, RunRecord, read_runs, rows_since
 from tsnb.records.rows import LoggedRow

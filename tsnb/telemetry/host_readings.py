@@ -5,9 +5,10 @@ Plain numbers, as in `readings`. CPU is counted in cores busy (1.5: one and a ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from tsnb.telemetry.decoding import decoded
 
 __all__ = ["GpuReading", "HostReading", "ProcessReading"]
 
@@ -69,30 +70,10 @@ class HostReading:
     """Joules since the follower began to look, by what has a counter: "cuda:0", "package-0"; empty: not measurable."""
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> HostReading:
+    def of(cls, fields: Any) -> HostReading:
         """Make one of what JSON gave. Unknown fields are ignored.
 
         Raises:
-            TypeError: A number is missing.
+            ValueError: It is not one.
         """
-        producer = fields.get("producer")
-        seen = {name: _process(use) for name, use in fields.get("consumers", {}).items()}
-        made: HostReading = _pick(
-            cls,
-            {
-                **fields,
-                "producer": _process(producer) if producer else None,
-                "consumers": seen,
-                "gpus": tuple(_pick(GpuReading, gpu) for gpu in fields.get("gpus", ())),
-            },
-        )
-        return made
-
-
-def _process(fields: Mapping[str, Any]) -> ProcessReading:
-    made: ProcessReading = _pick(ProcessReading, {**fields, "gpus": tuple(fields.get("gpus", ()))})
-    return made
-
-
-def _pick(cls: type[Any], fields: Mapping[str, Any]) -> Any:
-    return cls(**{name: value for name, value in fields.items() if name in cls.__dataclass_fields__})
+        return decoded(cls, fields)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tsnb import registry
 from tsnb.config import check_balance
-from tsnb.errors import JoinRefused, ProducerGone, TsnbError
+from tsnb.errors import JoinRefused, ProducerGone, RemoteProtocolError, TsnbError
 from tsnb.telemetry.readings import EndReading, StreamReading
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.local import connect
@@ -44,10 +44,15 @@ class Observer:
         """Once the stream has ended: how long to wait for a producer that takes over, 0 where there will be none;
         None where the producer ended without a word."""
         try:
-            self._channel = connect(self.entry.address)
-            self._channel.send(encode(ms.Hello("observer", "observer", registry.describe_origin())))
+            self._channel = registry.reached(self.entry, connect)
+            self._channel.send(encode(self._hello()))
+        except ProducerGone:  # it says why
+            raise
         except ConnectionError:
             raise self._gone() from None
+
+    def _hello(self) -> ms.Hello:
+        return ms.Hello("observer", "observer", registry.describe_origin(), token=self.entry.token)
 
     @property
     def peer_pid(self) -> int:
@@ -66,6 +71,7 @@ class Observer:
         Raises:
             ProducerGone: The producer died or was stopped.
             JoinRefused: It speaks another version of the protocol.
+            RemoteProtocolError: It sends what is not a message or a reading.
             TsnbError: It cannot do what was asked of it.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -77,7 +83,7 @@ class Observer:
             if packet is not None:
                 message = decode(packet)
                 if isinstance(message, ms.Reading):
-                    return StreamReading.from_json(message.text)
+                    return _read(message.text)
                 if isinstance(message, ms.Stopping):
                     self.successor_s = message.reconnect_s
                     raise self._gone()
@@ -141,6 +147,13 @@ class Observer:
 
     def _gone(self) -> ProducerGone:
         return ProducerGone(f"the producer {self.entry.name!r} (pid {self.entry.pid}) has gone.")
+
+
+def _read(text: str) -> StreamReading:
+    try:
+        return StreamReading.from_json(text)
+    except ValueError as error:
+        raise RemoteProtocolError(str(error)) from None
 
 
 def status(name: str | None = None) -> StreamReading:

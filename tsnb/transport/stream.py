@@ -9,7 +9,7 @@ give a part of what was; between the two, a finalizer, another thread or Ctrl-C 
   the socket learns of the next one. It is kept in the same step in which it is received.
 
 Sockets are files in a private directory. Whoever listens removes its own; what SIGKILL leaves is swept by
-`registry.entries`, which knows by the file's name whose it was.
+`transport.addresses`, which knows by the file's name whose it was.
 """
 
 from __future__ import annotations

@@ -81,6 +81,8 @@ class Hello(NamedTuple):
     """How a rank cuts the stream's batches, in words: the same for all ranks of a group."""
     back: bool = False
     """Whether it comes from a producer that has gone: it may be in the middle of an epoch, and of a step."""
+    token: str = ""
+    """From the producer's entry in the registry: proof that this process can read it."""
     protocol: int = PROTOCOL
 
 
@@ -213,8 +215,8 @@ class Refused(NamedTuple):
     """The producer does not take this connection, or does not do what an observer asked for."""
 
     code: str
-    """`protocol`, `name-in-use`, `full`, `group` or `stopping`. The connection goes on after `in-step`, and after
-    `group` in answer to an Ask."""
+    """`protocol`, `token`, `name-in-use`, `full`, `group` or `stopping`. The connection goes on after `in-step`, and
+    after `group` in answer to an Ask."""
     reason: str
 
 

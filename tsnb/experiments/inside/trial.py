@@ -41,6 +41,7 @@ from tsnb.kernels.lane import give
 from tsnb.kernels.shipping import ship
 from tsnb.masks import masked
 from tsnb.native.ties import untie
+from tsnb.printable import block
 from tsnb.records.current import enter_run
 from tsnb.records.run import Run
 from tsnb.records.scores import told
@@ -237,7 +238,7 @@ def _outcome(result: Any) -> tuple[str, str]:
         return "stopped", ""
     traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(shown))
     first = f"{kind}: {error}" if error is not None else traceback.rstrip().rpartition("\n")[2]
-    return "failed", f"{first}\n\n{traceback}".rstrip()
+    return "failed", block(f"{first}\n\n{traceback}".rstrip())
 
 
 def finish(state: str, failure: str = "") -> None:
