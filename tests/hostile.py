@@ -42,3 +42,16 @@ def changed_somewhere(tree: Any, data: st.DataObject, junk: st.SearchStrategy[An
         if not made:
             made = [None]
     return made[0]
+
+
+HOSTILE_TEXTS = (
+    "\x1b]0;owned\x07",  # sets a terminal's title
+    "\x1b]52;c;cm0gLXJm\x07",  # its clipboard
+    "\x1b[2J\x1b[H",  # clears it
+    "\x9b31m",  # the same in C1
+    "\u202egnp.exe",  # turns the order of letters
+    "one\r\ntwo\u2028three",  # forges a line
+    "\ud800",  # cannot be encoded
+    "\x00\x08\x7f",
+)
+"""What is harmless as text and not in a terminal."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -13,9 +14,11 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.hostile import HOSTILE_TEXTS
 from tests.system.scripts import ROOT, Script, scripts
 
 pytestmark = pytest.mark.system
@@ -43,14 +46,14 @@ def stream() -> Iterator[Script]:
 
 
 class Terminal:
-    """`tsnb top` with a terminal of 100 columns around it."""
+    """`tsnb top`, or another command, with a terminal of 100 columns around it."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, command: str = "top") -> None:
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         self.before = termios.tcgetattr(theirs)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tsnb", "top", *words],
+            [sys.executable, "-m", "tsnb", command, *words],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -149,3 +152,68 @@ def test_where_there_is_no_terminal_it_is_printed_once(stream: Script) -> None:
     )
     assert ascii_only.returncode == 0, ascii_only.stderr
     assert b"sets the pace" in ascii_only.stdout
+
+
+HOSTILE = """
+BAD = "".join({texts!r})
+class Files(Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, i):
+        if i < 32: return torch.zeros(4)
+        raise FileNotFoundError(BAD + "no such photo: Größe.png" + BAD[:40])
+import threading
+def train():
+    for batch in tsnb.attach("cnn", producer="s"):
+        tsnb.log({{"loss" + BAD: 0.5}})
+        time.sleep(0.1)
+producer = tsnb.serve(DataLoader(Files(), batch_size=8), name="s", window=2, origin="script " + BAD)
+thread = threading.Thread(target=train, daemon=True)
+thread.start()
+say("serving")
+thread.join()
+time.sleep(60)
+"""
+
+
+def test_nothing_that_comes_from_elsewhere_steers_the_terminal() -> None:
+    """File names in errors, metric names and origins, through the real commands."""
+    with scripts() as running:
+        running.append(Script(HOSTILE.format(texts=HOSTILE_TEXTS)))
+        running[0].expect("serving")
+        running[0].expect("Exception in thread")
+        for command, words in (("top", ["s", "--once"]), ("status", ["s"]), ("list", [])):
+            terminal = Terminal(*words, command=command)
+            try:
+                assert terminal.end() == 0
+            finally:
+                terminal.close()
+            said = terminal.said.decode()
+            if command != "list":
+                assert "no such photo" in said and "Größe.png" in said, said
+            assert_harmless(terminal.said)
+
+
+def test_an_error_that_is_raised_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    """The loader fails at once: the message and its traceback in the terminal that serves it."""
+    (tmp_path / "bad.py").write_text(
+        f"def make():\n    yield 1 / 0 if 0 else open({''.join(HOSTILE_TEXTS).replace(chr(0), '')!r})\n",
+        "utf-8",
+    )
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        terminal = Terminal("bad:make", "--name", "bad", command="serve")
+    finally:
+        os.chdir(before)
+    try:
+        assert terminal.end() == 1
+    finally:
+        terminal.close()
+    assert b"the loader raised" in terminal.said
+    assert_harmless(terminal.said)
+
+
+def assert_harmless(said: bytes) -> None:
+    """Colours are all that a terminal was told."""
+    left = re.sub(r"\x1b\[[0-9;]*m", "", said.decode())
+    assert all(line.isprintable() for line in left.replace("\r\n", "\n").split("\n")), ascii(left)

@@ -211,15 +211,9 @@ def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
     own |= {column: one_line(own[column] or "") for column in ("key", "name", "state", "sweep", "origin")}
     own["failure"] = block(own["failure"] or "")
     read: dict[str, Any] = {
-        column: _object(row[column]) for column in ("params", "options", "versions", "report")
+        column: json.loads(row[column]) for column in ("params", "options", "versions", "report")
     }
     return RunRecord(**own, **read, duration_s=_duration_s(row), owner=_owner(row), metrics=metrics)
-
-
-def _object(text: str) -> dict[str, Any]:
-    """Return a table of a record: its names are printable; its values are the user's own, as they were given."""
-    found = json.loads(text)
-    return {one_line(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _duration_s(row: sqlite3.Row) -> float:

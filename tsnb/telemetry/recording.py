@@ -23,6 +23,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
+from tsnb.printable import one_line
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.readings import StreamReading
 
@@ -216,13 +217,14 @@ def _check(path: str | Path, header: bytes) -> None:
     try:
         found: Any = json.loads(header)
         version = int(found["recording"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise ValueError(
             f"{path} is not a recording: its first line is not the header that `tsnb record` writes."
         ) from None
     if version > FORMAT:
+        writer = one_line(found.get("tsnb", "of a later version"), 40)
         raise ValueError(
-            f"{path} was recorded by tsnb {found.get('tsnb', 'of a later version')} in format {version}, and tsnb "
+            f"{path} was recorded by tsnb {writer} in format {version}, and tsnb "
             f"{_version()} reads up to {FORMAT}: install that version, or a newer one."
         )
 
