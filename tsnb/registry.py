@@ -33,15 +33,15 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tsnb.config import check_name, explained, private_directory, runtime_directory
+from tsnb.entries import Entry, age, is_at, lock, may_live, parsed
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
-from tsnb.native.owners import Owner, alive, owner, same_boot, where
+from tsnb.native.owners import owner, same_boot
 from tsnb.native.processes import has_started_so, started
-from tsnb.printable import one_line
 from tsnb.transport.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 
 __all__ = [
@@ -68,15 +68,12 @@ _Channel = TypeVar("_Channel")
 
 _MOST_BYTES = 1 << 16
 """Of an entry: a hundred times what one has."""
-_MOST_NUMBER = 1 << 62
-_ADDRESS_BYTES = 107
-"""What an address of Linux has room for."""
 _TRIES = 20
 _TRY_S = 0.01
 """Two processes that sweep the same stale entry may hinder one another; then a newcomer looks again."""
 
-_held: dict[str, int] = {}
-"""By address: the descriptors whose locks say that this process's producers live."""
+_held: dict[tuple[str, str], int] = {}
+"""By name and address: the descriptors whose locks say that this process's producers live."""
 
 
 def _let_go_of_parents() -> None:
@@ -87,54 +84,6 @@ def _let_go_of_parents() -> None:
 
 
 os.register_at_fork(after_in_child=_let_go_of_parents)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One producer that is being served."""
-
-    name: str
-    """The stream's name."""
-    pid: int
-    """The producer's process."""
-    address: str
-    """Abstract unix socket address, without the leading zero byte; or the path of a socket."""
-    since_s: float
-    """Wall clock at the start, seconds since 1970."""
-    origin: str
-    """Who serves it: "notebook train.ipynb", "script train.py"."""
-    started: int = 0
-    """When the process itself was started (`native.processes.started`): tells it from a later one with the same
-    pid. On Linux in the kernel's ticks since boot, which no change of the clock moves."""
-    owner: str = ""
-    """The notebook or script that had it served (`this_owner`); empty: an older version of tsnb did not say."""
-    token: str = field(default="", repr=False)
-    """What the first message of a connection has to say."""
-    host: str = ""
-    """The producer's machine, and what follows: as `native.owners.Owner`; empty: an older version wrote it."""
-    boot: str = ""
-    namespace: str = ""
-    locked: bool = False
-    """Whether its producer holds a lock on it."""
-
-    @property
-    def process(self) -> Owner:
-        """The producer's process."""
-        here = where()
-        return Owner(
-            self.host or here[0], self.boot or here[1], self.namespace or here[2], self.pid, self.started
-        )
-
-    @property
-    def elsewhere(self) -> str:
-        """Where it is served, if that is not where this process runs: its process number means nothing here."""
-        if not self.boot or (self.boot, self.namespace) == where()[1:]:  # a host may have got another name
-            return ""
-        return "another container of this machine" if same_boot(self.process) else f"the machine {self.host}"
-
-    def __str__(self) -> str:
-        place = f" in {self.elsewhere}" if self.elsewhere else ""
-        return f"{self.name} (served by {self.origin}, pid {self.pid}{place}, for {age(self.since_s)})"
 
 
 OWNER = "TSNB_OWNER"
@@ -177,15 +126,6 @@ def own_name() -> str:
     raise ProducerNotFound(
         f"this notebook serves no stream, so no producer is running that is its own.{there}"
     )
-
-
-def age(since_s: float) -> str:
-    """Return how long ago a moment was, as people say it ("4 min")."""
-    seconds = max(0.0, time.time() - since_s)
-    for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {word}"
-    return f"{seconds:.0f} s"
 
 
 def describe_origin() -> str:
@@ -315,7 +255,7 @@ def _enter(entry: Entry, path: Path) -> Entry:
     draft = path.with_suffix(f".{os.getpid()}-{secrets.token_hex(4)}.new")
     fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        entry = replace(entry, locked=_lock(fd, fcntl.LOCK_EX))
+        entry = replace(entry, locked=lock(fd, fcntl.LOCK_EX))
         os.write(fd, json.dumps(asdict(entry)).encode())
         for _ in range(_TRIES):  # a stale entry is swept by _read, then the link succeeds
             try:
@@ -326,7 +266,8 @@ def _enter(entry: Entry, path: Path) -> Entry:
                     raise NameInUse(_taken(holder)) from None
                 time.sleep(_TRY_S)
             else:
-                old, _held[entry.address] = _held.pop(entry.address, -1), fd
+                key = (entry.name, entry.address)
+                old, _held[key] = _held.pop(key, -1), fd
                 fd = old
                 return entry
         raise NameInUse(
@@ -347,11 +288,11 @@ def put_back(entry: Entry) -> bool:
         NameInUse: Another producer has the name now.
         OSError, TsnbError: It cannot be entered.
     """
-    held = _held.get(entry.address)
+    held = _held.get((entry.name, entry.address))
     if held is None:
         return False
     path = runtime_directory() / "producers" / f"{entry.name}.json"
-    if _is_at(held, path):
+    if is_at(held, path):
         return True
     _enter(entry, _path(entry.name))
     return True
@@ -367,12 +308,12 @@ def _taken(holder: Entry) -> str:
 
 def unregister(entry: Entry) -> None:
     """Take this process's producer out again; somebody else's entry of that name stays."""
-    held = _held.pop(entry.address, None)
+    held = _held.pop((entry.name, entry.address), None)
     if held is None:
         return
     with contextlib.suppress(OSError, TsnbError):
         path = _path(entry.name)
-        if _is_at(held, path):  # no lock is free, so nobody else removes it meanwhile
+        if is_at(held, path):  # no lock is free, so nobody else removes it meanwhile
             path.unlink(missing_ok=True)
     os.close(held)
 
@@ -400,85 +341,12 @@ def _read(path: Path) -> Entry | None:
             return None
         raise
     try:
-        entry = _parsed(os.read(fd, _MOST_BYTES), path.stem)
-        if _may_live(entry, free=_lock(fd, fcntl.LOCK_SH)):
+        entry = parsed(os.read(fd, _MOST_BYTES), path.stem)
+        if may_live(entry, free=lock(fd, fcntl.LOCK_SH)):
             return entry
         # nobody else removes it meanwhile, or puts another in its place: that takes this lock first
-        if _lock(fd, fcntl.LOCK_EX) and _is_at(fd, path):
+        if lock(fd, fcntl.LOCK_EX) and is_at(fd, path):
             path.unlink(missing_ok=True)
         return None
     finally:
         os.close(fd)
-
-
-def _may_live(entry: Entry | None, *, free: bool) -> bool:
-    """Tell whether an entry has to stay.
-
-    Args:
-        entry: None: it is not one, or of a version to come.
-        free: Whether nobody holds its lock.
-    """
-    if not free:
-        return True
-    if entry is None:
-        return False
-    if entry.locked and (not entry.boot or same_boot(entry.process)):
-        return False
-    return alive(entry.process) is not False
-
-
-def _lock(fd: int, kind: int) -> bool:
-    """Take a lock without waiting; return whether that went well."""
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except OSError:  # somebody has it; or this file system has none
-        return False
-    return True
-
-
-def _is_at(fd: int, path: Path) -> bool:
-    """Return whether an open file is the one that has that name now."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        there, mine = path.lstat(), os.fstat(fd)
-        return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
-    return False
-
-
-def _parsed(text: bytes, name: str) -> Entry | None:
-    """Return an entry as it may be used and shown; None of what is not one.
-
-    Of one that another version of tsnb wrote, what is known is read.
-    """
-    try:
-        fields = json.loads(text)
-        entry = Entry(**{key: fields[key] for key in Entry.__dataclass_fields__ if key in fields})
-    except (ValueError, TypeError, RecursionError):
-        return None
-    words = (
-        entry.name,
-        entry.address,
-        entry.origin,
-        entry.token,
-        entry.owner,
-        entry.host,
-        entry.boot,
-        entry.namespace,
-    )
-    numbers = (entry.pid, entry.since_s, entry.started)
-    fits = (
-        all(isinstance(word, str) for word in words)
-        and all(type(number) in (int, float) and 0 <= number < _MOST_NUMBER for number in numbers)
-        and type(entry.pid) is type(entry.started) is int
-        and entry.name == name
-        and _can_be_address(entry.address)
-    )
-    if not fits:
-        return None
-    short: Any = {
-        key: one_line(getattr(entry, key), 200) for key in ("origin", "host", "boot", "namespace", "owner")
-    }
-    return replace(entry, locked=entry.locked is True, **short)
-
-
-def _can_be_address(address: str) -> bool:
-    return address.isascii() and address.isprintable() and 0 < len(address) <= _ADDRESS_BYTES

@@ -29,7 +29,7 @@ LAYERS = [
     {"hardware"},
     {"planners", "telemetry"},
     {"clusters", "records", "registry"},
-    {"transport"},
+    {"entries", "transport"},
     {"arena", "wire"},
     {"config", "native"},
     {"files", "masks"},
