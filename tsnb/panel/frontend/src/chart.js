@@ -12,10 +12,11 @@ const LEFT = 40, RIGHT = 14; // px beside what is drawn
 const NEAR = 7; // px from a mark within which the pointer is at it
 const FAINT = 0.22; // of a line or area while another stands out
 const USUAL = new Set(["joined", "left"]); // marks that are fainter than others
+const MANY = 6; // more marks than this, and the usual ones have no labels
 const TOLD_MS = 3000; // as often as the words for screen readers are renewed
 
 /**
- * kind: {title, unit, show(value), tick(value, range)?, stacked?, told?}; told: its marks have labels. draw() takes {x, lists, own, tracks, range, marks, spanS, over}: `lists` are
+ * kind: {title, unit, show(value), tick(value, range)?, stacked?, told?}; told: its marks have labels; sparse: its lines go on where nothing was logged for a while. draw() takes {x, lists, own, tracks, range, marks, spanS, over}: `lists` are
  * drawn, `own` are said; tracks: [{name, colour, dashed}], one a list; range: [bottom, top].
  */
 export class Chart {
@@ -105,7 +106,7 @@ export class Chart {
   lines() {
     const { ground, alpha } = this.theme;
     const dash = (track) => (track.dashed ? [5, 3] : undefined);
-    if (!this.kind.stacked) return this.tracks.map((track) => ({ stroke: track.colour, width: 1.6, dash: dash(track), points: { show: false } }));
+    if (!this.kind.stacked) return this.tracks.map((track) => ({ stroke: track.colour, width: 1.6, dash: dash(track), spanGaps: Boolean(this.kind.sparse), points: { show: false } }));
     const full = (track) => (track.dashed ? alpha * 0.7 : alpha);
     const part = (track, k) => full(track) * (this.lit === null || this.lit === k ? 1 : FAINT);
     const area = (track, k) => ({ stroke: ground, width: 1, fill: () => mix(track.colour, ground, part(track, k)), points: { show: false } });
@@ -134,6 +135,8 @@ export class Chart {
       ctx.textBaseline = "middle";
       ctx.textAlign = "left";
       const wide = shown.map((mark) => ctx.measureText(mark.text).width + 8 * dpr);
+      const many = shown.length > MANY; // a sweep's trials come and go: their lines say enough
+      if (many) shown.forEach(({ kind }, k) => USUAL.has(kind) && (wide[k] = Infinity));
       for (const { k, left, row } of labels(at, wide, bbox.left, bbox.left + bbox.width, 2)) {
         const top = bbox.top + (3 + row * 16) * dpr;
         ctx.globalAlpha = 0.82;

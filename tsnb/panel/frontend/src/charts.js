@@ -78,7 +78,7 @@ export class Charts {
     if (!details) return;
     this.more.put(FILL, simple(found.fill), top(Math.max(window, highest(found.fill))));
     for (const name of metricsOf(lanes)) {
-      const lists = found.metric(name), kind = { title: name, unit: "as logged", show: (v) => metric(name, v), tick: (v, range) => axisMetric(name, v, range) };
+      const lists = found.metric(name), kind = { title: name, unit: "as logged", sparse: true, show: (v) => metric(name, v), tick: (v, range) => axisMetric(name, v, range) };
       this.more.put(kind, simple(lists), (before) => steadyRange(before, lowest(lists), highest(lists)));
     }
     this.drawMachine(store, base);

@@ -34,7 +34,7 @@ export class Row {
     this.curve = curve();
     this.cells[7].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
     this.cells[8].append(this.metrics[1]);
-    this.interrupt = this.action("interrupt", "Interrupt", "tsnb-pause");
+    this.interrupt = this.action("interrupt", "Interrupt", "tsnb-caret");
     this.stop = this.action("stop", "Stop", "tsnb-square");
     this.log = button(make("span", "tsnb-rules"), "tsnb-act tsnb-open-log", () => choose(this.log.getAttribute("aria-pressed") === "true" ? null : name));
     this.log.title = `Log of ${name}`;

@@ -6,8 +6,7 @@ import { clock, sentence } from "./words.js";
 
 /**
  * A screen reader speaks it when it says something else, not whenever its numbers change: so the live region is a
- * hidden copy. Its box has room for one line (two where the page is narrow); it grows for a longer one, and does not
- * shrink again: what lies below moves once at most.
+ * hidden copy. Its box has room for one line (two where the page is narrow), and follows a longer text.
  */
 export class Sentence {
   constructor() {
@@ -24,8 +23,6 @@ export class Sentence {
     const [first, rest] = sentence(stale ? noNews(store) : say.text ? say : { text: "The stream is starting." });
     put(this.strong, first);
     put(this.rest, rest);
-    if (this.said !== first + rest) this.keepHeight();
-    this.said = first + rest;
     const turn = [stale, say.kind, say.pace].join();
     if (turn !== this.turn) put(this.spoken, first + rest);
     this.turn = turn;
@@ -33,17 +30,6 @@ export class Sentence {
     const bad = state === "failed" || say.kind === "failed", limit = say.kind === "loader-bound";
     this.element.dataset.tone = stale ? "warn" : bad ? "bad" : limit ? "limit" : "soft";
     style(this.element, "--tsnb-edge", slowest >= 0 && !stale ? colour(slowest) : "");
-  }
-
-  /** Called when the text has changed only: it makes the browser lay out the page. */
-  keepHeight() {
-    const width = this.element.clientWidth;
-    if (width !== this.width) {
-      Object.assign(this, { width, least: 0 });
-      style(this.element, "min-height", "");
-    }
-    this.least = Math.max(this.least, this.element.offsetHeight);
-    if (width) style(this.element, "min-height", `${this.least}px`);
   }
 }
 
