@@ -8,12 +8,13 @@ import threading
 import time
 from typing import Any
 
+import psutil
 import pytest
 
 import tsnb
-from tsnb.errors import TrialFailed
+from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.board import NoSuchTrial
-from tsnb.experiments.trial import ENDED
+from tsnb.experiments.trial import ENDED, NoSuchVariable
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import CellOutlet
 from tsnb.sweeps.starting import sweep_cell
@@ -133,6 +134,42 @@ while how == "stays":
     assert sweep["hard-how-ends"]["how"] == "ends", "the cell's parameter is its variable"
 
 
+def test_an_ended_sweep_leaves_what_its_trials_returned_and_no_process(page: Any) -> None:
+    """Not one process a trial: what a function returned is here; a cell's variables are, but what cannot travel."""
+    returned = tsnb.sweep(lambda k: [k] * 3, grid={"k": [1, 2, 3, 4]}, name="returns", at_once=2).wait()
+    cell = """
+import threading
+total, lock = k + 1, threading.Lock()
+if k == 2:
+    1 / 0
+"""
+    held = sweep_cell("cells", cell, {}, [{"k": 1}, {"k": 2}], outlet=page, at_once=2).wait()
+    assert [trial.pid for trial in (*returned.values(), *held.values())] == [None] * 6
+    kernels = [kernel for server in psutil.Process().children() for kernel in server.children()]
+    assert [kernel for kernel in kernels if kernel.status() != psutil.STATUS_ZOMBIE] == []
+    assert [trial.result() for trial in returned.values()] == [[1] * 3, [2] * 3, [3] * 3, [4] * 3]
+    assert held["cells-k1"]["total"] == 2
+    assert held["cells-k2"].state == "failed" and held["cells-k2"]["total"] == 3, "for a look"
+    with pytest.raises(NotShippable, match="lock is a lock, which cannot leave its process"):
+        held["cells-k1"]["lock"]
+    with pytest.raises(
+        NoSuchVariable, match=r"no variable 'totl'; kept of it: k, total. Did you mean 'total'\?"
+    ):
+        held["cells-k1"]["totl"]
+    returned.stop()
+    with pytest.raises(TsnbError, match="its variables with it"):
+        returned["returns-k1"].result()
+
+
+def test_what_is_too_large_to_keep_stays_in_its_process() -> None:
+    """A sweep of large networks is not written to the disk: they can be fetched as ever."""
+    large = tsnb.sweep(lambda k: bytes(300 * 2**20), grid={"k": [1]}, name="large").wait()
+    trial = large["large-k1"]
+    assert trial.pid is not None
+    assert len(trial.result()) == 300 * 2**20
+    large.stop()
+
+
 def test_without_a_stream_nobody_is_started_any_more(page: Any, numbers: Any) -> None:
     """The producer is stopped: who trains fails, who waits is not tried, and the sweep is over and says why."""
     from tsnb.sweeps.starting import sweep_cell
@@ -230,7 +267,7 @@ def test_what_cannot_be_a_sweep_starts_nothing() -> None:
         tsnb.sweep(train, grid={"speed": [1, 2]})
     with pytest.raises(ValueError, match="at_once=0"):
         tsnb.sweep(train, grid={"late": [1, 2]}, at_once=0)
-    with pytest.raises(ValueError, match=r"\{speed\} is no parameter"):
+    with pytest.raises(ValueError, match=r"\{speed\} is not a parameter"):
         tsnb.sweep(train, grid={"late": [1, 2]}, name="x-{speed}")
     with pytest.raises(ValueError, match="cannot name a sweep"):
         tsnb.sweep(train, grid={"late": [1, 2]}, name="my sweep")

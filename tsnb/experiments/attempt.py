@@ -6,11 +6,13 @@ On the hub's thread, all of it. A trial whose process dies may have several (`Tr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from tsnb.errors import TsnbError
 from tsnb.experiments.plan import TrialPlan
 from tsnb.hardware.placing import place
 from tsnb.kernels import orders
@@ -117,6 +119,7 @@ class Attempt:
         self._taker = take
         self._said: Outcome | None = None
         self._over = asyncio.Event()
+        self._kept: Cargo | None = None
         self._begun: Callable[[], None] = lambda: None
         self.child: Kernel = self._new_child(log)
 
@@ -196,18 +199,35 @@ class Attempt:
     async def leave(self) -> None:
         """End the process; nothing can be had from it any more."""
         await self.child.kill()
+        self._kept = None
+
+    async def release(self) -> None:
+        """Keep the variables here, and end the process; where they are too large, it stays. Called after `run`."""
+        if self.child.alive:
+            with contextlib.suppress(
+                TsnbError, TimeoutError
+            ):  # it was stopped meanwhile, or is stuck: it stays
+                _, self._kept = await self._sent("keep")
+                if self._kept is not None:
+                    await self.child.kill()
 
     def keeps(self, variable: str) -> bool:
         """Return whether a variable can be had although the process has ended."""
-        return False
+        return self._kept is not None
 
     async def deliver(self, variable: str) -> Delivery:
         """Have one of its variables sent here; return the reply with it."""
+        if self._kept is not None:
+            return {"status": "ok"}, self._kept
+        return await self._sent("deliver", variable)
+
+    async def _sent(self, order: str, *arguments: Any) -> Delivery:
+        """Have the kernel send something by an order that takes, last, the number under which it is expected."""
         assert isinstance(self.child, Child)
         lane = self.child.lane
         number = lane.expect()
         try:
-            reply = await self._order("deliver", variable, number)
+            reply = await self._order(order, *arguments, number)
             return reply, await lane.receive(number) if reply["status"] == "ok" else None
         finally:
             lane.forget(number)

@@ -153,7 +153,10 @@ class OwnCourse:
 
         if self._unwanted.is_set():
             return Outcome("stopped")
-        return await attempt.run(begun)
+        outcome = await attempt.run(begun)
+        if self._plan.options.sweep and not self._unwanted.is_set():
+            await attempt.release()
+        return outcome
 
     def _new_attempt(self, host: Host, settings: dict[str, Any]) -> Attempt:
         if self._plan.options.engine != "local":

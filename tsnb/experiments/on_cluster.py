@@ -21,7 +21,6 @@ from tsnb.experiments.plan import RESULT, TrialPlan
 from tsnb.experiments.recording import asked, noted
 from tsnb.hardware.placing import ANY_GPU
 from tsnb.kernels import orders
-from tsnb.kernels.cargo import Cargo
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.remote import RemoteChild
@@ -56,7 +55,6 @@ class ClusterAttempt(Attempt):
     def __init__(self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Host, run: Run) -> None:
         self._host = host
         self._run = run
-        self._kept: Cargo | None = None
         self._coming: set[asyncio.Future[None]] = set()
         self._fetching = asyncio.Lock()
         self._gate: asyncio.Future[None] | None = None
@@ -154,10 +152,8 @@ class ClusterAttempt(Attempt):
                 self._host.say(f"trial {self._plan.name!r}: {block(reply['evalue'])}\n", "stderr")
         await self.child.kill()
 
-    async def leave(self) -> None:
-        """End the process, and forget what was kept of it."""
-        await super().leave()
-        self._kept = None
+    async def release(self) -> None:
+        """Do nothing: what it computed on was given back, and its process is no load here."""
 
     def keeps(self, variable: str) -> bool:
         """Return whether a variable can be had although the process has ended."""

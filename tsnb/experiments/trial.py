@@ -12,18 +12,21 @@
 | pruned | its sweep stopped it early: others were better | |
 | lost | its process died | gone |
 
-A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new run of that name,
-or the end of the notebook. What a trial does happens on the hub's thread; its methods are called from others.
+A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new run of that name, or the end
+of the notebook. One of a sweep keeps its variables only (`inside.keeping`), and its process ends. What a trial does
+happens on the hub's thread; its methods are called from others.
 """
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Coroutine
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.hosting import ENDED, STOP_GRACE_S, TRIAL_STATES, Hosting, Listener
+from tsnb.experiments.inside.keeping import LEFT_OUT
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.waiting import wait_and_tell
@@ -158,7 +161,7 @@ class Trial(Hosting, Bound):
             )
         reply, cargo = self._call(self._course.deliver(variable))
         if cargo is not None:
-            return fetch(cargo, apart=True)[variable]
+            return self._among(fetch(cargo, apart=True), variable)
         kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
         said = block(reply["evalue"])
         if kind is NoSuchVariable:
@@ -167,6 +170,23 @@ class Trial(Hosting, Bound):
         raise kind(said)
 
     __getitem__ = pull
+
+    def _among(self, kept: dict[str, Any], variable: str) -> Any:
+        """Return one of the variables that have come.
+
+        Raises:
+            NotShippable: It could not travel when the trial's process ended.
+            NoSuchVariable: There is none of that name among them.
+        """
+        left_out = kept.pop(LEFT_OUT, {})
+        if variable in kept:
+            return kept[variable]
+        if variable in left_out:
+            raise NotShippable(f"{left_out[variable]}; the process of trial {self.name!r} has ended")
+        near = difflib.get_close_matches(variable, list(kept), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        there = ", ".join(kept) or "nothing"
+        raise NoSuchVariable(f"trial {self.name!r} has no variable {variable!r}; kept of it: {there}.{hint}")
 
     def _waiting_for(self, variable: str) -> str:
         """Say how far it is, to those who wait for a variable of it."""

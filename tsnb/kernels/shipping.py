@@ -43,7 +43,7 @@ MEASURING_S = 3.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def ship(variables: Mapping[str, Any], purpose: str) -> Cargo:
+def ship(variables: Mapping[str, Any], purpose: str, *, most_bytes: int | None = None) -> Cargo:
     """Write variables, for `fetch` in another process.
 
     Called on the thread that owns the objects, before anything is started.
@@ -51,6 +51,7 @@ def ship(variables: Mapping[str, Any], purpose: str) -> Cargo:
     Args:
         variables: By name; they travel together.
         purpose: What they are for, for messages ("trial 'cnn'").
+        most_bytes: Refuse more than this, and do not warn of less; left out: what is free is the bound.
 
     Raises:
         NotShippable: Something cannot travel: names the variable, the attribute path, and the fix; or it does not
@@ -58,6 +59,8 @@ def ship(variables: Mapping[str, Any], purpose: str) -> Cargo:
         KeyboardInterrupt: The user's; nothing is left.
     """
     room = _room()
+    if most_bytes is not None:
+        room = min(room, Free(most_bytes, "to keep"))
     loading = Loading()
     try:
         code_files = pack(dict(variables), Sink(cast("BinaryIO", loading), room.size))
@@ -70,7 +73,7 @@ def ship(variables: Mapping[str, Any], purpose: str) -> Cargo:
         if isinstance(error, Exception):
             raise NotShippable(explain(variables, error, purpose)) from error
         raise  # an interrupt of the user's
-    if cargo.size > LARGE_BYTES:
+    if cargo.size > LARGE_BYTES and most_bytes is None:
         _warn_large(variables, cargo.size, purpose)
     return cargo
 

@@ -22,6 +22,7 @@ from typing import Any
 from tsnb.config import attach_defaults
 from tsnb.experiments.inside.detaching import enter_detached, leave
 from tsnb.experiments.inside.far import FarRun, settle_far
+from tsnb.experiments.inside.keeping import arrived, keep
 from tsnb.experiments.inside.others import Others
 from tsnb.experiments.inside.position import report, tell_metrics
 from tsnb.experiments.inside.reporting import (
@@ -46,7 +47,7 @@ from tsnb.records.current import enter_run
 from tsnb.records.run import Run
 from tsnb.records.scores import told
 
-__all__ = ["begin", "deliver", "enter", "finish"]
+__all__ = ["begin", "deliver", "enter", "finish", "keep"]
 
 
 REPORT_S = 1.0
@@ -147,6 +148,7 @@ def enter(settings: dict[str, Any]) -> None:
     masked(
         {**os.environ, **{name: value for name, value in variables.items() if type(value) in _MAY_BE_SECRET}}
     )
+    arrived(vars(sys.modules["__main__"]))
     course = _Course(settings)
     course.begin()
     _courses.append(course)

@@ -1,0 +1,91 @@
+"""What is kept of a sweep's trial when its process ends with its code.
+
+A sweep of fifty trials would leave fifty processes, each for variables of which few are ever asked for. So they travel
+to the notebook, in a file without a name, as they would have later one by one; then the process ends.
+
+| of | kept is |
+|---|---|
+| a function | what it returned |
+| a cell | what it assigned; of what it took along plain values, and models and optimizers (trained in place) |
+
+What cannot travel is left out, and whoever asks for it is told why. If all of it is more than `KEPT_BYTES`, the process
+stays, and keeps everything.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from tsnb.errors import NotShippable
+from tsnb.experiments.plan import FUNCTION, RESULT
+from tsnb.kernels.lane import give
+from tsnb.kernels.obstacles import find_obstacle
+from tsnb.kernels.shipping import ship
+
+__all__ = ["KEPT_BYTES", "LEFT_OUT", "arrived", "keep"]
+
+KEPT_BYTES = 256 * 2**20
+"""What fifty trials leave on the disk shall not fill it."""
+
+LEFT_OUT = "_tsnb_left_out"
+"""Among what is kept: why each variable that cannot travel was left out, by its name."""
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+_arrived: dict[str, int] = {}
+
+
+def arrived(variables: dict[str, Any]) -> None:
+    """Remember what the code found, so that what it assigned can be told from it. Called before the code."""
+    _arrived.update({name: id(value) for name, value in variables.items()})
+
+
+def keep(number: int) -> None:
+    """Send the variables to the notebook. An order: called in the kernel, once the code has ended.
+
+    Args:
+        number: Under which number they are expected.
+
+    Raises:
+        NotShippable: They are too large: the process has to stay.
+    """
+    wanted, left_out = _worth_keeping(), {}
+    purpose = "keeping a trial's variables"
+    try:
+        cargo = ship({**wanted, LEFT_OUT: left_out}, purpose, most_bytes=KEPT_BYTES)
+    except NotShippable:
+        left_out = {name: why for name, value in wanted.items() if (why := _obstacle(name, value))}
+        if not left_out:
+            raise
+        wanted = {name: value for name, value in wanted.items() if name not in left_out}
+        cargo = ship({**wanted, LEFT_OUT: left_out}, purpose, most_bytes=KEPT_BYTES)
+    give(number, cargo)
+
+
+def _worth_keeping() -> dict[str, Any]:
+    variables = vars(sys.modules["__main__"])
+    if FUNCTION in variables:
+        return {RESULT: variables[RESULT]} if RESULT in variables else {}
+    return {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith("_")
+        and not isinstance(value, ModuleType)
+        and (_arrived.get(name) != id(value) or isinstance(value, _PLAIN) or _is_trained(value))
+    }
+
+
+def _is_trained(value: Any) -> bool:
+    """Return whether code changes it without assigning it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+
+
+def _obstacle(name: str, value: Any) -> str:
+    found = find_obstacle(value, name)
+    if found is None:
+        return ""
+    path, part = found
+    return f"{path} is a {type(part).__name__}, which cannot leave its process"
