@@ -51,7 +51,8 @@ def keep(number: int) -> None:
     Raises:
         NotShippable: They are too large: the process has to stay.
     """
-    wanted, left_out = _worth_keeping(), {}
+    wanted = _worth_keeping()
+    left_out: dict[str, str] = {}
     purpose = "keeping a trial's variables"
     try:
         cargo = ship({**wanted, LEFT_OUT: left_out}, purpose, most_bytes=KEPT_BYTES)
