@@ -55,7 +55,9 @@ def test_an_address_where_nobody_is_is_told_at_once() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # nobody listens there
         for address in (f"127.0.0.1:{taken.getsockname()[1]}", "head"):
-            with pytest.raises(TsnbError, match=rf"no Ray cluster at '{address}': .*`ray start --head`"):
+            with pytest.raises(
+                TsnbError, match=rf"no Ray cluster was found at '{address}': .*`ray start --head`"
+            ):
                 membership._require_answer(address)
 
 

@@ -62,7 +62,7 @@ def test_no_name_leads_out_of_the_trials_folder(run: Run, tmp_path: Path, name: 
 
 def test_a_file_that_is_not_there_is_an_error(run: Run, tmp_path: Path) -> None:
     """It is a mistake in the loop, not a matter of the disk."""
-    with pytest.raises(FileNotFoundError, match="write it first"):
+    with pytest.raises(FileNotFoundError, match="write the file before log_artifact"):
         tsnb.log_artifact(tmp_path / "net.pt")
 
 

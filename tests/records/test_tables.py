@@ -210,7 +210,7 @@ def test_export_says_what_it_needs(project: Path, tmp_path: Path, monkeypatch: p
         tsnb.export(tmp_path / "runs.xlsx")
     with pytest.raises(ValueError, match="'metrics'"):
         tsnb.export(target, what="everything")
-    with pytest.raises(FileNotFoundError, match="make it first"):
+    with pytest.raises(FileNotFoundError, match="create it first"):
         tsnb.export(tmp_path / "no" / "runs.csv")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'tsnb\[results\]'"):

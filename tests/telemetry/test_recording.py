@@ -79,10 +79,10 @@ def test_a_recording_without_a_reading_is_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no recording: its first line is not the header"),
-        ("time,loss\n1,2\n", "no recording"),
-        ("[1]\n", "no recording"),
-        ('{"recording": "x"}\n', "no recording"),
+        ("", "not a recording: its first line is not the header"),
+        ("time,loss\n1,2\n", "not a recording"),
+        ("[1]\n", "not a recording"),
+        ('{"recording": "x"}\n', "not a recording"),
         (
             '{"tsnb": "9.1", "recording": 9}\n{}\n',
             r"recorded by tsnb 9\.1 in format 9.*reads up to 1: install",
@@ -186,7 +186,7 @@ def test_what_cannot_be_recorded_is_told_at_once(run: Run, tmp_path: Path) -> No
     assert not (tmp_path / "run.jsonl").exists()
     run(SERVE).expect("serving")
     (tmp_path / "there.jsonl").write_text("precious")
-    with pytest.raises(TsnbError, match="exists already"):
+    with pytest.raises(TsnbError, match="already exists"):
         tsnb.record("s", tmp_path / "there.jsonl")
     assert (tmp_path / "there.jsonl").read_text() == "precious"
     with pytest.raises(TsnbError, match=r"cannot be written: No such file or directory\.$"):
