@@ -24,6 +24,7 @@ from tsnb.experiments import Trial, run_cell, trials
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED, TRIAL_STATES, NoSuchVariable
 from tsnb.kernels.capture import UndefinedNames
+from tsnb.kernels.screen import plain
 from tsnb.records.run import Run
 
 pytestmark = pytest.mark.system
@@ -322,6 +323,26 @@ def test_stop_lets_the_cell_put_things_in_order_and_ends_the_kernel(page: Any, u
     assert pid is not None
     assert not psutil.pid_exists(pid)
     assert trial.wait(1) is trial
+
+
+def test_a_stop_inside_tsnb_shows_the_users_lines_only(page: Any, until: Until) -> None:
+    """A trial mostly waits inside tsnb: frames of its insides under the cell would look like a fault of it."""
+    cell = """
+def mine():
+    from tsnb.kernels.lane import take
+
+    print("begun", flush=True)
+    take(10**6)  # nothing is sent under this number: it waits, as for a batch
+
+mine()
+"""
+    trial = start("waits", cell, page)
+    until(lambda: "begun" in page.text)
+    trial.stop()
+    assert trial.state == "stopped"
+    shown = plain(trial.logs())
+    assert "in mine()" in shown and "take(10**6)" in shown and "KeyboardInterrupt" in shown
+    assert "lane.py" not in shown and "recv" not in shown
 
 
 def test_stop_ends_one_that_ignores_interrupts(page: Any, until: Until) -> None:

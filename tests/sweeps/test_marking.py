@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sweeps.conftest import Page
+from tsnb.kernels.capping import SHOWN_CHARACTERS, Budget, Cap
 from tsnb.kernels.outlets import TerminalOutlet
 from tsnb.sweeps.marking import Marked, marked
 
@@ -59,3 +60,19 @@ def test_on_a_terminal_every_trial_has_its_own_mark(capsys: Any) -> None:
     """Where the outlet marks lines itself they are not marked twice."""
     say(marked(TerminalOutlet("sweep"), "cnn"), "line\n")
     assert capsys.readouterr().out == "[cnn] line\n"
+
+
+def test_all_trials_of_a_cell_share_its_bound() -> None:
+    """Fifty trials under one cell show as much text as one would, and one line says where the rest is."""
+    page = Page()
+    budget = Budget()
+    line = "x" * 99 + "\n"
+    for number in range(10):
+        outlet = marked(page, f"trial-{number}", budget)
+        cap = Cap(rest=f"%trials logs trial-{number}", budget=outlet.budget)  # type: ignore[attr-defined]
+        for message in (kind for _ in range(200) for kind in cap.text("stdout", line)):
+            outlet.publish(*message)
+        assert cap.rich("clear_output", {"wait": False}) == [], "others' output stays"
+    told = [content["data"]["text/plain"] for kind, content in page.shown if kind == "display_data"]
+    assert len(told) == 1 and "Too much output" in told[0]
+    assert 0.9 * SHOWN_CHARACTERS < page.text.count("x") < 1.1 * SHOWN_CHARACTERS

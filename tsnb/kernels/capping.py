@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import html
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tsnb.kernels.screen import Screen
 
-__all__ = ["SHOWN_CHARACTERS", "SHOWN_RICH_CHARACTERS", "Cap"]
+__all__ = ["SHOWN_CHARACTERS", "SHOWN_RICH_CHARACTERS", "Budget", "Cap"]
 
 SHOWN_CHARACTERS = 100_000
 """Text under one cell: some 1,500 lines."""
@@ -25,31 +26,40 @@ SHOWN_RICH_CHARACTERS = 20_000_000
 Shown = tuple[str, dict[str, Any]]
 
 
+@dataclass
+class Budget:
+    """What is shown under one cell so far, by all the kernels whose output stands there."""
+
+    characters: int = 0
+    """Of text, as it stays."""
+    rich: int = 0
+    """Of figures and tables."""
+    full: set[str] = field(default_factory=set)
+    """What has reached its bound: "text", "rich"."""
+
+
 class Cap:
     """Decides what of one kernel's output is shown.
 
     Args:
         log_path: The full log, where there is one.
         rest: How else to see the rest, a sentence for the line that tells of it.
+        budget: That of its cell, where others show their output too; left out: the cell is its own.
     """
 
-    def __init__(self, log_path: Path | None = None, rest: str = "") -> None:
+    def __init__(self, log_path: Path | None = None, rest: str = "", budget: Budget | None = None) -> None:
         self._log_path = log_path
         self._rest = rest
-        self._reset()
-
-    def _reset(self) -> None:
+        self._shared = budget is not None
+        self._budget = budget or Budget()
         self._screen = Screen()
-        self._characters = 0
-        self._rich = 0
-        self._full: set[str] = set()
 
     def text(self, name: str, text: str) -> list[Shown]:
         """Return what to show for text on the named stream: it, a part of it, the line that tells, nothing."""
-        if "text" in self._full:
+        if "text" in self._budget.full:
             return []
-        self._characters += len(self._screen.feed(text))
-        if self._characters <= SHOWN_CHARACTERS:
+        self._budget.characters += len(self._screen.feed(text))
+        if self._budget.characters <= SHOWN_CHARACTERS:
             return [("stream", {"name": name, "text": text})]
         part, _, _ = text[:SHOWN_CHARACTERS].rpartition("\n")
         return [("stream", {"name": name, "text": part + "\n"}), *self._tell("text")]
@@ -57,17 +67,19 @@ class Cap:
     def rich(self, kind: str, content: dict[str, Any]) -> list[Shown]:
         """Return what to show for a display, its update, or `clear_output`."""
         if kind == "clear_output":
-            self._reset()
+            if self._shared:
+                return []  # it would clear what the others have shown
+            self._budget, self._screen = Budget(), Screen()
         elif kind == "display_data":
-            self._rich += sum(map(_size, content["data"].values()))
-            if self._rich > SHOWN_RICH_CHARACTERS:
+            self._budget.rich += sum(map(_size, content["data"].values()))
+            if self._budget.rich > SHOWN_RICH_CHARACTERS:
                 return self._tell("rich")
         return [(kind, content)]
 
     def _tell(self, what: str) -> list[Shown]:
         """Return the line that says where the rest is, the first time that anything is full."""
-        told = bool(self._full)
-        self._full.add(what)
+        told = bool(self._budget.full)
+        self._budget.full.add(what)
         return [] if told else [("display_data", {"data": self._notice(), "metadata": {}, "transient": {}})]
 
     def _notice(self) -> dict[str, str]:

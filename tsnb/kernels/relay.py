@@ -51,7 +51,8 @@ class Relay:
     ) -> None:
         self._loop = loop
         self._outlet = outlet
-        self._cap = Cap(log_path, rest) if getattr(outlet, "capped", True) else None
+        budget = getattr(outlet, "budget", None)  # of a cell with the output of many
+        self._cap = Cap(log_path, rest, budget) if getattr(outlet, "capped", True) else None
         self._file = LogFile(log_path) if log_path is not None else None
         self._pending: list[tuple[str, str]] = []
         self._timer: asyncio.TimerHandle | None = None

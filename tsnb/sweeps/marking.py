@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tsnb.kernels.capping import Budget
 from tsnb.kernels.outlets import Outlet, TerminalOutlet
 
 __all__ = ["Marked", "marked"]
@@ -17,14 +18,17 @@ class Marked:
 
     Attributes:
         beneath: Where it goes.
+        budget: How much is shown there, by all of the sweep's trials.
 
     Args:
-        outlet: The same.
+        outlet: The same as `beneath`.
         label: The trial's name.
+        budget: As the attribute.
     """
 
-    def __init__(self, outlet: Outlet, label: str) -> None:
+    def __init__(self, outlet: Outlet, label: str, budget: Budget | None = None) -> None:
         self.beneath = outlet
+        self.budget = budget or Budget()
         self._mark = f"[{label}] "
         self._open = {"stdout": "", "stderr": ""}
 
@@ -49,11 +53,12 @@ class Marked:
             self.beneath.publish("stream", {"name": name, "text": text})
 
 
-def marked(here: Outlet, label: str) -> Outlet:
+def marked(here: Outlet, label: str, budget: Budget | None = None) -> Outlet:
     """Return the outlet for one trial of a sweep.
 
     Args:
         here: The outlet of whoever started the sweep.
         label: The trial's name.
+        budget: How much is shown there, by all of the sweep's trials.
     """
-    return TerminalOutlet(label) if isinstance(here, TerminalOutlet) else Marked(here, label)
+    return TerminalOutlet(label) if isinstance(here, TerminalOutlet) else Marked(here, label, budget)

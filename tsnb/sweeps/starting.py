@@ -22,6 +22,7 @@ from tsnb.experiments.naming import trial_name
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
+from tsnb.kernels.capping import Budget
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import Outlet, outlet_here
 from tsnb.native.cores import usable_cores
@@ -227,11 +228,12 @@ class Settled(Course):
         self.params = params
         self._plan = plan
         self._here = here
+        self._budget = Budget()
 
     def launch(self, name: str, gate: Path | None) -> Trial:
         """Start a trial, with parameters of its own."""
         plan = replanned(self._plan, {**self.params[name], "name": name}, gate)
-        return launch(replace(plan, naming=self._plan.naming), marked(self._here, name))
+        return launch(replace(plan, naming=self._plan.naming), marked(self._here, name, self._budget))
 
     def ended(self, trial: Trial) -> None:
         """Do nothing: its state says it all."""

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from tsnb.config import attach_defaults
@@ -164,8 +165,7 @@ def begin() -> None:
     shell: Any = get_ipython()
     shell.events.register("pre_run_cell", _before_code)
     shell.events.register("post_run_cell", _after_code)
-    if settings["quiet"]:
-        shell.set_custom_exc((KeyboardInterrupt,), _say_nothing)
+    shell.set_custom_exc((KeyboardInterrupt,), _say_nothing if settings["quiet"] else _say_where)
     use_threads(settings["threads"] or 1)
     if settings["seed"] is not None:
         seed_everything(settings["seed"])
@@ -180,6 +180,20 @@ def _say_nothing(*_: Any, **__: Any) -> None:
 
 _cells: list[Any] = []
 """What IPython runs now: the trial's cell, and those that it runs itself (`get_ipython().run_cell`)."""
+
+
+def _say_where(
+    shell: Any, kind: type[BaseException], error: BaseException, where: Any, tb_offset: Any = None
+) -> None:
+    """Show an interrupt's traceback up to the line of the user's that it met; what tsnb did below it helps nobody."""
+    own, ours = [], str(Path(__file__).parents[2])
+    while where is not None and not where.tb_frame.f_code.co_filename.startswith(ours):
+        own.append(where)
+        where = where.tb_next
+    shown = None
+    for part in reversed(own):
+        shown = TracebackType(shown, part.tb_frame, part.tb_lasti, part.tb_lineno)
+    shell.showtraceback((kind, error, shown), tb_offset=tb_offset)
 
 
 def _before_code(info: Any) -> None:
