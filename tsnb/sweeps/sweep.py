@@ -14,6 +14,7 @@ from tsnb.experiments.board import NoSuchTrial, shown_scores
 from tsnb.experiments.trial import STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.masks import Masked
+from tsnb.native.bound import Bound
 from tsnb.records.scores import best_of, direction_of, leaders
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.rungs import Cut
@@ -24,7 +25,7 @@ STOPPING_S = 60.0
 """How long stopping all trials of a sweep may take."""
 
 
-class Sweep(Mapping[str, Trial]):
+class Sweep(Bound, Mapping[str, Trial]):
     """The trials of one sweep by their names, those that have been started. Shows as a table in a notebook.
 
     Attributes:
@@ -39,6 +40,8 @@ class Sweep(Mapping[str, Trial]):
         metric: What `best` looks at where it is not told.
         mode: Which of its values are better: "min" or "max"; None: as `tsnb.direction` or the name says.
     """
+
+    instead = "Take its results() along, or what a trial returned: trial.result()."
 
     def __init__(
         self,
