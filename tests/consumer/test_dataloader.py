@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import tsnb
 from tsnb.experiments.trial import Trial
+from tsnb.sweeps.sweep import Sweep
 
 BATCHES: list[dict[str, Any]] = [
     {"images": np.full((4, 3), i, np.float32), "words": ["a", "b", "c", str(i)]} for i in range(6)
@@ -70,7 +71,7 @@ def test_what_is_bound_to_its_process_says_so_when_it_is_pickled_or_copied() -> 
         ways_out: dict[str, list[Any]] = {
             "attach": [consumer, iter(consumer), consumer.as_dataloader()],
             "stream's name": [producer],
-            "result": [object.__new__(Trial)],
+            "result": [object.__new__(Trial), object.__new__(Sweep)],
         }
         for way_out, bound in ways_out.items():
             for one in bound:
