@@ -36,7 +36,9 @@ if ordinary:
     near = run_cell("near", "import time; time.sleep(60)", {})
 while trial.state not in {"running", "failed"} or (ordinary and near.state != "running"):
     time.sleep(0.01)
-print("pids", trial.pid, near.pid if ordinary else "", flush=True)
+# in one piece: the hub's thread prints that the trial runs
+sys.stdout.write(f"pids {trial.pid} {near.pid if ordinary else ''}\\n")
+sys.stdout.flush()
 sys.stdin.read()
 """
 
