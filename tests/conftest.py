@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -78,6 +79,15 @@ def no_leftovers(runtime_directory: Path) -> Iterator[None]:
             pytest.fail("left behind: " + "; ".join(sorted(new)))
         _sweep()
         time.sleep(0.05)
+
+
+@pytest.fixture(autouse=True)
+def own_directions() -> Iterator[None]:
+    """Forget which way metrics are good that a test has said: others of this process have not."""
+    yield
+    scores = sys.modules.get("tsnb.records.scores")
+    if scores is not None:
+        scores._told.clear()
 
 
 def _sweep() -> None:

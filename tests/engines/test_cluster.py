@@ -292,7 +292,7 @@ def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(
         tsnb.errors.ProducerNotFound, match=r"in the cluster's namespace .* there is: .*main\."
     ):
         tsnb.attach("c", producer="nobody")
-    several = pytest.raises(tsnb.errors.ProducerNotFound, match="main of the cluster, own of this machine")
+    several = pytest.raises(tsnb.errors.ProducerNotFound, match="main in the cluster, own on this machine")
     with serve_here([torch.ones(2)], name="own"), several:
         tsnb.attach("c")
 

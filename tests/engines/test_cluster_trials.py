@@ -146,7 +146,7 @@ def test_a_gpu_is_asked_for_and_given_to_the_next_when_the_code_has_ended(machin
     huge.stop()
     assert huge.state == "stopped"
     first.interrupt()
-    assert first.wait(ENDS_S).state == "stopped"
+    assert first.wait(ENDS_S).state == "interrupted"
     assert jobs.ENDED in first.logs()
     result = second.result(ENDS_S)
     assert result["CUDA_VISIBLE_DEVICES"] == "0"

@@ -206,9 +206,9 @@ def test_the_panel_s_interrupt_button_is_ctrl_c(shell: Any) -> None:
     assert panel.interrupt_consumer is not None
     until(lambda: "begun" in trials["busy"].logs())
     panel.interrupt_consumer("busy")
-    until(lambda: trials["busy"].state == "stopped")
+    until(lambda: trials["busy"].state == "interrupted")
     assert "KeyboardInterrupt" in trials["busy"].logs()
-    with pytest.raises(tsnb.errors.TsnbError, match="busy is not running: it is stopped"):
+    with pytest.raises(tsnb.errors.TsnbError, match="busy is not running: it is interrupted"):
         panel.interrupt_consumer("busy")
     with pytest.raises(tsnb.errors.TsnbError, match=r"is not a trial of this notebook.*stop ends its loop"):
         panel.interrupt_consumer("somebody")
