@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import gc
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -278,6 +279,8 @@ def test_a_worker_that_cannot_begin_says_so() -> None:
         Stand(DataLoader(Made(image), 2, num_workers=1, worker_init_fn=badly_begun)) as stand,
     ):
         stand.epoch(0)
+    del stand  # pytest keeps the error, whose traceback refers to the iterator, and that to its worker
+    gc.collect()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
