@@ -44,6 +44,12 @@ def run(notebook: nbformat.NotebookNode, folder: Path) -> tuple[str, list[dict[s
         client.execute(env={**os.environ, "TSNB_NOTEBOOK": str(file)})
     finally:
         outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-        said = "".join(output.get("text", "") for output in outputs)
+        # what a trial prints stands in a display of its own, under its cell
+        said = "".join(output.get("text", "") or _displayed(output) for output in outputs)
         print(said, f"{time.monotonic() - began:.0f} s")
     return said, [output.get("data", {}) for output in outputs]
+
+
+def _displayed(output: dict[str, Any]) -> str:
+    shown = output.get("data", {}) if output["output_type"] == "display_data" else {}
+    return str(shown.get("text/plain", "")) + "\n"

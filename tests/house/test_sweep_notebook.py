@@ -43,4 +43,4 @@ def test_the_sweep_runs_and_its_claims_hold(tmp_path: Path) -> None:
     assert "3 trials, 2 of them stopped early" in said
     assert "[wide-16] after one epoch" in said and "[wide-64] after one epoch" in said
     assert any("application/vnd.plotly.v1+json" in shown for shown in data)
-    assert any("stopped at step 2" in shown.get("text/html", "") for shown in data)
+    assert any("pruned at step 2" in shown.get("text/html", "") for shown in data)
