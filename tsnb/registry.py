@@ -242,12 +242,12 @@ def register(name: str, address: str, origin: str, token: str = "") -> Entry:
         TsnbError: The runtime directory cannot be used, or its disk is full.
     """
     check_name(name, "producer")
-    mine = owner(os.getpid())
-    entry = Entry(
-        name, mine.pid, address, time.time(), origin, mine.started, this_owner(), token, *mine[:3]
-    )  # fmt: skip
     path = _path(name)
     with explained(f"enter the producer {name!r} in {path.parent}"):
+        mine = owner(os.getpid())
+        entry = Entry(
+            name, mine.pid, address, time.time(), origin, mine.started, this_owner(), token, *mine[:3]
+        )  # fmt: skip
         return _enter(entry, path)
 
 
