@@ -7,6 +7,7 @@ the machine hold does not count (`tests/leftovers.py`).
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -76,6 +77,7 @@ def no_leftovers(runtime_directory: Path) -> Iterator[None]:
     deadline = time.monotonic() + SETTLE_S
     while new := new_leftovers(before):
         if time.monotonic() > deadline:
+            _end_streams(new)
             pytest.fail("left behind: " + "; ".join(sorted(new)))
         _sweep()
         time.sleep(0.05)
@@ -90,8 +92,20 @@ def own_directions() -> Iterator[None]:
         scores._told.clear()
 
 
+def _end_streams(new: set[str]) -> None:
+    """Stop what a failed test still serves: else `tsnb.attach` has two to choose from hereafter."""
+    producers = sys.modules.get("tsnb.producer.stream")
+    for producer in list(producers._serving) if producers is not None else ():
+        if f"producers {producer.name}.json" in new:
+            producer.close()
+
+
 def _sweep() -> None:
-    """Look as the next user would: stale entries of killed producers go."""
+    """Look as the next user would: stale entries of killed producers go, and what only a cycle still holds.
+
+    A DataLoader that a test itself went through keeps its workers until it is collected.
+    """
     from tsnb import registry
 
+    gc.collect()
     registry.entries()

@@ -231,7 +231,7 @@ def test_a_machine_that_was_given_up_is_told_and_joins_again(
     far("go_on")
     error = far("result")[1]
     assert error.startswith("LoaderFailed")
-    assert "it joins again by itself" in error
+    assert "it rejoins automatically" in error
     far("start", "c0", "hasty")
     assert [len(rows) for rows in epochs(far)] == [BATCHES]
 

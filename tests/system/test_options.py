@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.system.conftest import Run
@@ -121,4 +123,8 @@ def test_readings_account_for_the_time_of_each_consumer(run: Run) -> None:
             observer.close()
         """
     )
-    assert script.expect("found").startswith("window-bound slow slow sets the pace. fast is held back 9")
+    found = re.match(
+        r"window-bound slow slow sets the pace\. fast is held back (\d+) % of its time; ",
+        script.expect("found"),
+    )
+    assert found and int(found[1]) > 50, "most of its time, however loaded the machine is"
