@@ -40,18 +40,7 @@ class Quarantined:
         return None
 
 
-_SEEN = dt.date(2026, 11, 22)
-_UNTIL = dt.date(2026, 12, 12)
-
-QUARANTINE: tuple[Quarantined, ...] = (
-    Quarantined(
-        "tests/system/test_limits.py::test_memory_comes_back_when_nobody_lags_any_more",
-        "maintainers",
-        _SEEN,
-        _UNTIL,
-        "fails on a quiet machine too since several changes of one day met; it passed when slots were first punched",
-    ),
-)
+QUARANTINE: tuple[Quarantined, ...] = ()
 
 
 def reason(test: str, entries: tuple[Quarantined, ...] = QUARANTINE) -> str | None:

@@ -608,8 +608,8 @@ def test_memory_comes_back_when_nobody_lags_any_more(run: Run) -> None:
             say("nobody", comes_down(24), mib())
             waits = producer._server._patience_s
             until = time.monotonic() + 20
-            while waits() is not None and time.monotonic() < until: time.sleep(0.02)
-            say("sleeps", waits() is None)
+            while waits() != server.ENTRY_S and time.monotonic() < until: time.sleep(0.02)
+            say("sleeps", waits() == server.ENTRY_S)
         """
     )
     for when in ("attached", "nobody"):
