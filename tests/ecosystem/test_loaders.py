@@ -95,7 +95,7 @@ def test_what_cannot_be_served_is_refused_at_once_with_the_way_out(kind: str) ->
     """By `tsnb.serve` itself, and nothing of it is served then."""
     for loader, options, says in REFUSED[kind]:
         with pytest.raises((TypeError, ValueError, LoaderFailed), match=says):
-            tsnb.serve(loader, name="refused", **options).close()
+            tsnb.serve(loader, name="refused", **options).stop()
     assert not [entry for entry in tsnb.producers() if entry.name == "refused"]
 
 
