@@ -39,12 +39,14 @@ _PUBLIC = {
     "results": "tsnb.records.tables",
     "history": "tsnb.records.tables",
     "compare": "tsnb.records.comparing",
+    "delete": "tsnb.records.removal",
     "direction": "tsnb.records.scores",
     "plot": "tsnb.reports",
     "report": "tsnb.reports",
     "Report": "tsnb.reports",
     "replay": "tsnb.notebook",
     "export": "tsnb.records.exporting",
+    "tag": "tsnb.records.tags",
     "log_artifact": "tsnb.records.current",
 }
 """Public names and the package that each comes from."""
@@ -61,8 +63,10 @@ if TYPE_CHECKING:
     from tsnb.records.comparing import compare
     from tsnb.records.current import log_artifact
     from tsnb.records.exporting import export
+    from tsnb.records.removal import delete
     from tsnb.records.scores import direction
     from tsnb.records.tables import history, results
+    from tsnb.records.tags import tag
     from tsnb.reports import Report, plot, report
     from tsnb.stalling import Stalls, stalls
     from tsnb.sweeps.halving import halving
@@ -83,6 +87,7 @@ __all__ = [
     "attach",
     "compare",
     "dashboard",
+    "delete",
     "devices",
     "direction",
     "doctor",
@@ -104,6 +109,7 @@ __all__ = [
     "status",
     "stop",
     "sweep",
+    "tag",
     "trial",
     "trials",
 ]

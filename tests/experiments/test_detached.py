@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+import tsnb
 from tsnb.errors import NameInUse, TrialFailed, TsnbError
 from tsnb.experiments import run_cell, trials
 from tsnb.experiments.board import Board
@@ -21,7 +22,7 @@ from tsnb.experiments.entries import Entry, entries_of, entry_of
 from tsnb.kernels.hub import short_parent
 from tsnb.kernels.logfile import LOG_BYTES
 from tsnb.native.owners import owner
-from tsnb.records.run import Run
+from tsnb.records.run import Run, RunStart
 
 pytestmark = pytest.mark.system
 
@@ -260,6 +261,18 @@ def test_old_entries_of_dead_trials_go(project: Path, tmp_path: Path) -> None:
         os.utime(path.parent / f"{name}.json", (week_ago, week_ago))
     assert [entry.name for entry in entries_of(project)] == ["old"]
     (path.parent / "old.json").unlink()
+
+
+def test_one_whose_records_were_deleted_is_no_trial_any_more(project: Path, tmp_path: Path) -> None:
+    """Its file goes as well: nobody is shown a trial that nothing is known of."""
+    run = Run.begin(RunStart("far", "x = 1"))
+    dead = owner(os.getpid())._replace(started=1)
+    Entry(run.as_settings(), dead, "", str(tmp_path / "far.log")).write()
+    run.end("done")
+    assert list(Board()) == ["far"]
+    assert tsnb.delete("far") == ["far-1"]
+    assert list(Board()) == []
+    assert entry_of(project, "far") is None
 
 
 def test_its_log_does_not_fill_the_disk(until: Until) -> None:

@@ -59,6 +59,28 @@ def test_a_function_runs_as_a_trial_and_gives_back_what_it_returns(train: Any, p
     assert "trained with 0.5" in page.text
 
 
+def test_a_trial_is_recorded_with_its_commit_and_can_be_tagged_and_deleted(
+    train: Any, page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Any
+) -> None:
+    """The mark for changed files follows the start; a `Trial` stands for its own run."""
+    identity = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+    for words in (["init"], [*identity, "commit", "--allow-empty", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)
+    (tmp_path / "new.py").write_text("1")
+    subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
+    started = start(page, train, lr=0.5)
+    with pytest.raises(TsnbError, match="has not ended"):
+        tsnb.delete(started)
+    started.wait(30)
+    until(lambda: tsnb.results()["git"].str.fullmatch("[0-9a-f]{10}-dirty").all())
+    assert tsnb.tag(started, "baseline") == ["train-lr0.5-1"]
+    assert list(tsnb.results(tag="baseline")["name"]) == ["train-lr0.5"]
+    assert tsnb.delete(started) == ["train-lr0.5-1"]
+    assert len(tsnb.results()) == 0 and not started.log_path.exists()
+
+
 def test_run_again_with_changes(train: Any, page: Any, notebook: Any) -> None:
     """Only what is named changes; the variables are those of the first start; a made name is made again."""
     first = start(page, train, lr=0.5, steps=1)

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.experiments import trials
 from tsnb.native.processes import started
-from tsnb.records.run import Run
+from tsnb.records.run import Run, RunStart
 from tsnb.streams import producer_kernels
 
 LOADER = """
@@ -289,6 +289,28 @@ def test_a_detached_trial_by_magics(
     assert "it goes on without this notebook, log: " in capsys.readouterr().out
     run(shell, "%trials logs far")
     assert "from afar" in capsys.readouterr().out
+
+
+def test_logs_of_former_runs_are_shown_by_number(
+    shell: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart the last run of a name, or that which is named; of one that is gone, that it is."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
+    for number in (1, 2, 3):
+        former = Run.begin(RunStart("old", "x = 1"))
+        if number < 3:
+            former.log_path.write_text(f"printed by run {number}")
+        former.end("done")
+    run(shell, "%trials logs old --run 1")
+    assert "printed by run 1" in capsys.readouterr().out
+    run(shell, "%trials logs old --run 2")
+    assert "printed by run 2" in capsys.readouterr().out
+    run(shell, "%trials logs old")
+    assert "the log of trial 'old' (run 3) is gone" in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"no run 4 of 'old' in .*The runs there are: 1, 2, 3"):
+        run(shell, "%trials logs old --run 4")
+    with pytest.raises(UsageError, match="no trial named 'older'"):
+        run(shell, "%trials logs older --run 1")
 
 
 @pytest.mark.system

@@ -33,7 +33,7 @@ def test_results_are_a_row_a_run_with_parameters_and_last_numbers(project: Path)
     table = tsnb.results()
     assert list(table.columns) == [
         "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s", "sweep",
-        "seed", "notebook", "lr", "wd", "loss",
+        "seed", "notebook", "git", "tags", "lr", "wd", "loss",
     ]  # fmt: skip
     assert list(table["name"]) == ["b", "a"]
     assert list(table["run"]) == [1, 2]

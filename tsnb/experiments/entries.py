@@ -21,6 +21,7 @@ from tsnb.config import private_directory, runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.files import write_private
 from tsnb.native.owners import Owner, has_gone, owner
+from tsnb.records.run import Run
 
 __all__ = ["Entry", "entries_of", "entry_of"]
 
@@ -87,16 +88,23 @@ def entry_of(project: Path, name: str) -> Entry | None:
 
 
 def entries_of(project: Path) -> list[Entry]:
-    """Return the detached trials of a project, by name; files that have been there for long after the end go."""
+    """Return the detached trials of a project, by name; files go long after the end, or when its records do."""
     found = []
     with contextlib.suppress(TsnbError):
         for path in sorted(_directory(project).glob("*.json")):
             entry = _read(path)
-            if entry is not None and not (_old(path) and not entry.alive):
+            if entry is not None and (entry.alive or not (_old(path) or _is_forgotten(entry))):
                 found.append(entry)
             else:
                 path.unlink(missing_ok=True)
     return found
+
+
+def _is_forgotten(entry: Entry) -> bool:
+    """Return whether the records of a trial that has ended were deleted."""
+    with contextlib.suppress(TsnbError):
+        return bool(entry.run["id"]) and Run.of(entry.run).read() is None
+    return False
 
 
 def _old(path: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tsnb import registry
 from tsnb.experiments.plan import TrialPlan
+from tsnb.records.commits import commit_here, look
 from tsnb.records.run import Run, RunStart
 
 __all__ = ["asked", "begin_run", "noted", "written"]
@@ -29,8 +30,12 @@ def begin_run(plan: TrialPlan) -> Run:
         sweep=options.sweep,
         origin=registry.describe_origin(),
         seed=options.seed,
+        git=commit_here(),
     )
-    return Run.begin(start)
+    run = Run.begin(start)
+    if start.git:
+        look(run.committed)
+    return run
 
 
 async def asked(method: Callable[..., T], *arguments: Any) -> T:

@@ -220,6 +220,12 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
+def _logs() -> Parser:
+    parser = _named("%trials logs", "Show what a trial printed.", optional=False)
+    parser.add_argument("--run", type=_whole(1), metavar="N")
+    return parser
+
+
 def _rerun() -> Parser:
     parser = _named("%trials rerun", "Run a trial's code again.", optional=False)
     parser.add_argument("changes", nargs="*", type=_change, metavar="PARAMETER=VALUE")
@@ -253,7 +259,7 @@ TRIALS = {
     "list": Parser("%trials list", "List this notebook's trials."),
     "stop": _named("%trials stop", "Stop one trial, or all.", optional=True),
     "wait": _named("%trials wait", "Wait for one trial, or all.", optional=True),
-    "logs": _named("%trials logs", "Show what a trial printed.", optional=False),
+    "logs": _logs(),
     "rerun": _rerun(),
     "clear": Parser("%trials clear", "Stop all, and empty the table."),
 }

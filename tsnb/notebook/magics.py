@@ -159,7 +159,7 @@ class TsnbMagics(Magics):
         %trials [list]
         %trials stop [NAME]
         %trials wait [NAME]
-        %trials logs NAME
+        %trials logs NAME [--run N]     runs of before a restart too; --run: another run of that name than the last
         %trials rerun NAME [PARAMETER=VALUE ...]   the same code and variables again; options too: seed=2 name=again
         %trials clear          stop all and empty the table; their records stay (tsnb.results())
 
@@ -174,7 +174,8 @@ class TsnbMagics(Magics):
             if command == "clear":
                 return runs.clear()
             if command in {"logs", "rerun"}:
-                asked = runs.logs(given.name) if command == "logs" else runs.rerun(given.name, given.changes)
+                logs = command == "logs"
+                asked = runs.logs(given.name, given.run) if logs else runs.rerun(given.name, given.changes)
                 print(asked)  # noqa: T201
                 return None
             return runs.stop(given.name) if command == "stop" else runs.wait(given.name)

@@ -15,6 +15,7 @@ from tsnb.experiments.setting_up import set_up
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.capture import loops_over
 from tsnb.notebook.sweeping import run_sweep, wants_sweep
+from tsnb.records.choosing import named_runs
 from tsnb.records.run import Run
 from tsnb.streams.serving import producer_kernels
 from tsnb.sweeps.started import find, live
@@ -146,21 +147,33 @@ def wait(name: str | None) -> Any:
     return trials
 
 
-def logs(name: str) -> str:
+def logs(name: str, number: int | None = None) -> str:
     """Return the end of what a trial printed; of one that this notebook does not have, what its record's log has.
+
+    Args:
+        name: The trial.
+        number: Another run of that name than the last.
 
     Raises:
         NoSuchTrial: Neither this notebook nor the project's records have one of that name.
+        NoSuchRecord: The records have no such run of it.
     """
-    if name in trials or (former := _former_log(name)) is None:
+    here = name in trials and number in {None, trials[name].number}
+    if here or (former := _former_log(name, number)) is None:
         return trials[name].logs()[-LOG_END:] or f"trial {name!r} has printed nothing"
     return former
 
 
-def _former_log(name: str) -> str | None:
-    """Return the end of the log of the last run of that name in the project's records; None where there is none."""
-    run = Run.find(name)
+def _former_log(name: str, number: int | None) -> str | None:
+    """Return the end of the log of a run in the project's records, the last of that name; None where there is none.
+
+    Raises:
+        NoSuchRecord: There are runs of that name, and none has that number.
+    """
+    run = Run.find(name, number)
     if run is None:
+        if number is not None and Run.find(name) is not None:
+            named_runs(name, number, all_runs=True)
         return None
     try:
         text = run.log_path.read_text(encoding="utf-8", errors="replace")

@@ -11,6 +11,8 @@
 | `reading` | runs as they stand in the file |
 | `scores` | which way a metric is good (`direction`), and which trial is the best in it |
 | `choosing` | which runs a question is about |
+| `tags`, `removal` | `tag`, `delete` |
+| `commits` | the commit that a run started from |
 | `tables`, `comparing`, `exporting` | `results` and `history`, `compare`, `export` |
 | `bridges`, `trackers` | the same numbers in TensorBoard, MLflow, W&B |
 """

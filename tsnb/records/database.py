@@ -63,6 +63,10 @@ MIGRATIONS = (
             metric INTEGER NOT NULL, logged INTEGER NOT NULL, value REAL, PRIMARY KEY (metric, logged))
             WITHOUT ROWID""",
     ),
+    (
+        "ALTER TABLE runs ADD COLUMN tags TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE runs ADD COLUMN git TEXT NOT NULL DEFAULT ''",
+    ),
 )
 """What makes the file of one version the next one; `PRAGMA user_version` says how many were applied."""
 

@@ -39,6 +39,8 @@ class RunStart:
     """The notebook's or script's name."""
     seed: int | None = None
     """The seed it was given."""
+    git: str = ""
+    """The commit that it started from (`commits`); nothing outside a repository."""
 
 
 def enter_start(connection: sqlite3.Connection, key: str, start: RunStart, params: str) -> tuple[int, int]:
@@ -58,7 +60,7 @@ def enter_start(connection: sqlite3.Connection, key: str, start: RunStart, param
     row = {
         "key": key, "name": start.name, "number": number, "state": "queued", "source": start.source,
         "params": params, "options": as_json(start.options), "sweep": start.sweep, "origin": start.origin,
-        "seed": start.seed, "started_s": now, "heard_s": now,
+        "seed": start.seed, "git": start.git, "started_s": now, "heard_s": now,
     }  # fmt: skip
     place = dict(zip(("host", "boot", "namespace", "pid", "pid_started"), owner(os.getpid()), strict=True))
     entry = {**row, **place}

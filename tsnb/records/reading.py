@@ -87,6 +87,10 @@ class RunRecord:
     """Versions of Python and packages it ran with."""
     report: dict[str, Any]
     """What its consumers did: stream, epochs, batches, samples, samples_per_s, ..."""
+    tags: tuple[str, ...]
+    """What its user has tagged it with."""
+    git: str
+    """The commit that it started from, with "-dirty" or "?" behind it (`commits`); nothing outside a repository."""
     metrics: dict[str, MetricRecord]
     """By name, in the order in which they were first logged."""
 
@@ -213,6 +217,9 @@ def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
     read: dict[str, Any] = {
         column: json.loads(row[column]) for column in ("params", "options", "versions", "report")
     }
+    later: dict[str, str] = {"tags": "[]", "git": ""}  # what a file that can only be read may not have yet
+    later |= {column: row[column] for column in later if column in row.keys()}  # noqa: SIM118 (a Row has values)
+    own |= {"tags": tuple(map(one_line, json.loads(later["tags"]))), "git": one_line(later["git"])}
     return RunRecord(**own, **read, duration_s=_duration_s(row), owner=_owner(row), metrics=metrics)
 
 

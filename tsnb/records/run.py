@@ -127,7 +127,7 @@ class Run:
         """
         directory = project_directory(make=False)
         found = read_runs(directory, name=name, all_runs=number is not None)
-        for record in found:
+        for record in reversed(found):  # of two notebooks' trials of that name, the later
             if number in {None, record.number}:
                 return cls(directory, record.key, record.id, name, record.number, json.dumps(record.params))
         return None
@@ -252,6 +252,12 @@ class Run:
                 connection.execute(
                     "UPDATE runs SET duration_s = heard_s - started_s WHERE key = ?", (self.key,)
                 )
+
+    @_never_raises
+    def committed(self, git: str) -> None:
+        """Note the commit that it started from, once it is known whether files differ from it. From any thread."""
+        with writing(self.directory) as connection:
+            connection.execute("UPDATE runs SET git = ? WHERE key = ?", (git, self.key))
 
     def add_artifact(self, path: str | os.PathLike[str], name: str | None = None) -> Path:
         """Copy a file or folder to the run's artifacts; one of that name there is replaced.

@@ -18,17 +18,20 @@ Table = tuple[list[str], list[list[Any]]]
 
 OWN = (
     "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s", "sweep", "seed",
-    "notebook",
+    "notebook", "git", "tags",
 )  # fmt: skip
 REPORTED = ("stream", "epochs", "samples", "samples_per_s")
 HISTORY = ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value"]
 
 
-def results(name: str | None = None, *, all_runs: bool = False, sort: str | None = None) -> Any:
+def results(
+    name: str | None = None, *, all_runs: bool = False, sort: str | None = None, tag: str | None = None
+) -> Any:
     """Return a table of this project's trials: one row a run, as it stands now.
 
     Columns: name, run (1 for the first of that name), state, started (local time), duration_s, stream, epochs,
-    samples, samples_per_s (nothing where it attached to no stream), sweep, seed, notebook (or script), then one a
+    samples, samples_per_s (nothing where it attached to no stream), sweep, seed, notebook (or script), git (the commit
+    that it started from, with "-dirty" where files differed from it, "?" where nobody could look), tags, then one a
     parameter and one a logged name (its last value, which is the trial's score). Where a name is taken: "NAME (param)",
     "NAME (logged)".
 
@@ -36,16 +39,17 @@ def results(name: str | None = None, *, all_runs: bool = False, sort: str | None
         name: Only the trial of this name, or the sweep; left out: all of the project.
         all_runs: Former runs of each name too, not only the last of each notebook.
         sort: A logged name: the best trial first, those that are done before the others. Left out: as they began.
+        tag: Only the runs with this tag (`tsnb.tag`), former ones too.
 
     Returns:
         A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
 
     Raises:
-        NoSuchRecord: Nothing is called so; lists what there is.
+        NoSuchRecord: Nothing is called so, or has that tag; lists what there is.
         UnknownDirection: Nothing says whether a high or a low value of `sort` is good.
         TsnbError: The project's records cannot be read.
     """
-    return shown(*results_table(name, all_runs, sort))
+    return shown(*results_table(name, all_runs, sort, tag))
 
 
 def history(metric: str | None = None, name: str | None = None, *, all_runs: bool = False) -> Any:
@@ -68,9 +72,9 @@ def history(metric: str | None = None, name: str | None = None, *, all_runs: boo
     return shown(*history_table(metric, name, all_runs))
 
 
-def results_table(name: str | None, all_runs: bool, sort: str | None = None) -> Table:
+def results_table(name: str | None, all_runs: bool, sort: str | None = None, tag: str | None = None) -> Table:
     """Return the columns and rows of `results`."""
-    _, runs = chosen_runs(name, all_runs)
+    _, runs = chosen_runs(name, all_runs, tag)
     if sort is not None:
         check_metric(sort, runs)
         mode = direction_of(sort)
@@ -132,5 +136,7 @@ def _own(run: RunRecord) -> list[Any]:
         "sweep": run.sweep or None,
         "seed": run.seed,
         "notebook": run.origin.removeprefix("notebook ") or None,
+        "git": run.git or None,
+        "tags": ", ".join(run.tags) or None,
     }
     return [own[column] for column in OWN]
