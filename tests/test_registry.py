@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +67,17 @@ def test_ones_own_come_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProducerNotFound, match="several streams of this notebook are running: also, mine"):
         registry.own_name()
     assert registry.find("theirs").owner == living
+
+
+def test_an_owner_in_another_container_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number means somebody else here, or nobody: its stream is not ended unasked."""
+    monkeypatch.setenv(registry.OWNER, "1-1")
+    entry = registry.register("mnist", "address", registry.describe_origin())
+    assert not registry.has_owner(entry) and registry.is_mine(entry)
+    for there in ({"namespace": "pid:[1]"}, {"host": "other", "boot": "other"}):
+        assert registry.has_owner(replace(entry, **there)) and not registry.is_mine(replace(entry, **there))
+    assert not registry.has_owner(replace(entry, boot="before")), "the machine was started again since"
+    assert not registry.has_owner(replace(entry, owner="nonsense"))
 
 
 def test_stale_entries_are_swept_also_when_their_pid_lives_again(own_directory: Path) -> None:

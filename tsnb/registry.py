@@ -40,8 +40,8 @@ from typing import TypeVar
 from tsnb.config import check_name, explained, private_directory, runtime_directory
 from tsnb.entries import Entry, age, is_at, lock, may_live, parsed
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
-from tsnb.native.owners import owner, same_boot
-from tsnb.native.processes import has_started_so, started
+from tsnb.native.owners import has_gone, owner, same_boot
+from tsnb.native.processes import started
 from tsnb.transport.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 
 __all__ = [
@@ -103,11 +103,11 @@ def is_mine(entry: Entry) -> bool:
 
 
 def has_owner(entry: Entry) -> bool:
-    """Return whether the notebook or script that had a stream served still runs."""
+    """Return whether the notebook or script that had a stream served still runs, or may: in another container."""
     pid, _, when = entry.owner.partition("-")
-    return (
-        f"{pid}{when}".isascii() and pid.isdigit() and when.isdigit() and has_started_so(int(pid), int(when))
-    )
+    if not (f"{pid}{when}".isascii() and pid.isdigit() and when.isdigit()):
+        return False
+    return not has_gone(entry.process._replace(pid=int(pid), started=int(when)))
 
 
 def own_name() -> str:

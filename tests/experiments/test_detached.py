@@ -61,7 +61,7 @@ def nothing_detached(project: Path) -> Iterator[None]:
     """Kill what a failed test has left."""
     yield
     for entry in entries_of(project):
-        if entry.alive:
+        if entry.runs_here:
             os.killpg(entry.pid, signal.SIGKILL)
 
 
@@ -171,6 +171,24 @@ def test_a_found_trial_can_be_interrupted_and_stopped(until: Until) -> None:
     found.stop()
     assert found.state == "stopped"
     assert gone(deaf.pids[0])
+
+
+def test_one_of_another_container_is_never_signalled_from_here() -> None:
+    """Its number means somebody else here. It is followed by its records, whose word on its end counts."""
+    run = Run.begin(RunStart("far", ""))
+    run.state("running")
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as bystander:
+        there = owner(bystander.pid)._replace(namespace="pid:[1]")
+        Entry(run.as_settings(), there, "", "").write()
+        found = trials["far"]
+        for signalled in (found.interrupt, found.stop):
+            with pytest.raises(TsnbError, match=r"runs in another container .*stop it there"):
+                signalled()
+        assert found.pid is None
+        assert bystander.poll() is None
+        run.end("done")
+        assert found.wait(20).state == "done"
+        bystander.kill()
 
 
 def test_a_killed_one_is_lost(until: Until) -> None:

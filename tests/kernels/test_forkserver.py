@@ -26,6 +26,7 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.orders import thread_variables
 from tsnb.kernels.processes import Launch
 from tsnb.kernels.variables import read_once
+from tsnb.native.owners import owner
 from tsnb.native.packets import packet_pair
 from tsnb.notebook.extension import prepare
 
@@ -448,7 +449,14 @@ def test_a_running_kernel_is_adopted_in_the_middle_of_its_cell(start: Start, tmp
         if kind == "stream":
             seen.append(content["text"])
 
-    adopted = hub.call(Child.adopt(hub, "found", take, connection, own.pid))
+    found = owner(own.pid)
+    for other, why in (
+        (found._replace(started=found.started - 1000), "has ended"),  # its number, used again
+        (found._replace(namespace="pid:[1]"), "runs in another container"),
+    ):
+        with pytest.raises(KernelDied, match=why):
+            hub.call(Child.adopt(hub, "found", take, connection, other))
+    adopted = hub.call(Child.adopt(hub, "found", take, connection, found))
     deadline = time.monotonic() + 10
     while not seen:
         assert time.monotonic() < deadline
@@ -459,4 +467,4 @@ def test_a_running_kernel_is_adopted_in_the_middle_of_its_cell(start: Start, tmp
     hub.call(adopted.kill())
     assert "has ended" in str(adopted.death.result())
     with pytest.raises(KernelDied, match="has ended"):
-        hub.call(Child.adopt(hub, "found", take, connection, own.pid))
+        hub.call(Child.adopt(hub, "found", take, connection, found))

@@ -57,13 +57,15 @@ class FoundCourse:
 
     @property
     def pid(self) -> int | None:
-        """Its process, while there is one."""
-        return self.entry.pid if self.entry.alive else None
+        """Its process, while there is one whose number means something here."""
+        return self.entry.pid if self.entry.runs_here else None
 
     async def go(self, host: Host) -> Outcome:
         """Follow it to its end."""
         while self.entry.alive:
-            await self._look(host)
+            record = await self._look(host)
+            if not self.entry.runs_here and record is not None and record.state in ENDED:
+                break  # in another container: its records alone tell of its end
             await asyncio.sleep(LOOK_S)
         return outcome_of(await self._look(host))
 
@@ -86,6 +88,18 @@ class FoundCourse:
             return rows
         return []
 
+    def require_here(self) -> None:
+        """Refuse to signal a process that cannot be seen from here: its number means another one, or nothing.
+
+        Raises:
+            TsnbError: It runs in another container, or on another machine.
+        """
+        if self.entry.alive and not self.entry.runs_here:
+            raise TsnbError(
+                f"trial {self.entry.name!r} is a detached one that runs in another container or on another machine "
+                f"({self.entry.process.host}). Interrupt or stop it there: %trials stop {self.entry.name}"
+            )
+
     def interrupt(self) -> None:
         """Interrupt its code, as Jupyter does."""
         self._signal(signal.SIGINT)
@@ -94,11 +108,11 @@ class FoundCourse:
         """Kill it, with its workers, and wait until it has gone."""
         self._signal(signal.SIGKILL)
         deadline = time.monotonic() + GONE_S
-        while self.entry.alive and time.monotonic() < deadline:  # noqa: ASYNC110 (nobody tells of it)
+        while self.entry.runs_here and time.monotonic() < deadline:  # noqa: ASYNC110 (nobody tells of it)
             await asyncio.sleep(0.02)
 
     def _signal(self, number: int) -> None:
-        if self.entry.alive:
+        if self.entry.runs_here:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.entry.pid, number)
 
@@ -142,7 +156,7 @@ class FoundTrial(Trial):
         with contextlib.suppress(TsnbError):
             record = run.read()
         plan = TrialPlan(run.name, "", {"cargo": None, "changed": None}, {}, TrialOptions(detach=True))
-        course = FoundCourse(entry, run)
+        course = self._found = FoundCourse(entry, run)
         super().__init__(plan, hub, _Nowhere(), run, course)
         self.key = run.key
         self.log_path = Path(entry.log_path)
@@ -152,3 +166,21 @@ class FoundTrial(Trial):
             self.params, self.options, self.report = record.params, record.options, record.report
             self.started_s, self._state = record.started_s, record.state
             self._took_s = record.duration_s if record.state in ENDED else None
+
+    def interrupt(self) -> None:
+        """Interrupt its code.
+
+        Raises:
+            TsnbError: It cannot be reached from here.
+        """
+        self._found.require_here()
+        super().interrupt()
+
+    def stop(self) -> None:
+        """End it.
+
+        Raises:
+            TsnbError: It cannot be reached from here.
+        """
+        self._found.require_here()
+        super().stop()

@@ -20,7 +20,7 @@ from typing import Any
 from tsnb.config import private_directory, runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.files import write_private
-from tsnb.native.owners import Owner, has_gone, owner
+from tsnb.native.owners import Owner, alive, has_gone, owner
 from tsnb.records.run import Run
 
 __all__ = ["Entry", "entries_of", "entry_of"]
@@ -54,8 +54,13 @@ class Entry:
 
     @property
     def alive(self) -> bool:
-        """Whether that process still runs."""
+        """Whether that process still runs, or may: nobody can tell of one in another container."""
         return not has_gone(self.process)
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether it runs where its number means this very process, so that it can be signalled."""
+        return alive(self.process) is True
 
     @classmethod
     def here(cls, run: dict[str, Any], connection_file: str, log_path: str) -> Entry:

@@ -32,6 +32,7 @@ from tsnb.kernels.hub import Hub, lock_directory, short_parent
 from tsnb.kernels.lane import Lane
 from tsnb.kernels.processes import ENTRY, KernelProcess, Launch, adopt, require_directory
 from tsnb.kernels.variables import environment
+from tsnb.native.owners import Owner
 from tsnb.native.sweeping import Sweeper
 
 __all__ = ["ENTRY", "Child", "log_path"]
@@ -123,7 +124,13 @@ class Child:
 
     @classmethod
     async def adopt(
-        cls, hub: Hub, label: str, output: Output, connection_file: Path, pid: int, log: Path | None = None
+        cls,
+        hub: Hub,
+        label: str,
+        output: Output,
+        connection_file: Path,
+        found: Owner,
+        log: Path | None = None,
     ) -> Child:
         """Return a running kernel that somebody else started. It may be in the middle of a cell.
 
@@ -134,7 +141,7 @@ class Child:
             label: As for a new one.
             output: As for a new one.
             connection_file: How to reach it.
-            pid: Its process, which leads a process group.
+            found: Its process, which leads a process group.
             log: Where its standard streams go, for its last words.
 
         Raises:
@@ -143,13 +150,13 @@ class Child:
         """
         child = cls(hub, label, output)
         child._log = log or Path(os.devnull)
-        child._connect(adopt(pid, hub.loop), str(connection_file))
+        child._connect(adopt(found, hub.loop), str(connection_file))
         try:
             await asyncio.wait_for(child._answer_meanwhile(), START_S)
         except BaseException as error:
             child._let_go()
             if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
-                raise KernelDied(f"the kernel of {label!r} (pid {pid}) does not answer") from None
+                raise KernelDied(f"the kernel of {label!r} (pid {found.pid}) does not answer") from None
             raise
         return child
 

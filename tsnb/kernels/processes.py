@@ -23,6 +23,7 @@ from typing import NamedTuple
 from tsnb.files import open_private
 from tsnb.kernels.death import KernelDied, when_gone
 from tsnb.kernels.launch import DETACHED
+from tsnb.native.owners import Owner, alive
 from tsnb.native.start_line import CLOSED
 
 __all__ = ["ENTRY", "Ending", "KernelProcess", "Launch", "adopt", "entry", "require_directory", "spawn"]
@@ -137,16 +138,20 @@ def spawn(launch: Launch, loop: asyncio.AbstractEventLoop) -> KernelProcess:
     return process
 
 
-def adopt(pid: int, loop: asyncio.AbstractEventLoop) -> KernelProcess:
+def adopt(found: Owner, loop: asyncio.AbstractEventLoop) -> KernelProcess:
     """Watch a process that somebody else started. Its end is seen at once, its exit status never.
 
     Raises:
-        KernelDied: It has gone.
+        KernelDied: It has gone, or cannot be seen from here.
     """
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        raise KernelDied(f"its kernel has ended (there is no process {pid} of yours)") from None
-    process = KernelProcess(pid, loop)
-    when_gone(loop, pid, lambda: process.end_with(Ending(None)))
+    lives = alive(found)
+    if not lives:
+        why = (
+            "has ended"
+            if lives is False
+            else f"runs in another container or on another machine ({found.host})"
+        )
+        raise KernelDied(f"its kernel {why} (pid {found.pid})")
+    process = KernelProcess(found.pid, loop)
+    when_gone(loop, found.pid, lambda: process.end_with(Ending(None)))
     return process
