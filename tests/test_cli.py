@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.system.scripts import ROOT
+from tsnb.consumer import attach
 from tsnb.telemetry.recording import read_recording
 
 pytestmark = pytest.mark.system
@@ -35,7 +36,7 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     serving = subprocess.Popen(
-        [sys.executable, "-m", "tsnb", "serve", "mydata:make", "--name", "toy"],
+        [sys.executable, "-m", "tsnb", "serve", "mydata:make", "--name", "toy", "--guard"],
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,
@@ -61,6 +62,8 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
         assert "recording 'toy' to run.jsonl; Ctrl-C ends it" in recording.stdout.readline()
         while len((tmp_path / "run.jsonl").read_text().splitlines()) < 3:
             time.sleep(0.05)
+        with attach("c", "toy") as consumer:
+            assert consumer.guarded
         assert tsnb("stop", cwd=tmp_path).stdout == "stopped 'toy'\n"
         assert serving.wait(10) == 0
         said, _ = recording.communicate(timeout=20)

@@ -74,8 +74,8 @@ def test_an_owner_in_another_container_may_run(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv(registry.OWNER, "1-1")
     entry = registry.register("mnist", "address", registry.describe_origin())
     assert not registry.has_owner(entry) and registry.is_mine(entry)
-    for there in ({"namespace": "pid:[1]"}, {"host": "other", "boot": "other"}):
-        assert registry.has_owner(replace(entry, **there)) and not registry.is_mine(replace(entry, **there))
+    for there in (replace(entry, namespace="pid:[1]"), replace(entry, host="other", boot="other")):
+        assert registry.has_owner(there) and not registry.is_mine(there)
     assert not registry.has_owner(replace(entry, boot="before")), "the machine was started again since"
     assert not registry.has_owner(replace(entry, owner="nonsense"))
 

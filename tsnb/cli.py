@@ -80,6 +80,9 @@ def _parser() -> argparse.ArgumentParser:
         "--rebalance", action="store_true", help="move cores and threads to the trial that sets the pace"
     )
     serve.add_argument(
+        "--guard", action="store_true", help="have every consumer look for changes of a batch in place"
+    )
+    serve.add_argument(
         "--engine", default="local", metavar="ENGINE", help="ray or ray://HOST:PORT: for a whole Ray cluster"
     )
     serve.add_argument(
@@ -175,6 +178,7 @@ def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, firs
         seed=seed,
         workers=options.workers,
         rebalance=options.rebalance,
+        guard=options.guard,
         origin=f"tsnb serve {options.loader}",
         reconnect_s=0.0 if spare_seed is None else RECONNECT_S,
         first_epoch=first_epoch,

@@ -20,9 +20,10 @@ def test_every_option_of_start_is_read_in_its_unit() -> None:
     assert vars(given) == {
         "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience": 5.0, "seed": 0,
         "workers": 2, "engine": "local", "rebalance": False, "detach": True, "restart": None, "mode": "pace",
-        "weight": [], "replace": False,
+        "weight": [], "replace": False, "guard": False,
     }  # fmt: skip
     assert start("train --name m --rebalance").rebalance
+    assert start("train --name m --guard").guard
     assert start("train --name m --restart on-crash").restart == "on-crash"
     assert start("train --name m --rubber-band 0.5").rubber_band == 0.5
     assert start("train --name m --rubber-band=100%").rubber_band == 1.0
@@ -58,9 +59,10 @@ def test_options_left_out_are_serve_s_defaults() -> None:
         given.workers,
         given.engine,
         given.rebalance,
+        given.guard,
     ) == tuple(
         defaults[name]
-        for name in ("window", "rubber_band", "patience_s", "seed", "workers", "engine", "rebalance")
+        for name in ("window", "rubber_band", "patience_s", "seed", "workers", "engine", "rebalance", "guard")
     )
 
 

@@ -87,10 +87,12 @@ def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[
     assert producer_kernels["numbers"].pid == pid
     with pytest.raises(UsageError, match="detach=False, which cannot be changed while it is served"):
         run(shell, "%tensorsocket start other --name numbers --replace --detach")
-    run(shell, "%tensorsocket start other --name numbers --replace --window 3")
+    run(shell, "%tensorsocket start other --name numbers --replace --window 3 --guard")
     assert "serving this loader as 'numbers' again" in capsys.readouterr().out
     assert (tsnb.status("numbers").epoch_batches, tsnb.status("numbers").window) == (2, 3)
-    run(shell, "%tensorsocket start other --name numbers --window 3")
+    with tsnb.attach("guarded", "numbers") as consumer:
+        assert consumer.guarded
+    run(shell, "%tensorsocket start other --name numbers --window 3 --guard")
     assert "'numbers' is served already" in capsys.readouterr().out
     run(shell, "%tensorsocket stop")
     assert "stopped 'numbers'" in capsys.readouterr().out

@@ -54,6 +54,32 @@ def test_private_batches_may_be_changed_and_transforms_are_a_consumers_own(run: 
     assert script.expect("copied") == "10"
 
 
+def test_a_guarded_stream_guards_everybody_who_attaches(run: Run) -> None:
+    """One element, changed behind torch's back, is told with the batch's number though the loop asked for nothing."""
+    script = run(
+        """
+        import warnings
+        for guarded in (False, True):
+            with tsnb.serve(DataLoader(Numbers(640), batch_size=64), name="s", rubber_band=1.0, guard=guarded):
+                for name, own in (("plain", {}), ("asked", {"guard": True})):
+                    with warnings.catch_warnings(record=True) as said:
+                        warnings.simplefilter("always")
+                        with tsnb.attach(name, **own) as consumer:
+                            for step, (images, labels) in enumerate(consumer):
+                                if step == 3: images.data[17, 5] -= 1
+                    say(guarded, name, [str(w.message).split(" while ")[0] for w in said])
+        """
+    )
+    noticed = "['batch 3 of the epoch was changed in place']"
+    for stream, name, expected in (
+        (False, "plain", "[]"),
+        (False, "asked", noticed),
+        (True, "plain", noticed),
+        (True, "asked", noticed),
+    ):
+        assert script.expect(f"{stream} {name}") == expected
+
+
 def test_a_consumer_of_the_same_thread_that_has_finished_holds_nobody(run: Run) -> None:
     """One script trains two models one after the other: the first's patience is not waited for."""
     script = run(

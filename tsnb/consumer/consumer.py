@@ -101,6 +101,11 @@ class Consumer(Bound):
         self._line.options = options
 
     @property
+    def guarded(self) -> bool:
+        """Whether the stream wants checksums taken of what it gives, whatever this consumer asked for."""
+        return self._line.connection.welcome.guard
+
+    @property
     def notices(self) -> Notices:
         """What its user is told once."""
         return self._line.notices

@@ -39,6 +39,10 @@ class _Taker(Protocol):
         """What its user is told once."""
 
     @property
+    def guarded(self) -> bool:
+        """Whether the stream wants checksums taken of what it gives."""
+
+    @property
     def full_rows(self) -> int | None:
         """Samples of the stream in a full batch, where known."""
 
@@ -131,7 +135,7 @@ class EpochIterator(Iterator[Any], Bound):
             self._progress.place = self._progress.place.next_epoch()
             self._in_step = False
             raise
-        notices.given(delivered, guard=options.guard)
+        notices.given(delivered, guard=options.guard or self._consumer.guarded)
         place = self._place_after(delivered)
         if options.device is not None:
             delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]

@@ -55,7 +55,7 @@ class Hub:
         band: As `Books`.
         patience_s: As `Books`.
         facts: What relays tell their consumers of the loader: batch_size, batches, samples, order.
-        relay_options: How relays serve: window, rubber_band, patience_s, max_batch_bytes.
+        relay_options: How relays serve: window, rubber_band, patience_s, max_batch_bytes, guard.
     """
 
     def __init__(

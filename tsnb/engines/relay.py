@@ -42,7 +42,7 @@ class Relay:
         name: The stream's name.
         directory: The runtime directory in which it enters itself.
         facts: As `Hub`.
-        options: window, rubber_band, patience_s and max_batch_bytes of the stream on this machine.
+        options: window, rubber_band, patience_s, max_batch_bytes and guard of the stream on this machine.
     """
 
     def __init__(

@@ -48,6 +48,7 @@ def serve(
     origin: str | None = None,
     mode: str = "pace",
     weights: Mapping[str, float] | None = None,
+    guard: bool = False,
 ) -> Producer:
     """Serve a loader to any number of consumers, which attach by its name.
 
@@ -86,6 +87,8 @@ def serve(
             as "free", and who has computed more than its weighted share lets the others go first. Over a cluster
             always "pace".
         weights: By the consumer's name, for "weights": {"resnet50": 2} has twice the compute of one with 1.
+        guard: Every consumer attaches with `guard=True`: it takes checksums of each batch before and after each step,
+            and warns of every change in place. Each batch is read twice more by each of them.
 
     Returns:
         The producer; a context manager that stops it at its end.
@@ -122,6 +125,7 @@ def serve(
             origin=origin,
             mode=mode,
             weights=weights,
+            guard=guard,
             in_step=far is not None,
             least_band=_kept_here(window) if far is not None else 0,
         )
@@ -132,6 +136,7 @@ def serve(
             "rubber_band": rubber_band,
             "patience_s": patience_s,
             "max_batch_bytes": max_batch_bytes,
+            "guard": guard,
         }
         try:
             stop = _open(producer, options)

@@ -133,6 +133,7 @@ def _start() -> Parser:
     parser.add_argument("--mode", default="pace", metavar="|".join(MODES))
     _add_weight(parser)
     parser.add_argument("--rebalance", action="store_true")
+    parser.add_argument("--guard", action="store_true")
     parser.add_argument("--detach", action="store_true")
     parser.add_argument("--restart", choices=RESTARTS)
     parser.add_argument("--replace", action="store_true")

@@ -48,7 +48,8 @@ class TsnbMagics(Magics):
 
         %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
                             [--workers N] [--engine local|ray|ray://HOST:PORT] [--mode pace|weights|free]
-                            [--weight TRIAL=2 ...] [--rebalance] [--detach] [--restart on-crash] [--replace]
+                            [--weight TRIAL=2 ...] [--rebalance] [--guard] [--detach] [--restart on-crash]
+                            [--replace]
         %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
         %tensorsocket list
         %tensorsocket status [NAME]
@@ -74,6 +75,7 @@ class TsnbMagics(Magics):
           --engine ray        for trials on every machine of the Ray cluster at hand, or of that at ray://HOST:PORT
           --mode MODE         how compute is divided between trials: pace (in step), weights, free
           --weight TRIAL=2    with --mode weights: twice the compute of one with 1; may be repeated
+          --guard             every trial looks for batches that are changed in place; it reads each twice more
           --detach            goes on when this notebook's kernel ends
           --restart on-crash  when its kernel dies (out of memory, say) it is started again, and trials go on
                               where they were; a DataLoader without --seed is given one

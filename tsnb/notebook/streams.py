@@ -66,6 +66,7 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         mode=given.mode,
         weights=dict(given.weight),
         rebalance=given.rebalance,
+        guard=given.guard,
         detach=given.detach,
         restart=given.restart,
     )

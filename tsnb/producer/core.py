@@ -73,6 +73,8 @@ class Settings:
     weights: Mapping[str, float] = field(default_factory=dict)
     least_band: int = 0
     """Batches that the rubber band keeps at least; no fewer than the window."""
+    guard: bool = False
+    """Whether all consumers take checksums of what they are given."""
     in_step: bool = False
     """Whether it is one machine's part of a cluster's stream: its mode is `pace` for good, and no cores are moved."""
 

@@ -29,6 +29,7 @@ def welcome(core: Core) -> ms.Welcome:
         order=source.order if source else "",
         unordered=core.unordered,
         reconnect_s=core.settings.reconnect_s,
+        guard=core.settings.guard,
     )
 
 

@@ -38,6 +38,7 @@ def serve(
     origin: str | None = None,
     mode: str = "pace",
     weights: Mapping[str, float] | None = None,
+    guard: bool = False,
     least_band: int = 0,
     in_step: bool = False,
 ) -> Producer:
@@ -62,6 +63,7 @@ def serve(
         origin: Who serves it.
         mode: One of `config.MODES`.
         weights: By consumer name.
+        guard: Whether all consumers take checksums of what they are given.
         least_band: As `Settings`.
         in_step: As `Settings`.
 
@@ -83,7 +85,7 @@ def serve(
         raise ValueError(f"workers={workers!r}: give a number of processes, 0 or more.")
     settings = Settings(
         name, window, rubber_band, patience_s, max_batch_bytes, reconnect_s, first_epoch,
-        *check_balance(mode, weights), least_band, in_step,
+        *check_balance(mode, weights), least_band, bool(guard), in_step,
     )  # fmt: skip
     if why := why_one_epoch(loader):
         warnings.warn(why, RuntimeWarning, stacklevel=3)  # where `tsnb.serve` was called

@@ -47,6 +47,8 @@ class ServeOptions:
     """By consumer name, for the mode "weights"."""
     rebalance: bool = False
     """Whether cores and torch threads are moved between trials and the loader's workers."""
+    guard: bool = False
+    """Whether all trials look for changes of a batch in place by checksums."""
     detach: bool = False
     """Whether it outlives this notebook."""
     restart: str | None = None

@@ -53,7 +53,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 8
+PROTOCOL = 9
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -208,6 +208,8 @@ class Welcome(NamedTuple):
     """How long to wait for a successor if the producer dies; 0: there will be none."""
     unordered: str = ""
     """Why an epoch cannot be given again, and what would change that; empty where it can."""
+    guard: bool = False
+    """Whether every consumer looks for changes in place by checksums, asked for or not."""
     protocol: int = PROTOCOL
 
 
