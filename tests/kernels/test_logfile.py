@@ -21,6 +21,13 @@ def test_open_lines_are_written_over(tmp_path: Path) -> None:
     assert log.path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_log_that_is_printed_steers_no_terminal(tmp_path: Path) -> None:
+    """`cat` and `less -R` show it: no colours, and no other sequence either."""
+    log = LogFile(tmp_path / "a.log")
+    log.write("\x1b[31mred\x1b[0m \x1b]0;title\x07\x9b2J\ttab\n", "open \x1bc \u00e4 \udc80")
+    assert log.path.read_text(encoding="utf-8") == "red ?]0;title??2J\ttab\nopen ?c \u00e4 ?"
+
+
 def test_a_bound_holds_and_beginning_and_end_stay(tmp_path: Path) -> None:
     """A gigabyte in small is left out in the middle: a quarter from the start, the last lines, one note."""
     log = LogFile(tmp_path / "a.log", most_bytes=8000)

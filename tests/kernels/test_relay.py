@@ -229,6 +229,34 @@ def test_a_terminal_marks_each_line_with_its_kernel(capsys: pytest.CaptureFixtur
     assert shown.err == "[cnn] careful\n[cnn] boom\n"
 
 
+@pytest.mark.parametrize("kind", ["stream", "display_data", "error"])
+def test_what_a_trial_prints_does_not_steer_the_terminal(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Colours stay; a title, the clipboard, a cursor that moves, a line that is forged by a rare line break do not."""
+    bad = (
+        "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b]52;c;AAAA\x07\x1b[2J\x1b[3A\x9b5A\x08end\x85[other] forged\n"
+    )
+    contents: dict[str, dict[str, Any]] = {
+        "stream": {"name": "stdout", "text": bad},
+        "display_data": {"data": {"text/plain": bad}},
+        "error": {"traceback": [bad]},
+    }
+    TerminalOutlet("cnn").publish(kind, contents[kind])
+    shown = "".join(capsys.readouterr())
+    assert shown.startswith("[cnn] \x1b[31mred\x1b[0m")
+    assert not set(shown.replace("\x1b[31m", "").replace("\x1b[0m", "")) & set("\x1b\x07\x08\x85\x9b"), repr(
+        shown
+    )
+    assert all(line.startswith("[cnn] ") for line in shown.splitlines() if line)
+
+
+def test_a_progress_bar_in_a_terminal_is_drawn_over(capsys: pytest.CaptureFixture[str]) -> None:
+    """A return to the start of the line stays, each state marked; what nested bars send beside it is dropped."""
+    TerminalOutlet("cnn").publish("stream", {"name": "stdout", "text": "\r10%\r20%\x1b[K\n\x1b[A\rdone\r\n"})
+    assert capsys.readouterr().out == "[cnn] \r[cnn] 10%\r[cnn] 20%\n[cnn] \r[cnn] done\n"
+
+
 def test_a_relay_works_on_a_real_loop(page: Any) -> None:
     """The timers are asyncio's own."""
 

@@ -301,10 +301,10 @@ def test_logs_of_former_runs_are_shown_by_number(
     for number in (1, 2, 3):
         former = Run.begin(RunStart("old", "x = 1"))
         if number < 3:
-            former.log_path.write_text(f"printed by run {number}")
+            former.log_path.write_text(f"printed by run {number}\x1b]0;title\x07\x1b[31m")
         former.end("done")
     run(shell, "%trials logs old --run 1")
-    assert "printed by run 1" in capsys.readouterr().out
+    assert capsys.readouterr().out == "printed by run 1?]0;title?\x1b[31m\n"
     run(shell, "%trials logs old --run 2")
     assert "printed by run 2" in capsys.readouterr().out
     run(shell, "%trials logs old")

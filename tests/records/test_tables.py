@@ -6,10 +6,12 @@ import csv
 import datetime as dt
 import math
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -168,6 +170,23 @@ def test_an_accuracy_is_ranked_by_its_highest_without_a_word(project: Path) -> N
     assert list(tsnb.results()["name"]) == ["low", "high", "cut", "broken", "other"]
     with pytest.raises(NoSuchRecord, match="Did you mean 'val_acc'"):
         tsnb.results(sort="val_ac")
+
+
+def test_a_table_that_is_printed_steers_no_terminal(project: Path) -> None:
+    """Parameters stand in it as they are, whatever they hold; how it prints is another matter."""
+    name = "\x1b]0;title\x07\x9b2J \u202e reversed"
+    trained("a", [1.0], params={"augment": name, "\x1b[2Jkey": 1})
+    for table in (tsnb.results(), tsnb.compare("loss", by="augment")):
+        assert table["augment"].tolist() == [name]
+        assert str(table) == repr(table)
+        for text in (repr(table), table.to_string()):
+            assert "?]0;title??2J ? reversed" in text
+            assert not set(text) & set("\x1b\x07\x9b\u202e")
+    assert "\x1b[2Jkey" in tsnb.results().columns
+    table = tsnb.results()
+    for again in (table.head(), table.copy(), pickle.loads(pickle.dumps(table)), table[["name"]], table.T):
+        assert type(again) is pd.DataFrame
+    assert again.equals(pd.DataFrame(table).T)
 
 
 def test_equal_numbers_are_one_value_of_a_parameter(project: Path) -> None:

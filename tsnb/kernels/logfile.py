@@ -6,7 +6,8 @@
 
 The beginning says how a training was set up, the end how it went: what is left out is the middle. The lines that
 may still change (a progress bar) are written over at the next `write`, so the file is complete at any moment,
-whatever ends this process. No colours. The file is opened for each write: a log costs no descriptor.
+whatever ends this process. No colours, and nothing else that would steer the terminal that shows it. The file is
+opened for each write: a log costs no descriptor.
 
 A detached kernel writes to its log itself, with nobody between: `shorten` keeps that one to the bound.
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from tsnb.files import open_private
 from tsnb.kernels.screen import plain
+from tsnb.printable import block
 
 __all__ = ["LOG_BYTES", "LogFile"]
 
@@ -103,7 +105,7 @@ class LogFile:
 
 
 def _bytes(text: str) -> bytes:
-    return plain(text).encode(errors="replace")
+    return block(plain(text), most=len(text)).encode(errors="replace")
 
 
 def _put(descriptor: int, content: bytes, at: int) -> int:

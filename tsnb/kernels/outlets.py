@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import sys
 import threading
 import uuid
@@ -19,6 +20,7 @@ import weakref
 from typing import Any, Protocol
 
 from tsnb.kernels.screen import Screen, plain
+from tsnb.printable import coloured
 
 __all__ = [
     "SWITCH",
@@ -33,6 +35,10 @@ __all__ = [
 
 SWITCH = "TSNB_BATCH"
 _PICTURES = ("image/png", "image/jpeg", "image/gif")
+
+_ENDS = re.compile(r"(\n|\r)")
+_MOVES = re.compile(r"\x1b\[\d*[A-GK]")
+"""What bars of several lines move by: on a terminal that trials share it would meet other trials' lines."""
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """A widget lives in the kernel that made it; without its model a page would show an error for it."""
@@ -87,6 +93,8 @@ class CellOutlet:
 class TerminalOutlet:
     """Writes to this process's standard streams, each line marked with its kernel's name.
 
+    Colours stay and bars are drawn over; no other control sequence of what a trial prints reaches the terminal.
+
     Args:
         label: The name.
     """
@@ -106,7 +114,13 @@ class TerminalOutlet:
             text = "\n".join(content["traceback"])
         else:
             text = content.get("data", {}).get("text/plain", "")
-        marked = "".join(self._mark + line for line in text.splitlines(keepends=True))
+        pieces = _ENDS.split(_MOVES.sub("", text).replace("\r\n", "\n"))
+        lines = zip(pieces[::2], [*pieces[1::2], ""], strict=True)
+        marked = "".join(
+            self._mark + coloured(line, len(line)).replace("\n", "?") + end
+            for line, end in lines
+            if line + end
+        )
         if marked:
             stream.write(marked if marked.endswith("\n") else marked + "\n")
             stream.flush()

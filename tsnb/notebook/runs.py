@@ -15,6 +15,7 @@ from tsnb.experiments.setting_up import set_up
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.capture import loops_over
 from tsnb.notebook.sweeping import run_sweep, wants_sweep
+from tsnb.printable import coloured
 from tsnb.records.choosing import named_runs
 from tsnb.records.run import Run
 from tsnb.streams.serving import producer_kernels
@@ -160,7 +161,7 @@ def logs(name: str, number: int | None = None) -> str:
     """
     here = name in trials and number in {None, trials[name].number}
     if here or (former := _former_log(name, number)) is None:
-        return trials[name].logs()[-LOG_END:] or f"trial {name!r} has printed nothing"
+        return coloured(trials[name].logs()[-LOG_END:], LOG_END) or f"trial {name!r} has printed nothing"
     return former
 
 
@@ -179,7 +180,7 @@ def _former_log(name: str, number: int | None) -> str | None:
         text = run.log_path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return f"the log of trial {name!r} (run {run.number}) is gone: {run.log_path}"
-    return text[-LOG_END:] or f"trial {name!r} (run {run.number}) has printed nothing"
+    return coloured(text[-LOG_END:], LOG_END) or f"trial {name!r} (run {run.number}) has printed nothing"
 
 
 def interrupt_consumer(panel: Panel) -> Callable[[str], None]:

@@ -14,6 +14,7 @@
 | `tags`, `removal` | `tag`, `delete` |
 | `commits` | the commit that a run started from |
 | `tables`, `comparing`, `exporting` | `results` and `history`, `compare`, `export` |
+| `frames` | what `results`, `history` and `compare` return where pandas is installed |
 | `bridges`, `trackers` | the same numbers in TensorBoard, MLflow, W&B |
 """
 

@@ -118,10 +118,12 @@ def history_table(metric: str | None, name: str | None, all_runs: bool) -> Table
 def shown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
     """Return a table as users get it: a DataFrame where pandas is installed, else dictionaries."""
     try:
-        import pandas as pd
+        import pandas as pd  # noqa: F401 (hidden from us, it is not there, though the module below is loaded)
+
+        from tsnb.records.frames import PrintableFrame
     except ImportError:
         return [dict(zip(columns, row, strict=True)) for row in rows]
-    return pd.DataFrame(rows, columns=list(columns))
+    return PrintableFrame(rows, columns=list(columns))
 
 
 def _own(run: RunRecord) -> list[Any]:
