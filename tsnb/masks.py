@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["MASK", "Masked", "hidden", "is_masked", "is_plain_word", "masked", "masked_text"]
+__all__ = ["MASK", "Masked", "hidden", "is_masked", "is_plain_word", "masked", "masked_text", "remember"]
 
 MASK = "[masked]"
 """Stands for what is not shown."""
@@ -80,6 +80,9 @@ _WORD = re.compile(r"[A-Za-z0-9]+(?:[ ._+-][A-Za-z0-9]+){0,3}")
 _seen: set[str] = set()
 """Secrets that were masked in this process: a traceback or a printed line may hold them, too."""
 
+_unread: list[dict[str, Any]] = []
+"""What may hold further ones, and has not been looked at yet."""
+
 
 def masked(value: Any, name: str = "") -> Any:
     """Return a value as it may be kept and shown: itself, or `MASK`. Lists and mappings keep their type.
@@ -127,6 +130,17 @@ def _masked_word(text: str, name: str) -> str:
     return text if found == text else found
 
 
+def remember(values: Mapping[str, Any]) -> None:
+    """Have the secrets among these be masked from now on in any text.
+
+    They are looked for when the first text is masked: most trials fail with no traceback, and begin the sooner.
+
+    Args:
+        values: By name, as in `masked`; taken as they are now.
+    """
+    _unread.append(dict(values))
+
+
 class Masked(Mapping[str, Any]):
     """A mapping that may grow, as it may be shown: each value is masked when it is looked at.
 
@@ -159,6 +173,8 @@ def masked_text(text: str) -> str:
 
 def hidden(text: str) -> str:
     """Return text without the secrets that this process has masked before; all else stays as it is."""
+    while _unread:
+        masked(_unread.pop())
     if not _seen:
         return text
     for secret in sorted(_seen, key=len, reverse=True):

@@ -24,12 +24,14 @@ __all__ = ["as_written", "call", "require", "thread_variables", "to_arrive"]
 def call(module: str, function: str, *arguments: Any) -> str:
     """Return the code that calls a function of ours in a child.
 
+    The values go as one text: IPython reads code token by token, and a trial's settings have hundreds.
+
     Args:
         module: Its module, as it is imported.
         function: Its name.
         *arguments: Plain values, dictionaries and lists of them.
     """
-    given = ", ".join(map(repr, arguments))
+    given = f"*__import__('ast').literal_eval({repr(arguments)!r})" if arguments else ""
     return f"__import__('importlib').import_module({module!r}).{function}({given})"
 
 

@@ -41,7 +41,7 @@ from tsnb.kernels.inside.publishing import publish
 from tsnb.kernels.inside.trimming import trim
 from tsnb.kernels.lane import give
 from tsnb.kernels.shipping import ship
-from tsnb.masks import masked
+from tsnb.masks import remember
 from tsnb.native.ties import untie
 from tsnb.printable import block
 from tsnb.records.current import enter_run
@@ -118,7 +118,10 @@ def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "tsnb": sys.modules["tsnb"].__version__}
     for package in ("torch", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
+            # what is imported says so itself: to read it off torch's metadata takes some 10 ms of each start
+            found[package] = str(getattr(sys.modules.get(package), "__version__", "")) or metadata.version(
+                package
+            )
     return found
 
 
@@ -146,9 +149,8 @@ def enter(settings: dict[str, Any]) -> None:
     variables = arrive(settings, ("Trial", settings["name"]))
     if settings["changed"] is not None:
         variables.get(PARAMETERS, variables).update(fetch_sent(settings["changed"]))
-    masked(
-        {**os.environ, **{name: value for name, value in variables.items() if type(value) in _MAY_BE_SECRET}}
-    )
+    remember(os.environ)
+    remember({name: value for name, value in variables.items() if type(value) in _MAY_BE_SECRET})
     arrived(vars(sys.modules["__main__"]))
     course = _Course(settings)
     course.begin()
