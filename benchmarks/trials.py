@@ -7,6 +7,9 @@ as nearly every trial does, so torch is imported before that line. **All ready**
 that were started at once. **Own** is the memory that one kernel has for itself (USS, MiB) with its cell done, while
 the others of its round still live: what ends with it. The server's own is there once, and printed below the table.
 
+A **stream** is ready when `serve_loader` has returned and the first batch of a small loader without workers has been
+taken by a consumer in this process.
+
 Both ways are measured in turns in one process; each figure is the median over all trials of all rounds.
 """
 
@@ -25,11 +28,14 @@ from typing import Any
 
 import psutil
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
+import tsnb
 from tsnb.experiments import run_cell, trials
 from tsnb.experiments.trial import Trial
 from tsnb.kernels import forking
 from tsnb.kernels.hub import the_hub
+from tsnb.streams import serve_loader
 
 WAYS = ("forked", "spawned")
 CELL = "import time\narrived = time.time()\ntorch.zeros(1)"
@@ -71,6 +77,29 @@ def one_round(way: str, at_once: int) -> tuple[list[float], list[float]]:
     ready = [trial.pull("arrived") - moment for moment, trial in asked]
     trials.stop()
     return ready, own
+
+
+def one_stream(way: str) -> float:
+    """Start a stream from a background kernel; return the seconds until its first batch was here."""
+    os.environ["TSNB_START"] = "spawn" if way == "spawned" else ""
+    loader = DataLoader(TensorDataset(torch.arange(64)), batch_size=16)
+    moment = time.monotonic()
+    kernel = serve_loader(loader, "started", outlet=Silent())
+    with tsnb.attach("c", producer="started") as consumer:
+        next(iter(consumer))
+        ready_s = time.monotonic() - moment
+    kernel.stop()
+    return ready_s
+
+
+def measure_streams(rounds: int) -> dict[str, float]:
+    """Measure both ways in turns; return the median seconds of each."""
+    ready: dict[str, list[float]] = {way: [] for way in WAYS}
+    for number in range(rounds):
+        for way in WAYS:
+            ready[way].append(one_stream(way))
+            print(f"  a stream, {number + 1}/{rounds}, {way}: {ready[way][-1]:.2f} s", file=sys.stderr)
+    return {way: round(statistics.median(seconds), 3) for way, seconds in ready.items()}
 
 
 def measure(at_once: int, rounds: int) -> list[Row]:
@@ -126,13 +155,20 @@ def main(words: Sequence[str] | None = None) -> None:
     one_round("forked", 1)  # the server is warm from here on
     for at_once in given.at_once:
         rows += measure(at_once, max(1, given.rounds if at_once < 10 else given.rounds // 2))
+    streams = measure_streams(given.rounds)
     os.environ["TSNB_START"] = ""
     server = forking.the_server(the_hub())
     own = psutil.Process(server.pid).memory_full_info().uss / 2**20 if server is not None else 0.0
     print(table(rows))
-    print(f"\n{os.cpu_count()} cores; the server itself has {own:.0f} MiB of its own")
+    print(f"\na stream: {_three(streams['forked'], streams['spawned'], '{:.2f} s')}")
+    print(f"{os.cpu_count()} cores; the server itself has {own:.0f} MiB of its own")
     if given.json is not None:
-        kept = {"cores": os.cpu_count(), "server_mib": round(own, 1), "rows": [asdict(row) for row in rows]}
+        kept = {
+            "cores": os.cpu_count(),
+            "server_mib": round(own, 1),
+            "streams": streams,
+            "rows": [asdict(row) for row in rows],
+        }
         given.json.write_text(json.dumps(kept, indent=1) + "\n")
 
 
