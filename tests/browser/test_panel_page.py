@@ -79,6 +79,47 @@ def test_nothing_moves_when_trials_join_and_numbers_grow(browser: Browser) -> No
         assert len(places) == 1
 
 
+def test_charts_stand_still_once_every_trial_has_ended(browser: Browser) -> None:
+    """The stream is still served: what was drawn stays, and does not scroll away while nobody is attached."""
+    host = Host(browser, 1000)
+    stream = three_models()
+    running(stream, host)
+    last = host.tape.latest
+    assert last is not None
+    for second in range(1, 41):
+        host.feed(replace(last, time_s=last.time_s + second, consumers=()))
+    host.settle()
+    assert host.facts()["consumers"] == "0"
+    charts = host.page.locator(".tsnb-canvas").all()
+    assert len(charts) == 3
+    for chart in charts:
+        chart.focus()
+        host.page.keyboard.press("End")
+        when, _, values = (chart.get_attribute("aria-label") or "").partition("; ")[2].partition(": ")
+        assert when == "end"
+        assert all(name in values for name in ("cnn-small", "resnet10", "resnet18-wide")), values
+    host.shot(ARTIFACTS / "panel-idle.png")
+    assert not host.errors
+
+
+def test_a_recording_keeps_no_room_for_trials_that_will_never_join(browser: Browser) -> None:
+    """The live panel holds four rows' room so that nothing moves; below the rows of a saved one stands no gap."""
+    live = Host(browser, 1000)
+    running(three_models(), live, 10)
+    gaps = """() => {
+      const bottom = (what) => document.querySelector(what).getBoundingClientRect().bottom;
+      return bottom('.tsnb-rows') - bottom('.tsnb-key');
+    }"""
+    assert live.page.evaluate(gaps) > 25
+    message = live.tape.note("gone", "The stream mnist has ended.", "mnist")
+    assert message
+    live.hear(message)
+    saved = Host(browser, 1000)
+    saved.show(*live.saved())
+    assert saved.facts()["state"] == "recording"
+    assert saved.page.evaluate(gaps) < 4
+
+
 def test_the_states_between_are_designed(browser: Browser) -> None:
     """Nobody serves it, ended, failed: each says so in words, and buttons that cannot work are off."""
     host = Host(browser, 1000)

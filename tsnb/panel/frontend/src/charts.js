@@ -64,11 +64,11 @@ export class Charts {
 
   /** `over`: the stream has ended, or this is a recording. `details`: whether the other charts are seen too. */
   draw(store, spanS, { over, details }) {
-    const { reel, lanes, stream } = store, found = series(reel, lanes, spanS);
+    const { lanes, stream } = store, reel = store.reel.withoutIdleEnd(), found = series(reel, lanes, spanS);
     const tracks = lanes.map((lane, k) => ({ name: lane ? lane.name : "", colour: colour(k), dashed: again(k) }));
-    const end = reel.last ? reel.last.t : 0;
-    const marks = store.marks.map(({ t, text, kind }) => ({ x: t - end, text: brief(text), whole: text, kind }));
-    const base = { spanS, over, marks, tracks, x: found.x };
+    const end = reel.last ? reel.last.t : 0, idle = reel !== store.reel;
+    const marks = store.marks.map(({ t, text, kind }) => ({ x: Math.min(0, t - end), text: brief(text), whole: text, kind }));
+    const base = { spanS, over: over || idle, marks, tracks, x: found.x };
     const simple = (lists) => ({ ...base, lists, own: lists });
     const top = (peak) => (before) => [0, steadyTop(before ? before[1] : 0, peak)];
     const window = stream.window || 8;
@@ -81,11 +81,11 @@ export class Charts {
       const lists = found.metric(name), kind = { title: name, unit: "as logged", sparse: true, show: (v) => metric(name, v), tick: (v, range) => axisMetric(name, v, range) };
       this.more.put(kind, simple(lists), (before) => steadyRange(before, lowest(lists), highest(lists)));
     }
-    this.drawMachine(store, base);
+    this.drawMachine(store, reel, base);
   }
 
-  drawMachine(store, base) {
-    const { reel, lanes, machine, gpus } = store;
+  drawMachine(store, reel, base) {
+    const { lanes, machine, gpus } = store;
     if (!machine) return;
     const { x, own, stack } = cpuSeries(reel, lanes.length, base.spanS);
     const tracks = [LOADER, ...base.tracks];

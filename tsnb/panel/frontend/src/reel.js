@@ -40,6 +40,18 @@ export class Reel {
     return this.frames.length ? this.last.t - this.frames[0].t : 0;
   }
 
+  /**
+   * The reel as far as anybody was attached: what is drawn once every trial has ended, so that it does not scroll away
+   * while the stream is still served. Itself, where somebody is there or nobody ever was.
+   */
+  withoutIdleEnd() {
+    const { frames, older } = this, here = (frame) => frame.rows.some(Boolean);
+    let end = frames.length;
+    while (end > 0 && !here(frames[end - 1])) end--;
+    if (end === 0 || end === frames.length) return this;
+    return Object.assign(new Reel(), this, { frames: frames.slice(0, end), older: Math.min(older, end - 1) });
+  }
+
   /** The frames of the last `spanS` seconds and a second more. */
   since(spanS) {
     const { frames } = this, from = this.last ? this.last.t - spanS - 1 : 0;
