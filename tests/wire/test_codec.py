@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -156,7 +157,31 @@ def test_layouts_survive_and_bad_ones_are_refused() -> None:
     """Offsets and sizes from outside are checked before anything is read by them."""
     layout = Layout(["dict", ["x"], ["a", "tensor"]], (ArrayLeaf("tensor", "float32", (2, 3), 64),), False)
     assert Layout.decode(layout.encode()) == layout
-    for bad in (b"", b"{}", b"[1]", b'[[],[["tensor","float32",[-1],0]],false]', b"[" * 100_000):
+    strided = ArrayLeaf("numpy", "<f4", (2, 0, 3), 8, (-12, 4, 4))
+    empty = Layout(["tuple", ["v"], ["a", "numpy"]], (strided,), True)
+    assert Layout.decode(empty.encode()) == empty
+    form = b'[["a","tensor"],[["tensor","float32",1,false]],[0],false]\n'
+    assert Layout.decode(form + b"[3,0]").arrays[0].shape == (3,)
+    for bad in (
+        *(b"", b"{}", b"[1]", b"[" * 100_000, b"\n", b"[]\n[]", form, form + b"{}"),
+        *(
+            form + b"[-1,0]",
+            form + b"[3,-1]",
+            form + b"[3]",
+            form + b"[3,0,0]",
+            form + b"[3,true]",
+            form + b"[3,0.0]",
+        ),
+        *(form + b"[%d,0]" % 2**62, form + b"[0,%d]" % 10**400, form + b"[3,0]\n[]"),
+        *(
+            form.replace(b"[0]", which) + b"[3,0]"
+            for which in (b"[1]", b"[-1]", b"[true]", b"[]", b"0", b"[0,0]")
+        ),
+        *(form.replace(b"1,", n + b",") + b"[3,0]" for n in (b"2", b"-1", b"65", b"true", b"1.0")),
+        form.replace(b"tensor", b"scalar").replace(b"false]]", b"true]]") + b"[3,0,1]",
+        form.replace(b"false]]", b"true]]") + b"[3,0,-4]",
+        form.replace(b"false]]", b"true]]") + b"[1,0,%d]" % 2**62,
+    ):
         with pytest.raises(RemoteProtocolError):
             Layout.decode(bad)
 
@@ -199,3 +224,29 @@ def test_layouts_that_never_come_again_stay_bounded_in_bytes(tensors: int) -> No
         assert set(told) == set(reader._layouts), "no more than the writer knows"
         assert reader.lookup(number) == layout
         assert writer.intern(encoded) == (number, False)
+
+
+def test_what_a_reader_keeps_of_varying_shapes_is_a_few_times_what_was_told() -> None:
+    """A detection batch: 32 images with five tensors each, of which only the shapes are new every time."""
+    target = ["dict", ["image", "boxes", "labels", "area", "iscrowd"], *[["a", "tensor"]] * 5]
+
+    def told(index: int) -> bytes:
+        shapes = [(3, 600 + index, 800), (index, 4), (index,), (index,), (index,)] * 32
+        words = ["float32", "float32", "int64", "float32", "int64"] * 32
+        leaves = [
+            ArrayLeaf("tensor", d, s, 64 * n) for n, (d, s) in enumerate(zip(words, shapes, strict=True))
+        ]
+        return Layout(["list", *[target] * 32], tuple(leaves), False).encode()
+
+    packets = [told(1000 + index) for index in range(50)]
+    Layout.decode(packets[0])
+    tracemalloc.start()
+    try:
+        kept = [Layout.decode(packet) for packet in packets]
+        for layout in kept:  # as the reading of a batch does
+            assert layout.array_bytes and layout.leaf_words and layout.samples
+        used = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert used <= 6 * sum(map(len, packets)), used / sum(map(len, packets))
+    assert all(layout.spec is kept[0].spec for layout in kept), "read once"

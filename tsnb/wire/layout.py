@@ -3,6 +3,10 @@
 A slot holds one batch: its arrays, each at a 64-byte boundary, then the *values* (everything that is no
 array) as one JSON text. Batches of equal shapes have equal layouts, so a layout crosses each border once and
 is an id from then on (`wire.table`). The values' place changes with every batch and travels with it.
+
+Encoded, a layout is two lines of JSON. The *form* (the tree, what kind of array each leaf is) stays the same where only
+shapes vary from batch to batch, as in detection, and is read and checked once; the *numbers* (shapes, offsets, strides)
+are all that is read anew.
 """
 
 from __future__ import annotations
@@ -10,13 +14,13 @@ from __future__ import annotations
 import json
 import math
 import struct
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
 
 from tsnb.errors import RemoteProtocolError
 from tsnb.wire import scalars
-from tsnb.wire.checks import MAX_BYTES, item_bytes, whole_numbers
+from tsnb.wire.checks import MAX_BYTES, MAX_DIMENSIONS, item_bytes
 from tsnb.wire.tree import Spec, checked_words, leaf_words
 
 __all__ = ["ArrayLeaf", "Layout", "decode_values", "encode_values"]
@@ -25,10 +29,11 @@ __all__ = ["ArrayLeaf", "Layout", "decode_values", "encode_values"]
 SAMPLED_ARRAYS = 8
 """The largest ones of a batch that are looked at for changes; three words of each."""
 SAMPLED_BYTES = 8
+FORMS = 16
+"""First lines of layouts that a process remembers as they were read: a packet each at most."""
 
 
-@dataclass(frozen=True)
-class ArrayLeaf:
+class ArrayLeaf(NamedTuple):
     """One array inside a slot."""
 
     kind: str
@@ -101,12 +106,16 @@ class Layout:
         return leaf_words(self.spec)
 
     def encode(self) -> bytes:
-        """Return the layout as JSON; equal layouts give equal bytes."""
-        arrays = [
-            [a.kind, a.dtype, list(a.shape), a.offset, *([list(a.strides)] if a.strides is not None else [])]
-            for a in self.arrays
-        ]
-        return json.dumps([self.spec, arrays, self.has_values], separators=(",", ":")).encode()
+        """Return the layout as two lines of JSON, its form and its numbers; equal layouts give equal bytes."""
+        kinds: dict[tuple[str, str, int, bool], int] = {}
+        which: list[int] = []
+        numbers: list[int] = []
+        for kind, dtype, shape, offset, strides in self.arrays:
+            word = (kind, dtype, len(shape), strides is not None)
+            which.append(kinds.setdefault(word, len(kinds)))
+            numbers += (*shape, offset, *(strides or ()))
+        form = [self.spec, [*kinds], which, self.has_values]
+        return b"\n".join(json.dumps(part, separators=(",", ":")).encode() for part in (form, numbers))
 
     @classmethod
     def decode(cls, data: bytes) -> Layout:
@@ -115,48 +124,98 @@ class Layout:
         Raises:
             RemoteProtocolError: It is not a layout.
         """
+        first, _, second = data.partition(b"\n")
         try:
-            spec, arrays, has_values = json.loads(data)
-            leaves = tuple(_leaf(*a) for a in arrays)
-            words = checked_words(spec)
+            form = _form(first)
+            numbers = json.loads(second)
+            if not isinstance(numbers, list) or len(numbers) != form.numbers or {*map(type, numbers)} - {int}:
+                raise ValueError(f"{numbers!r:.80} in place of {form.numbers} numbers")
+            leaves, at = [], 0
+            for kind in form.arrays:
+                leaves.append(kind.leaf(numbers[at : at + kind.numbers]))
+                at += kind.numbers
         except (ValueError, TypeError, RecursionError, OverflowError) as error:
             raise RemoteProtocolError(f"malformed layout: {error}"[:300]) from None
-        if words.count("a") != len(leaves) or (len(words) > len(leaves)) != bool(has_values):
-            raise RemoteProtocolError("malformed layout: its leaves do not fit its tree")
-        return cls(spec, leaves, bool(has_values))
+        return cls(form.spec, tuple(leaves), form.has_values)
 
 
-def _leaf(kind: Any, dtype: Any, shape: Any, offset: Any, strides: Any = None) -> ArrayLeaf:
-    """Return an array leaf of these fields, which came from another process.
+class _Kind(NamedTuple):
+    """What arrays that differ in their numbers only have in common."""
+
+    kind: str
+    dtype: str
+    width: int
+    """Bytes of an element."""
+    dimensions: int
+    strided: bool
+
+    @property
+    def numbers(self) -> int:
+        """How many an array has: shape, offset, strides."""
+        return self.dimensions * (1 + self.strided) + 1
+
+    def leaf(self, numbers: list[int]) -> ArrayLeaf:
+        """Return an array of these numbers, which came from another process.
+
+        Raises:
+            ValueError: They are not an array's, or one of impossible size.
+        """
+        shape, offset = tuple(numbers[: self.dimensions]), numbers[self.dimensions]
+        # the empty ones too: their strides would overflow
+        size = math.prod(shape) or math.prod(n or 1 for n in shape)
+        if min(numbers[: self.dimensions + 1]) < 0 or max(size * self.width, offset) > MAX_BYTES:
+            raise ValueError(f"a shape {shape} at {offset}"[:80])
+        if not self.strided:
+            return ArrayLeaf(self.kind, self.dtype, shape, offset)
+        strides = tuple(numbers[self.dimensions + 1 :])
+        leaf = ArrayLeaf(self.kind, self.dtype, shape, offset, strides)
+        low, high = leaf.extent
+        least = 0 if self.kind == "tensor" else -MAX_BYTES
+        if low < 0 or high > MAX_BYTES or not all(least <= s <= MAX_BYTES for s in strides):
+            raise ValueError(f"strides {strides!r:.80}")
+        return leaf
+
+
+class _Form(NamedTuple):
+    """What layouts have in common that differ in their numbers only: those of one loader, however its shapes vary."""
+
+    spec: Spec
+    arrays: tuple[_Kind, ...]
+    has_values: bool
+    numbers: int
+    """How many follow."""
+
+
+@lru_cache(maxsize=FORMS)
+def _form(data: bytes) -> _Form:
+    """Read the first line of a layout.
 
     Raises:
-        RemoteProtocolError: There is no such dtype.
-        ValueError: They are not an array's, or one of impossible size.
+        RemoteProtocolError: There is no such dtype, or the leaves do not fit the tree.
+        ValueError, TypeError, RecursionError: It is not one.
     """
+    spec, kinds, which, has_values = json.loads(data)
+    known = [_kind(*kind) for kind in kinds]
+    if not isinstance(which, list) or not all(type(n) is int and 0 <= n < len(known) for n in which):
+        raise ValueError(f"{which!r:.80} in place of kinds of arrays")
+    arrays = tuple(known[n] for n in which)
+    words = checked_words(spec)
+    if words.count("a") != len(arrays) or (len(words) > len(arrays)) != bool(has_values):
+        raise RemoteProtocolError("malformed layout: its leaves do not fit its tree")
+    return _Form(spec, arrays, bool(has_values), sum(kind.numbers for kind in arrays))
+
+
+def _kind(kind: Any, dtype: Any, dimensions: Any, strided: Any) -> _Kind:
     if not isinstance(kind, str) or not isinstance(dtype, str):
-        raise ValueError(f"an array of kind {kind!r:.80} and dtype {dtype!r:.80}")  # as all the others
-    size = item_bytes(kind, dtype)
-    if not size:
+        raise ValueError(f"an array of kind {kind!r:.80} and dtype {dtype!r:.80}")
+    if type(dimensions) is not int or not 0 <= dimensions <= MAX_DIMENSIONS or type(strided) is not bool:
+        raise ValueError(f"an array of {dimensions!r:.80} dimensions")
+    if strided and kind == "scalar":
+        raise ValueError("a scalar with strides")
+    width = item_bytes(kind, dtype)
+    if not width:
         raise ValueError(f"elements of no bytes, of dtype {dtype!r:.80}")
-    leaf = ArrayLeaf(kind, dtype, whole_numbers(shape), whole_numbers([offset])[0])
-    # the empty ones too: their strides would overflow
-    if math.prod(max(1, n) for n in leaf.shape) * max(1, size) > MAX_BYTES:
-        raise ValueError(f"a shape {leaf.shape}")
-    if strides is None:
-        return leaf
-    leaf = replace(leaf, strides=_checked_strides(kind, strides, len(leaf.shape)))
-    low, high = leaf.extent
-    if low < 0 or high > MAX_BYTES:
-        raise ValueError(f"strides {strides!r:.80}")
-    return leaf
-
-
-def _checked_strides(kind: str, strides: Any, dimensions: int) -> tuple[int, ...]:
-    if not isinstance(strides, list) or len(strides) != dimensions or kind == "scalar":
-        raise ValueError(f"{strides!r:.80} in place of {dimensions} strides")
-    if not all(type(s) is int for s in strides) or (kind == "tensor" and min(strides, default=0) < 0):
-        raise ValueError(f"{strides!r:.80} in place of strides")
-    return (*whole_numbers([abs(s) for s in strides]),) and tuple(strides)
+    return _Kind(kind, dtype, width, dimensions, strided)
 
 
 def encode_values(values: list[Any]) -> bytes:

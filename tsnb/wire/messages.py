@@ -53,7 +53,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 9
+PROTOCOL = 10
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 

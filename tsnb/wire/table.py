@@ -15,7 +15,7 @@ __all__ = ["LayoutReader", "LayoutWriter"]
 CAPACITY = 4096
 """Layouts one connection remembers at most."""
 CAPACITY_BYTES = 1 << 20
-"""What their encoded forms may take together. Read by a consumer, a layout takes up to ten times as much."""
+"""What their encoded forms may take together. Read by a consumer, a layout takes up to six times as much."""
 
 
 class LayoutWriter:
