@@ -1,16 +1,29 @@
-"""What the tests of the notebooks share."""
+"""What the tests of the notebooks share: each is run as a person without a browser would, by a command."""
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
+
+RUNNERS = {
+    "nbconvert": ["nbconvert", "--to", "notebook", "--execute", "in.ipynb", "--output", "out.ipynb"],
+    "papermill": ["papermill", "--no-progress-bar", "-p", "rate", "0.1", "in.ipynb", "out.ipynb"],
+    "nbclient": ["jupyter", "execute", "in.ipynb", "--output", "out.ipynb"],
+}
+"""Commands that run `in.ipynb` and write `out.ipynb`; papermill puts a cell of its own in."""
+
+
+def command_of(runner: str) -> list[str]:
+    """Return the command of one of `RUNNERS`, of this very environment."""
+    words = RUNNERS[runner]
+    return [sys.executable, "-m", *(["jupyter"] if words[0] == "nbconvert" else []), *words]
 
 
 def assert_it_introduces(name: str) -> None:
@@ -22,31 +35,29 @@ def assert_it_introduces(name: str) -> None:
     assert sum(cell.cell_type == "markdown" for cell in notebook.cells) >= 8
 
 
-def run(notebook: nbformat.NotebookNode, folder: Path) -> tuple[str, list[dict[str, Any]]]:
+def run(notebook: nbformat.NotebookNode, folder: Path, runner: str) -> tuple[str, list[dict[str, Any]]]:
     """Run every cell in order in a fresh kernel, in `folder`.
 
     What was printed is printed once more, also where a cell fails: pytest shows it then.
 
+    Args:
+        notebook: Its cells.
+        folder: Where files of it go.
+        runner: One of `RUNNERS`.
+
     Returns:
-        What was printed, and the data of every output that is shown.
+        What stands printed in the executed file, and the data of every output in it that is shown.
     """
-    file = folder / "run.ipynb"
-    nbformat.write(notebook, file)
-    client = NotebookClient(
-        notebook,
-        timeout=240,
-        kernel_name="python3",
-        extra_arguments=["--log-level=ERROR"],
-        resources={"metadata": {"path": str(folder)}},
-    )
+    nbformat.write(notebook, folder / "in.ipynb")
     began = time.monotonic()
-    try:
-        client.execute(env={**os.environ, "TSNB_NOTEBOOK": str(file)})
-    finally:
-        outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-        # what a trial prints stands in a display of its own, under its cell
-        said = "".join(output.get("text", "") or _displayed(output) for output in outputs)
-        print(said, f"{time.monotonic() - began:.0f} s")
+    done = subprocess.run(command_of(runner), cwd=folder, capture_output=True, text=True, check=False)
+    out = folder / "out.ipynb"
+    cells = nbformat.read(out, as_version=4).cells if out.exists() else []
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    # what a trial prints stands in a display of its own, under its cell
+    said = "".join(output.get("text", "") or _displayed(output) for output in outputs)
+    print(said, f"{time.monotonic() - began:.0f} s")
+    assert done.returncode == 0, done.stdout + done.stderr
     return said, [output.get("data", {}) for output in outputs]
 
 

@@ -23,8 +23,11 @@ def test_it_introduces_before_it_runs() -> None:
 def test_the_slowest_is_named_and_its_leaving_is_seen(tmp_path: Path) -> None:
     """Every cell runs in a fresh kernel: what is foretold, the three trials, the panel, two of them leaving."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    said, data = run(notebook, tmp_path)
+    said, data = run(notebook, tmp_path, "papermill")
     assert "All claims hold." in said
+    assert all(f"trial {name!r} stopped" in said for name in ("mlp", "small-cnn", "wide-cnn")), (
+        "their output is in the file"
+    )
     assert "wide-cnn sets the pace" in said
     assert any("application/vnd.jupyter.widget-view+json" in shown for shown in data)
     told = [shown["text/html"] for shown in data if "loader alone, shared" in shown.get("text/html", "")]

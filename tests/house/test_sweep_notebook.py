@@ -7,7 +7,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.house.notebooks import FOLDER, assert_it_introduces, run
+from tests.house.notebooks import FOLDER, RUNNERS, assert_it_introduces, run
 
 NOTEBOOK = FOLDER / "02_sweep.ipynb"
 
@@ -28,8 +28,13 @@ def test_it_introduces_before_it_runs() -> None:
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.timeout(300)
-def test_the_sweep_runs_and_its_claims_hold(tmp_path: Path) -> None:
-    """Every cell runs in a fresh kernel: the sweep, its plot and table, the grid of a cell, the end of everything."""
+@pytest.mark.parametrize("runner", list(RUNNERS))
+def test_the_sweep_runs_and_its_claims_hold(tmp_path: Path, runner: str) -> None:
+    """Every cell runs in a fresh kernel: the sweep, its plot and table, the grid of a cell, the end of everything.
+
+    All notebooks by all runners would take a quarter of an hour: this one, the cheapest, runs by each of them, and each
+    of the others by one (the quickstart by nbclient, who holds whom by papermill, rebalancing by nbconvert).
+    """
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     sources = "\n".join(cell.source for cell in notebook.cells)
     assert not [text for text in SMALLER if sources.count(text) != 1], (
@@ -38,7 +43,7 @@ def test_the_sweep_runs_and_its_claims_hold(tmp_path: Path) -> None:
     for cell in notebook.cells:
         for text, smaller in SMALLER.items():
             cell.source = cell.source.replace(text, smaller)
-    said, data = run(notebook, tmp_path)
+    said, data = run(notebook, tmp_path, runner)
     assert "All claims hold." in said
     assert "3 trials, 2 of them stopped early" in said
     assert "[wide-16] after one epoch" in said and "[wide-64] after one epoch" in said

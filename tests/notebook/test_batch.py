@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -14,28 +13,13 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from nbformat.v4 import new_code_cell, new_notebook
 
+from tests.house.notebooks import RUNNERS, command_of
 from tsnb.notebook import batch
 
 FIRST = "%load_ext tsnb\nfrom IPython.display import HTML, display\nimport time"
 LONG = "%%trial long\ntime.sleep(1)\ndisplay(HTML('<b>bold</b>'))\nprint('the long one is at its end')"
 BROKEN = "%%trial broken\ntime.sleep(1)\nraise ValueError('broken on purpose')"
 LAST = "print('the last cell')"
-
-RUNNERS = {
-    "nbconvert": [
-        "-m",
-        "jupyter",
-        "nbconvert",
-        "--to",
-        "notebook",
-        "--execute",
-        "in.ipynb",
-        "--output",
-        "out.ipynb",
-    ],
-    "papermill": ["-m", "papermill", "--no-progress-bar", "-p", "rate", "0.1", "in.ipynb", "out.ipynb"],
-    "nbclient": ["-m", "jupyter", "execute", "in.ipynb", "--output", "out.ipynb"],
-}
 
 
 def notebook_of(*cells: str) -> nbformat.NotebookNode:
@@ -55,8 +39,9 @@ def run_by(runner: str, folder: Path, *cells: str) -> tuple[int, str, dict[str, 
     """Run these cells by a command; return its exit status, what it printed, and the cells of the executed file."""
     nbformat.write(notebook_of(*cells), folder / "in.ipynb")
     environment = {**os.environ, "TSNB_PROJECT_DIR": str(folder)}
-    command = [sys.executable, *RUNNERS[runner]]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command_of(runner), cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
     out = folder / "out.ipynb"
     after = nbformat.read(out, as_version=4).cells if out.exists() else []
     return done.returncode, done.stdout + done.stderr, {cell.source: cell for cell in after}
@@ -74,11 +59,15 @@ def test_trials_end_and_their_output_is_kept(runner: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.system
-def test_a_failed_trial_fails_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runner", list(RUNNERS))
+def test_a_failed_trial_fails_the_run(tmp_path: Path, runner: str) -> None:
     """Though all cells have run; papermill, which has put a cell of its own in, writes the file all the same."""
-    status, printed, cells = run_by("papermill", tmp_path, FIRST, LONG, BROKEN, LAST)
+    status, printed, cells = run_by(runner, tmp_path, FIRST, LONG, BROKEN, LAST)
     assert status != 0
     assert "TrialsFailed: trial 'broken' failed: ValueError: broken on purpose" in printed
+    if runner != "papermill":
+        assert not cells, "the others write no file of a run that failed"
+        return
     assert "the long one is at its end" in shown(cells[LONG]) and "broken on purpose" in shown(cells[BROKEN])
 
 
