@@ -81,6 +81,26 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         assert "█" in row(text, "cnn-small"), "where its time goes outlives the other columns"
 
 
+@pytest.mark.parametrize("window", [8, 64, 20_000])
+def test_no_cell_is_cut_and_the_least_telling_columns_give_way(window: int) -> None:
+    """First goes what the machine is used for, then the buffer, which repeats the lag; a logged number stays."""
+    story = Story()
+    for reading in three_models().run(40):
+        ahead = tuple(replace(each, fill=window, lag=window) for each in reading.consumers)
+        story.feed(replace(reading, host=HOST, window=window, window_fill=window, consumers=ahead))
+    order = ("alone", "a batch", "memory", "CPU", "buffer", "accuracy", "epoch", "lag", "loss")
+    shown = len(order)
+    for width in range(220, 59, -5):
+        head, *rows = [line for line in drawn(story, width).splitlines() if line.startswith(("trial", "■"))]
+        assert len(rows) == 4
+        assert not [line for line in (head, *rows) if "…" in line], width
+        there = [title in [part.strip() for part in head.split("  ")] for title in order]
+        assert there == sorted(there), "what is left is the rest of that order"
+        assert sum(there) <= shown, "no column comes back on a narrower terminal"
+        shown = sum(there)
+    assert shown < 5
+
+
 def test_columns_do_not_move_while_numbers_change() -> None:
     """The table's head is the same from tick to tick, once every trial and number is known."""
     story, heads = Story(), set()

@@ -119,7 +119,7 @@ def _sentence(story: Story, width: int) -> Text:
 
 def _table(story: Story, rows: Sequence[Row], width: int) -> Table:
     name = min(_WIDEST_NAME, max(_NARROWEST_NAME, *(len(row.reading.name) for row in rows)) + 2)
-    columns = _fitting(story, width - name)
+    columns = _fitting(story, rows, width - name)
     table = Table(box=None, pad_edge=False, header_style=_SOFT, show_edge=False)
     table.add_column("trial", width=name, no_wrap=True, overflow="ellipsis")
     for column in columns:
@@ -132,18 +132,27 @@ def _table(story: Story, rows: Sequence[Row], width: int) -> Table:
     return table
 
 
-def _fitting(story: Story, room: int) -> list[_Column]:
-    """Return the columns that there is room for; the least telling ones give way first."""
+def _fitting(story: Story, rows: Sequence[Row], room: int) -> list[_Column]:
+    """Return the columns that there is room for; the least telling ones give way first.
+
+    Those are what a trial takes of the machine, the buffer (which the lag says, too), all logged numbers but the first,
+    the epoch and the lag. No cell is cut.
+    """
     window = story.latest.window if story.latest else 0
     live = story.state in words.LIVE
     state = _Column("state", 14, lambda row: _state(story, row))
+    squares = 0 < window <= _SQUARES
     buffer = _Column(
-        "buffer", window if 0 < window <= _SQUARES else 7, lambda row: _buffer(row, window, live)
+        "buffer", max(6, window if squares else len(_full(window))), lambda row: _buffer(row, window, live)
     )
-    lag = _number(story, "lag", 4, lambda row: words.count(row.reading.lag))
+    lags = [words.count(row.reading.lag) for row in rows]
+    lag = _number(story, "lag", max(4, *map(len, lags)), lambda row: words.count(row.reading.lag))
     rate = _number(story, "samples/s", 9, lambda row: words.count(row.pace.samples_per_s))
     batches = story.latest.epoch_batches if story.latest else None
-    epoch = _Column("epoch", 6, lambda row: Text(words.progress(row.epochs, batches)), right=True)
+    epochs = [words.progress(row.epochs, batches) for row in rows]
+    epoch = _Column(
+        "epoch", max(6, *map(len, epochs)), lambda row: Text(words.progress(row.epochs, batches)), right=True
+    )
     logs = [_logged(name) for name in story.metrics()]
     uses = [
         *_uses(story),
@@ -157,7 +166,7 @@ def _fitting(story: Story, room: int) -> list[_Column]:
 
     while uses and left() < len(_WHERE):
         shown.remove(uses.pop())
-    gives_way = [*reversed(logs), buffer, epoch, lag]
+    gives_way = [buffer, *reversed(logs[1:]), epoch, lag, *logs[:1]]
     while gives_way and left() < _BAR[0]:
         shown.remove(gives_way.pop(0))
     width = min(left(), _BAR[1])
@@ -213,6 +222,11 @@ def _uses(story: Story) -> list[_Column]:
         )
         columns.append(of_gpu)
     return columns
+
+
+def _full(window: int) -> str:
+    """Return the longest text of a buffer that is written in numbers."""
+    return f"{window} of {window}"
 
 
 def _buffer(row: Row, window: int, live: bool) -> Text:
