@@ -49,6 +49,14 @@ for k in range(100_000):
 ]
 
 
+COUNTER = [
+    "%load_ext tsnb",
+    "%%trial counter\nimport time\nfor k in range(100_000):\n    print('at', k, flush=True)\n    time.sleep(0.05)",
+    "%trials follow counter",
+    "print('the next cell')",
+]
+
+
 def notebook_of(sources: list[str]) -> dict[str, Any]:
     """Return a notebook of these cells."""
     cells: list[dict[str, Any]] = [
@@ -76,7 +84,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Path
     assert found == 1
     (notebooks / QUICKSTART.name).write_text(endless, encoding="utf-8")
     # one each: a saved notebook has the outputs of before
-    for name, sources in (("reloaded", TALKER), ("busy", TALKER), ("reopened", SHORT)):
+    for name, sources in (("frozen", COUNTER), ("reloaded", TALKER), ("busy", TALKER), ("reopened", SHORT)):
         (notebooks / f"{name}.ipynb").write_text(json.dumps(notebook_of(sources)), encoding="utf-8")
     with Lab(home, notebooks, TSNB_RUNTIME_DIR=str(run), TSNB_PROJECT_DIR=str(home)) as running:
         yield running, notebooks
@@ -247,6 +255,37 @@ def test_a_log_goes_on_after_a_reload_with_what_was_printed_before(browser: Brow
     numbers = [line for line in after if line.startswith("line ")]
     assert len(numbers) > 150
     assert numbers == [f"line {k}" for k in range(len(numbers))]
+
+
+def text_under(notebook: Notebook, index: int) -> str:
+    """Return what stands under a cell."""
+    return "".join("".join(output.get("text", "")) for output in notebook.cells()[index]["outputs"])
+
+
+def test_a_trials_cell_that_a_reload_has_frozen_says_where_it_goes_on(browser: Browser, lab: Lab) -> None:
+    """The line under it names the command, the next cell says that it stands still, and the command follows it."""
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    notebook = Notebook(page, lab, "frozen.ipynb")
+    notebook.open()
+    for index in range(2):
+        notebook.run(index)
+    notebook._until(lambda: text_under(notebook, 1).count("at") > 5, 60, "what the trial prints")
+    save(page)
+    notebook.open()
+    frozen = text_under(notebook, 1)
+    assert "after a reload of this page, %trials follow counter shows what comes" in frozen
+    notebook.run(3)
+    assert "this page was loaded after the start of counter" in text_under(notebook, 3)
+    notebook.run(3)
+    assert "loaded" not in text_under(notebook, 3), "once a page"
+    notebook.run(2)
+    notebook._until(lambda: text_under(notebook, 2).count("at") > 20, 30, "what the trial prints")
+    followed = text_under(notebook, 2)
+    first, *_ = numbers = [int(number) for number in re.findall(r"^at (\d+)$", followed, re.MULTILINE)]
+    assert numbers == list(range(first, first + len(numbers))), "from before on, without a gap"
+    assert text_under(notebook, 1) == frozen
+    notebook.run(3)
+    assert "loaded" not in text_under(notebook, 3), "it is followed here now"
 
 
 def test_stop_in_the_panel_works_while_the_notebook_runs_a_cell(

@@ -64,7 +64,7 @@ EXPECTED = [
     ("%%trial next --after ", ["cnn"]),
     ("%%trial next --re", ["--restart"]),
     ("%%trial next --log-to ", ["tensorboard", "mlflow", "wandb"]),
-    ("%trials ", ["list", "stop", "wait", "logs", "rerun"]),
+    ("%trials ", ["list", "stop", "wait", "logs", "follow", "rerun"]),
     ("%trials rerun ", ["cnn"]),
     ("%trials logs ", ["cnn"]),
 ]

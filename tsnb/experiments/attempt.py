@@ -56,6 +56,10 @@ class Host(Protocol):
     name: str
     started_s: float
 
+    @property
+    def hint(self) -> str:
+        """What to add to the line that says that it runs."""
+
     def become(self, state: str) -> None:
         """Enter a state that is not the last."""
 

@@ -149,7 +149,7 @@ class OwnCourse:
 
         def begun() -> None:
             host.become("running")
-            host.say(f"trial {host.name!r} running ({attempt.where}){self._beyond()}\n")
+            host.say(f"trial {host.name!r} running ({attempt.where}){self._beyond()}{host.hint}\n")
 
         if self._unwanted.is_set():
             return Outcome("stopped")

@@ -204,6 +204,25 @@ class Hosting:
         self.metrics.add(rows)
         self._tell(rows)
 
+    @property
+    def hint(self) -> str:
+        """How its output is found once its cell does not follow it any more; nothing where that cannot happen."""
+        if getattr(self._outlet, "client", None) is None:
+            return ""
+        return f"; after a reload of this page, %trials follow {self.name} shows what comes"
+
+    @property
+    def shown_in(self) -> str | None:
+        """Which client shows its output (`kernels.outlets.client_here`), as long as that is not loaded again."""
+        outlet = getattr(self._outlet, "beneath", self._outlet)  # a sweep marks its trials' lines
+        client: str | None = getattr(outlet, "client", None)
+        return client
+
+    async def move(self, outlet: Outlet, before: str) -> None:
+        """Show its output elsewhere from now on; see `Relay.move`."""
+        self._relay.move(outlet, before, f"trial {self.name!r}: its output goes on under another cell\n")
+        self._outlet = outlet
+
     async def over(self) -> Hosting:
         """Wait until it has ended; return it, or the run that has taken its place. On the hub's thread."""
         await self._over.wait()

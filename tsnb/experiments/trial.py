@@ -42,6 +42,9 @@ __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable"
 PULL_S = 300.0
 """How long a pulled variable may take to be packed."""
 
+FOLLOWED = 2000
+"""Characters of what came before that `follow` shows."""
+
 
 class NoSuchVariable(TsnbError, KeyError):
     """A trial has no variable of that name."""
@@ -134,6 +137,25 @@ class Trial(Hosting, Bound):
     def log_since(self, position: int, most: int) -> LogPart:
         """Return what was printed since a position of the log, `most` characters at most (`Transcript.since`)."""
         return self._printed.since(position, most)
+
+    def follow(self) -> None:
+        """Show its output under the running cell from now on: the end of what came until now, then what comes.
+
+        A page that is loaded again does not update the cells that it had started before.
+
+        Raises:
+            TsnbError: It is a detached trial of another notebook, which prints to its log.
+        """
+        if self._launch is None:
+            raise TsnbError(
+                f"trial {self.name!r} was started elsewhere, and prints to its log: %trials logs {self.name}"
+            )
+        text = self.logs()
+        start = max(0, text.rfind("\n", 0, len(text) - FOLLOWED)) if len(text) > FOLLOWED else 0
+        before = ("..." if start else "") + text[start:]
+        self._call(
+            self.move(outlet_here(self.name), before or f"trial {self.name!r} has printed nothing yet\n")
+        )
 
     def pull(self, variable: str) -> Any:
         """Return a copy of one of the cell's variables; waits for the cell's end first, and says how far it is.

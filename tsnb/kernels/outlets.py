@@ -28,6 +28,7 @@ __all__ = [
     "CollectedOutlet",
     "Outlet",
     "TerminalOutlet",
+    "client_here",
     "flush_collected",
     "is_unattended",
     "outlet_here",
@@ -64,11 +65,26 @@ def _request(kernel: Any) -> dict[str, Any]:
     return found
 
 
+def client_here() -> str | None:
+    """Return which client sent the running cell: a page has another name each time it is loaded. None in a script."""
+    kernel = _kernel_here()
+    return None if kernel is None else _client_of(_request(kernel))
+
+
+def _client_of(request: dict[str, Any]) -> str | None:
+    found = request.get("header", {}).get("session")
+    return found if isinstance(found, str) else None
+
+
 class CellOutlet:
     """Re-publishes on the notebook kernel's own output channel, with the launching cell as parent.
 
     ipykernel's channel has a thread of its own, so this works while a cell runs; the session is ours, since
-    the kernel's counts its messages without a lock.
+    the kernel's counts its messages without a lock. A page that is loaded again has forgotten which cell a message
+    belongs to, and drops all that come for those that it has not started itself.
+
+    Attributes:
+        client: Which client sent the launching cell (`client_here`).
 
     Args:
         kernel: The ipykernel of this process. Made while it runs the launching cell.
@@ -79,6 +95,7 @@ class CellOutlet:
 
         self._socket = kernel.iopub_socket
         self._parent = _request(kernel)
+        self.client = _client_of(self._parent)
         theirs = kernel.session
         self._session = Session(
             key=theirs.key, signature_scheme=theirs.signature_scheme, username=theirs.username
@@ -256,11 +273,16 @@ def flush_collected() -> None:
         outlet.flush()
 
 
-def outlet_here(label: str) -> Outlet:
-    """Return the outlet for what is started here and now: the running cell, or the terminal."""
+def _kernel_here() -> Any:
+    """Return the ipykernel of this process; None in a script or a terminal."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    kernel = getattr(shell, "kernel", None)
+    return getattr(shell, "kernel", None)
+
+
+def outlet_here(label: str) -> Outlet:
+    """Return the outlet for what is started here and now: the running cell, or the terminal."""
+    kernel = _kernel_here()
     if kernel is None:
         return TerminalOutlet(label)
     return CollectedOutlet(kernel) if is_unattended(kernel) else CellOutlet(kernel)

@@ -50,14 +50,31 @@ class Relay:
         self, loop: asyncio.AbstractEventLoop, outlet: Outlet, log_path: Path | None = None, rest: str = ""
     ) -> None:
         self._loop = loop
-        self._outlet = outlet
-        budget = getattr(outlet, "budget", None)  # of a cell with the output of many
-        self._cap = Cap(log_path, rest, budget) if getattr(outlet, "capped", True) else None
+        self._log = log_path, rest
+        self._go_to(outlet)
         self._file = LogFile(log_path) if log_path is not None else None
         self._pending: list[tuple[str, str]] = []
         self._timer: asyncio.TimerHandle | None = None
         self.transcript = Transcript()
         self._unwritten: list[str] = []
+
+    def _go_to(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+        budget = getattr(outlet, "budget", None)  # of a cell with the output of many
+        self._cap = Cap(*self._log, budget) if getattr(outlet, "capped", True) else None
+
+    def move(self, outlet: Outlet, before: str, farewell: str) -> None:
+        """Hand all that comes from now on to another outlet.
+
+        Args:
+            outlet: Where it goes.
+            before: What is shown there first.
+            farewell: What is shown last where it went until now.
+        """
+        self.flush()
+        self._outlet.publish("stream", {"name": "stdout", "text": farewell})
+        self._go_to(outlet)
+        self._outlet.publish("stream", {"name": "stdout", "text": before})
 
     @property
     def record(self) -> str:

@@ -12,6 +12,7 @@ from tsnb.errors import TsnbError
 from tsnb.notebook import batch
 from tsnb.notebook.completion import COMMANDS, complete_words, match_options
 from tsnb.notebook.magics import TsnbMagics
+from tsnb.notebook.reloading import tell_of_still_cells
 from tsnb.records.project import stay_in
 
 __all__ = ["load", "prepare", "unload"]
@@ -30,6 +31,7 @@ def load(shell: Any) -> None:
     shell.Completer.custom_matchers.append(match_options)
     shell.events.register("post_run_cell", rest_consumers)
     shell.events.register("post_run_cell", batch.end_of_cell)
+    shell.events.register("post_run_cell", tell_of_still_cells)
     with contextlib.suppress(FileNotFoundError):  # the directory was removed: a start will be told
         stay_in(Path.cwd())
     if "tsnb" not in shell.user_ns:
@@ -55,6 +57,7 @@ def unload(shell: Any) -> None:
     stay_in(None)
     shell.events.unregister("post_run_cell", rest_consumers)
     shell.events.unregister("post_run_cell", batch.end_of_cell)
+    shell.events.unregister("post_run_cell", tell_of_still_cells)
     for command in COMMANDS:
         shell.strdispatchers["complete_command"].strs.pop(command, None)
     for kind, names in (("line", ("tensorsocket", "trials")), ("cell", ("tensorsocket", "trial"))):

@@ -261,6 +261,7 @@ TRIALS = {
     "stop": _named("%trials stop", "Stop one trial, or all.", optional=True),
     "wait": _named("%trials wait", "Wait for one trial, or all.", optional=True),
     "logs": _logs(),
+    "follow": _named("%trials follow", "Show a trial's output under this cell.", optional=False),
     "rerun": _rerun(),
     "clear": Parser("%trials clear", "Stop all, and empty the table."),
 }

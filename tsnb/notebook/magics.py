@@ -162,6 +162,7 @@ class TsnbMagics(Magics):
         %trials stop [NAME]
         %trials wait [NAME]
         %trials logs NAME [--run N]     runs of before a restart too; --run: another run of that name than the last
+        %trials follow NAME    shows its output under this cell from now on, after a reload of the page say
         %trials rerun NAME [PARAMETER=VALUE ...]   the same code and variables again; options too: seed=2 name=again
         %trials clear          stop all and empty the table; their records stay (tsnb.results())
 
@@ -175,6 +176,8 @@ class TsnbMagics(Magics):
                 return trials
             if command == "clear":
                 return runs.clear()
+            if command == "follow":
+                return trials[given.name].follow()
             if command in {"logs", "rerun"}:
                 logs = command == "logs"
                 asked = runs.logs(given.name, given.run) if logs else runs.rerun(given.name, given.changes)
