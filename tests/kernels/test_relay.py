@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.kernels.conftest import Page
 from tsnb.kernels import capping, relay, transcript
 from tsnb.kernels.outlets import WIDGET, TerminalOutlet
 from tsnb.kernels.relay import Relay
@@ -255,6 +256,34 @@ def test_a_progress_bar_in_a_terminal_is_drawn_over(capsys: pytest.CaptureFixtur
     """A return to the start of the line stays, each state marked; what nested bars send beside it is dropped."""
     TerminalOutlet("cnn").publish("stream", {"name": "stdout", "text": "\r10%\r20%\x1b[K\n\x1b[A\rdone\r\n"})
     assert capsys.readouterr().out == "[cnn] \r[cnn] 10%\r[cnn] 20%\n[cnn] \r[cnn] done\n"
+
+
+def test_the_bound_holds_however_the_text_is_cut_into_pieces() -> None:
+    """A large piece behind a large piece: what is shown of it is what there is room for."""
+    line = "x" * 99 + "\n"
+    for first in (0, 1, 500, 999, 1000):
+        cap = capping.Cap()
+        shown = [
+            *cap.text("stdout", line * first),
+            *cap.text("stdout", line * 3000),
+            *cap.text("stdout", line),
+        ]
+        text = "".join(content["text"] for kind, content in shown if kind == "stream")
+        assert len(text.rstrip()) == capping.SHOWN_CHARACTERS - 1
+        assert [kind for kind, _ in shown].count("display_data") == 1
+
+
+def test_output_moves_to_another_cell_without_a_gap(loop: Loop) -> None:
+    """What waits to be joined still goes to the former one, which is told; the bound of a cell begins anew."""
+    former, other = Page(), Page()
+    feeding = Relay(loop, former)  # type: ignore[arg-type]
+    printed(feeding, "one\n")
+    printed(feeding, "two\n")
+    feeding.move(other, "so far\n", "elsewhere\n")
+    printed(feeding, "three\n")
+    loop.tick()
+    assert former.text == "one\ntwo\nelsewhere\n"
+    assert other.text == "so far\nthree\n"
 
 
 def test_a_relay_works_on_a_real_loop(page: Any) -> None:

@@ -58,10 +58,11 @@ class Cap:
         """Return what to show for text on the named stream: it, a part of it, the line that tells, nothing."""
         if "text" in self._budget.full:
             return []
+        room = SHOWN_CHARACTERS - self._budget.characters - len(self._screen.open)
         self._budget.characters += len(self._screen.feed(text))
         if self._budget.characters <= SHOWN_CHARACTERS:
             return [("stream", {"name": name, "text": text})]
-        part, _, _ = text[:SHOWN_CHARACTERS].rpartition("\n")
+        part, _, _ = text[: max(0, room)].rpartition("\n")
         return [("stream", {"name": name, "text": part + "\n"}), *self._tell("text")]
 
     def rich(self, kind: str, content: dict[str, Any]) -> list[Shown]:
