@@ -52,6 +52,34 @@ def test_one_that_skips_holds_nobody_and_is_told_what_it_missed(run: Run) -> Non
     assert reading.skipped == int(skipped)
 
 
+def test_a_trial_that_begins_with_a_later_epoch_says_which_and_why(run: Run) -> None:
+    """One that died has taken a part of the first epoch; in its output, once, and of the first loop only."""
+    run(SERVE, "6400").expect("serving")
+    crashed = run(
+        """
+        for count, batch in enumerate(tsnb.attach("crashed")):
+            if count == 68: say("on its way"), time.sleep(60)
+        """
+    )
+    crashed.expect("on its way")
+    crashed.kill()
+    late = run(
+        """
+        from tsnb.config import attach_defaults
+        attach_defaults.name = "late"  # as in a trial's kernel
+        for epoch in range(2):
+            for batch in tsnb.attach(): pass
+        say("done")
+        """
+    )
+    assert late.expect("note:", 60) == (
+        "'late' begins with epoch 2 of 's': an epoch before it had begun when it came, and more of that was taken than "
+        "the rubber band keeps for latecomers"
+    )
+    assert late.expect("done", 60) == ""
+    assert len(late.lines) == 2, late.lines
+
+
 def test_join_now_is_refused_with_the_numbers(run: Run) -> None:
     """The next epoch is no substitute for who said so."""
     run(SERVE, "640000").expect("serving")

@@ -264,6 +264,8 @@ class Line:
         return None, False
 
     def _begun(self, started: ms.EpochStarted, progress: Progress) -> None:
+        anywhere = self.place == Place() and self.saved_epoch is None
+        self.notices.begins(started.epoch, self.connection.entry.name, anywhere=anywhere)
         self._taking = self.epoch = started.epoch
         self.place = Place(started.epoch, started.seq, 0, begun=True)
         progress.began(started.epoch, started.seq)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tsnb.config import attach_defaults
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import SharedBatchWarning
 from tsnb.wire.layout import Layout
@@ -27,6 +28,10 @@ MAX_CHANGES = 20
 """Batches that are named with `guard=True`; who has seen those need not see more."""
 MAX_LOOKED_AT = 10_000
 """Elements of the user's containers that are looked at for the one that hoards."""
+
+
+_begun: set[str] = set()
+"""Streams that a consumer of this process has begun an epoch of."""
 
 
 class Notices:
@@ -178,6 +183,23 @@ class Notices:
             "wait less, end the loops that are not needed, or serve with a larger rubber_band=.",
             RuntimeWarning,
         )
+
+    def begins(self, epoch: int, stream: str, *, anywhere: bool) -> None:
+        """Say in a trial's output that its first epoch is not the stream's first: it gets other batches.
+
+        Args:
+            epoch: The one that begins, from 0.
+            stream: The stream's name.
+            anywhere: Whether any epoch was wanted, not one that this consumer has left before.
+        """
+        first = stream not in _begun
+        _begun.add(stream)
+        if first and anywhere and epoch > 0 and attach_defaults.name is not None:
+            print(  # noqa: T201 (a trial's own output is where its user looks)
+                f"note: {self._name!r} begins with epoch {epoch + 1} of {stream!r}: an epoch before it had begun when "
+                "it came, and more of that was taken than the rubber band keeps for latecomers",
+                flush=True,
+            )
 
     def given_another(self, saved: int, given: int, stream: str) -> None:
         """Warn, if it is so, that another epoch begins than the one at whose start a saved state stands."""
