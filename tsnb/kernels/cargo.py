@@ -51,8 +51,16 @@ class Cargo:
 
     @classmethod
     def received(cls, descriptor: int) -> Cargo:
-        """Return what another process of ours has sent; takes the descriptor over."""
-        file = os.fdopen(descriptor, "rb")
+        """Return what another process of ours has sent; takes the descriptor over.
+
+        Raises:
+            OSError: It is not of a file.
+        """
+        try:
+            file = os.fdopen(descriptor, "rb")
+        except OSError:  # a directory, say
+            os.close(descriptor)
+            raise
         return cls(_Hold(b"", file, os.fstat(descriptor).st_size))
 
     @property

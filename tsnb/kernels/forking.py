@@ -31,6 +31,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from tsnb.kernels.death import cause_of_death, when_gone
 from tsnb.kernels.forkserver import LONGEST_PACKET
@@ -38,7 +39,7 @@ from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes import Ending, KernelProcess, Launch, entry, spawn
 from tsnb.kernels.variables import THREADS, environment, read_once
 from tsnb.native.memfd import has_memfd
-from tsnb.native.processes import HAS_PROC
+from tsnb.native.processes import HAS_PROC, children, has_gone
 
 __all__ = ["ForkServer", "Unable", "start", "the_server", "warm_up"]
 
@@ -172,17 +173,49 @@ class ForkServer:
         if not packet:  # its end is told by `when_gone`
             self.hub.loop.remove_reader(self._control)
             return
-        message = json.loads(packet)
+        try:
+            self._hear(json.loads(packet))
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+            self._distrust(packet)
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        """Act on what the server, or a new kernel, has said.
+
+        Raises:
+            ValueError, TypeError, KeyError, OverflowError: It is nothing that they say.
+        """
         if "ready" in message:
-            self._ready.set_result(None)
-        elif "pid" in message:
-            self._born(message["id"], message["pid"])
+            if not self._ready.done():
+                self._ready.set_result(None)
+            return
+        # a request without a valid id is answered with the same one: nobody waits for that
+        number = message["id"] if type(message["id"]) is int else -1
+        if "pid" in message:
+            self._born(number, _own_child(message["pid"], self.pid))
         elif "ended" in message:
-            self._died(message["id"], os.waitstatus_to_exitcode(message["ended"]))
+            self._died(number, os.waitstatus_to_exitcode(message["ended"]))
         else:
-            request = self._requests.pop(message["id"], None)
+            refused = Unable(f"{message['refused']}"[:1000])
+            request = self._requests.pop(number, None)
             if request is not None and not request.done():
-                request.set_exception(Unable(message["refused"]))
+                request.set_exception(refused)
+
+    def _distrust(self, packet: bytes) -> None:
+        """Have no kernel from a server that says what is not in the table; those that it has forked go on."""
+        unable = Unable("it does not keep to its protocol")
+        if self.usable:
+            logging.getLogger("tsnb").warning(
+                "the fork server said %.200r, which nobody understands: no more kernels are forked from it",
+                packet,
+            )
+        self.usable = False
+        if not self._ready.done():
+            self.failed = True
+            self._ready.set_exception(unable)
+        for request in self._requests.values():
+            if not request.done():
+                request.set_exception(unable)
+        self._requests.clear()
 
     def _born(self, number: int, pid: int) -> None:
         process = self._kernels[number] = KernelProcess(pid, self.hub.loop)
@@ -237,6 +270,17 @@ class ForkServer:
         """End it, and with it what was forked from it."""
         self.usable = False
         self._process.kill()
+
+
+def _own_child(pid: Any, server: int) -> int:
+    """Return the process of a new kernel, if it is one of the server's: it will be signalled by that number.
+
+    Raises:
+        ValueError: It is another one.
+    """
+    if type(pid) is not int or pid <= 1 or not (pid in children(server) or has_gone(pid)):
+        raise ValueError(f"a kernel's process {pid!r:.80}")
+    return pid
 
 
 def _request(number: int, launch: Launch) -> bytes:

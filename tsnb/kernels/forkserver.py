@@ -124,7 +124,7 @@ class _Server:
             request = json.loads(packet)
             obstacle = _obstacle() or _wrong(request) or ("" if passed else "a request without a lane")
             pid = 0 if obstacle else os.fork()
-        except (ValueError, OSError) as error:
+        except (ValueError, RecursionError, OSError) as error:
             obstacle = str(error)
         if obstacle:
             self._say(id=request.get("id") if isinstance(request, dict) else None, refused=obstacle)

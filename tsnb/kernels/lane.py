@@ -84,31 +84,53 @@ class Lane:
     def _take(self) -> bool:
         """Take one packet; return whether there was one."""
         try:
-            packet, descriptors, _, _ = socket.recv_fds(self._mine, _NUMBER.size, 1, CLOEXEC)
+            packet, descriptors = _received(self._mine)
         except BlockingIOError:
             return False
         except OSError:
             packet, descriptors = b"", []
-        if not packet:  # the kernel has gone
+        if not packet:  # the kernel has gone, or closed its end
             self._loop.remove_reader(self._mine)
-        for descriptor in descriptors:
-            waiting = self._coming.get(_NUMBER.unpack(packet)[0])
-            if waiting is None or waiting.done():
+            self._give_up()
+        number = _numbered(packet, descriptors)
+        waiting = None if number is None else self._coming.get(number)
+        if waiting is None or waiting.done():  # nobody asked for it, or it is nothing of ours
+            for descriptor in descriptors:
                 os.close(descriptor)
-            else:
-                waiting.set_result(Cargo.received(descriptor))
-        return bool(packet)
+            return bool(packet)
+        try:
+            waiting.set_result(Cargo.received(descriptors[0]))
+        except OSError as error:
+            waiting.set_exception(TsnbError(f"what its kernel sent cannot be read: {error}"))
+        return True
+
+    def _give_up(self) -> None:
+        """Tell who waits that nothing comes any more."""
+        for waiting in self._coming.values():
+            if not waiting.done():
+                waiting.set_exception(TsnbError("its kernel has ended"))
 
     def close(self) -> None:
         """Close it. The kernel has gone; what it has sent is taken."""
         while self._take():
             pass
-        for waiting in self._coming.values():
-            if not waiting.done():
-                waiting.set_exception(TsnbError("its kernel has ended"))
+        self._give_up()
         self._loop.remove_reader(self._mine)
         self._mine.close()
         self.theirs.close()
+
+
+def _received(end: socket.socket) -> tuple[bytes, list[int]]:
+    """Take a packet, with a byte more than one has, so that a longer one is noticed."""
+    packet, descriptors, _, _ = socket.recv_fds(end, _NUMBER.size + 1, 1, CLOEXEC)
+    return packet, descriptors
+
+
+def _numbered(packet: bytes, descriptors: list[int]) -> int | None:
+    """Return the number of the one file that came; None of what the other end never sends."""
+    if len(packet) != _NUMBER.size or len(descriptors) != 1:
+        return None
+    return int(_NUMBER.unpack(packet)[0])
 
 
 # -- in the kernel ---------------------------------------------------------------------------------------------
@@ -129,13 +151,19 @@ def take(number: int) -> int:
 
     Raises:
         TimeoutError: It has not come.
+        ConnectionError: The hub has gone, or something else came.
     """
     assert _here is not None, "this process is not a kernel"
     while number not in _arrived:
-        packet, descriptors, _, _ = socket.recv_fds(_here, _NUMBER.size, 1, CLOEXEC)
+        packet, descriptors = _received(_here)
         if not packet:
             raise ConnectionError("the process that started this kernel has gone")
-        _arrived[_NUMBER.unpack(packet)[0]] = descriptors[0]
+        came = _numbered(packet, descriptors)
+        if came is None or came in _arrived:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            raise ConnectionError("what came on this kernel's line is nothing that the notebook sends")
+        _arrived[came] = descriptors[0]
     return _arrived.pop(number)
 
 

@@ -11,8 +11,10 @@ worker inherits its end. The pair holds a few hundred kilobytes; a worker that i
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
+import stat
 import struct
 import tempfile
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ from typing import Any
 import zmq
 from ipykernel import kernelapp
 from ipykernel.iostream import IOPubThread
+from jupyter_client.session import DELIM
 from tornado.ioloop import IOLoop
 
 from tsnb.native.packets import CLOEXEC, packet_pair
@@ -60,11 +63,10 @@ class _OutputThread(IOPubThread):
                 packet, descriptors, _, _ = socket.recv_fds(mine, PACKET_BYTES, 1, CLOEXEC)
             except BlockingIOError:
                 return
-            for descriptor in descriptors:
-                with os.fdopen(descriptor, "rb") as file:
-                    file.seek(0)
-                    packet = file.read()
-            self._hand_on(_frames(packet)[1:])
+            try:
+                self._hand_on(_frames(_read(descriptors[0]) if descriptors else packet))
+            except (ValueError, OSError):
+                logging.getLogger("tsnb").warning("a worker sent what is not output; it is left out")
 
     def _hand_on(self, frames: list[bytes]) -> None:
         publish: Any = self.send_multipart
@@ -118,10 +120,34 @@ def _packet(frames: Sequence[Any]) -> bytes:
     return b"".join([struct.pack(f"={len(parts) + 1}I", len(parts), *map(len, parts)), *parts])
 
 
+def _read(descriptor: int) -> bytes:
+    """Return what is in a file, and close it.
+
+    Raises:
+        OSError, ValueError: It is not a file: of a device, there might be no end.
+    """
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("no file")
+        return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    finally:
+        os.close(descriptor)
+
+
 def _frames(packet: bytes) -> list[bytes]:
-    (count,) = struct.unpack_from("=I", packet)
-    frames, start = [], 4 + 4 * count
-    for length in struct.unpack_from(f"={count}I", packet, 4):
+    """Return the frames of a message.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    sizes = memoryview(packet)[: len(packet) // 4 * 4].cast("I")
+    count = sizes[0] if len(sizes) else 0
+    if not 0 < count < len(sizes) or 4 * (count + 1) + sum(sizes[1 : count + 1]) != len(packet):
+        raise ValueError("frames of other sizes than it says")
+    frames, start = [], 4 * (count + 1)
+    for length in sizes[1 : count + 1]:
         frames.append(packet[start : start + length])
         start += length
-    return frames
+    if DELIM not in frames[:-4]:
+        raise ValueError("no message")
+    return frames[1:]
