@@ -8,13 +8,15 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from tsnb import registry
 from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
-from tsnb.streams.served import RECONNECT_S, RESTARTS, seed_of
+from tsnb.options import add_options, options_from
+from tsnb.streams.served import RECONNECT_S, seed_of
 from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.marks import mode_text
 from tsnb.telemetry.observer import balance, status, stop
@@ -62,32 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="serve a loader until Ctrl-C or `tsnb stop NAME`")
     serve.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
     serve.add_argument("--name", required=True, help="the name that consumers attach by")
-    serve.add_argument(
-        "--window", type=int, default=8, metavar="N", help="batches of drift allowed (default 8)"
-    )
-    serve.add_argument(
-        "--rubber-band", type=_share, default=0.02, metavar="SHARE", help="2%% or 0.02 of an epoch"
-    )
-    serve.add_argument(
-        "--patience", type=float, default=30.0, metavar="S", help="seconds to wait for a parked one"
-    )
-    serve.add_argument("--seed", type=int, metavar="S", help="make the order a function of seed and epoch")
-    serve.add_argument(
-        "--workers", type=int, metavar="N", help="worker processes instead of the loader's own"
-    )
-    _add_balance(serve, "--mode", default="pace")
-    serve.add_argument(
-        "--rebalance", action="store_true", help="move cores and threads to the trial that sets the pace"
-    )
-    serve.add_argument(
-        "--guard", action="store_true", help="have every consumer look for changes of a batch in place"
-    )
-    serve.add_argument(
-        "--engine", default="local", metavar="ENGINE", help="ray or ray://HOST:PORT: for a whole Ray cluster"
-    )
-    serve.add_argument(
-        "--restart", choices=RESTARTS, help="start it again when its process dies; consumers go on"
-    )
+    add_options(serve, "command")
     serve.set_defaults(run=_serve)
     examined = commands.add_parser(
         "doctor", help="try what tsnb needs on this machine, and say what will not work"
@@ -106,7 +83,14 @@ def _parser() -> argparse.ArgumentParser:
         "balance", help="divide a stream's compute between its trials in another way"
     )
     balancing.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
-    _add_balance(balancing, "mode")
+    balancing.add_argument("mode", metavar="|".join(MODES), help="how compute is divided between trials")
+    balancing.add_argument(
+        "--weight",
+        action="append",
+        default=[],
+        metavar="TRIAL=2",
+        help="by weight: twice the compute of one with 1",
+    )
     balancing.set_defaults(run=_balance)
     commands.choices["top"].add_argument("--once", action="store_true", help="print it once and end")
     listing = commands.add_parser("devices", help="show GPUs and cores, and who uses them")
@@ -120,31 +104,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_balance(parser: argparse.ArgumentParser, mode: str, **options: Any) -> None:
-    parser.add_argument(
-        mode, metavar="|".join(MODES), help="how compute is divided between trials", **options
-    )
-    parser.add_argument(
-        "--weight",
-        action="append",
-        default=[],
-        metavar="TRIAL=2",
-        help="by weight: twice the compute of one with 1",
-    )
-
-
-def _share(text: str) -> float:
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-
-
 def _serve(options: argparse.Namespace) -> int:
+    options_from(options)  # what does not go together is refused before anything is loaded
     if options.restart is None:
         _serve_here(options)
         return 0
     from tsnb.streams.supervising import supervise
-
-    if options.engine != "local":
-        raise ValueError("--restart works on this machine only: leave out --restart or --engine.")
 
     spare_seed = secrets.randbelow(2**31)
 
@@ -164,26 +129,18 @@ def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, firs
     """
     from tsnb.engines.serving import serve  # needs torch: the other commands answer without it
 
+    given = options_from(options)
     loader = _load(options.loader)
     seed = seed_of(loader, options.seed, spare_seed)
     if seed != options.seed:
         print(f"order drawn from seed {seed}, to be the same again after a crash", flush=True)
+    waits_s = 0.0 if spare_seed is None else RECONNECT_S
+    chosen = {f.name: getattr(given, f.name) for f in fields(given) if f.name not in ("detach", "restart")}
     with serve(
         loader,
         name=options.name,
-        window=options.window,
-        rubber_band=options.rubber_band,
-        patience_s=options.patience,
-        engine=options.engine,
-        seed=seed,
-        workers=options.workers,
-        rebalance=options.rebalance,
-        guard=options.guard,
         origin=f"tsnb serve {options.loader}",
-        reconnect_s=0.0 if spare_seed is None else RECONNECT_S,
-        first_epoch=first_epoch,
-        mode=options.mode,
-        weights=dict(map(read_weight, options.weight)),
+        **{**chosen, "seed": seed, "first_epoch": first_epoch, "reconnect_s": waits_s},
     ) as producer:
         print(
             f"serving {producer.name!r} (pid {os.getpid()}); attach with "

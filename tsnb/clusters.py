@@ -19,7 +19,6 @@ __all__ = [
     "RELAY",
     "address_of",
     "bring_here",
-    "check_in_step",
     "hub_name",
     "joined",
     "last_words",
@@ -44,23 +43,7 @@ def address_of(engine: str) -> str | None:
         return None
     if engine == "ray" or engine.startswith("ray://"):
         return engine.removeprefix("ray").removeprefix("://")
-    raise ValueError(f'engine={engine!r}: say "local", "ray" or "ray://HOST:PORT".')
-
-
-def check_in_step(mode: str = "pace", *, rebalance: bool = False) -> None:
-    """Refuse what one machine's part of a cluster's stream cannot do: go at a pace of its own.
-
-    Machines are kept in step by the slowest, and a machine's cores are divided by who knows all its trials.
-
-    Raises:
-        ValueError: Another mode than "pace" was chosen, or cores are to be moved.
-    """
-    if mode != "pace" or rebalance:
-        what = "rebalance=" if rebalance else f"mode {mode!r}"
-        raise ValueError(
-            f"{what} works on one machine only: a stream of a cluster keeps all its machines in step. Leave it out, or "
-            "serve without engine."
-        )
+    raise ValueError(f'engine={engine!r}: give "local", "ray" or "ray://HOST:PORT".')
 
 
 def joined() -> Any:

@@ -18,6 +18,7 @@ from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import GroupBroken, LoaderFailed
 from tsnb.hardware.driver import Driver
 from tsnb.hardware.pinning import PinnedSlots
+from tsnb.options import StreamOptions
 from tsnb.producer import serve
 from tsnb.wire.layout import Layout
 
@@ -128,7 +129,7 @@ def test_a_loop_gets_the_same_with_prefetch_as_without(
     options: dict[str, Any], fake_uploads: list[FakeUploads]
 ) -> None:
     """Once, in order; the place that is saved is that of what was given, not of what was copied ahead."""
-    with serve(loader(), name="s", seed=1):
+    with serve(loader(), StreamOptions(seed=1), name="s"):
         plain = [batch[:, 0].tolist() for batch in attach("plain", **options)]
         consumer = attach("ahead", device="cpu", prefetch_to_device=2, **options)
         loop = iter(consumer)

@@ -23,8 +23,8 @@ from tsnb import clusters, registry
 from tsnb.engines import serving
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.integrations.ray_tune import CommonStart
+from tsnb.options import StreamOptions
 from tsnb.producer import serve as serve_here
-from tsnb.streams.served import ServeOptions
 from tsnb.streams.serving import serve_from_cell
 from tsnb.wire.messages import PROTOCOL
 
@@ -305,7 +305,7 @@ def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_k
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom tests.engines.takers import loader as make\n"
         "loader = make()"
     )
-    options = ServeOptions(engine=f"ray://{machines.cluster.address}")
+    options = StreamOptions(engine=f"ray://{machines.cluster.address}")
     kernel = serve_from_cell(cell, {}, "kernel", options)
     try:
         far = takers[2]

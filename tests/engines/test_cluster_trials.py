@@ -256,7 +256,7 @@ def test_what_a_cluster_cannot_do_is_refused_before_anything_is_started(
             start(jobs.spin, "x", **option)
     with pytest.raises(ValueError, match="say device='gpu' for one GPU"):
         start(jobs.spin, "x", device="cuda:1")
-    with pytest.raises(ValueError, match=r'say "local", "ray" or "ray://HOST:PORT"'):
+    with pytest.raises(ValueError, match=r'give "local", "ray" or "ray://HOST:PORT"'):
         tsnb.run(jobs.spin, engine="dask")
     with pytest.raises(TsnbError, match="not in that at"):
         tsnb.run(jobs.spin, engine="ray://10.0.0.1:6379")

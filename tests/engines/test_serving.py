@@ -21,8 +21,8 @@ from tsnb.clusters import address_of, namespace
 from tsnb.engines import membership
 from tsnb.engines.local_cluster import local_address
 from tsnb.errors import ExtraMissing, TsnbError
+from tsnb.options import StreamOptions
 from tsnb.producer import serve as serve_here
-from tsnb.streams.served import ServeOptions
 from tsnb.telemetry import observer
 
 pytestmark = pytest.mark.timeout(
@@ -36,9 +36,9 @@ def test_an_engine_is_this_machine_or_a_cluster() -> None:
     assert address_of("ray") == ""
     assert address_of("ray://head:6379") == "head:6379"
     for word in ("dask", "rays", "", "Ray"):
-        with pytest.raises(ValueError, match='say "local", "ray" or'):
+        with pytest.raises(ValueError, match='give "local", "ray" or'):
             address_of(word)
-        with pytest.raises(ValueError, match="say"):
+        with pytest.raises(ValueError, match="give"):
             tsnb.serve([1], name="x", engine=word)
 
 
@@ -143,16 +143,16 @@ def test_engine_ray_refuses_another_users_cluster(tmp_path: Path, monkeypatch: p
 
 def test_a_stream_of_a_cluster_is_not_started_again_by_itself() -> None:
     """Consumers on other machines would not wait for it: said before a kernel is started."""
-    assert ServeOptions(engine="ray").engine == "ray"
+    assert StreamOptions(engine="ray").engine == "ray"
     with pytest.raises(ValueError, match="Leave out"):
-        ServeOptions(engine="ray", restart="on-crash")
+        StreamOptions(engine="ray", restart="on-crash")
 
 
 def test_a_stream_of_a_cluster_keeps_all_in_step() -> None:
     """Other modes and moved cores are refused before anything is started, and by its part on any machine."""
     for chosen in ({"mode": "free"}, {"mode": "weights", "weights": {"a": 2.0}}, {"rebalance": True}):
         with pytest.raises(ValueError, match="on one machine only"):
-            ServeOptions(engine="ray", **chosen)
+            StreamOptions(engine="ray", **chosen)
         with pytest.raises(ValueError, match="on one machine only"):
             tsnb.serve([1], name="x", engine="ray", **chosen)
     with serve_here([torch.ones(2)], name="part", in_step=True) as producer:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
 
+import tsnb
+from tsnb import cli
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of, parse, words_of
+from tsnb.options import StreamOptions, options_from
 
 
 def start(line: str) -> Any:
@@ -18,9 +23,9 @@ def test_every_option_of_start_is_read_in_its_unit() -> None:
     """Shares as 2% or 0.02, seconds with or without the letter, whole numbers."""
     given = start("train --name m --window 4 --rubber-band 2% --patience 5s --seed 0 --workers 2 --detach")
     assert vars(given) == {
-        "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience": 5.0, "seed": 0,
+        "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience_s": 5.0, "seed": 0,
         "workers": 2, "engine": "local", "rebalance": False, "detach": True, "restart": None, "mode": "pace",
-        "weight": [], "replace": False, "guard": False,
+        "weights": [], "replace": False, "guard": False,
     }  # fmt: skip
     assert start("train --name m --rebalance").rebalance
     assert start("train --name m --guard").guard
@@ -38,32 +43,64 @@ def test_balance_takes_a_mode_weights_and_a_name_where_there_are_several() -> No
     assert vars(balance("free")) == {"name": None, "mode": "free", "weight": []}
     given = balance("digits weights --weight cnn=2 --weight mlp=0.5")
     assert (given.name, given.mode, given.weight) == ("digits", "weights", [("cnn", 2.0), ("mlp", 0.5)])
-    assert start("train --name m --mode weights --weight cnn=2").weight == [("cnn", 2.0)]
+    assert start("train --name m --mode weights --weight cnn=2").weights == [("cnn", 2.0)]
     with pytest.raises(UsageError, match="write NAME=NUMBER"):
         balance("digits weights --weight cnn")
 
 
-def test_options_left_out_are_serve_s_defaults() -> None:
-    """The magic and `tsnb.serve` agree."""
-    import inspect
+def test_the_signature_of_serve_has_the_options_of_a_stream() -> None:
+    """Names and defaults, but for what a background kernel alone knows; so the magic, the command and `serve` agree."""
+    keywords = inspect.signature(tsnb.serve).parameters
+    of_serve = {name: p.default for name, p in keywords.items() if name not in ("loader", "name", "origin")}
+    assert of_serve["weights"] is None
+    assert {**of_serve, "weights": {}, "detach": False, "restart": None} == vars(StreamOptions())
 
-    from tsnb.engines.serving import serve
 
-    defaults = {name: p.default for name, p in inspect.signature(serve).parameters.items()}
-    given = start("train --name m")
-    assert (
-        given.window,
-        given.rubber_band,
-        given.patience,
-        given.seed,
-        given.workers,
-        given.engine,
-        given.rebalance,
-        given.guard,
-    ) == tuple(
-        defaults[name]
-        for name in ("window", "rubber_band", "patience_s", "seed", "workers", "engine", "rebalance", "guard")
-    )
+@pytest.mark.parametrize(
+    ("words", "keywords"),
+    [
+        ("--window 0", {"window": 0}),
+        ("--rubber-band 250%", {"rubber_band": 2.5}),
+        ("--patience 0s", {"patience_s": 0.0}),
+        ("--seed -1", {"seed": -1}),
+        ("--workers -1", {"workers": -1}),
+        ("--engine rey", {"engine": "rey"}),
+    ],
+)
+def test_bounds_are_the_same_wherever_an_option_is_given(
+    words: str, keywords: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The magic, the command line and `tsnb.serve` refuse it in the same words."""
+    flag, value = words.split()
+    with pytest.raises(ValueError, match=f"{next(iter(keywords))}=.*: give ") as refused:
+        tsnb.serve([1], name="m", **keywords)
+    wanted = str(refused.value).partition(": give ")[2].removesuffix(".")
+    with pytest.raises(UsageError, match=f": give {re.escape(wanted)}"):
+        start(f"train --name m {flag}={value}")
+    with pytest.raises(SystemExit):
+        cli.main(["serve", "a:b", "--name", "m", f"{flag}={value}"])
+    assert f": give {wanted}" in capsys.readouterr().err
+
+
+def test_units_are_the_same_wherever_an_option_is_typed() -> None:
+    """`5s` and `2%` on the command line as in a notebook."""
+    words = [
+        "--window",
+        "4",
+        "--rubber-band",
+        "2%",
+        "--patience",
+        "5s",
+        "--weight",
+        "cnn=2",
+        "--mode",
+        "weights",
+    ]
+    command = cli._parser().parse_args(["serve", "a:b", "--name", "m", *words])
+    typed = start(f"train --name m {' '.join(words)}")
+    assert options_from(command) == options_from(typed)
+    assert options_from(typed).patience_s == 5.0
+    assert options_from(typed).weights == {"cnn": 2.0}
 
 
 def test_a_trial_s_options_are_read() -> None:
@@ -123,12 +160,15 @@ WRONG = [
     ("start loader --name m --windw=3", r"unknown option --windw\. Did you mean '--window'\?"),
     ("start loader --name m --frobnicate", "unknown option --frobnicate"),
     ("start loader", "required: --name"),
-    ("start loader --name m --window 0", "'0' is not a whole number of at least 1"),
-    ("start loader --name m --window x", "'x' is not a whole number"),
-    ("start loader --name m --rubber-band 200%", "'200%' is not a share: write 2% or 0.02"),
-    ("start loader --name m --patience -3", "'-3' is not a number of seconds|expected one argument"),
-    ("start loader --name m --patience soon", "'soon' is not a number of seconds"),
-    ("start loader --name m --restart always", "argument --restart: invalid choice: 'always'"),
+    ("start loader --name m --window 0", "'0': give a number of batches, 1 or more"),
+    ("start loader --name m --window x", "'x': give a number of batches, 1 or more"),
+    ("start loader --name m --rubber-band 200%", r"'200%': give a share of an epoch, 0 to 1"),
+    (
+        "start loader --name m --patience -3",
+        "'-3': give a number of seconds, more than 0|expected one argument",
+    ),
+    ("start loader --name m --patience soon", "'soon': give a number of seconds, more than 0"),
+    ("start loader --name m --restart always", "argument --restart: 'always': give 'on-crash'"),
     ("start loader --name m --restrat on-crash", r"unknown option --restrat\. Did you mean '--restart'\?"),
     ("restrat m", r"no command 'restrat'\. Did you mean 'restart'\?"),
     ("relaod m", r"no command 'relaod'\. Did you mean 'reload'\?"),

@@ -22,10 +22,10 @@ from tsnb.config import runtime_directory
 from tsnb.errors import LoaderFailed, NotShippable, ProducerGone, ProducerNotFound, TrialFailed, TsnbError
 from tsnb.experiments import run_cell, trials
 from tsnb.kernels.hub import the_hub
+from tsnb.options import StreamOptions
 from tsnb.streams import serve_from_cell, serve_loader
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.serving import (
-    ServeOptions,
     kernel_of,
     reload_cell,
     reload_loader,
@@ -34,7 +34,7 @@ from tsnb.streams.serving import (
 
 pytestmark = pytest.mark.system
 
-ON_CRASH = ServeOptions(restart="on-crash")
+ON_CRASH = StreamOptions(restart="on-crash")
 
 SETTLED_S = 40.0
 """How long a kernel may take to be back on a busy machine."""
@@ -214,9 +214,9 @@ def test_what_is_not_ours_or_has_ended_is_refused_clearly(box: Any, page: Any) -
 def test_a_detached_producer_is_not_promised_a_restart_after_a_crash() -> None:
     """Nobody would be there to do it."""
     with pytest.raises(ValueError, match="tsnb serve MODULE:NAME"):
-        ServeOptions(detach=True, restart="on-crash")
+        StreamOptions(detach=True, restart="on-crash")
     with pytest.raises(ValueError, match="restart='always': give 'on-crash'"):
-        ServeOptions(restart="always")
+        StreamOptions(restart="always")
 
 
 def test_after_a_crash_it_is_back_and_says_so(box: Any, page: Any, until: Callable[..., None]) -> None:
@@ -254,7 +254,7 @@ reconnects = batches.stats().reconnects
 
 
 def begin_two(
-    options: ServeOptions, box: Any, page: Any, *, size: int = 640, epoch: int = 0
+    options: StreamOptions, box: Any, page: Any, *, size: int = 640, epoch: int = 0
 ) -> ProducerKernel:
     """Serve a shuffled loader and let two trials train on it; return once both are well inside an epoch."""
     loader = box["DataLoader"](
@@ -288,7 +288,7 @@ def check_both(size: int = 640) -> None:
 
 def test_trials_go_on_in_the_same_epoch_through_a_restart(box: Any, page: Any) -> None:
     """Both wait, reconnect by themselves, and get the rest: every sample once, in the seed's order."""
-    kernel = begin_two(ServeOptions(seed=7, rubber_band=1.0), box, page)
+    kernel = begin_two(StreamOptions(seed=7, rubber_band=1.0), box, page)
     restart_kernel(kernel)
     check_both()
     assert kernel.order
@@ -296,7 +296,7 @@ def test_trials_go_on_in_the_same_epoch_through_a_restart(box: Any, page: Any) -
 
 def test_trials_go_on_in_the_same_epoch_through_a_crash(box: Any, page: Any) -> None:
     """A SIGKILL of the producer kernel in the middle of the second epoch loses and doubles nothing."""
-    kernel = begin_two(ServeOptions(restart="on-crash", rubber_band=1.0), box, page, epoch=1)
+    kernel = begin_two(StreamOptions(restart="on-crash", rubber_band=1.0), box, page, epoch=1)
     kill(kernel)
     check_both()
     assert kernel.restarts == 1
@@ -305,7 +305,7 @@ def test_trials_go_on_in_the_same_epoch_through_a_crash(box: Any, page: Any) -> 
 
 def test_an_edit_that_keeps_the_order_reaches_running_trials(box: Any, page: Any) -> None:
     """Another augmentation, say: they go on at their own position, with the new one."""
-    kernel = begin_two(ServeOptions(seed=7, rubber_band=1.0), box, page, size=LONG)
+    kernel = begin_two(StreamOptions(seed=7, rubber_band=1.0), box, page, size=LONG)
     same = box["DataLoader"](
         box["Squares"](LONG), batch_size=4, shuffle=True, num_workers=1, collate_fn=box["stacked"]
     )
@@ -315,7 +315,7 @@ def test_an_edit_that_keeps_the_order_reaches_running_trials(box: Any, page: Any
 
 def test_an_edit_that_changes_the_order_ends_running_trials_with_what_to_do(box: Any, page: Any) -> None:
     """Other samples cannot be the rest of an epoch that was begun: ProducerGone, and the next epoch has them."""
-    kernel = begin_two(ServeOptions(seed=7, rubber_band=1.0), box, page, size=LONG)
+    kernel = begin_two(StreamOptions(seed=7, rubber_band=1.0), box, page, size=LONG)
     reload_loader(kernel, box["DataLoader"](box["Squares"](64), batch_size=4, collate_fn=box["stacked"]))
     for trial in trials.values():
         with pytest.raises(
@@ -329,7 +329,7 @@ def test_an_edit_that_changes_the_order_ends_running_trials_with_what_to_do(box:
 
 def test_a_restart_that_would_end_trials_is_refused(box: Any, page: Any) -> None:
     """Shuffled without a seed: nobody could go on, so nothing is stopped; without trials inside it is done."""
-    kernel = begin_two(ServeOptions(rubber_band=1.0), box, page)
+    kernel = begin_two(StreamOptions(rubber_band=1.0), box, page)
     former = kernel.pid
     with pytest.raises(TsnbError, match=r"small, large would end|large, small would end"):
         restart_kernel(kernel)
@@ -447,9 +447,10 @@ def test_a_restart_waits_for_a_crash_that_is_being_mended(
 NOTEBOOK = f"""
 import sys
 {LOADER}
-from tsnb.streams.serving import ServeOptions, serve_loader
+from tsnb.options import StreamOptions
+from tsnb.streams.serving import serve_loader
 if __name__ == "__main__":
-    options = ServeOptions(restart="on-crash")
+    options = StreamOptions(restart="on-crash")
     kernel = serve_loader(DataLoader(Squares(16), batch_size=4), "orphan", options)
     print(kernel.pid, flush=True)
     import time
@@ -474,13 +475,14 @@ def test_a_killed_notebook_leaves_no_kernel_and_its_files_are_swept(until: Calla
 
 STARTING = """
 import os, threading, time
-from tsnb.streams.serving import ServeOptions, serve_loader
+from tsnb.options import StreamOptions
+from tsnb.streams.serving import serve_loader
 class Slow:
     def __iter__(self):
         time.sleep(30)
         return iter([[1.0]])
 if __name__ == "__main__":
-    serve_loader(Slow(), "unborn", ServeOptions(detach=True))
+    serve_loader(Slow(), "unborn", StreamOptions(detach=True))
 """
 
 

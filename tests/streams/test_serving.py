@@ -19,8 +19,8 @@ from tsnb.config import runtime_directory
 from tsnb.errors import LoaderFailed, NameInUse, NotShippable, ProducerGone, TrialFailed
 from tsnb.experiments import run_cell, trials
 from tsnb.kernels.child import log_path
+from tsnb.options import StreamOptions
 from tsnb.streams import producer_kernels, serve_from_cell, serve_loader
-from tsnb.streams.serving import ServeOptions
 
 pytestmark = pytest.mark.system
 
@@ -77,7 +77,7 @@ def test_trials_attach_by_their_own_names_and_their_results_say_what_they_took(
     squares: Any, page: Any
 ) -> None:
     """`tsnb.attach()` needs no argument in a trial; the table has stream, epochs, samples and rate."""
-    serve_loader(squares(batch_size=8), "squares", ServeOptions(rubber_band=1.0), outlet=page)
+    serve_loader(squares(batch_size=8), "squares", StreamOptions(rubber_band=1.0), outlet=page)
     cell = (
         "total = 0\nfor epoch in range(2):\n    for batch in tsnb.attach():\n"
         "        total += len(batch['squares'])\n        tsnb.log(total=total)\n"
@@ -144,7 +144,7 @@ def test_what_is_wrong_with_a_loader_is_said_where_it_is_started(
     ):
         serve_loader(loader, "bad", variable="train", outlet=page)
     with pytest.raises(ValueError, match="rubber_band=7"):
-        serve_loader(squares(), "bad", ServeOptions(rubber_band=7), outlet=page)
+        serve_loader(squares(), "bad", StreamOptions(rubber_band=7), outlet=page)
     with pytest.raises(LoaderFailed, match="has to build a variable named 'loader'"):
         serve_from_cell("laoder = [1]", box, "bad", outlet=page)
     with pytest.raises(LoaderFailed, match="the cell that builds the loader raised: ZeroDivisionError"):
@@ -195,9 +195,10 @@ DETACHED = f"""
 import sys, types
 sys.modules["__main__"].__dict__.update(__name__="__main__")
 {LOADER}
-from tsnb.streams.serving import ServeOptions, serve_loader
+from tsnb.options import StreamOptions
+from tsnb.streams.serving import serve_loader
 if __name__ == "__main__":
-    kernel = serve_loader(DataLoader(Squares(16), batch_size=4), "detached", ServeOptions(detach=True))
+    kernel = serve_loader(DataLoader(Squares(16), batch_size=4), "detached", StreamOptions(detach=True))
     print(kernel.pid, flush=True)
 """
 

@@ -16,6 +16,7 @@ from tsnb.checks.findings import Finding
 from tsnb.consumer import attach
 from tsnb.kernels.child import Child
 from tsnb.kernels.hub import Hub, the_hub
+from tsnb.options import StreamOptions
 from tsnb.producer import serve
 from tsnb.telemetry.observer import status
 
@@ -36,7 +37,7 @@ def _served() -> Iterator[str]:
     rows = torch.arange(float(SAMPLES))[:, None].repeat(1, 64)
     loader: DataLoader[Any] = DataLoader(TensorDataset(rows), BATCH, num_workers=1)
     name = f"doctor-{os.getpid()}"
-    with serve(loader, name=name, patience_s=5.0):
+    with serve(loader, StreamOptions(patience_s=5.0), name=name):
         yield name
 
 

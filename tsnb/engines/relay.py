@@ -74,7 +74,7 @@ class Relay:
             if self._producer is not None:
                 return
             epochs = RemoteEpochs(self._hub, self._facts, self._join)
-            settings = Settings(self._name, **self._options, in_step=True)
+            settings = Settings(**self._options, name=self._name, in_step=True)
             self._producer = begin(epochs, settings, origin=RELAY, primed=False)
             self._producer.core.dispatch.admission.window = 0  # see `Admission.window`
             watching = threading.Thread(

@@ -6,12 +6,14 @@ import atexit
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tsnb import clusters
 from tsnb.config import check_name
 from tsnb.engines.membership import join_cluster
 from tsnb.errors import NameInUse, TsnbError
+from tsnb.options import StreamOptions
 from tsnb.producer.serving import serve as serve_here
 from tsnb.producer.stream import Producer
 
@@ -103,43 +105,23 @@ def serve(
             characters.
         UnsupportedPlatform: Neither on Linux nor on macOS.
     """
-    far = clusters.address_of(engine)
     check_name(name, "producer")
-    if far is not None:
-        clusters.check_in_step(mode, rebalance=rebalance)
-    leave = join_cluster(far) if far is not None else contextlib.ExitStack()
-    with leave:
+    options = StreamOptions(
+        window=window, rubber_band=rubber_band, patience_s=patience_s, seed=seed, workers=workers,
+        max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch, engine=engine, mode=mode,
+        weights=weights or {}, rebalance=rebalance, guard=guard,
+    )  # fmt: skip
+    far = clusters.address_of(engine)
+    if far is None:
+        return serve_here(loader, options, name=name, origin=origin)
+    with join_cluster(far) as leave:
+        waits = replace(options, patience_s=options.patience_s + 2 * LATER_S)
         producer = serve_here(
-            loader,
-            name=name,
-            window=window,
-            rubber_band=rubber_band,
-            # the comparison leaves what is no number to be refused there
-            patience_s=patience_s + 2 * LATER_S if far is not None and patience_s > 0 else patience_s,
-            seed=seed,
-            workers=workers,
-            max_batch_bytes=max_batch_bytes,
-            reconnect_s=reconnect_s,
-            first_epoch=first_epoch,
-            rebalance=rebalance,
-            origin=origin,
-            mode=mode,
-            weights=weights,
-            guard=guard,
-            in_step=far is not None,
-            least_band=_kept_here(window) if far is not None else 0,
+            loader, waits, name=name, origin=origin, in_step=True, least_band=_kept_here(options.window)
         )
-        if far is None:
-            return producer
-        options = {
-            "window": window,
-            "rubber_band": rubber_band,
-            "patience_s": patience_s,
-            "max_batch_bytes": max_batch_bytes,
-            "guard": guard,
-        }
+        of_each_machine = ("window", "rubber_band", "patience_s", "max_batch_bytes", "guard")
         try:
-            stop = _open(producer, options)
+            stop = _open(producer, {name: getattr(options, name) for name in of_each_machine})
         except BaseException:
             producer.stop()
             raise

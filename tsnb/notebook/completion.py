@@ -23,8 +23,8 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of
 from tsnb.notebook.lookup import loader_names
+from tsnb.options import RESTARTS
 from tsnb.records.bridges import BRIDGES
-from tsnb.streams.served import RESTARTS
 from tsnb.telemetry.watching import watched
 
 __all__ = ["COMMANDS", "complete_words", "match_options"]

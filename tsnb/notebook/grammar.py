@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from tsnb.config import MODES, read_weight
-from tsnb.streams.served import RESTARTS
+from tsnb.options import add_options, share, whole
 from tsnb.sweeps.wording import read_grid, read_sample
 
 __all__ = [
@@ -72,34 +72,9 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
     ]
 
 
-def _whole(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.lstrip("-").isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
-        return int(text)
-
-    return read
-
-
-def _share(text: str) -> float:
-    """Read a share: 2% or 0.02."""
-    try:
-        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        share = -1.0
-    if not 0.0 <= share <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share: write 2% or 0.02")
-    return share
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text.removesuffix("s"))
-    except ValueError:
-        seconds = -1.0
-    if seconds <= 0.0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return seconds
+_WHOLE = whole("a whole number, 0 or more", 0).typed
+_COUNT = whole("a whole number, 1 or more", 1).typed
+_SHARE = share("a share, 0 to 1 (2% or 0.02)").typed
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -109,14 +84,10 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _add_weight(parser: Parser) -> None:
-    parser.add_argument("--weight", type=_read(read_weight), action="append", default=[], metavar="NAME=2")
-
-
 def _balance() -> Parser:
     parser = _named("%tensorsocket balance", "Divide a stream's compute in another way.", optional=True)
     parser.add_argument("mode", metavar="|".join(MODES))
-    _add_weight(parser)
+    parser.add_argument("--weight", type=_read(read_weight), action="append", default=[], metavar="NAME=2")
     return parser
 
 
@@ -124,18 +95,7 @@ def _start() -> Parser:
     parser = Parser("%tensorsocket start", "Serve a loader from a background kernel.")
     parser.add_argument("loader", nargs="?", metavar="LOADER")
     parser.add_argument("--name", required=True)
-    parser.add_argument("--window", type=_whole(1), default=8, metavar="N")
-    parser.add_argument("--rubber-band", type=_share, default=0.02, metavar="2%")
-    parser.add_argument("--patience", type=_seconds, default=30.0, metavar="SECONDS")
-    parser.add_argument("--seed", type=_whole(0), metavar="S")
-    parser.add_argument("--workers", type=_whole(0), metavar="N")
-    parser.add_argument("--engine", default="local", metavar="local|ray|ray://HOST:PORT")
-    parser.add_argument("--mode", default="pace", metavar="|".join(MODES))
-    _add_weight(parser)
-    parser.add_argument("--rebalance", action="store_true")
-    parser.add_argument("--guard", action="store_true")
-    parser.add_argument("--detach", action="store_true")
-    parser.add_argument("--restart", choices=RESTARTS)
+    add_options(parser, "notebook")
     parser.add_argument("--replace", action="store_true")
     return parser
 
@@ -173,12 +133,12 @@ def _trial() -> Parser:
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument("--setup", action="store_true")
     parser.add_argument("--producer", metavar="P")
-    parser.add_argument("--batch-size", type=_whole(1), metavar="N")
+    parser.add_argument("--batch-size", type=_COUNT, metavar="N")
     parser.add_argument("--engine", default="local", metavar="local|ray|ray://HOST:PORT")
     parser.add_argument("--device", metavar="cuda:N|gpu|mig:UUID|cpu")
-    parser.add_argument("--mps-percent", type=_whole(1), metavar="PERCENT")
-    parser.add_argument("--seed", type=_whole(0), metavar="S")
-    parser.add_argument("--threads", type=_whole(1), metavar="T")
+    parser.add_argument("--mps-percent", type=_COUNT, metavar="PERCENT")
+    parser.add_argument("--seed", type=_WHOLE, metavar="S")
+    parser.add_argument("--threads", type=_COUNT, metavar="T")
     parser.add_argument("--env", type=_setting, action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--after", metavar="NAME")
     parser.add_argument("--restart", action="store_true")
@@ -197,11 +157,11 @@ def _add_sweep(parser: Parser) -> None:
     parser.add_argument(
         "--sample", type=_read(read_sample), action="append", default=[], metavar="NAME=uniform(A,B)"
     )
-    parser.add_argument("--n", type=_whole(1), metavar="N")
-    parser.add_argument("--at-once", type=_whole(1), metavar="N")
+    parser.add_argument("--n", type=_COUNT, metavar="N")
+    parser.add_argument("--at-once", type=_COUNT, metavar="N")
     parser.add_argument("--halving", metavar="METRIC")
-    parser.add_argument("--every", type=_whole(1), metavar="STEPS")
-    parser.add_argument("--keep", type=_share, metavar="50%")
+    parser.add_argument("--every", type=_COUNT, metavar="STEPS")
+    parser.add_argument("--keep", type=_SHARE, metavar="50%")
     parser.add_argument("--mode", choices=("min", "max"))
 
 
@@ -223,7 +183,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _logs() -> Parser:
     parser = _named("%trials logs", "Show what a trial printed.", optional=False)
-    parser.add_argument("--run", type=_whole(1), metavar="N")
+    parser.add_argument("--run", type=_COUNT, metavar="N")
     return parser
 
 

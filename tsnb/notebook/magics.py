@@ -13,6 +13,7 @@ from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.board import trials
 from tsnb.notebook import reporting, runs, streams
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, expanded, parse, words_of
+from tsnb.options import help_of
 
 __all__ = ["TsnbMagics"]
 
@@ -46,11 +47,8 @@ class TsnbMagics(Magics):
     def tensorsocket(self, line: str, cell: str | None = None) -> Any:
         """Serve a loader from the background, and look after it.
 
-        %tensorsocket start LOADER --name NAME [--window N] [--rubber-band 2%] [--patience SECONDS] [--seed S]
-                            [--workers N] [--engine local|ray|ray://HOST:PORT] [--mode pace|weights|free]
-                            [--weight TRIAL=2 ...] [--rebalance] [--guard] [--detach] [--restart on-crash]
-                            [--replace]
-        %%tensorsocket start --name NAME [...]    the cell's body builds `loader` in the background kernel
+        %tensorsocket start LOADER --name NAME [options]
+        %%tensorsocket start --name NAME [options]   the cell's body builds `loader` in the background kernel
         %tensorsocket list
         %tensorsocket status [NAME]
         %tensorsocket logs NAME
@@ -66,19 +64,7 @@ class TsnbMagics(Magics):
 
         Options of start:
           --name NAME         what trials attach by
-          --window N          batches that the fastest may be ahead of the slowest (8)
-          --rubber-band 2%    share of an epoch that may be over for a latecomer to still get all of it
-          --patience SECONDS  how long the others wait for one that stands still (30)
-          --seed S            makes the order of samples a function of seed and epoch
-          --rebalance         move cores and threads to whoever sets the pace (docs/balance.md)
-          --workers N         loader processes, where that is to be another number than the loader's own
-          --engine ray        for trials on every machine of the Ray cluster at hand, or of that at ray://HOST:PORT
-          --mode MODE         how compute is divided between trials: pace (in step), weights, free
-          --weight TRIAL=2    with --mode weights: twice the compute of one with 1; may be repeated
-          --guard             every trial looks for batches that are changed in place; it reads each twice more
-          --detach            goes on when this notebook's kernel ends
-          --restart on-crash  when its kernel dies (out of memory, say) it is started again, and trials go on
-                              where they were; a DataLoader without --seed is given one
+          (those of a stream)
           --replace           serve it in place of what this notebook serves by that name; trials wait and go on
         """
         command, given = parse(line, "%tensorsocket", TENSORSOCKET)
@@ -104,6 +90,10 @@ class TsnbMagics(Magics):
                 text = _BY_NAME[command](given.name)
             print(text)  # noqa: T201 (a magic's answer is text)
         return shown
+
+    tensorsocket.__doc__ = (tensorsocket.__doc__ or "").replace(
+        "          (those of a stream)", help_of("notebook", 10)
+    )
 
     @no_var_expand
     @cell_magic

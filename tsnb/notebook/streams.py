@@ -16,10 +16,10 @@ from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 from tsnb.kernels.child import log_path
 from tsnb.notebook.lookup import find_loader
 from tsnb.notebook.reporting import Ending, begin
+from tsnb.options import options_from
 from tsnb.registry import own_name
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.serving import (
-    ServeOptions,
     is_same_cell,
     is_same_loader,
     kernel_of,
@@ -56,20 +56,7 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         UsageError: No loader was named, or both a loader and a cell were given, or there is no such variable.
         Exception: As `serve_loader` and `serve_from_cell` raise.
     """
-    options = ServeOptions(
-        window=given.window,
-        rubber_band=given.rubber_band,
-        patience_s=given.patience,
-        seed=given.seed,
-        workers=given.workers,
-        engine=given.engine,
-        mode=given.mode,
-        weights=dict(given.weight),
-        rebalance=given.rebalance,
-        guard=given.guard,
-        detach=given.detach,
-        restart=given.restart,
-    )
+    options = options_from(given)
     served = _served_here(given.name)
     if cell is None:
         loader = find_loader(given.loader, shell.user_ns)

@@ -11,13 +11,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.balancing.controller import Controller
-from tsnb.clusters import check_in_step
+from tsnb.options import StreamOptions, check_in_step
 from tsnb.producer import events as ev
 from tsnb.producer.dispatch import Dispatch
 from tsnb.producer.granting import LOOKAHEAD
@@ -59,22 +59,12 @@ _TOLD: dict[type[Any], type[Any]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the user chose for a stream; see `tsnb.serve`."""
+class Settings(StreamOptions):
+    """What the user chose for a stream, and what it is part of."""
 
-    name: str
-    window: int
-    rubber_band: float
-    patience_s: float
-    max_batch_bytes: int | None
-    reconnect_s: float = 0.0
-    first_epoch: int = 0
-    mode: str = "pace"
-    weights: Mapping[str, float] = field(default_factory=dict)
+    name: str = ""
     least_band: int = 0
     """Batches that the rubber band keeps at least; no fewer than the window."""
-    guard: bool = False
-    """Whether all consumers take checksums of what they are given."""
     in_step: bool = False
     """Whether it is one machine's part of a cluster's stream: its mode is `pace` for good, and no cores are moved."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 from tsnb import registry
-from tsnb.config import check_balance, check_name, require_platform
+from tsnb.config import check_name, require_platform
+from tsnb.options import StreamOptions
 from tsnb.producer import events as ev
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.dataloader import is_plain, why_not_persistent
@@ -24,46 +24,23 @@ __all__ = ["begin", "serve"]
 
 def serve(
     loader: Any,
+    options: StreamOptions | None = None,
     *,
     name: str,
-    window: int = 8,
-    rubber_band: float = 0.02,
-    patience_s: float = 30.0,
-    seed: int | None = None,
-    workers: int | None = None,
-    max_batch_bytes: int | None = None,
-    reconnect_s: float = 0.0,
-    first_epoch: int = 0,
-    rebalance: bool = False,
     origin: str | None = None,
-    mode: str = "pace",
-    weights: Mapping[str, float] | None = None,
-    guard: bool = False,
     least_band: int = 0,
     in_step: bool = False,
 ) -> Producer:
     """Serve a loader to any number of consumers of this machine, which attach by its name.
 
     Returns once the loader's first batch lies ready, so a loader that cannot work fails here; of an iterator it warns
-    that it may give one epoch only. `tsnb.serve` is this
-    for several machines as well, and explains the arguments.
+    that it may give one epoch only. `tsnb.serve` is this for several machines as well, and explains loader and options.
 
     Args:
-        loader: As `tsnb.serve`, and what follows.
+        loader: What gives batches.
+        options: How it is served.
         name: Unique among this user's producers.
-        window: In loader batches.
-        rubber_band: Share of an epoch, 0 to 1.
-        patience_s: Seconds.
-        seed: 0 or more.
-        workers: 0 or more.
-        max_batch_bytes: Room for one batch.
-        reconnect_s: Seconds; 0: nobody starts it again.
-        first_epoch: Its number.
-        rebalance: Whether cores and torch threads are moved.
-        origin: Who serves it.
-        mode: One of `config.MODES`.
-        weights: By consumer name.
-        guard: Whether all consumers take checksums of what they are given.
+        origin: Who serves it; found out by default.
         least_band: As `Settings`.
         in_step: As `Settings`.
 
@@ -74,19 +51,14 @@ def serve(
         LoaderFailed: The loader raised before its first batch, or gave none.
         NameInUse: That name is being served.
         TypeError: `loader` cannot be iterated.
-        ValueError: A number is out of range, the name has odd characters, or there is no such mode.
+        ValueError: The name has odd characters.
         UnsupportedPlatform: Neither on Linux nor on macOS.
     """
     require_platform()
     check_name(name, "producer")
-    _check_numbers(window, rubber_band, patience_s, max_batch_bytes)
-    _check_restart(reconnect_s, first_epoch)
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
-        raise ValueError(f"workers={workers!r}: give a number of processes, 0 or more.")
-    settings = Settings(
-        name, window, rubber_band, patience_s, max_batch_bytes, reconnect_s, first_epoch,
-        *check_balance(mode, weights), least_band, bool(guard), in_step,
-    )  # fmt: skip
+    options = options or StreamOptions()
+    seed, workers = options.seed, options.workers
+    settings = Settings(**vars(options), name=name, least_band=least_band, in_step=in_step)
     if why := why_one_epoch(loader):
         warnings.warn(why, RuntimeWarning, stacklevel=3)  # where `tsnb.serve` was called
     if why := why_not_persistent(loader, seed, workers):
@@ -100,7 +72,7 @@ def serve(
         )
     producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
     producer.prove()
-    if rebalance:
+    if options.rebalance:
         producer.rebalance()
     return producer
 
@@ -153,21 +125,3 @@ def begin(
     core.controller = controller_of(core, feeder.native_id or 0)
     server.start()
     return Producer(core, feeder, server, entry)
-
-
-def _check_restart(reconnect_s: float, first_epoch: int) -> None:
-    if not 0 <= reconnect_s < float("inf"):
-        raise ValueError(f"reconnect_s={reconnect_s!r}: give seconds, 0 or more.")
-    if isinstance(first_epoch, bool) or not isinstance(first_epoch, int) or not 0 <= first_epoch < 1 << 31:
-        raise ValueError(f"first_epoch={first_epoch!r}: give an epoch's number, 0 or more.")
-
-
-def _check_numbers(window: int, rubber_band: float, patience_s: float, max_batch_bytes: int | None) -> None:
-    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
-        raise ValueError(f"window={window!r}: give a number of batches, 1 or more.")
-    if not 0 <= rubber_band <= 1:
-        raise ValueError(f"rubber_band={rubber_band!r}: give a share of an epoch, 0 to 1 (0.02 is 2 %).")
-    if not patience_s > 0:
-        raise ValueError(f"patience_s={patience_s!r}: give seconds, more than 0.")
-    if max_batch_bytes is not None and max_batch_bytes < 1:
-        raise ValueError(f"max_batch_bytes={max_batch_bytes!r}: give a number of bytes, 1 or more.")

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tsnb.consumer import attach
+from tsnb.options import StreamOptions
 from tsnb.producer import serve
 from tsnb.stalling import clocks, costs, measuring, tables, wording
 from tsnb.stalling.batches import Continued, fresh, length_of
@@ -237,7 +238,7 @@ def _served(loader: Any, seconds: float) -> Iterator[Any]:
     """
     name = f"stalls-{os.getpid()}-{next(_numbers)}"
     with (
-        serve(loader, name=name, window=WINDOW, rubber_band=0.0, patience_s=PATIENCE_S),
+        serve(loader, StreamOptions(window=WINDOW, rubber_band=0.0, patience_s=PATIENCE_S), name=name),
         attach("stalls", name) as consumer,
     ):
         stream = consumer if (length_of(loader) or LONG) < LONG else Continued(consumer)

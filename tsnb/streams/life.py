@@ -13,7 +13,8 @@ from tsnb import registry
 from tsnb.kernels import orders
 from tsnb.kernels.child import Child, log_path
 from tsnb.kernels.hub import Hub
-from tsnb.streams.served import RECONNECT_S, ServeOptions, Shipment
+from tsnb.options import StreamOptions
+from tsnb.streams.served import RECONNECT_S, Shipment
 
 __all__ = ["STOP_GRACE_S", "Life"]
 
@@ -44,7 +45,7 @@ class Life:
         self,
         hub: Hub,
         name: str,
-        options: ServeOptions,
+        options: StreamOptions,
         shipment: Shipment,
         output: Callable[[str, dict[str, Any]], None],
     ) -> None:

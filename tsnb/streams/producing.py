@@ -28,10 +28,11 @@ from tsnb.kernels.hub import Hub
 from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
 from tsnb.native.bound import Bound
+from tsnb.options import StreamOptions
 from tsnb.streams.crashes import Crashes
 from tsnb.streams.following import Following
 from tsnb.streams.life import STOP_GRACE_S, Life
-from tsnb.streams.served import RECONNECT_S, ServeOptions, Shipment
+from tsnb.streams.served import RECONNECT_S, Shipment
 from tsnb.telemetry import observer
 from tsnb.telemetry.readings import StreamReading
 
@@ -54,7 +55,7 @@ class ProducerKernel(Bound):
 
     instead = "Send the stream's name: other processes attach by it."
 
-    def __init__(self, name: str, options: ServeOptions, hub: Hub, outlet: Outlet) -> None:
+    def __init__(self, name: str, options: StreamOptions, hub: Hub, outlet: Outlet) -> None:
         self.name = name
         self.options = options
         self.asked = options
@@ -127,7 +128,7 @@ class ProducerKernel(Bound):
         self._stopping = True
         self._hub.call(self._end())
 
-    def restart(self, shipment: Shipment | None = None, options: ServeOptions | None = None) -> None:
+    def restart(self, shipment: Shipment | None = None, options: StreamOptions | None = None) -> None:
         """Stop the stream in good order and serve it again, from the epoch it is in.
 
         Its consumers wait and reconnect by themselves. Those in the middle of an epoch go on at their own
@@ -239,7 +240,7 @@ class ProducerKernel(Bound):
         )
         self._finish()
 
-    async def _again(self, wanted: Shipment | None, options: ServeOptions | None = None) -> None:
+    async def _again(self, wanted: Shipment | None, options: StreamOptions | None = None) -> None:
         async with self._one_at_a_time:
             former, former_options = self.shipment, self.options
             reading = await asyncio.to_thread(observer.status, self.name)
@@ -280,7 +281,7 @@ class ProducerKernel(Bound):
         await life.kill()
 
     async def _begin_one_of(
-        self, new: Life | None, former: Shipment, epoch: int, former_options: ServeOptions
+        self, new: Life | None, former: Shipment, epoch: int, former_options: StreamOptions
     ) -> None:
         if new is None:
             await self._begin(await self._prepare(former), epoch)
@@ -315,7 +316,7 @@ class ProducerKernel(Bound):
         return f"<ProducerKernel {self.name!r} {f'pid {self.pid}' if self.alive else 'ended'}>"
 
 
-def _check_changes(name: str, now: ServeOptions, wanted: ServeOptions) -> None:
+def _check_changes(name: str, now: StreamOptions, wanted: StreamOptions) -> None:
     """Refuse what takes another start.
 
     Raises:

@@ -23,11 +23,11 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import Outlet, outlet_here
 from tsnb.kernels.pickling import fingerprint
 from tsnb.kernels.shipping import LARGE_BYTES, ship
+from tsnb.options import StreamOptions
 from tsnb.streams.producing import ProducerKernel
-from tsnb.streams.served import ServeOptions, Shipment
+from tsnb.streams.served import Shipment
 
 __all__ = [
-    "ServeOptions",
     "is_same_cell",
     "is_same_loader",
     "kernel_of",
@@ -51,7 +51,7 @@ producer_kernels: dict[str, ProducerKernel] = {}
 def serve_loader(
     loader: Any,
     name: str,
-    options: ServeOptions | None = None,
+    options: StreamOptions | None = None,
     *,
     variable: str = "loader",
     outlet: Outlet | None = None,
@@ -83,7 +83,7 @@ def serve_from_cell(
     source: str,
     namespace: Mapping[str, Any],
     name: str,
-    options: ServeOptions | None = None,
+    options: StreamOptions | None = None,
     *,
     transform: Callable[[str], str] = str,
     outlet: Outlet | None = None,
@@ -165,7 +165,7 @@ def reload_cell(
         kernel.restart(_shipment(kernel.name, capture(transform(source), namespace), "loader", source))
 
 
-def is_same_loader(kernel: ProducerKernel, loader: Any, variable: str, options: ServeOptions) -> bool:
+def is_same_loader(kernel: ProducerKernel, loader: Any, variable: str, options: StreamOptions) -> bool:
     """Return whether a stream serves that very loader already, or one just like it, in that way.
 
     Args:
@@ -183,7 +183,7 @@ def is_same_cell(
     kernel: ProducerKernel,
     source: str,
     namespace: Mapping[str, Any],
-    options: ServeOptions,
+    options: StreamOptions,
     *,
     transform: Callable[[str], str] = str,
 ) -> bool:
@@ -198,7 +198,7 @@ def _alike(shipment: Shipment, captured: Captured) -> bool:
     return bool(shipment.fingerprint) and shipment.fingerprint == _fingerprint(captured)
 
 
-def replace_loader(kernel: ProducerKernel, loader: Any, variable: str, options: ServeOptions) -> None:
+def replace_loader(kernel: ProducerKernel, loader: Any, variable: str, options: StreamOptions) -> None:
     """Serve another loader, in another way, under the name of one that is served; as `reload_loader`."""
     _check_iterable(loader, variable)
     with _started():
@@ -209,7 +209,7 @@ def replace_cell(
     kernel: ProducerKernel,
     source: str,
     namespace: Mapping[str, Any],
-    options: ServeOptions,
+    options: StreamOptions,
     *,
     transform: Callable[[str], str] = str,
 ) -> None:
@@ -242,8 +242,8 @@ def _as_written(name: str, cell: str) -> str:
     return orders.as_written(f"%%tensorsocket start --name {name}", cell)
 
 
-def _new_kernel(name: str, options: ServeOptions | None, outlet: Outlet | None) -> ProducerKernel:
-    return ProducerKernel(name, options or ServeOptions(), the_hub(), outlet or outlet_here(name))
+def _new_kernel(name: str, options: StreamOptions | None, outlet: Outlet | None) -> ProducerKernel:
+    return ProducerKernel(name, options or StreamOptions(), the_hub(), outlet or outlet_here(name))
 
 
 def _bring_up(kernel: ProducerKernel, shipment: Shipment) -> ProducerKernel:

@@ -1,0 +1,318 @@
+"""How a stream is served: each option is said once, for every surface that takes it.
+
+| surface | takes | from here |
+|---|---|---|
+| `tsnb.serve` | keywords | the check; its signature is its own, for editors; a test holds it equal to these |
+| `%tensorsocket start`, `tsnb serve` | words | the parser, units and bounds, the help |
+| a background kernel | the dataclass | all of it |
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from numbers import Integral, Real
+from typing import Any
+
+from tsnb.config import MODES, check_balance, read_weight
+
+__all__ = [
+    "RESTARTS",
+    "Kind",
+    "StreamOptions",
+    "add_options",
+    "check_in_step",
+    "help_of",
+    "options_from",
+    "share",
+    "whole",
+]
+
+RESTARTS = ("on-crash",)
+"""When a producer may be started again by itself."""
+
+NOTEBOOK, COMMAND = "notebook", "command"
+"""The surfaces where options are typed: `%tensorsocket start` and `tsnb serve`."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What an option's values are: how they are typed, and which will do."""
+
+    wanted: str
+    """What to give, as a message says it: "a number of batches, 1 or more"."""
+    read: Callable[[str], Any]
+    """Turns typed text into a value; raises ValueError where it cannot."""
+    fits: Callable[[Any], bool]
+    """Whether a value is within its bounds."""
+    metavar: str = "N"
+    """Stands for it in usage lines."""
+    told: bool = False
+    """Whether `read` says itself what is wrong with a text."""
+
+    def typed(self, text: str) -> Any:
+        """Return the value of what was typed. For argparse.
+
+        Raises:
+            ArgumentTypeError: It is not one, or out of bounds.
+        """
+        try:
+            value = self.read(text)
+            if self.fits(value):
+                return value
+            said = f"{text!r}: give {self.wanted}"
+        except ValueError as error:
+            said = str(error) if self.told else f"{text!r}: give {self.wanted}"
+        raise argparse.ArgumentTypeError(said)
+
+    def checked(self, name: str, value: Any) -> Any:
+        """Return a value as Python's own type has it: numpy's numbers will do, but do not travel to a kernel.
+
+        Args:
+            name: The keyword that it was given by.
+            value: The value.
+
+        Raises:
+            ValueError: It is of another type, or out of bounds.
+        """
+        if not self.fits(value):
+            raise ValueError(f"{name}={value!r}: give {self.wanted}.")
+        if isinstance(value, Integral) and not isinstance(value, bool):
+            return int(value)
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def whole(wanted: str, least: int, *, most: int | None = None, metavar: str = "N") -> Kind:
+    """Return the kind of whole numbers between two bounds."""
+
+    def fits(value: Any) -> bool:
+        return _is_whole(value) and value >= least and (most is None or value <= most)
+
+    return Kind(wanted, int, fits, metavar)
+
+
+def share(wanted: str, metavar: str = "2%") -> Kind:
+    """Return the kind of shares, 0 to 1, which may be typed as percentages."""
+    return Kind(wanted, _read_share, lambda value: _is_number(value) and 0.0 <= value <= 1.0, metavar)
+
+
+def _read_share(text: str) -> float:
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
+def _seconds(wanted: str, fits: Callable[[Any], bool]) -> Kind:
+    def fit(value: Any) -> bool:
+        return _is_number(value) and fits(value)
+
+    return Kind(wanted, lambda text: float(text.removesuffix("s")), fit, "SECONDS")
+
+
+def _one_of(words: tuple[str, ...]) -> Kind:
+    return Kind(" or ".join(map(repr, words)), str, lambda value: value in words, "|".join(words))
+
+
+_BATCHES = whole("a number of batches, 1 or more", 1)
+_BAND = share("a share of an epoch, 0 to 1 (0.02 is 2 %)")
+_PATIENCE = _seconds("a number of seconds, more than 0", lambda value: value > 0)
+_SEED = whole("a whole number, 0 or more", 0, metavar="S")
+_WORKERS = whole("a number of processes, 0 or more", 0)
+_BYTES = whole("a number of bytes, 1 or more", 1)
+_RECONNECT = _seconds("a number of seconds, 0 or more", lambda value: 0 <= value < float("inf"))
+_EPOCH = whole("an epoch's number, 0 or more", 0, most=(1 << 31) - 1)
+_ENGINE = Kind(
+    '"local", "ray" or "ray://HOST:PORT"',
+    str,
+    lambda value: isinstance(value, str) and (value in ("local", "ray") or value.startswith("ray://")),
+    "local|ray|ray://HOST:PORT",
+)
+_MODE = Kind(" or ".join(map(repr, MODES)), str, lambda value: isinstance(value, str), "|".join(MODES))
+_WEIGHTS = Kind("NAME=NUMBER", read_weight, lambda _: True, "TRIAL=2", told=True)
+_FLAG = Kind("True or False", str, lambda _: True, "")
+_RESTART = _one_of(RESTARTS)
+
+
+@dataclass(frozen=True)
+class _Option:
+    kind: Kind
+    help: str
+    flag: str
+    surfaces: tuple[str, ...]
+
+
+def _option(
+    default: Any, kind: Kind, text: str, flag: str = "", surfaces: tuple[str, ...] = (NOTEBOOK, COMMAND)
+) -> Any:
+    metadata = {"option": _Option(kind, text, flag, surfaces)}
+    return (
+        field(default_factory=dict, metadata=metadata)
+        if default is dict
+        else field(default=default, metadata=metadata)
+    )
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """How a loader is served; see `tsnb.serve` for what each means.
+
+    Raises:
+        ValueError: A value is out of bounds, there is no such mode or engine, or two options do not go together.
+    """
+
+    window: int = _option(8, _BATCHES, "batches that the fastest trial may be ahead of the slowest (8)")
+    rubber_band: float = _option(
+        0.02, _BAND, "share of an epoch that may be over for a latecomer to still get all of it (2%)"
+    )
+    patience_s: float = _option(
+        30.0, _PATIENCE, "how long the others wait for a trial that stands still (30)", "--patience"
+    )
+    seed: int | None = _option(None, _SEED, "makes the order of samples a function of seed and epoch")
+    workers: int | None = _option(
+        None, _WORKERS, "loader processes, where that is to be another number than the loader's own"
+    )
+    max_batch_bytes: int | None = _option(None, _BYTES, "room for one batch", surfaces=())
+    reconnect_s: float = _option(0.0, _RECONNECT, "how long trials wait for a new producer", surfaces=())
+    first_epoch: int = _option(0, _EPOCH, "the number of the first epoch", surfaces=())
+    engine: str = _option(
+        "local",
+        _ENGINE,
+        "ray: for trials on every machine of the Ray cluster at hand, or of that at ray://HOST:PORT",
+    )
+    mode: str = _option("pace", _MODE, "how compute is divided between trials: pace (in step), weights, free")
+    weights: Mapping[str, float] = _option(
+        dict, _WEIGHTS, "with --mode weights: twice the compute of one with 1; may be repeated", "--weight"
+    )
+    rebalance: bool = _option(
+        False, _FLAG, "move cores and threads to the trial that sets the pace (docs/balance.md)"
+    )
+    guard: bool = _option(
+        False, _FLAG, "every trial looks for batches that are changed in place; it reads each twice more"
+    )
+    detach: bool = _option(False, _FLAG, "goes on when this notebook's kernel ends", surfaces=(NOTEBOOK,))
+    restart: str | None = _option(
+        None,
+        _RESTART,
+        "when its process dies (out of memory, say) it is started again, and trials go on where they were; a "
+        "DataLoader without --seed is given one",
+    )
+
+    def __post_init__(self) -> None:
+        for name, option in _options(self):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, option.kind.checked(name, value))
+        mode, weights = check_balance(self.mode, self.weights)
+        object.__setattr__(self, "mode", mode)
+        object.__setattr__(self, "weights", weights)
+        if self.engine != "local":
+            check_in_step(self.mode, rebalance=self.rebalance)
+        if self.engine != "local" and self.restart is not None:
+            raise ValueError(
+                "restart= works on this machine only: consumers on others would not wait for a new producer. Leave "
+                "out restart or engine."
+            )
+        if self.restart is not None and self.detach:
+            raise ValueError(
+                "a detached producer cannot be started again by the notebook that it outlives: leave out detach or "
+                "restart. For both, serve it in a terminal: tsnb serve MODULE:NAME --name NAME --restart on-crash."
+            )
+
+
+def check_in_step(mode: str = "pace", *, rebalance: bool = False) -> None:
+    """Refuse what one machine's part of a cluster's stream cannot do: go at a pace of its own.
+
+    Machines are kept in step by the slowest, and a machine's cores are divided by who knows all its trials.
+
+    Raises:
+        ValueError: Another mode than "pace" was chosen, or cores are to be moved.
+    """
+    if mode != "pace" or rebalance:
+        what = "rebalance=" if rebalance else f"mode {mode!r}"
+        raise ValueError(
+            f"{what} works on one machine only: a stream of a cluster keeps all its machines in step. Leave it out, or "
+            "serve without engine."
+        )
+
+
+def _options(of: Any) -> Iterator[tuple[str, _Option]]:
+    """Yield the options of a dataclass, or of one of its instances: name and description."""
+    for each in fields(of):
+        if "option" in each.metadata:
+            yield each.name, each.metadata["option"]
+
+
+def _flag(name: str, option: _Option) -> str:
+    return option.flag or f"--{name.replace('_', '-')}"
+
+
+def add_options(parser: argparse.ArgumentParser, surface: str) -> None:
+    """Have a parser take a stream's options.
+
+    Args:
+        parser: Where they are typed.
+        surface: Which surface that is: "notebook" or "command".
+    """
+    defaults = StreamOptions()
+    for name, option in _options(StreamOptions):
+        if surface not in option.surfaces:
+            continue
+        flag, text = _flag(name, option), option.help.replace("%", "%%")
+        if option.kind is _FLAG:
+            parser.add_argument(flag, dest=name, action="store_true", help=text)
+        elif option.kind is _WEIGHTS:
+            parser.add_argument(
+                flag,
+                dest=name,
+                action="append",
+                default=[],
+                type=option.kind.typed,
+                metavar="TRIAL=2",
+                help=text,
+            )
+        else:
+            parser.add_argument(
+                flag, dest=name, default=getattr(defaults, name), type=option.kind.typed,
+                metavar=option.kind.metavar, help=text,
+            )  # fmt: skip
+
+
+def options_from(given: argparse.Namespace) -> StreamOptions:
+    """Return the options that were typed, with their defaults.
+
+    Raises:
+        ValueError: They do not go together.
+    """
+    values = {
+        name: value for name, value in vars(given).items() if name in StreamOptions.__dataclass_fields__
+    }
+    return StreamOptions(**{**values, "weights": dict(values.get("weights", ()))})
+
+
+def help_of(surface: str, indent: int) -> str:
+    """Return a line or more for each option of a stream, as a magic's help has them.
+
+    Args:
+        surface: As `add_options`.
+        indent: Blanks before each line.
+    """
+    lines = []
+    for name, option in _options(StreamOptions):
+        if surface in option.surfaces:
+            metavar = "" if "|" in option.kind.metavar else option.kind.metavar
+            flag = f"{_flag(name, option)} {metavar}".strip()
+            lines += textwrap.wrap(
+                f"{flag:<20}{option.help}",
+                110,
+                initial_indent=" " * indent,
+                subsequent_indent=" " * (indent + 20),
+            )
+    return "\n".join(lines)
