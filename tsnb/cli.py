@@ -15,7 +15,7 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
-from tsnb.options import add_options, options_from
+from tsnb.options import StreamOptions, add_options, options_from
 from tsnb.streams.served import RECONNECT_S, seed_of
 from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.marks import mode_text
@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser("serve", help="serve a loader until Ctrl-C or `tsnb stop NAME`")
     serve.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
     serve.add_argument("--name", required=True, help="the name that consumers attach by")
-    add_options(serve, "command")
+    add_options(serve, StreamOptions, "command")
     serve.set_defaults(run=_serve)
     examined = commands.add_parser(
         "doctor", help="try what tsnb needs on this machine, and say what will not work"

@@ -1,10 +1,12 @@
-"""How a stream is served: each option is said once, for every surface that takes it.
+"""How a stream is served, and the kit by which an option is said once, for every surface that takes it.
 
 | surface | takes | from here |
 |---|---|---|
 | `tsnb.serve` | keywords | the check; its signature is its own, for editors; a test holds it equal to these |
 | `%tensorsocket start`, `tsnb serve` | words | the parser, units and bounds, the help |
 | a background kernel | the dataclass | all of it |
+
+A trial's options are made in the same way (`experiments.plan.TrialOptions`).
 """
 
 from __future__ import annotations
@@ -19,14 +21,20 @@ from typing import Any
 from tsnb.config import MODES, check_balance, read_weight
 
 __all__ = [
+    "ENGINE",
+    "FLAG",
+    "NOTEBOOK",
     "RESTARTS",
     "Kind",
     "StreamOptions",
     "add_options",
     "check_in_step",
+    "check_options",
     "help_of",
+    "option",
     "options_from",
     "share",
+    "typed",
     "whole",
 ]
 
@@ -51,6 +59,8 @@ class Kind:
     """Stands for it in usage lines."""
     told: bool = False
     """Whether `read` says itself what is wrong with a text."""
+    repeats: bool = False
+    """Whether it may be typed several times: pairs of a name and a value, which make a mapping."""
 
     def typed(self, text: str) -> Any:
         """Return the value of what was typed. For argparse.
@@ -129,15 +139,16 @@ _WORKERS = whole("a number of processes, 0 or more", 0)
 _BYTES = whole("a number of bytes, 1 or more", 1)
 _RECONNECT = _seconds("a number of seconds, 0 or more", lambda value: 0 <= value < float("inf"))
 _EPOCH = whole("an epoch's number, 0 or more", 0, most=(1 << 31) - 1)
-_ENGINE = Kind(
+ENGINE = Kind(
     '"local", "ray" or "ray://HOST:PORT"',
     str,
     lambda value: isinstance(value, str) and (value in ("local", "ray") or value.startswith("ray://")),
     "local|ray|ray://HOST:PORT",
 )
 _MODE = Kind(" or ".join(map(repr, MODES)), str, lambda value: isinstance(value, str), "|".join(MODES))
-_WEIGHTS = Kind("NAME=NUMBER", read_weight, lambda _: True, "TRIAL=2", told=True)
-_FLAG = Kind("True or False", str, lambda _: True, "")
+_WEIGHTS = Kind("NAME=NUMBER", read_weight, lambda _: True, "TRIAL=2", told=True, repeats=True)
+FLAG = Kind("True or False", str, lambda _: True, "")
+"""On or off: typed without a value."""
 _RESTART = _one_of(RESTARTS)
 
 
@@ -149,14 +160,30 @@ class _Option:
     surfaces: tuple[str, ...]
 
 
-def _option(
-    default: Any, kind: Kind, text: str, flag: str = "", surfaces: tuple[str, ...] = (NOTEBOOK, COMMAND)
+def option(
+    default: Any,
+    kind: Kind,
+    text: str,
+    flag: str = "",
+    surfaces: tuple[str, ...] = (NOTEBOOK, COMMAND),
+    *,
+    shown: bool = True,
 ) -> Any:
+    """Return a dataclass's field that is an option.
+
+    Args:
+        default: Its default; `dict` for an empty mapping.
+        kind: What its values are.
+        text: One line of help; ends with the default where that is not plain.
+        flag: How it is typed; left out: as the field is called.
+        surfaces: Where it is typed.
+        shown: Whether it stands in the dataclass's `repr`; what may hold secrets does not.
+    """
     metadata = {"option": _Option(kind, text, flag, surfaces)}
     return (
-        field(default_factory=dict, metadata=metadata)
+        field(default_factory=dict, metadata=metadata, repr=shown)
         if default is dict
-        else field(default=default, metadata=metadata)
+        else field(default=default, metadata=metadata, repr=shown)
     )
 
 
@@ -168,37 +195,37 @@ class StreamOptions:
         ValueError: A value is out of bounds, there is no such mode or engine, or two options do not go together.
     """
 
-    window: int = _option(8, _BATCHES, "batches that the fastest trial may be ahead of the slowest (8)")
-    rubber_band: float = _option(
+    window: int = option(8, _BATCHES, "batches that the fastest trial may be ahead of the slowest (8)")
+    rubber_band: float = option(
         0.02, _BAND, "share of an epoch that may be over for a latecomer to still get all of it (2%)"
     )
-    patience_s: float = _option(
+    patience_s: float = option(
         30.0, _PATIENCE, "how long the others wait for a trial that stands still (30)", "--patience"
     )
-    seed: int | None = _option(None, _SEED, "makes the order of samples a function of seed and epoch")
-    workers: int | None = _option(
+    seed: int | None = option(None, _SEED, "makes the order of samples a function of seed and epoch")
+    workers: int | None = option(
         None, _WORKERS, "loader processes, where that is to be another number than the loader's own"
     )
-    max_batch_bytes: int | None = _option(None, _BYTES, "room for one batch", surfaces=())
-    reconnect_s: float = _option(0.0, _RECONNECT, "how long trials wait for a new producer", surfaces=())
-    first_epoch: int = _option(0, _EPOCH, "the number of the first epoch", surfaces=())
-    engine: str = _option(
+    max_batch_bytes: int | None = option(None, _BYTES, "room for one batch", surfaces=())
+    reconnect_s: float = option(0.0, _RECONNECT, "how long trials wait for a new producer", surfaces=())
+    first_epoch: int = option(0, _EPOCH, "the number of the first epoch", surfaces=())
+    engine: str = option(
         "local",
-        _ENGINE,
+        ENGINE,
         "ray: for trials on every machine of the Ray cluster at hand, or of that at ray://HOST:PORT",
     )
-    mode: str = _option("pace", _MODE, "how compute is divided between trials: pace (in step), weights, free")
-    weights: Mapping[str, float] = _option(
+    mode: str = option("pace", _MODE, "how compute is divided between trials: pace (in step), weights, free")
+    weights: Mapping[str, float] = option(
         dict, _WEIGHTS, "with --mode weights: twice the compute of one with 1; may be repeated", "--weight"
     )
-    rebalance: bool = _option(
-        False, _FLAG, "move cores and threads to the trial that sets the pace (docs/balance.md)"
+    rebalance: bool = option(
+        False, FLAG, "move cores and threads to the trial that sets the pace (docs/balance.md)"
     )
-    guard: bool = _option(
-        False, _FLAG, "every trial looks for batches that are changed in place; it reads each twice more"
+    guard: bool = option(
+        False, FLAG, "every trial looks for batches that are changed in place; it reads each twice more"
     )
-    detach: bool = _option(False, _FLAG, "goes on when this notebook's kernel ends", surfaces=(NOTEBOOK,))
-    restart: str | None = _option(
+    detach: bool = option(False, FLAG, "goes on when this notebook's kernel ends", surfaces=(NOTEBOOK,))
+    restart: str | None = option(
         None,
         _RESTART,
         "when its process dies (out of memory, say) it is started again, and trials go on where they were; a "
@@ -206,10 +233,10 @@ class StreamOptions:
     )
 
     def __post_init__(self) -> None:
-        for name, option in _options(self):
+        for name, each in _options(self):
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, option.kind.checked(name, value))
+                object.__setattr__(self, name, each.kind.checked(name, value))
         mode, weights = check_balance(self.mode, self.weights)
         object.__setattr__(self, "mode", mode)
         object.__setattr__(self, "weights", weights)
@@ -250,67 +277,79 @@ def _options(of: Any) -> Iterator[tuple[str, _Option]]:
             yield each.name, each.metadata["option"]
 
 
-def _flag(name: str, option: _Option) -> str:
-    return option.flag or f"--{name.replace('_', '-')}"
+def _flag(name: str, each: _Option) -> str:
+    return each.flag or f"--{name.replace('_', '-')}"
 
 
-def add_options(parser: argparse.ArgumentParser, surface: str) -> None:
-    """Have a parser take a stream's options.
+def add_options(parser: argparse.ArgumentParser, of: Any, surface: str) -> None:
+    """Have a parser take the options of a dataclass.
 
     Args:
         parser: Where they are typed.
+        of: The dataclass.
         surface: Which surface that is: "notebook" or "command".
     """
-    defaults = StreamOptions()
-    for name, option in _options(StreamOptions):
-        if surface not in option.surfaces:
+    defaults = of()
+    for name, each in _options(of):
+        if surface not in each.surfaces:
             continue
-        flag, text = _flag(name, option), option.help.replace("%", "%%")
-        if option.kind is _FLAG:
-            parser.add_argument(flag, dest=name, action="store_true", help=text)
-        elif option.kind is _WEIGHTS:
-            parser.add_argument(
-                flag,
-                dest=name,
-                action="append",
-                default=[],
-                type=option.kind.typed,
-                metavar="TRIAL=2",
-                help=text,
-            )
+        more: dict[str, Any] = {"dest": name, "help": each.help.replace("%", "%%")}
+        if each.kind is FLAG:
+            parser.add_argument(_flag(name, each), action="store_true", **more)
+            continue
+        more |= {"type": each.kind.typed, "metavar": each.kind.metavar}
+        if each.kind.repeats:
+            parser.add_argument(_flag(name, each), action="append", default=[], **more)
         else:
-            parser.add_argument(
-                flag, dest=name, default=getattr(defaults, name), type=option.kind.typed,
-                metavar=option.kind.metavar, help=text,
-            )  # fmt: skip
+            parser.add_argument(_flag(name, each), default=getattr(defaults, name), **more)
+
+
+def typed(given: argparse.Namespace, of: Any) -> dict[str, Any]:
+    """Return the options of a dataclass that were typed, or could have been, by name."""
+    repeated = {name for name, each in _options(of) if each.kind.repeats}
+    found = {name: getattr(given, name) for name, _ in _options(of) if hasattr(given, name)}
+    return {name: dict(value) if name in repeated else value for name, value in found.items()}
 
 
 def options_from(given: argparse.Namespace) -> StreamOptions:
-    """Return the options that were typed, with their defaults.
+    """Return the options of a stream that were typed.
 
     Raises:
         ValueError: They do not go together.
     """
-    values = {
-        name: value for name, value in vars(given).items() if name in StreamOptions.__dataclass_fields__
-    }
-    return StreamOptions(**{**values, "weights": dict(values.get("weights", ()))})
+    return StreamOptions(**typed(given, StreamOptions))
 
 
-def help_of(surface: str, indent: int) -> str:
-    """Return a line or more for each option of a stream, as a magic's help has them.
+def check_options(of: Any, what: str = "") -> None:
+    """Check the values of a dataclass's options, but for those that are None.
 
     Args:
+        of: The dataclass's instance.
+        what: Whose options they are, for the message: "trial 'cnn'".
+
+    Raises:
+        ValueError: One is of another type, or out of bounds.
+    """
+    for name, each in _options(of):
+        if getattr(of, name) is not None:
+            each.kind.checked(f"{what}: {name}" if what else name, getattr(of, name))
+
+
+def help_of(of: Any, surface: str, indent: int) -> str:
+    """Return a line or more for each option of a dataclass, as a magic's help has them.
+
+    Args:
+        of: The dataclass.
         surface: As `add_options`.
         indent: Blanks before each line.
     """
     lines = []
-    for name, option in _options(StreamOptions):
-        if surface in option.surfaces:
-            metavar = "" if "|" in option.kind.metavar else option.kind.metavar
-            flag = f"{_flag(name, option)} {metavar}".strip()
+    for name, each in _options(of):
+        if surface in each.surfaces:
+            metavar = "" if "|" in each.kind.metavar else each.kind.metavar
+            flag = f"{_flag(name, each)} {metavar}".strip()
             lines += textwrap.wrap(
-                f"{flag:<20}{option.help}",
+                f"{flag:<19} {each.help}",
                 110,
                 initial_indent=" " * indent,
                 subsequent_indent=" " * (indent + 20),

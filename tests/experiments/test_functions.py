@@ -118,10 +118,12 @@ def test_options_may_be_written_as_one_has_them() -> None:
         after=SimpleNamespace(name="first"),  # type: ignore[arg-type]
         log_to="tensorboard, mlflow",  # type: ignore[arg-type]
     )
-    plain = TrialOptions("p", 4, "cpu", 3, None, {"A": "1"}, "first", log_to=("tensorboard", "mlflow"))
+    plain = TrialOptions(
+        "p", 4, "cpu", seed=3, env={"A": "1"}, after="first", log_to=("tensorboard", "mlflow")
+    )
     assert repr(one) == repr(plain)
     for wrong in ({"threads": "2"}, {"batch_size": 1.5}, {"seed": "x"}):
-        with pytest.raises(ValueError, match="of trial 'x' must be"):
+        with pytest.raises(ValueError, match="trial 'x': .*: give a whole number"):
             TrialOptions(**wrong).check("x")
 
 

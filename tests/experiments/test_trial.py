@@ -470,7 +470,7 @@ def test_bad_input_starts_nothing(page: Any, notebook: Any) -> None:
     box = notebook.run("import threading\nlock = threading.Lock()")
     with pytest.raises(ValueError, match=r"'a/b' cannot name a trial.*Try 'a-b'"):
         start("a/b", "1", page)
-    with pytest.raises(ValueError, match="batch size of trial 'x' must be 1 or more, not 0"):
+    with pytest.raises(ValueError, match="trial 'x': batch_size=0: give a whole number, 1 or more"):
         start("x", "1", page, batch_size=0)
     with pytest.raises(ValueError, match="number of threads"):
         start("x", "1", page, threads=0)

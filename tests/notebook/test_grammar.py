@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 
 import tsnb
 from tsnb import cli
+from tsnb.experiments.plan import OPTION_NAMES, TrialOptions
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of, parse, words_of
 from tsnb.options import StreamOptions, options_from
 
@@ -101,6 +102,19 @@ def test_units_are_the_same_wherever_an_option_is_typed() -> None:
     assert options_from(command) == options_from(typed)
     assert options_from(typed).patience_s == 5.0
     assert options_from(typed).weights == {"cnn": 2.0}
+
+
+def test_the_signature_of_run_has_the_options_of_a_trial() -> None:
+    """Names and defaults, so that `%%trial`, `tsnb.run` and sweeps agree; the rest of `run` is about the function."""
+    keywords = inspect.signature(tsnb.run).parameters
+    of_run = {name: p.default for name, p in keywords.items()}
+    plain = vars(TrialOptions())
+    assert {name: of_run[name] or plain[name] for name in OPTION_NAMES} == {
+        name: plain[name] for name in OPTION_NAMES
+    }
+    assert set(of_run) - set(OPTION_NAMES) == {"fn", "name", "with_", "check", "wait", "params"}
+    typed_there = {action.dest for action in TRIAL._actions}
+    assert set(OPTION_NAMES) <= typed_there
 
 
 def test_a_trial_s_options_are_read() -> None:

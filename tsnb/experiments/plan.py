@@ -16,6 +16,7 @@ from typing import Any
 from tsnb.clusters import address_of
 from tsnb.config import check_name
 from tsnb.hardware.placing import ANY_GPU, inside_name, place
+from tsnb.options import ENGINE, FLAG, Kind, check_options, option, whole
 from tsnb.records.bridges import check_bridges
 
 __all__ = ["FUNCTION", "OPTION_NAMES", "PARAMETERS", "RESULT", "TrialOptions", "TrialPlan"]
@@ -26,39 +27,79 @@ RESULT = "result"
 """The variables of a trial that runs a function: it, its arguments, and what it returned."""
 
 
+def _text(metavar: str) -> Kind:
+    return Kind("text", str, lambda value: isinstance(value, str), metavar)
+
+
+def read_setting(text: str) -> tuple[str, str]:
+    """Read `NAME=VALUE`.
+
+    Raises:
+        ValueError: It is not written so.
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"{text!r} is not a setting: write NAME=VALUE")
+    return name, value
+
+
+def read_words(text: str) -> tuple[str, ...]:
+    """Read words with commas between them."""
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+_COUNT = whole("a whole number, 1 or more", 1)
+_PERCENT = whole("a share in percent, 1 to 100", 1, most=100, metavar="P")
+_SEED = whole("a whole number, 0 or more", 0, metavar="S")
+_SETTINGS = Kind("NAME=VALUE", read_setting, lambda _: True, "NAME=VALUE", told=True, repeats=True)
+_TRACKERS = Kind("names of trackers", read_words, lambda _: True, "T")
+
+
 @dataclass(frozen=True)
 class TrialOptions:
     """How a trial is run, whatever its code."""
 
-    producer: str | None = None
-    """The stream that `tsnb.attach()` takes there."""
-    batch_size: int | None = None
-    """The batch size that `tsnb.attach()` asks for there, in samples."""
-    device: str | None = None
-    """The device it is put on, and where `tsnb.attach()` delivers batches there: "cuda:1", "mig:UUID", "cpu"."""
-    seed: int | None = None
-    """Seeds Python's, numpy's and torch's generators."""
-    threads: int | None = None
-    """Threads that torch computes on, and stays on. By default one, since several trials share the machine, or more
-    where the stream's balancer says so."""
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Added to its process's environment."""
-    after: str | None = None
-    """The trial that has to be done first."""
-    restart: bool = False
-    """Whether it is started again from the top when its process dies."""
-    detach: bool = False
-    """Whether it goes on when the notebook ends."""
-    log_to: tuple[str, ...] = ()
-    """Where its numbers go besides: "tensorboard", "mlflow", "wandb"."""
-    mps_percent: int | None = None
-    """Share of the GPU's threads that it may use, in percent; where MPS runs."""
+    producer: str | None = option(
+        None, _text("P"), "the stream that tsnb.attach() takes; may be left out while one is served"
+    )
+    batch_size: int | None = option(None, _COUNT, "samples in a batch that tsnb.attach() gives")
+    device: str | None = option(
+        None,
+        _text("D"),
+        "the only device that it sees: cuda:1, gpu, mig:UUID or cpu; batches are delivered there",
+    )
+    mps_percent: int | None = option(None, _PERCENT, "share of that GPU's threads, where NVIDIA's MPS runs")
+    seed: int | None = option(None, _SEED, "seeds random, numpy and torch")
+    threads: int | None = option(
+        None,
+        _COUNT,
+        "threads that torch computes on, and stays on (1, or more where the stream's balancer says so)",
+    )
+    env: Mapping[str, str] = option(
+        dict, _SETTINGS, "an environment variable of its process; may be repeated", shown=False
+    )
+    after: str | None = option(
+        None, _text("NAME"), "start when that trial is done; if it ends otherwise, this one does not run"
+    )
+    restart: bool = option(
+        False, FLAG, "start it again from the top when its process dies, three times at most"
+    )
+    detach: bool = option(
+        False, FLAG, 'it goes on when this notebook ends; tsnb.trials["NAME"] finds it from another one'
+    )
+    log_to: tuple[str, ...] = option(
+        (), _TRACKERS, "its numbers go to tensorboard, mlflow or wandb as well; several with commas"
+    )
+    engine: str = option(
+        "local",
+        ENGINE,
+        "ray: run it on a machine of the Ray cluster at hand, or of that at ray://HOST:PORT; --device is gpu (one that "
+        "Ray chooses) or cpu there, and --detach, --log-to and --mps-percent are not",
+    )
     gate: Path | None = None
     """A file whose lock its first `attach` waits for (sweeps, so that all begin with the same batch)."""
     sweep: str = ""
     """The sweep that it belongs to."""
-    engine: str = "local"
-    """Where it runs: "local", on this machine; "ray" or "ray://HOST:PORT", on one of a Ray cluster."""
 
     def __post_init__(self) -> None:
         """Bring what one may as well write into the words above: all of it goes to another process as plain text."""
@@ -88,11 +129,7 @@ class TrialOptions:
             ExtraMissing: A tracker that its numbers are to go to is not installed.
         """
         check_name(name, "trial")
-        for what, number in (("batch size", self.batch_size), ("number of threads", self.threads)):
-            if number is not None and (not isinstance(number, int) or number < 1):
-                raise ValueError(f"the {what} of trial {name!r} must be 1 or more, not {number!r}")
-        if self.seed is not None and not isinstance(self.seed, int):
-            raise ValueError(f"the seed of trial {name!r} must be a whole number, not {self.seed!r}")
+        check_options(self, f"trial {name!r}")
         if self.after == name:
             raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
         if address_of(self.engine) is None:
@@ -107,10 +144,10 @@ class TrialOptions:
             "mps_percent": "Ray gives whole GPUs",
             "log_to": "trackers are fed on the notebook's machine; the project's records have its numbers",
         }
-        for option, why in here_only.items():
-            if getattr(self, option):
+        for what, why in here_only.items():
+            if getattr(self, what):
                 raise ValueError(
-                    f"trial {name!r}: {option} does not work with engine={self.engine!r}: {why}. Leave it out."
+                    f"trial {name!r}: {what} does not work with engine={self.engine!r}: {why}. Leave it out."
                 )
         if self.device not in (None, "cpu", *ANY_GPU):
             raise ValueError(
@@ -156,8 +193,7 @@ def _name_of(named: Any) -> Any:
 
 def _listed(words: str | Iterable[str]) -> tuple[str, ...]:
     """Return words as a tuple: `log_to="tensorboard,mlflow"` is what stands on a magic's line."""
-    given = words.split(",") if isinstance(words, str) else words
-    return tuple(word.strip() for word in given if word.strip())
+    return read_words(words if isinstance(words, str) else ",".join(words))
 
 
 _OURS_ALONE = frozenset({"gate", "sweep"})  # words that a user's function may have as parameters of its own

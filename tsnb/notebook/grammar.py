@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from tsnb.config import MODES, read_weight
-from tsnb.options import add_options, share, whole
+from tsnb.experiments.plan import TrialOptions, read_setting, read_words
+from tsnb.options import NOTEBOOK, StreamOptions, add_options, share, whole
 from tsnb.sweeps.wording import read_grid, read_sample
 
 __all__ = [
@@ -77,13 +78,6 @@ _COUNT = whole("a whole number, 1 or more", 1).typed
 _SHARE = share("a share, 0 to 1 (2% or 0.02)").typed
 
 
-def _setting(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a setting: write NAME=VALUE")
-    return name, value
-
-
 def _balance() -> Parser:
     parser = _named("%tensorsocket balance", "Divide a stream's compute in another way.", optional=True)
     parser.add_argument("mode", metavar="|".join(MODES))
@@ -95,7 +89,7 @@ def _start() -> Parser:
     parser = Parser("%tensorsocket start", "Serve a loader from a background kernel.")
     parser.add_argument("loader", nargs="?", metavar="LOADER")
     parser.add_argument("--name", required=True)
-    add_options(parser, "notebook")
+    add_options(parser, StreamOptions, NOTEBOOK)
     parser.add_argument("--replace", action="store_true")
     return parser
 
@@ -132,19 +126,8 @@ def _trial() -> Parser:
     parser = Parser("%%trial", "Run this cell in a background kernel of its own.")
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument("--setup", action="store_true")
-    parser.add_argument("--producer", metavar="P")
-    parser.add_argument("--batch-size", type=_COUNT, metavar="N")
-    parser.add_argument("--engine", default="local", metavar="local|ray|ray://HOST:PORT")
-    parser.add_argument("--device", metavar="cuda:N|gpu|mig:UUID|cpu")
-    parser.add_argument("--mps-percent", type=_COUNT, metavar="PERCENT")
-    parser.add_argument("--seed", type=_WHOLE, metavar="S")
-    parser.add_argument("--threads", type=_COUNT, metavar="T")
-    parser.add_argument("--env", type=_setting, action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--after", metavar="NAME")
-    parser.add_argument("--restart", action="store_true")
-    parser.add_argument("--detach", action="store_true")
-    parser.add_argument("--log-to", type=_words, default=(), metavar="tensorboard,mlflow")
-    parser.add_argument("--with", type=_words, default=(), dest="with_", metavar="NAME,NAME")
+    add_options(parser, TrialOptions, NOTEBOOK)
+    parser.add_argument("--with", type=read_words, default=(), dest="with_", metavar="NAME,NAME")
     parser.add_argument("--no-check", action="store_false", dest="check")
     parser.add_argument("--wait", action="store_true")
     _add_sweep(parser)
@@ -177,10 +160,6 @@ def _read(reader: Callable[[str], Any]) -> Callable[[str], Any]:
     return read
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
 def _logs() -> Parser:
     parser = _named("%trials logs", "Show what a trial printed.", optional=False)
     parser.add_argument("--run", type=_COUNT, metavar="N")
@@ -189,13 +168,13 @@ def _logs() -> Parser:
 
 def _rerun() -> Parser:
     parser = _named("%trials rerun", "Run a trial's code again.", optional=False)
-    parser.add_argument("changes", nargs="*", type=_change, metavar="PARAMETER=VALUE")
+    parser.add_argument("changes", nargs="*", type=_read(_change), metavar="PARAMETER=VALUE")
     return parser
 
 
 def _change(text: str) -> tuple[str, Any]:
     """Read a parameter's or option's new value as Python has it (0.1, True, [1, 2]); what is none of it is text."""
-    name, value = _setting(text)
+    name, value = read_setting(text)
     with contextlib.suppress(ValueError, SyntaxError):
         return name, ast.literal_eval(value)
     return name, value

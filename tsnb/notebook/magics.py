@@ -11,9 +11,10 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, 
 
 from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.board import trials
+from tsnb.experiments.plan import TrialOptions
 from tsnb.notebook import reporting, runs, streams
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, expanded, parse, words_of
-from tsnb.options import help_of
+from tsnb.options import NOTEBOOK, StreamOptions, help_of
 
 __all__ = ["TsnbMagics"]
 
@@ -92,7 +93,7 @@ class TsnbMagics(Magics):
         return shown
 
     tensorsocket.__doc__ = (tensorsocket.__doc__ or "").replace(
-        "          (those of a stream)", help_of("notebook", 10)
+        "          (those of a stream)", help_of(StreamOptions, NOTEBOOK, 10)
     )
 
     @no_var_expand
@@ -100,28 +101,14 @@ class TsnbMagics(Magics):
     def trial(self, line: str, cell: str) -> Any:
         """Run this cell in a background kernel of its own, with copies of the variables that it reads.
 
-        %%trial NAME [--producer P] [--batch-size N] [--device D] [--mps-percent P] [--seed S]
-                     [--threads T] [--env K=V] [--after NAME] [--restart] [--detach] [--log-to T] [--wait]
-                     [--with X,Y] [--no-check] [--engine local|ray|ray://HOST:PORT]
+        %%trial NAME [options]
         %%trial --setup    this cell is run first in every trial from now on; an empty one ends that
 
         Options:
-          --producer P     the stream that tsnb.attach() takes; may be left out while one is served
-          --batch-size N   samples in a batch that tsnb.attach() gives
-          --device D       the only device that it sees: cuda:1, gpu, mig:UUID or cpu; batches are delivered there
-          --mps-percent P  share of that GPU's threads, where NVIDIA's MPS runs
-          --seed S         seeds random, numpy and torch
-          --threads T      threads that torch computes on (1)
-          --env K=V        an environment variable of its process; may be repeated
-          --after NAME     start when that trial is done; if it ends otherwise, this one does not run
-          --restart        start it again from the top when its process dies, three times at most
-          --detach         it goes on when this notebook ends; tsnb.trials["NAME"] finds it from another one
-          --log-to T       its numbers go to tensorboard, mlflow or wandb as well; several with commas
-          --engine ray     run it on a machine of the Ray cluster at hand, or of that at ray://HOST:PORT; --device is
-                           gpu (one that Ray chooses) or cpu there, and --detach, --log-to and --mps-percent are not
-          --with X,Y       variables to take along, though the cell does not read them by name
-          --no-check       run it though it reads names that nobody defines, as far as can be seen
-          --wait           return when it has ended
+          (those of a trial)
+          --with X,Y          variables to take along, though the cell does not read them by name
+          --no-check          run it though it reads names that nobody defines, as far as can be seen
+          --wait              return when it has ended
 
         Many trials of one cell, one for each combination of parameters, which the cell finds as variables:
           --grid NAME=A,B,...              values of a parameter; may be repeated
@@ -143,6 +130,10 @@ class TsnbMagics(Magics):
             TRIAL.error("the following arguments are required: NAME")
         with plain_errors("%%trial"):
             return runs.run(self.shell, given, cell)
+
+    trial.__doc__ = (trial.__doc__ or "").replace(
+        "          (those of a trial)", help_of(TrialOptions, NOTEBOOK, 10)
+    )
 
     @line_magic
     def trials(self, line: str) -> Any:

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.experiments.cells import run_cell
+from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.setting_up import set_up
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.capture import loops_over
 from tsnb.notebook.sweeping import run_sweep, wants_sweep
+from tsnb.options import typed
 from tsnb.printable import coloured
 from tsnb.records.choosing import named_runs
 from tsnb.records.run import Run
@@ -51,18 +53,7 @@ def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
         transform=shell.transform_cell,
         also=given.with_,
         check=given.check,
-        producer=given.producer,
-        batch_size=given.batch_size,
-        device=given.device,
-        mps_percent=given.mps_percent,
-        seed=given.seed,
-        threads=given.threads,
-        env=dict(given.env),
-        after=given.after,
-        restart=given.restart,
-        detach=given.detach,
-        log_to=given.log_to,
-        engine=given.engine,
+        **typed(given, TrialOptions),
     )
     hint = _served_loader(shell.transform_cell(cell), shell.user_ns)
     if hint:

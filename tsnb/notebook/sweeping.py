@@ -5,7 +5,8 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from tsnb.experiments.plan import OPTION_NAMES
+from tsnb.experiments.plan import TrialOptions
+from tsnb.options import typed
 from tsnb.sweeps.halving import Halving, halving
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.starting import sweep_cell
@@ -42,8 +43,7 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
         TrialFailed: It was waited for, and every trial failed.
         Exception: As `sweep_cell` raises.
     """
-    options = {name: getattr(given, name) for name in OPTION_NAMES if hasattr(given, name)}
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {name: value for name, value in typed(given, TrialOptions).items() if value is not None}
     params = settings(dict(given.grid), dict(given.sample), given.n, given.seed)
     started = sweep_cell(
         given.name,
@@ -55,7 +55,7 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
         prune=_rule(given),
         also=given.with_,
         check=given.check,
-        **{**options, "env": dict(given.env), "log_to": tuple(options.get("log_to") or ())},
+        **options,
     )
     return started.wait() if given.wait else started
 
