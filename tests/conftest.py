@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import quarantine
 from tests.leftovers import leftovers, new_leftovers
@@ -26,6 +27,10 @@ SETTLE_S = 20.0
 """How long what was stopped or killed may take to be gone; a leftover stays. A spawned worker of a DataLoader looks for
 its parent every five seconds only."""
 
+
+settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("here")
+"""How long an example takes says how busy the machine is, and nothing about the code."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """Started in a shell's background, this process ignores interrupts, and all that tests start would inherit it."""

@@ -472,7 +472,7 @@ def test_bad_input_starts_nothing(page: Any, notebook: Any) -> None:
         start("a/b", "1", page)
     with pytest.raises(ValueError, match="trial 'x': batch_size=0: give a whole number, 1 or more"):
         start("x", "1", page, batch_size=0)
-    with pytest.raises(ValueError, match="number of threads"):
+    with pytest.raises(ValueError, match="threads=0: give"):
         start("x", "1", page, threads=0)
     with pytest.raises(UndefinedNames):
         start("x", "lokc", page, box)
