@@ -216,6 +216,52 @@ def test_a_batch_handed_to_a_forked_child_stays_as_it_was(
     assert script.end() == 0 and clean(script)
 
 
+@pytest.mark.parametrize("portable", ["0", "1"])
+def test_a_forked_child_keeps_its_batches_and_nothing_of_the_arena(
+    run: Run, monkeypatch: pytest.MonkeyPatch, portable: str
+) -> None:
+    """A producer that is killed gives no memory back: who outlives it, and all trials, must not keep it."""
+    monkeypatch.setenv("TSNB_PORTABLE", portable)
+    producer = run(SERVING, "0")
+    producer.expect("serving")
+    script = run(
+        GUARD
+        + """
+    def parts():  # of shared memory: mapped, and open
+        with open("/proc/self/maps") as maps:
+            mapped = [line for line in maps if "/memfd:tsnb" in line or "/dev/shm/tsnb" in line]
+        links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+        return len(mapped), sum("tsnb" in os.readlink(link) for link in links if os.path.lexists(link))
+    alone, other = tsnb.attach("alone"), tsnb.attach("other")
+    loops = iter(alone), iter(other)
+    for _ in range(5): held = [next(loop) for loop in loops]
+    before = parts()
+    pid = os.fork()
+    if pid == 0:
+        mine = parts()
+        os.close(os.open("/dev/null", os.O_RDONLY))
+        whole = [bool(torch.equal(images[:, 0].long(), labels)) for images, labels in held]
+        say("child", mine, whole, held[0][1][0].item())
+        grandchild = os.fork()
+        if grandchild == 0: os._exit(0 if torch.equal(held[0][0][:, 0].long(), held[0][1]) else 1)
+        status = os.waitpid(grandchild, 0)[1]
+        del held
+        for consumer in (alone, other): consumer.close()
+        gc.collect()
+        say("ended", status)
+        sys.stdin.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    for loop in loops: next(loop)
+    say("parent", before[0] > 0 < before[1], parts()[1] == before[1])
+        """
+    )
+    assert script.expect("child", 60) == "(0, 0) [True, True] 32"
+    assert script.expect("ended") == "0"
+    assert script.expect("parent") == "True True"
+    assert script.end() == 0 and clean(script)
+
+
 def test_a_forked_child_that_uses_its_parents_consumer_is_told_to_attach(run: Run) -> None:
     """Whatever it does with it, whoever waits for a successor or not; and the parent goes on."""
     run(SERVING.replace("64000", "160"), "0").expect("serving")

@@ -9,21 +9,26 @@ it is held no more by then, the shared pages are put back.
 
 It costs nothing where nothing is held, and one copy of what is held for all children that are forked meanwhile (the
 workers of a validation loader, say): of as many batches as this process holds in shared memory, `hold` at most.
+
+The child itself then lets go of the arena, of which it can use nothing else: a worker that outlives everybody would
+keep all of its memory otherwise, where the producer was killed and could not give it back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import logging
 import mmap
 import os
+import stat
 import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from tsnb.arena.memory import Arena
+from tsnb.arena.memory import HEADER_BYTES, Arena
 from tsnb.errors import TsnbError
 from tsnb.native.endings import ending
 
@@ -40,6 +45,9 @@ class Holder(Protocol):
 
     def keep_for_children(self) -> None:
         """Have own pages under all of them. Called before each fork, in the thread that forks."""
+
+    def let_go_in_child(self) -> None:
+        """Have no part in the shared memory any more. Called once, in a forked child."""
 
 
 _holders: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -112,6 +120,40 @@ class OwnPages:
         self._arena.leave_out_of_dumps(offset, self._arena.slot_bytes)
         self.slots.discard(slot)
 
+    def leave(self, others: set[int]) -> None:
+        """Let go of the arena, but for some slots. Called in a forked child.
+
+        Args:
+            others: Slots that are held and have no pages of this process's own: they stay as they are.
+        """
+        if _LIBC is None:
+            return
+        kept = sorted(self.slots | others)
+        start, size = self._arena.address_of(0) - HEADER_BYTES, self._arena.slot_bytes
+        ends = [HEADER_BYTES + slot * size for slot in kept] + [self._arena.offset_of(self._arena.slots)]
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
+        for first, end in zip([0, *[HEADER_BYTES + (slot + 1) * size for slot in kept]], ends, strict=True):
+            if end > first:  # what cannot be replaced stays
+                _LIBC.mmap(start + first, end - first, mmap.PROT_READ, flags, -1, 0)
+        _close_all(self._arena.fd)
+
+
+def _close_all(fd: int) -> None:
+    """Let go of a file: of a descriptor, and of those that Python's mappings have of it.
+
+    They stay open, to nothing: whoever has the number will close it.
+    """
+    wanted = os.fstat(fd)
+    if not stat.S_ISREG(wanted.st_mode):  # it was let go of already, with another consumer's
+        return
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 (before a child's first step)
+        with contextlib.suppress(OSError):
+            if os.path.sameopenfile(number, fd) and number != fd:
+                os.dup2(nothing, number, inheritable=False)
+    os.dup2(nothing, fd, inheritable=False)
+    os.close(nothing)
+
 
 def _written(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Yield the parts of a file that were written: a hole that is read would be filled, for everybody."""
@@ -149,4 +191,11 @@ def _before_fork() -> None:
         ending(_keep_all)()  # Python drops an interrupt in here, as in a finalizer
 
 
-os.register_at_fork(before=_before_fork)
+def _after_fork_in_child() -> None:
+    for holder in list(_holders):
+        with contextlib.suppress(OSError, TsnbError):
+            holder.let_go_in_child()
+    _holders.clear()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

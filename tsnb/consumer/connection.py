@@ -119,6 +119,7 @@ class Connection:
             raise
         self.successor_s = self.welcome.reconnect_s
         self.unpacker = reader(self._arena, self.welcome.hold, scratch, self.release, self.on_device)
+        self.unpacker.foreign = not self._own
 
     def _receive_welcome(self) -> tuple[ms.Welcome, Arena]:
         deadline = time.monotonic() + WELCOME_S

@@ -119,7 +119,10 @@ class Unpacker:
     Attributes:
         crowded: Whether the last batch was copied because too many were held.
         pinned: The slots that this process has locked.
+        foreign: Whether the arena is another process's alone, so that a forked child need not keep it.
     """
+
+    foreign = False
 
     def __init__(
         self,
@@ -216,14 +219,24 @@ class Unpacker:
             OSError: There is no memory for it.
         """
         # held from here on: no other batch can come into these slots while their pages are copied
-        held = [over for over in [ref() for ref in list(self._leases.values())] if over is not None]
-        first, size = self.addresses.start if held else 0, self._arena.slot_bytes
-        slots = {(ctypes.addressof(over) - first) // size for over in held}
+        held, slots = self._held_slots()
         for slot in self._own.slots - slots:
             self._own.share(slot)
         for slot in slots:
             if slot not in self.pinned:
                 self._own.keep(slot)
+        del held
+
+    def let_go_in_child(self) -> None:
+        """Let go of the arena but for what is held: this process is a child, and gets nothing from the stream."""
+        if self.foreign and self._arena.slots:
+            self._own.leave(self._held_slots()[1])
+
+    def _held_slots(self) -> tuple[list[Any], set[int]]:
+        """Return the leases that are out now, and the slots they are for."""
+        held = [over for over in [ref() for ref in list(self._leases.values())] if over is not None]
+        first, size = self.addresses.start if held else 0, self._arena.slot_bytes
+        return held, {(ctypes.addressof(over) - first) // size for over in held}
 
     def image(self, batch: ms.Batch, layout: Layout) -> np.ndarray[Any, Any]:
         """Return what was written into a slot, as it lies there: uint8 [bytes], leased like `read`'s leaves.
