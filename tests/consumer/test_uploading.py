@@ -12,9 +12,9 @@ import torch
 from torch.utils.data import DataLoader
 
 from tsnb.arena.memory import Arena
-from tsnb.consumer import attach, uploading
+from tsnb.consumer import attach, line
+from tsnb.consumer.device import Prefetch, uploads_for
 from tsnb.consumer.unpacking import Delivered
-from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import GroupBroken, LoaderFailed
 from tsnb.hardware.driver import Driver
 from tsnb.hardware.pinning import PinnedSlots
@@ -116,7 +116,7 @@ def fake_uploads(monkeypatch: pytest.MonkeyPatch) -> list[FakeUploads]:
         made.append(FakeUploads())
         return made[-1]
 
-    monkeypatch.setattr(uploading, "uploads_for", make)
+    monkeypatch.setattr(line, "uploads_for", make)
     return made
 
 
@@ -170,7 +170,7 @@ def test_on_the_cpu_it_changes_nothing() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_torch_itself_says_that_there_is_none() -> None:
     """Not some class of its own that lacks a base."""
-    assert uploading.uploads_for(torch.device("cuda:0"), lambda _: None) is None
+    assert uploads_for(torch.device("cuda:0"), lambda _: None) is None
 
 
 class FakeLibrary:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.telemetry.fake_nvml import GIB, H200, FakeNvml
 from tsnb.config import attach_defaults
-from tsnb.consumer.placed import device_here
+from tsnb.consumer.attaching import device_here
 from tsnb.hardware.placing import MPS_PERCENT, VISIBLE, inside_name, place
 from tsnb.telemetry.gpu import Gpus
 

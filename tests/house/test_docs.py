@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import subprocess
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -118,12 +119,15 @@ def test_notebooks_are_committed_without_outputs(notebook: Path) -> None:
     assert "widgets" not in content["metadata"]
 
 
-def test_no_module_outgrows_one_sitting() -> None:
-    """Modules stay short enough to be read in one go."""
+def test_modules_that_outgrow_one_sitting_are_named() -> None:
+    """A module is one noun; past 450 lines it may be two. A warning: length alone is no reason to split an idea."""
     lengths = {
         path: len(path.read_text(encoding="utf-8").splitlines()) for path in (ROOT / "tsnb").rglob("*.py")
     }
-    assert not {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 450}
+    assert lengths
+    for path, length in lengths.items():
+        if length > 450:
+            warnings.warn(f"{path.relative_to(ROOT)} has {length} lines: is it two nouns?", stacklevel=1)
 
 
 def test_the_tree_holds_no_build_product() -> None:

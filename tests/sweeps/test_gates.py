@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tsnb.config import attach_defaults
-from tsnb.consumer.gate import pass_gate
+from tsnb.consumer.loop import pass_gate
 from tsnb.sweeps import gates
 from tsnb.sweeps.gates import Gate
 

@@ -1,4 +1,7 @@
-"""`attach`: find a stream by name and get a consumer of it; one of each name in a process."""
+"""`attach`: find a stream by name and get a consumer of it; one of each name in a process.
+
+A trial that was put on a device calls it by another name than its notebook does: `device_here` says which is meant.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,10 @@ from tsnb import clusters, registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer, rest_siblings
 from tsnb.consumer.options import Options
-from tsnb.consumer.placed import device_here
 from tsnb.consumer.ranks import hint
 from tsnb.errors import NameInUse, ProducerNotFound
 
-__all__ = ["attach", "consumers", "detach_all", "rest_all"]
+__all__ = ["attach", "consumers", "detach_all", "device_here", "rest_all"]
 
 DYING_S = 0.5
 """A process that is killed keeps its sockets for a moment; who takes over its name should not have to know."""
@@ -252,3 +254,38 @@ def _own_name() -> str:
 
 
 os.register_at_fork(after_in_child=_consumers.clear)  # a child has no connection of its parent's
+
+
+def device_here(asked: str | torch.device | None) -> str | torch.device | None:
+    """Return where batches go.
+
+    Args:
+        asked: What the user's own code says; None: nothing.
+
+    Raises:
+        ValueError: It names a device that this process does not see; says what it is called here.
+    """
+    own, outside = attach_defaults.device, attach_defaults.outside
+    if asked is None:
+        return own
+    word = str(asked)
+    if outside is not None and word == outside:
+        return own  # the cell says what stands behind --device
+    if word.startswith("mig:"):
+        raise ValueError(
+            f"device={word!r}: torch has no such name. Start the trial with --device {word}, and leave device= "
+            "out here; inside, the instance is called cuda:0."
+        )
+    if outside is None or not word.startswith("cuda"):
+        return asked
+    if own == "cpu":
+        raise ValueError(
+            f"device={word!r}: this trial was started with --device cpu and sees no GPU. Leave device= out, or "
+            f"start it with --device {word}."
+        )
+    if own == "cuda:0" and word not in ("cuda", "cuda:0"):
+        raise ValueError(
+            f"device={word!r}: this trial was started with --device {outside} and sees that GPU alone, which is "
+            "called cuda:0 inside it. Leave device= out, or say cuda:0."
+        )
+    return asked

@@ -1,7 +1,12 @@
 """A consumer's connection to one producer: messages in and out, the batches it brought, and what its end means.
 
 Sends from any thread (finalizers release batches); receives in the thread that iterates. A producer that is
-started again is another connection; this one stays until the last batch that came over it has been let go of.
+started again is another connection (`connect_to_successor`); this one stays until the last batch that came over it has
+been let go of.
+
+A process that was stopped (SIGSTOP, Ctrl-Z, a debugger's breakpoint) is alive: its socket stays open and its
+pidfd silent, so a consumer would wait for it without a word. Nothing ends because of it, since whoever stopped
+it may let it go on; the user is told, once for each standstill.
 """
 
 from __future__ import annotations
@@ -10,6 +15,7 @@ import contextlib
 import os
 import select
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable
 
@@ -17,10 +23,9 @@ from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
 from tsnb.clusters import RELAY
-from tsnb.consumer.on_device import OnDevice
+from tsnb.consumer.device import OnDevice
 from tsnb.consumer.options import Options
 from tsnb.consumer.ranks import stricter
-from tsnb.consumer.standstill import Standstill
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import (
     ConsumerReplaced,
@@ -30,7 +35,7 @@ from tsnb.errors import (
     RemoteProtocolError,
     StopRequested,
 )
-from tsnb.native.processes import has_gone, is_ending, watch
+from tsnb.native.processes import children, has_gone, is_ending, is_stopped, watch
 from tsnb.transport.channel import ChannelClosed, LocalChannel, Outbox
 from tsnb.transport.local import connect, is_path
 from tsnb.wire import messages as ms
@@ -38,7 +43,7 @@ from tsnb.wire.codec import decode, encode, is_rank_gone
 from tsnb.wire.layout import Layout
 from tsnb.wire.table import LayoutReader
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "Standstill", "connect_to_successor"]
 
 WELCOME_S = 10.0
 """How long a producer may take to answer a Hello: it answers from a thread of its own, so this is generous."""
@@ -312,3 +317,83 @@ class Connection:
         pidfd, self._pidfd = self._pidfd, -1
         if pidfd >= 0:
             os.close(pidfd)
+
+
+LOOK_AFTER_S = 3.0
+"""Waiting for less is everyday; a look costs microseconds or more, and a quick stream should not pay them."""
+
+
+class Standstill:
+    """Looks at one producer's processes while a consumer waits for it.
+
+    Args:
+        name: The producer's name, for the message.
+        pid: Its process.
+    """
+
+    def __init__(self, name: str, pid: int) -> None:
+        self._name = name
+        self._pid = pid
+        self._told: tuple[int, ...] = ()
+
+    def look(self, waited_s: float) -> None:
+        """Warn if a process that must go on for a batch to come is stopped. Called now and then while waiting.
+
+        Args:
+            waited_s: Seconds since this wait began.
+        """
+        if waited_s < LOOK_AFTER_S:
+            return
+        stopped = tuple(pid for pid in (self._pid, *children(self._pid)) if is_stopped(pid))
+        if stopped != self._told:
+            self._told = stopped
+            if stopped:
+                warnings.warn(self._describe(stopped), RuntimeWarning, stacklevel=2)
+
+    def _describe(self, stopped: tuple[int, ...]) -> str:
+        if self._pid in stopped:
+            who = f"the producer {self._name!r} (pid {self._pid})"
+        else:
+            pids = ", ".join(map(str, stopped))
+            who = f"a process of the loader behind the producer {self._name!r} (pid {pids})"
+        return (
+            f"{who} is stopped, by SIGSTOP, Ctrl-Z or a debugger, and this consumer waits for it. Let it go on "
+            f"(kill -CONT {stopped[0]}), or end the wait with Ctrl-C."
+        )
+
+
+LOOK_S = 0.1
+"""How often a consumer looks for its producer's successor."""
+
+
+def connect_to_successor(
+    gone: Connection,
+    name: str,
+    options: Options,
+    scratch: ScratchPool,
+    within_s: float,
+    given_up: Callable[[], bool],
+) -> Connection | None:
+    """Wait for another producer of the same name, and connect to it.
+
+    Args:
+        gone: The connection to the one that has gone.
+        name: As `Connection`.
+        options: As `Connection`.
+        scratch: As `Connection`.
+        within_s: How long to wait.
+        given_up: Asked now and then: whether nobody waits any more.
+
+    Returns:
+        The new connection; None if none came in time.
+    """
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline and not given_up():
+        entry = next((e for e in registry.entries() if e.name == gone.entry.name), None)
+        if entry is not None and entry.address != gone.entry.address:
+            try:
+                return Connection(entry, name, options, scratch, back=True)
+            except (ProducerGone, NameInUse, RemoteProtocolError):
+                pass  # it has just ended in its turn, or is not up yet: the next look tells
+        time.sleep(LOOK_S)
+    return None

@@ -13,12 +13,10 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.consumer.dataloader import ConsumerDataset, ConsumerLoader
-from tsnb.consumer.length import epoch_length, full_batch_size
-from tsnb.consumer.line import Line
+from tsnb.consumer.line import Line, Place, Progress
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
-from tsnb.consumer.options import Options, Stats
-from tsnb.consumer.place import Place, Progress
+from tsnb.consumer.options import Options, Stats, epoch_length, full_batch_size
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import (

@@ -6,30 +6,20 @@ Nothing is loaded again: its dataset is the consumer, in this process, and its b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from tsnb.consumer.options import Options
+if TYPE_CHECKING:
+    from tsnb.consumer.consumer import Consumer
 
 __all__ = ["ConsumerDataset", "ConsumerLoader"]
-
-
-class _Consumer(Protocol):
-    """What is needed of the consumer."""
-
-    def __iter__(self) -> Iterator[Any]: ...
-    def __len__(self) -> int: ...
-    @property
-    def options(self) -> Options: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 class ConsumerDataset(IterableDataset[Any]):
     """Whose samples are a consumer's batches."""
 
-    def __init__(self, consumer: _Consumer) -> None:
+    def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
 
     def __len__(self) -> int:

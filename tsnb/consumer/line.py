@@ -1,7 +1,7 @@
 """One consumer's side of the protocol: says where it stands, takes what comes, goes on with a successor.
 
 Whoever owns a `Line` decides when to ask and to leave; the line knows which loader batch comes next, and that
-nothing is missing before it.
+nothing is missing before it. Where a consumer stands is a `Place`, which is also what its saved state holds.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from __future__ import annotations
 import logging
 import time
 import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import torch
 
 from tsnb import registry
 from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer import uploading
 from tsnb.consumer.allotment import Allotment
-from tsnb.consumer.connection import Connection
+from tsnb.consumer.connection import Connection, connect_to_successor
+from tsnb.consumer.device import Prefetch, uploads_for
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
-from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.ranks import broken, incomplete
-from tsnb.consumer.reconnecting import connect_to_successor
 from tsnb.consumer.unpacking import Delivered, Unpacker
-from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import (
     ConsumerParked,
     JoinRefused,
@@ -35,7 +34,74 @@ from tsnb.errors import (
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
 
-__all__ = ["Line"]
+__all__ = ["Line", "Place", "Progress"]
+
+_VERSION = 1
+
+
+class Place(NamedTuple):
+    """The first sample that is still to come."""
+
+    epoch: int = 0
+    """The epoch's number; the least one that will do, while it has not begun."""
+    batch: int = 0
+    """The loader batch of it."""
+    offset: int = 0
+    """Rows of that loader batch that lie behind: other than 0 only where batches are cut to another size."""
+    begun: bool = False
+    """Whether the consumer has begun with just this epoch."""
+
+    def next_epoch(self) -> Place:
+        """Return the place after this one's epoch, or this one if it has not begun."""
+        return Place(self.epoch + 1) if self.begun else self
+
+    def to_state(self, stream: str, order: str) -> dict[str, Any]:
+        """Return it as plain values.
+
+        Args:
+            stream: The stream's name.
+            order: What the producer says of the order in which epochs come.
+        """
+        saved = {"epoch": self.epoch, "batch": self.batch, "offset": self.offset}
+        return {"tsnb": _VERSION, "stream": stream, "order": order, **saved}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Place:
+        """Read what `to_state` returned.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        numbers = [state.get(key) for key in ("tsnb", "epoch", "batch", "offset")]
+        if not all(isinstance(n, int) and n >= 0 for n in numbers) or numbers[0] != _VERSION:
+            raise ValueError(
+                f"this is not what Consumer.state_dict() of this version of tsnb returned: {dict(state)!r}"
+            )
+        _, epoch, batch, offset = numbers
+        return cls(epoch, batch, offset, begun=bool(batch or offset))  # type: ignore[arg-type]
+
+
+class Progress:
+    """How far one loop over a consumer has come: all that the consumer keeps of the loop itself.
+
+    It must not keep the loop: the end of a loop's last reference is how `break` is noticed.
+
+    Attributes:
+        place: The first sample that the user has not been given.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def began(self, epoch: int, batch: int) -> None:
+        """The producer says what comes first.
+
+        It may say so again: before the first batch, with the number of a later epoch; or after a restart, when the
+        loop has rows that it has not given yet, and its own place is the one that counts.
+        """
+        if not self.place.begun or not (batch or self.place.batch or self.place.offset):
+            self.place = Place(epoch, batch, 0, begun=True)
+
 
 RANKS_S = 30.0
 """Ranks that are started together attach within seconds of each other."""
@@ -110,7 +176,7 @@ class Line:
         ahead, device = self.options.prefetch_to_device, self.options.device
         if not ahead or device is None:
             return None
-        uploads = uploading.uploads_for(
+        uploads = uploads_for(
             torch.device(device), lambda delivered: self.connection.unpacker.pin(delivered.leaves)
         )
         return None if uploads is None else Prefetch(ahead, uploads, lambda: self.connection.arrived)

@@ -1,69 +1,60 @@
-"""One loop over one epoch: what `for batch in consumer` iterates."""
+"""One loop over one epoch: what `for batch in consumer` iterates.
+
+Trials that begin together have a common start: each waits at a gate before its first batch. It waits behind its *ask*:
+the epoch has been asked for, and nobody who did has taken a batch of it. So while the gate is shut the epoch can still
+be joined from its start, and all who wait there get the same first batch. At `attach` would be too early: who asks a
+moment after the others may find the epoch under way.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import fcntl
+import os
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tsnb.config import attach_defaults
-from tsnb.consumer.gate import pass_gate
-from tsnb.consumer.notices import Notices
-from tsnb.consumer.options import Options
-from tsnb.consumer.place import Place, Progress
+from tsnb.consumer.device import Prefetch
+from tsnb.consumer.line import Place, Progress
 from tsnb.consumer.ranks import part
-from tsnb.consumer.rebatching import Rebatcher, cut
+from tsnb.consumer.rebatching import cut
 from tsnb.consumer.unpacking import Delivered
-from tsnb.consumer.uploading import Prefetch
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.native.bound import Bound
 from tsnb.native.endings import ending
 
-__all__ = ["EpochIterator"]
+if TYPE_CHECKING:
+    from tsnb.consumer.consumer import Consumer
+
+__all__ = ["EpochIterator", "pass_gate"]
 
 
-class _Taker(Protocol):
-    """What a loop needs of its consumer; called in the thread that iterates."""
+def pass_gate() -> None:
+    """Tell that this process is about to take its first batch, and wait until whoever holds the gate opens it.
 
-    @property
-    def options(self) -> Options:
-        """How it wants its batches."""
-
-    @property
-    def notices(self) -> Notices:
-        """What its user is told once."""
-
-    @property
-    def guarded(self) -> bool:
-        """Whether the stream wants checksums taken of what it gives."""
-
-    @property
-    def full_rows(self) -> int | None:
-        """Samples of the stream in a full batch, where known."""
-
-    def rebatcher(self) -> Rebatcher | None:
-        """Return what cuts batches to another size, where one is wanted."""
-
-    def prefetch(self) -> Prefetch | None:
-        """Return what copies batches to the device ahead, where that is wanted."""
-
-    def take(self, loop: Progress) -> tuple[int, Delivered] | None:
-        """Return the epoch's next loader batch and its number; None at its end."""
-
-    @property
-    def idle(self) -> bool:
-        """Whether the last step was interrupted while it only waited, so that nothing was lost."""
-
-    def go_back(self, loop: Progress) -> None:
-        """Have it given again from where the loop is."""
-
-    def leave(self, loop: Progress) -> None:
-        """Leave the epoch before its end; does nothing for a loop that is over."""
+    Called before a batch is taken, in the thread that takes it; does nothing after the first time. The gate is a
+    lock on a file, which goes with its holder: a gate whose notebook was killed is open. An interrupt ends the waiting.
+    """
+    if attach_defaults.attached is None and attach_defaults.gate is None:
+        return
+    told, attach_defaults.attached = attach_defaults.attached, None
+    gate, attach_defaults.gate = attach_defaults.gate, None
+    if told is not None:
+        told()
+    if gate is None:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(gate, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
 
 
 class EpochIterator(Iterator[Any], Bound):
@@ -77,7 +68,7 @@ class EpochIterator(Iterator[Any], Bound):
     __slots__ = ("__del__", "__dict__", "__weakref__")
     instead = "Send batches, or attach where they are needed: tsnb.attach(NAME, producer=STREAM)."
 
-    def __init__(self, consumer: _Taker, progress: Progress) -> None:
+    def __init__(self, consumer: Consumer, progress: Progress) -> None:
         self._progress = progress
         self._consumer = consumer
         self._full_rows = consumer.full_rows
@@ -216,7 +207,7 @@ class EpochIterator(Iterator[Any], Bound):
             self._ready = self._rebatcher.feed(fresh)
 
 
-def _left(consumer: _Taker, progress: Progress, ahead: list[Prefetch]) -> None:
+def _left(consumer: Consumer, progress: Progress, ahead: list[Prefetch]) -> None:
     for prefetch in ahead:
         with contextlib.suppress(Exception):
             prefetch.close()

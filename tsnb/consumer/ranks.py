@@ -7,13 +7,16 @@ make the same number of steps. Rank r of w keeps the rows from r*n//w to (r+1)*n
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from tsnb.consumer.options import Options
-from tsnb.consumer.place import Place
 from tsnb.consumer.rebatching import cut
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import GroupBroken
 from tsnb.wire.messages import RankGone
+
+if TYPE_CHECKING:
+    from tsnb.consumer.line import Place
 
 __all__ = ["broken", "hint", "incomplete", "part", "stricter"]
 

@@ -18,8 +18,8 @@ from tsnb.arena.leases import lease
 from tsnb.arena.memory import Arena
 from tsnb.arena.own_pages import OwnPages
 from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.device import OnDevice
 from tsnb.consumer.leaves import array, array_on, make
-from tsnb.consumer.on_device import OnDevice
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
 from tsnb.hardware.pinning import PinnedSlots
 from tsnb.wire import messages as ms

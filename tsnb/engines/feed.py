@@ -15,9 +15,8 @@ import ray
 from ray.exceptions import RayActorError
 
 from tsnb import clusters
-from tsnb.consumer.line import Line
+from tsnb.consumer.line import Line, Place, Progress
 from tsnb.consumer.options import Options
-from tsnb.consumer.place import Place, Progress
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.engines.hub import Wants
 from tsnb.errors import LoaderFailed, ProducerGone, TsnbError

@@ -1,22 +1,114 @@
-"""Copies batches to a GPU ahead of the loop: a few loader batches on a stream of their own, from locked memory.
+"""A consumer's batches on a GPU: one copy that all consumers of the device share, or copies of its own made ahead.
 
-The loop's own stream waits for a batch's copy when the batch is given, on the GPU; the processor waits for nothing.
-What is copied from stays ours until the copy is over: the host's views are kept beside their event, and looked after at
-each step. Only what has arrived already is copied ahead, so that a slow loader makes no batch later than it is.
+`OnDevice` asks the producer for batches that are shared on the device, opens the memory, and falls back.
+
+`Prefetch` copies a few loader batches ahead of the loop, on a stream of their own, from locked memory. The loop's own
+stream waits for a batch's copy when the batch is given, on the GPU; the processor waits for nothing. What is copied
+from stays ours until the copy is over: the host's views are kept beside their event, and looked after at each step.
+Only what has arrived already is copied ahead, so that a slow loader makes no batch later than it is.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import GroupBroken, TsnbError
+from tsnb.hardware.copies import DeviceViews, SharingRefused
+from tsnb.hardware.kinds import kind_of
+from tsnb.hardware.wishes import write_wish
 
-__all__ = ["CudaUploads", "Prefetch", "Uploads", "uploads_for"]
+if TYPE_CHECKING:
+    from tsnb.consumer.unpacking import Delivered
+
+__all__ = ["CudaUploads", "OnDevice", "Prefetch", "Uploads", "uploads_for"]
+
+
+class OnDevice:
+    """What one connection knows of its device.
+
+    Args:
+        device: Where batches are wanted to be shared; None: nowhere.
+        producer: The process that serves them.
+
+    Attributes:
+        wish: What the producer is told; empty: nothing.
+        refusal: Why batches are not shared; empty while they may be.
+        taken: Batches that were read on the device.
+    """
+
+    def __init__(self, device: torch.device | None, producer: int) -> None:
+        self.wish = self.refusal = ""
+        self.taken = 0
+        self._device = device
+        self._views: DeviceViews | None = None
+        self._places: dict[int, int] = {}
+        if device is None:
+            return
+        if producer == os.getpid():
+            self.refusal = "the loader is served by this very process"
+            return
+        try:
+            self.wish = write_wish(device.type, kind_of(device.type).identity(device))
+        except SharingRefused as error:
+            self.refusal = str(error)
+
+    def open(self, handles: str) -> bool:
+        """Open the producer's memory; return whether that went well."""
+        try:
+            if self._device is None:
+                raise SharingRefused("nobody asked for it")
+            self._views = kind_of(self._device.type).views(self._device, json.loads(handles))
+        except (
+            SharingRefused, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError
+        ) as error:  # fmt: skip
+            self.refuse(str(error)[:500])
+            return False
+        return True
+
+    def refuse(self, reason: str) -> None:
+        """Batches come through the host's arena from now on."""
+        self.refusal = reason
+        self._places.clear()
+
+    def lies(self, lease: int, place: int) -> None:
+        """The batch of that lease, which follows, lies in a place of the device."""
+        if self._views is not None:
+            self._places[lease] = place
+
+    def has(self, lease: int) -> bool:
+        """Whether the batch of that lease lies in a place of the device."""
+        return lease in self._places
+
+    def view(self, lease: int, size: int, owner: Any) -> torch.Tensor | None:
+        """Return a batch's bytes on the device, uint8 [size]; None: it does not lie there.
+
+        Args:
+            lease: The batch's.
+            size: Bytes of its arrays.
+            owner: Kept alive by the tensor, and by all that is made of it.
+        """
+        place = self._places.pop(lease, None)
+        if place is None or self._views is None:
+            return None
+        try:
+            found = self._views.view(place, size, owner)
+        except SharingRefused as error:
+            self.refuse(str(error))
+            return None
+        self.taken += 1
+        return found
+
+    def close(self) -> None:
+        """Let go of the memory; no view is left."""
+        views, self._views = self._views, None
+        if views is not None:
+            views.close()
 
 
 class Uploads(Protocol):
