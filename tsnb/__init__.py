@@ -35,7 +35,7 @@ _PUBLIC = {
     "trial": "tsnb.experiments.functions",
     "sweep": "tsnb.sweeps.starting",
     "Sweep": "tsnb.sweeps.sweep",
-    "halving": "tsnb.sweeps.halving",
+    "halving": "tsnb.sweeps.rungs",
     "results": "tsnb.records.tables",
     "history": "tsnb.records.tables",
     "compare": "tsnb.records.comparing",
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from tsnb.records.tags import tag
     from tsnb.reports import Report, plot, report
     from tsnb.stalling import Stalls, stalls
-    from tsnb.sweeps.halving import halving
+    from tsnb.sweeps.rungs import halving
     from tsnb.sweeps.starting import sweep
     from tsnb.sweeps.sweep import Sweep
     from tsnb.telemetry.metrics import log

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsnb.balancing.affinity import cores_in, cores_of, move, same_cpuset, text_of
-from tsnb.balancing.alone import Alone
-from tsnb.balancing.processes import hold, workers_of
+from tsnb.balancing.affinity import cores_in, cores_of, hold, move, same_cpuset, text_of, workers_of
+from tsnb.balancing.controller import Alone
 
 HOME = tuple(sorted(os.sched_getaffinity(0)))
 TASKS = """
@@ -136,7 +135,7 @@ def test_one_stream_of_a_user_moves_cores_at_a_time() -> None:
     assert first.take() == ""
     assert first.take() == "", "it is ours already"
     assert second.take() == "'first' of this process"
-    ask = "from tsnb.balancing.alone import Alone; print(Alone('third').take())"
+    ask = "from tsnb.balancing.controller import Alone; print(Alone('third').take())"
 
     def elsewhere() -> str:
         return subprocess.run(

@@ -16,9 +16,9 @@ import torch
 import tsnb
 from tests.second_user import given, reachable, two_users
 from tests.telemetry.fake_nvml import H200, FakeNvml
-from tsnb.checks import Checkup, Finding, doctor, machine, widgets
+from tsnb.checks import Checkup, Finding, doctor, machine
 from tsnb.checks.examining import CHECKS
-from tsnb.checks.private import only_you
+from tsnb.checks.machine import only_you
 from tsnb.config import require_platform, runtime_directory
 from tsnb.errors import UnsupportedPlatform
 from tsnb.native.pair import SWITCH
@@ -96,13 +96,13 @@ def test_a_panel_without_its_bundle_or_its_front_end_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """JupyterLab would show nothing, or an error that says little."""
-    monkeypatch.setattr(widgets, "jupyter_path", lambda *_: [str(tmp_path)])
-    assert "ipywidgets and anywidget" in widgets.panel().says
+    monkeypatch.setattr(machine, "jupyter_path", lambda *_: [str(tmp_path)])
+    assert "ipywidgets and anywidget" in machine.panel().says
     (tmp_path / "panel").mkdir()
     monkeypatch.setattr(
-        widgets, "find_spec", lambda _: type("Spec", (), {"origin": str(tmp_path / "panel" / "__init__.py")})
+        machine, "find_spec", lambda _: type("Spec", (), {"origin": str(tmp_path / "panel" / "__init__.py")})
     )
-    assert widgets.panel().state == "fails"
+    assert machine.panel().state == "fails"
 
 
 def test_one_core_and_a_small_shm_are_worth_knowing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,7 @@ from tsnb.consumer import attach, line
 from tsnb.consumer.device import Prefetch, uploads_for
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import GroupBroken, LoaderFailed
-from tsnb.hardware.driver import Driver
-from tsnb.hardware.pinning import PinnedSlots
+from tsnb.hardware.driver import Driver, PinnedSlots
 from tsnb.options import StreamOptions
 from tsnb.producer import serve
 from tsnb.wire.layout import Layout

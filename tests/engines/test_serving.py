@@ -19,7 +19,7 @@ import tsnb
 from tests.second_user import OTHER, two_users
 from tsnb.clusters import address_of, namespace
 from tsnb.engines import membership
-from tsnb.engines.local_cluster import local_address
+from tsnb.engines.membership import local_address
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.options import StreamOptions
 from tsnb.producer import serve as serve_here

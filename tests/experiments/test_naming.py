@@ -10,7 +10,7 @@ import torch
 
 from tsnb.config import check_name
 from tsnb.experiments.naming import LONGEST, trial_name
-from tsnb.sweeps.wording import filled
+from tsnb.sweeps.grammar import filled
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.telemetry.fake_nvml import GIB, H200, FakeNvml
+from tsnb.hardware.gpus import look_for_mps
 from tsnb.hardware.listing import Devices, devices, look
-from tsnb.hardware.mps import look_for_mps
 from tsnb.producer import serve
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.machine import Machine
@@ -118,17 +118,17 @@ def test_mps_is_there_when_its_daemon_is(tmp_path: Path) -> None:
 
 def test_mps_is_known_by_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the usual place nobody has set anything: there the pipe alone proves nothing."""
-    from tsnb.hardware import mps
+    from tsnb.hardware import gpus
 
-    monkeypatch.setattr(mps, "_USUAL", str(tmp_path))
+    monkeypatch.setattr(gpus, "_USUAL", str(tmp_path))
     (tmp_path / "control").touch()
-    assert not mps.look_for_mps({}).running
+    assert not look_for_mps({}).running
     program = tmp_path / "nvidia-cuda-mps-control"
     program.symlink_to("/bin/sleep")
     daemon = subprocess.Popen([str(program), "60"])
     try:
         (tmp_path / "nvidia-cuda-mps-control.pid").write_text(str(daemon.pid))
-        assert mps.look_for_mps({"PATH": ""}).running
+        assert look_for_mps({"PATH": ""}).running
     finally:
         daemon.kill()
         daemon.wait()

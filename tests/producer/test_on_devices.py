@@ -14,8 +14,7 @@ import pytest
 
 from tsnb.arena.memory import Arena
 from tsnb.hardware.copies import SharingRefused
-from tsnb.hardware.kinds import kinds
-from tsnb.hardware.wishes import write_wish
+from tsnb.hardware.kinds import kinds, write_wish
 from tsnb.producer import events as ev
 from tsnb.producer.on_devices import OnDevices
 from tsnb.wire import messages as ms

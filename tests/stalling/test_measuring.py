@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tsnb
 from tsnb.errors import LoaderFailed
-from tsnb.stalling import batches as going_through
 from tsnb.stalling import clocks
+from tsnb.stalling.measuring import rows
 
 SAMPLE_S = 0.002
 STEP_S = 0.012
@@ -176,7 +176,7 @@ class Pair(NamedTuple):
 )
 def test_the_samples_of_a_batch_are_counted_in_any_nesting(batch: Any, samples: int) -> None:
     """By the first tensor or array that has a first dimension."""
-    assert going_through.rows(batch) == samples
+    assert rows(batch) == samples
 
 
 @pytest.mark.system

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsnb.records.scores import UnknownDirection
-from tsnb.sweeps.halving import Halving, Ladder, halving
-from tsnb.sweeps.rungs import Cut
+from tsnb.sweeps.rungs import Cut, Halving, Ladder, halving
 
 
 def ladder(names: str, **options: Any) -> Ladder:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.sweeps.conftest import Page
 from tsnb.kernels.capping import SHOWN_CHARACTERS, Budget, Cap
 from tsnb.kernels.outlets import TerminalOutlet
-from tsnb.sweeps.marking import Marked, marked
+from tsnb.sweeps.starting import Marked, marked
 
 
 def say(outlet: Any, text: str, name: str = "stdout") -> None:

@@ -1,13 +1,104 @@
-"""All checks, one after the other."""
+"""`tsnb.doctor`: all checks, one after the other.
+
+Two of them try the real thing: a loader with a worker is served here, and taken here and by a real trial kernel.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from tsnb.checks import machine, private, trying, widgets
+import psutil
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from tsnb.checks import machine
 from tsnb.checks.findings import Checkup, Finding
+from tsnb.consumer import attach
+from tsnb.kernels.child import Child
+from tsnb.kernels.hub import Hub, the_hub
+from tsnb.options import StreamOptions
+from tsnb.producer import serve
+from tsnb.telemetry.observer import status
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "stream", "trial"]
+
+SAMPLES, BATCH = 40, 8
+IN_TRIAL = """
+import tsnb
+with tsnb.attach("doctor", producer={name!r}) as batches:
+    seen = [sample for batch, in batches for sample in batch[:, 0].tolist()]
+assert seen == list(range({samples})), f"the trial got {{seen}}"
+"""
+
+
+@contextlib.contextmanager
+def _served() -> Iterator[str]:
+    """Serve a small loader with one worker; give the stream's name."""
+    rows = torch.arange(float(SAMPLES))[:, None].repeat(1, 64)
+    loader: DataLoader[Any] = DataLoader(TensorDataset(rows), BATCH, num_workers=1)
+    name = f"doctor-{os.getpid()}"
+    with serve(loader, StreamOptions(patience_s=5.0), name=name):
+        yield name
+
+
+def stream() -> Finding:
+    """Serve a loader and take an epoch of it."""
+    began = time.perf_counter()
+    with _served() as name, attach("doctor", name) as consumer:
+        seen = [sample for (batch,) in consumer for sample in batch[:, 0].tolist()]
+        in_place = status(name).in_place
+    took_s = time.perf_counter() - began
+    if seen != list(range(SAMPLES)):
+        return Finding(
+            "stream", "fails", f"An epoch of {SAMPLES} samples came as {seen}.", "Please report this."
+        )
+    says = f"A loader was served, and every sample taken once, in order, in {took_s:.1f} s."
+    if not in_place:
+        says += " Its worker could not write into shared memory: batches are copied once."
+        return Finding("stream", "limited", says)
+    return Finding("stream", "works", says)
+
+
+@contextlib.contextmanager
+def _kernel(hub: Hub) -> Iterator[Child]:
+    """Start a background kernel."""
+
+    async def made() -> Child:
+        return Child(hub, "doctor", lambda *_: None)
+
+    child = hub.call(made())
+    try:
+        hub.call(child.start())
+        yield child
+    finally:
+        hub.call(child.kill())
+
+
+def trial() -> Finding:
+    """Start a real trial kernel, and let it take an epoch."""
+    hub = the_hub()
+    with _served() as name, _kernel(hub):  # the first one waits for the fork server's imports
+        began = time.perf_counter()
+        with _kernel(hub) as child:
+            ready_s = time.perf_counter() - began
+            reply = hub.call(child.execute(IN_TRIAL.format(name=name, samples=SAMPLES), order=True))
+            forked = psutil.Process(child.pid).ppid() != os.getpid()
+    if reply["status"] != "ok":
+        return Finding("trials", "fails", f"A trial raised {reply['ename']}: {reply['evalue']}")
+    says = f"A background kernel was ready in {ready_s:.1f} s and took an epoch of that loader."
+    if forked:
+        return Finding("trials", "works", says)
+    why = (
+        "TSNB_START=spawn is set."
+        if os.environ.get("TSNB_START") == "spawn"
+        else "See docs/startup.md for why."
+    )
+    return Finding("trials", "limited", f"{says} It was started anew, not forked: 2 s and 170 MiB each.", why)
+
 
 CHECKS: dict[str, Callable[[], Finding]] = {
     "system": machine.system,
@@ -15,10 +106,10 @@ CHECKS: dict[str, Callable[[], Finding]] = {
     "memory": machine.memory,
     "open files": machine.open_files,
     "directories": machine.files,
-    "only you": private.only_you,
-    "stream": trying.stream,
-    "trials": trying.trial,
-    "panel": widgets.panel,
+    "only you": machine.only_you,
+    "stream": stream,
+    "trials": trial,
+    "panel": machine.panel,
     "GPU": machine.gpus,
     "extras": machine.extras,
 }

@@ -1,4 +1,8 @@
-"""Checks of the machine: system, cores, memory, limits, GPUs. They look, and change nothing."""
+"""Checks of this machine and this environment: they look, and change nothing.
+
+System, cores, memory, limits, GPUs; the directories in use, which only this user may enter and exchange; the live
+panel's bundle, and the front-end packages of the environment that JupyterLab runs from.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,36 @@ import platform
 import resource
 import shutil
 import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
+from jupyter_core.paths import jupyter_path
+
 from tsnb.checks.findings import Finding
-from tsnb.checks.packages import installed
-from tsnb.config import runtime_directory
+from tsnb.config import nobody_elses, runtime_directory
+from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
 from tsnb.native.memfd import has_memfd
 from tsnb.native.pair import SWITCH, portable
+from tsnb.records.project import looked_at, project_directory
 from tsnb.registry import socket_directory
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.machine import Machine
 from tsnb.telemetry.memory import free_memory
 
-__all__ = ["cores", "extras", "files", "gpus", "memory", "open_files", "system"]
+__all__ = [
+    "cores",
+    "extras",
+    "files",
+    "gpus",
+    "installed",
+    "memory",
+    "only_you",
+    "open_files",
+    "panel",
+    "system",
+]
 
 LITTLE_BYTES = 2 * 2**30
 """Less free memory than this is soon used up by torch in a few trials (35 MiB each, forked) and a loader's workers."""
@@ -162,3 +182,75 @@ def extras() -> Finding:
     if missing:
         return Finding("extras", "absent", f"{says} Not installed, and not needed: {', '.join(missing)}.")
     return Finding("extras", "works", says)
+
+
+def installed(package: str) -> str | None:
+    """Return a package's version; None where it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+PART = "only you"
+
+
+def only_you() -> Finding:
+    """Look at the runtime directory, at that of the records, and at all above them: owner, mode, links."""
+    try:
+        says = [f"Only you can enter {runtime_directory()}."]
+    except TsnbError as error:
+        return Finding(PART, "fails", str(error))
+    advice = []
+    xdg = os.environ.get("XDG_RUNTIME_DIR")
+    if xdg and not os.environ.get("TSNB_RUNTIME_DIR") and not nobody_elses(Path(xdg)):
+        says.append(f"XDG_RUNTIME_DIR={xdg} could be exchanged by another user, and is not used.")
+        advice.append("After `su` or `sudo -E`: unset XDG_RUNTIME_DIR.")
+    place, wrong = looked_at()
+    if wrong is None:
+        says.append(f"Records: {place}.")
+    else:
+        says.append(_told(place, wrong))
+        mend = f"Run `{wrong.mend}`, or set" if wrong.mend else "Set"
+        advice.append(f"{mend} TSNB_PROJECT_DIR to a directory that only you can write to.")
+    return Finding(PART, "limited" if advice else "works", " ".join(says), " ".join(advice))
+
+
+def _told(place: Path, wrong: Unsafe) -> str:
+    """Return what is wrong with the place of the records, and what that means."""
+    if os.environ.get("TSNB_PROJECT_DIR") and wrong.path != str(place):
+        return f"Records: {place}, which TSNB_PROJECT_DIR has chosen, though {wrong}."
+    if wrong.mend.startswith("chmod 700"):
+        return f"Records: {wrong}, until the next trial closes it."
+    try:
+        return f"Records do not lie in {place}, since {wrong}. They go to {project_directory(make=False)}."
+    except TsnbError:
+        return f"Records cannot lie in {place}, since {wrong}."
+
+
+NEEDED = {"ipywidgets": "@jupyter-widgets/jupyterlab-manager", "anywidget": "anywidget"}
+"""Packages, and the front-end parts that they bring into the JupyterLab of the environment they are installed in."""
+
+
+def panel() -> Finding:
+    """Look whether a notebook could show the panel."""
+    spec = find_spec("tsnb.panel")
+    bundle = Path(str(spec.origin)).parent / "static" / "panel.js" if spec else Path()
+    if not bundle.is_file():
+        advice = (
+            "Install tsnb again (pip install --force-reinstall --no-deps tsnb), or in a checkout: make lab."
+        )
+        return Finding("panel", "fails", f"Its bundle is missing: {bundle}.", advice)
+    folders = [Path(folder) for folder in jupyter_path("labextensions")]
+    missing = [
+        name for name, part in NEEDED.items() if not any((folder / part).is_dir() for folder in folders)
+    ]
+    lab = installed("jupyterlab")
+    if missing:
+        says = f"The front-end part of {' and '.join(missing)} is not installed here."
+        return Finding("panel", "limited", says, f"pip install --force-reinstall {' '.join(missing)}")
+    if lab is None:
+        says = "The notebook side is here, and no JupyterLab in this environment."
+        advice = "Where JupyterLab runs from another environment, that one needs: pip install ipywidgets anywidget."
+        return Finding("panel", "limited", says, advice)
+    return Finding("panel", "works", f"JupyterLab {lab} of this environment can show it.")

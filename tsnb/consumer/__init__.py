@@ -1,4 +1,17 @@
-"""The consumer: attach to a stream by name, and iterate it like a DataLoader."""
+"""The consumer: attach to a stream by name, and iterate it like a DataLoader.
+
+| module | what it owns |
+|---|---|
+| `attaching`, `consumer` | `attach`; `Consumer`, one attachment to a stream |
+| `loop`, `options` | one loop over one epoch; how batches are wanted, and what was taken |
+| `line` | where a consumer stands, and its side of the protocol |
+| `connection` | messages and batches of one producer, and finding its successor |
+| `unpacking`, `leaves` | a slot as tensors; each tensor, array and object in it |
+| `rebatching`, `ranks` | batches of another size; the part of one rank |
+| `device` | batches on a GPU: shared there, or copied ahead |
+| `notices`, `allotment` | what a user is told once; cores and threads that the balancer gave |
+| `dataloader` | a consumer as a torch `DataLoader` |
+"""
 
 from tsnb.consumer.attaching import attach, consumers, detach_all, rest_all
 from tsnb.consumer.consumer import Consumer

@@ -20,8 +20,7 @@ import torch
 
 from tsnb.errors import GroupBroken, TsnbError
 from tsnb.hardware.copies import DeviceViews, SharingRefused
-from tsnb.hardware.kinds import kind_of
-from tsnb.hardware.wishes import write_wish
+from tsnb.hardware.kinds import kind_of, write_wish
 
 if TYPE_CHECKING:
     from tsnb.consumer.unpacking import Delivered

@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tsnb.engines.books import Books
+from tsnb.engines.cluster_dispatch import Books
 from tsnb.engines.relay import Relay
 from tsnb.errors import JoinRefused
 from tsnb.wire.messages import PROTOCOL

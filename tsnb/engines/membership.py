@@ -1,4 +1,10 @@
-"""This process's membership in a Ray cluster: joined where it is needed first, left where nothing needs it any more."""
+"""This process's membership in a Ray cluster: joined where it is needed first, left where nothing needs it any more.
+
+Ray's own `address="auto"` takes what any user of the machine has announced: by the command line of a process called
+raylet, or in `ray_current_cluster` in the temporary directory. A process that joins runs what that cluster asks for,
+and hands it code. So this machine's cluster is looked for here, and Ray is given its address: the process, the file (on
+its descriptor) and what listens at the address have to be this user's or root's.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +12,123 @@ import contextlib
 import logging
 import os
 import socket
+import stat
+import sys
 import threading
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from tsnb.engines.local_cluster import local_address
+import psutil
+
+from tsnb.directories import user_word
 from tsnb.errors import ExtraMissing, TsnbError
 
-__all__ = ["join_cluster", "stay_in_cluster"]
+__all__ = ["join_cluster", "local_address", "stay_in_cluster"]
+
+FLAG = "--gcs-address="
+_LISTENS = "0A"
+
+
+def local_address(among: Iterable[psutil.Process] | None = None) -> str:
+    """Return HOST:PORT of the cluster of this machine that this user or root has started.
+
+    Args:
+        among: The processes that are looked at; left out: all of this machine.
+
+    Raises:
+        TsnbError: There is one of somebody else's only; says whose, and how to name one's own.
+        ConnectionError: There is none.
+    """
+    trusted = {0, os.geteuid()}
+    running, latest = _announced_by_processes(among), list(_announced_in_file())
+    there = {address for address, _ in running}
+    # of several that run, the one that was started last; a file that is left over comes last
+    announced = [*(each for each in latest if each[0] in there), *running, *latest]
+    judged = [(address, {owner, *_listeners(address)}) for address, owner in announced]
+    for address, owners in judged:
+        if owners <= trusted:
+            return address
+    if not judged:
+        raise ConnectionError("no Ray cluster is announced on this machine")
+    address, owners = judged[0]
+    whose = ", ".join(user_word(owner) for owner in sorted(owners - trusted))
+    raise TsnbError(
+        f"the Ray cluster at {address} that is announced on this machine belongs to {whose}: who joins it gives that "
+        'user code and data. Nothing was joined. If you trust them, name it: engine="ray://HOST:PORT", or '
+        "RAY_ADDRESS=HOST:PORT in the environment; to have one of your own, start it by `ray start --head`."
+    )
+
+
+def _announced_in_file() -> Iterable[tuple[str, int]]:
+    """Return what Ray's file says, with the file's owner."""
+    above = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 (as Ray looks for it)
+    with contextlib.suppress(OSError):
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(Path(above, "ray", "ray_current_cluster"), flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            address = file.read(200).decode(errors="replace").strip()
+            if stat.S_ISREG(status.st_mode) and _is_address(address):
+                return [(address, status.st_uid)]
+    return []
+
+
+def _announced_by_processes(among: Iterable[psutil.Process] | None) -> list[tuple[str, int]]:
+    """Return what the command lines of Ray's processes say, with their owners; in a lasting order."""
+    found: set[tuple[str, int]] = set()
+    for process in psutil.process_iter() if among is None else among:
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if words and "raylet" in Path(words[0]).name:
+                owner = process.uids().effective
+                said = (word.removeprefix(FLAG) for word in " ".join(words).split() if word.startswith(FLAG))
+                found |= {(address, owner) for address in said if _is_address(address)}
+    return sorted(found, key=lambda each: (each[1] != os.geteuid(), each))
+
+
+def _is_address(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isdigit() and len(port) <= 5
+
+
+def _listeners(address: str) -> set[int]:
+    """Return whose sockets listen at an address of this machine; nobody's where it is another's, or cannot be seen."""
+    host, _, port = address.rpartition(":")
+    try:
+        known = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except (OSError, OverflowError):
+        return set()
+    places = {str(each[4][0]) for each in known}
+    if not any(map(_is_here, places)):
+        return set()
+    owners = set()
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        with contextlib.suppress(OSError):
+            for line in Path("/proc/net", table).read_text(encoding="ascii").splitlines()[1:]:
+                fields = line.split()
+                at, _, number = fields[1].partition(":")
+                if fields[3] == _LISTENS and int(number, 16) == int(port):
+                    place = socket.inet_ntop(family, _in_order(at))
+                    plain = place.removeprefix("::ffff:")
+                    if plain in places or not int(at, 16):
+                        owners.add(int(fields[7]))
+    return owners
+
+
+def _in_order(hexadecimal: str) -> bytes:
+    """Return an address of /proc/net/tcp as the network has it: there each four bytes are a number of the machine's."""
+    words = [hexadecimal[start : start + 8] for start in range(0, len(hexadecimal), 8)]
+    return b"".join(int(word, 16).to_bytes(4, sys.byteorder) for word in words)
+
+
+def _is_here(place: str) -> bool:
+    """Tell whether an address is one of this machine's."""
+    with contextlib.suppress(OSError):
+        with socket.socket(socket.AF_INET6 if ":" in place else socket.AF_INET) as probe:
+            probe.bind((place, 0))
+        return True
+    return False
+
 
 REACH_S = 10.0
 """How long a cluster's head may take to accept a connection."""

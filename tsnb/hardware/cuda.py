@@ -18,8 +18,7 @@ import torch
 
 from tsnb.arena.memory import Arena
 from tsnb.hardware.copies import SharingRefused
-from tsnb.hardware.driver import Driver
-from tsnb.hardware.pinning import PinnedSlots
+from tsnb.hardware.driver import Driver, PinnedSlots
 from tsnb.native.endings import ending
 
 __all__ = ["Cuda"]

@@ -1,12 +1,16 @@
-"""The kinds of device whose memory can be shared, by torch's words for them."""
+"""The kinds of device whose memory can be shared, by torch's words, and how a consumer names the device that it wants.
+
+A consumer's wish is one word: the kind, the device's identity, and the namespaces of the consumer's process.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from tsnb.hardware.copies import DeviceKind, SharingRefused
 
-__all__ = ["kind_of", "kinds"]
+__all__ = ["kind_of", "kinds", "namespaces", "read_wish", "write_wish"]
 
 
 def _cuda() -> DeviceKind:
@@ -28,3 +32,28 @@ def kind_of(word: str) -> DeviceKind:
     if word not in kinds:
         raise SharingRefused(f"memory of a {word!r} device cannot be shared")
     return kinds[word]()
+
+
+def write_wish(kind: str, identity: str) -> str:
+    """Return a wish of this process: "cuda|GPU-...|ipc:[4026531839] pid:[4026531836]"."""
+    return f"{kind}|{identity}|{namespaces()}"
+
+
+def read_wish(word: str) -> tuple[str, str, str]:
+    """Return kind, identity and namespaces.
+
+    Raises:
+        ValueError: It is no wish.
+    """
+    parts = word.split("|")
+    if len(parts) != 3 or not all(parts[:2]):
+        raise ValueError("the device name is not valid")
+    return parts[0], parts[1], parts[2]
+
+
+def namespaces() -> str:
+    """Return what tells this process's container from others; empty where the system does not tell."""
+    try:
+        return " ".join(os.readlink(f"/proc/self/ns/{kind}") for kind in ("ipc", "pid"))  # noqa: PTH115 (no Path)
+    except OSError:
+        return ""

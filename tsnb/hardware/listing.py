@@ -1,26 +1,83 @@
-"""`tsnb.devices()`: looks at this machine once and returns what there is."""
+"""`tsnb.devices()`: looks at this machine once and returns what there is, shown as text and as HTML.
+
+It names the processes that are ours: loaders from the registry, trials from live streams and the project's records.
+The tables read the plain values only; programs find them in `data-` attributes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import html
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from tsnb.hardware.gpus import list_gpus
-from tsnb.hardware.inventory import Cores, Gpu, Inventory
-from tsnb.hardware.mps import look_for_mps
-from tsnb.hardware.obstacles import notes_on
-from tsnb.hardware.tables import as_html, as_text
-from tsnb.hardware.users import name_of_process, our_processes
-from tsnb.hardware.wishes import under_wsl
+import psutil
+
+from tsnb import registry
+from tsnb.errors import TsnbError
+from tsnb.hardware.gpus import list_gpus, look_for_mps, under_wsl
+from tsnb.hardware.inventory import Cores, Gpu, Inventory, notes_on
 from tsnb.native.cores import usable_cores
+from tsnb.native.owners import alive
+from tsnb.records.project import project_directory
+from tsnb.records.reading import ENDED, read_runs
 from tsnb.telemetry.energy import EnergyMeter, words_on_energy
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.machine import Machine
+from tsnb.telemetry.observer import Observer
 
-__all__ = ["Devices", "devices"]
+__all__ = ["Devices", "as_html", "as_text", "devices", "name_of_process", "our_processes"]
+
+ANSWER_S = 1.0
+"""How long a stream may take to say who is attached to it."""
+
+
+def our_processes() -> dict[int, str]:
+    """Return what is known of our own processes, by process number: "loader of digits", "small-cnn"."""
+    found: dict[int, str] = {}
+    with contextlib.suppress(TsnbError, OSError):
+        for run in read_runs(project_directory(make=False)):
+            # of one on a cluster the owner is the process that started it (`experiments.on_cluster`)
+            if run.state not in ENDED and "engine" not in run.options and alive(run.owner):
+                found[run.owner.pid] = run.name
+    with contextlib.suppress(TsnbError):
+        for entry in registry.entries():
+            if entry.elsewhere:  # its number is somebody else's here
+                continue
+            found.update(_attached(entry.name))
+            found[entry.pid] = f"loader of {entry.name}"
+    return found
+
+
+def _attached(stream: str) -> dict[int, str]:
+    """Return who is attached to a stream; nobody where it does not answer."""
+    try:
+        observer = Observer(stream)
+    except TsnbError:
+        return {}
+    try:
+        reading = observer.read(ANSWER_S)
+    except TsnbError:
+        return {}
+    finally:
+        observer.close()
+    return {c.pid: c.name for c in reading.consumers} if reading is not None else {}
+
+
+def name_of_process(pid: int, ours: dict[int, str]) -> str:
+    """Return what a process is called: one of ours, one below it (a loader's worker), else its program's name."""
+    try:
+        process = psutil.Process(pid)
+        for one in (process, *process.parents()):
+            if one.pid in ours:
+                return ours[one.pid]
+        return process.name()
+    except psutil.Error:
+        return ours.get(pid, "")
 
 
 class Devices(Inventory):
@@ -92,3 +149,86 @@ def _torch() -> str:
     if folder is not None and (file := folder / "version.py").is_file():
         cuda = re.search(r"^cuda\b.*?=\s*'([^']*)'", file.read_text(), re.MULTILINE)
     return f"{version}, CUDA {cuda.group(1)}" if cuda else f"{version}, built without CUDA"
+
+
+_COLUMNS = ("device", "name", "busy", "memory", "used by")
+_GIB = 1 << 30
+
+
+def as_text(devices: Inventory) -> str:
+    """Return the table for a terminal."""
+    lines = [_cores(devices)]
+    if devices.gpus:
+        rows = [_COLUMNS, *map(_cells, devices.gpus)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines += ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([*lines, *_rest(devices)])
+
+
+def as_html(devices: Inventory) -> str:
+    """Return the table for a notebook."""
+    parts = [f"<p>{html.escape(_cores(devices))}</p>"]
+    if devices.gpus:
+        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in _COLUMNS)
+        body = "".join(_row(gpu) for gpu in devices.gpus)
+        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    parts += [f"<p>{html.escape(line)}</p>" for line in _rest(devices)]
+    facts = {
+        "gpus": len(devices.gpus),
+        "cores": devices.cores.usable,
+        "mps": "running" if devices.mps and devices.mps.running else "none",
+    }
+    return f"<div data-tsnb='devices'{_data(facts)}>{''.join(parts)}</div>"
+
+
+def _row(gpu: Gpu) -> str:
+    facts = {
+        "device": gpu.device,
+        "uuid": gpu.uuid,
+        "used-bytes": gpu.used_bytes,
+        "total-bytes": gpu.total_bytes,
+        "busy": "" if gpu.busy is None else gpu.busy,
+        "pids": " ".join(str(user.pid) for user in gpu.users),
+    }
+    cells = "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in _cells(gpu))
+    return f"<tr{_data(facts)}>{cells}</tr>"
+
+
+def _data(facts: Mapping[str, object]) -> str:
+    return "".join(f" data-{name}='{html.escape(str(value), quote=True)}'" for name, value in facts.items())
+
+
+def _cells(gpu: Gpu) -> tuple[str, ...]:
+    busy = "not told" if gpu.busy is None else f"{gpu.busy:.0%}"
+    memory = f"{gpu.used_bytes / _GIB:.1f} of {gpu.total_bytes / _GIB:.1f} GiB"
+    return gpu.device, gpu.name, busy, memory, _users(gpu)
+
+
+def _users(gpu: Gpu) -> str:
+    if not gpu.users_told:
+        return "not told here"
+    words = []
+    for user in gpu.users:
+        held = "" if user.used_bytes is None else f", {user.used_bytes / _GIB:.1f} GiB"
+        words.append(f"{user.name or 'somebody'} (pid {user.pid}{held})")
+    return "; ".join(words) or "nobody"
+
+
+def _cores(devices: Inventory) -> str:
+    cores = devices.cores
+    text = f"{cores.usable} of {cores.machine} cores"
+    if cores.quota is not None:
+        text += f" (this container's quota: {cores.quota:g})"
+    elif cores.allowed < cores.machine:
+        text += " (those that this process may run on)"
+    return text if devices.gpus else f"{text}; no GPU: {devices.obstacle}"
+
+
+def _rest(devices: Inventory) -> list[str]:
+    lines = []
+    mps = devices.mps
+    if mps is not None:
+        share = "" if mps.percent is None else f", {mps.percent:g} % of the threads for each process"
+        lines.append(f"MPS runs{share} ({mps.directory})" if mps.running else "MPS does not run")
+    lines.append(f"torch {devices.torch}" if devices.torch else "torch is not installed")
+    return [*lines, f"energy: {devices.energy}", *devices.notes]

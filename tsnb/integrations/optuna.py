@@ -29,9 +29,8 @@ from tsnb.records.scores import known_direction, rank
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
-from tsnb.sweeps.started import enter
 from tsnb.sweeps.starting import Settled, name_of, places_for
-from tsnb.sweeps.sweep import Sweep
+from tsnb.sweeps.sweep import Sweep, enter
 
 try:
     import optuna

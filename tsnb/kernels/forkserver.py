@@ -50,7 +50,7 @@ PRELOADED = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "comm",
     "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
-    "tsnb.experiments.inside.trial", "tsnb.streams.inside.stream", "tsnb.kernels.inside.forked",
+    "tsnb.experiments.inside.trial", "tsnb.streams.in_kernel", "tsnb.kernels.inside.forked",
     "tsnb.kernels.inside.worker_output",
     "tsnb.consumer", "tsnb.producer",
 )  # fmt: skip

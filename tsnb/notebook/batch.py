@@ -27,7 +27,7 @@ from IPython.core.getipython import get_ipython
 from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.board import trials
 from tsnb.kernels.outlets import SWITCH, flush_collected, is_unattended
-from tsnb.sweeps.started import live
+from tsnb.sweeps.sweep import live
 
 __all__ = ["TrialsFailed", "end_of_cell", "last_cell"]
 

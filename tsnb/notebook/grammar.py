@@ -16,7 +16,7 @@ from IPython.core.error import UsageError
 from tsnb.config import MODES, read_weight
 from tsnb.experiments.plan import TrialOptions, read_setting, read_words
 from tsnb.options import NOTEBOOK, StreamOptions, add_options, share, whole
-from tsnb.sweeps.wording import read_grid, read_sample
+from tsnb.sweeps.grammar import read_grid, read_sample
 
 __all__ = [
     "TENSORSOCKET",

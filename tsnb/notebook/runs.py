@@ -21,8 +21,7 @@ from tsnb.printable import coloured
 from tsnb.records.choosing import named_runs
 from tsnb.records.run import Run
 from tsnb.streams.serving import producer_kernels
-from tsnb.sweeps.started import find, live
-from tsnb.sweeps.sweep import Sweep
+from tsnb.sweeps.sweep import Sweep, find, live
 
 if TYPE_CHECKING:
     from tsnb.panel import Panel

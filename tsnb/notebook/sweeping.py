@@ -7,7 +7,7 @@ from typing import Any
 
 from tsnb.experiments.plan import TrialOptions
 from tsnb.options import typed
-from tsnb.sweeps.halving import Halving, halving
+from tsnb.sweeps.rungs import Halving, halving
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.starting import sweep_cell
 from tsnb.sweeps.sweep import Sweep

@@ -20,10 +20,10 @@ from collections.abc import Callable
 
 from tsnb.arena.memory import Arena, aligned
 from tsnb.hardware.copies import DeviceCopies, DeviceKind, SharingRefused
-from tsnb.hardware.kinds import kind_of
-from tsnb.hardware.obstacles import obstacle_between
-from tsnb.hardware.shelf import Shelf
-from tsnb.hardware.wishes import namespaces, read_wish, under_wsl
+from tsnb.hardware.gpu_slots import Shelf
+from tsnb.hardware.gpus import under_wsl
+from tsnb.hardware.inventory import obstacle_between
+from tsnb.hardware.kinds import kind_of, namespaces, read_wish
 from tsnb.producer import events as ev
 from tsnb.wire import messages as ms
 

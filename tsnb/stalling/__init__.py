@@ -9,12 +9,9 @@ than one of a plain DataLoader, and holds the model up less.
 |---|---|
 | `sharing` | pure: costs a sample in, samples/s of k trials out |
 | `clocks` | CPU time of other processes, time without a core, cores |
-| `batches` | goes through a loader without disturbing its owner; samples in a batch |
-| `measuring` | runs loader and step for some seconds and counts |
-| `costs` | pure: what was counted in, costs a sample out |
-| `result` | `stalls`, and `Stalls`, which it returns |
-| `wording` | pure: the sentences, and what to do next |
-| `tables` | pure: text and HTML |
+| `measuring` | runs loader and step for some seconds and counts, without disturbing their owner |
+| `result` | `stalls`, from counts to costs, and `Stalls`, which it returns |
+| `sentences` | pure: the sentences, and what to do next; tables as text and HTML |
 
 The package is not called `stalls`, because a submodule of that name would hide the function `tsnb.stalls`.
 """

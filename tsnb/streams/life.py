@@ -18,7 +18,7 @@ from tsnb.streams.served import RECONNECT_S, Shipment
 
 __all__ = ["STOP_GRACE_S", "Life"]
 
-INSIDE = "tsnb.streams.inside.stream"
+INSIDE = "tsnb.streams.in_kernel"
 """What its kernel is told to do stands there."""
 
 STOP_GRACE_S = 5.0

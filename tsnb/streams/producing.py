@@ -29,8 +29,7 @@ from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
 from tsnb.native.bound import Bound
 from tsnb.options import StreamOptions
-from tsnb.streams.crashes import Crashes
-from tsnb.streams.following import Following
+from tsnb.streams.crashes import Crashes, Following
 from tsnb.streams.life import STOP_GRACE_S, Life
 from tsnb.streams.served import RECONNECT_S, Shipment
 from tsnb.telemetry import observer

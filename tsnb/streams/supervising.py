@@ -18,8 +18,7 @@ from collections.abc import Callable
 
 from tsnb.kernels.death import cause_of_death
 from tsnb.native.ties import tie_to_parent
-from tsnb.streams.crashes import Crashes
-from tsnb.streams.following import Following
+from tsnb.streams.crashes import Crashes, Following
 
 __all__ = ["supervise"]
 

@@ -4,12 +4,10 @@
 
 | module | what it owns |
 |---|---|
-| `spaces`, `wording` | which parameters the trials get; the same as it is written on a magic's line |
+| `spaces`, `grammar` | which parameters the trials get; the same as it is written on a magic's line |
 | `queueing` | which trials start now |
-| `rungs`, `halving` | at which steps trials are compared, and which of them are stopped there |
-| `gates` | a common start: nobody takes a batch before all have attached |
-| `marking` | the output of many trials under one cell |
-| `conductor` | the way of all these decisions to real trials |
+| `rungs` | at which steps trials are compared, and which of them are stopped there |
+| `conductor` | the way of all these decisions to real trials, and their common start |
 | `sweep`, `starting` | the trials as a mapping and a table; `tsnb.sweep` |
 """
 

@@ -2,12 +2,19 @@
 
 The decisions are made elsewhere (`queueing`, `rungs`); this is their way to real trials. Everything here runs on one
 thread, that of `run`; the trials' news come from the hub's thread through a queue.
+
+Trials that start together wait for each other at a `Gate`, so that they begin with the same batch. It is a file and a
+lock on it: the sweep holds the lock, and a trial's first `tsnb.attach()` waits until it can have it (shared) too. The
+sweep's process may be killed: the lock goes with it, and the gate is open.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import queue
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,11 +24,79 @@ from tsnb.errors import TrialFailed
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.records.rows import LoggedRow
-from tsnb.sweeps.gates import WAITING_S, Gate
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Cut, Rungs
 
-__all__ = ["Conductor", "Course"]
+__all__ = ["WAITING_S", "Conductor", "Course", "Gate"]
+
+WAITING_S = 600.0
+"""How long the first to have attached waits for the last, as long as that one lives: code that prepares its own things
+first may take minutes. One that has ended is not waited for."""
+
+SAID_S = 20.0
+"""After so long it is said who is waited for."""
+
+
+class Gate:
+    """One gate, shut until all who are to pass are there.
+
+    Args:
+        path: The file; made here, gone when the gate is open.
+        names: The trials that are waited for.
+    """
+
+    def __init__(self, path: Path, names: Iterable[str]) -> None:
+        self.path = path
+        self._coming = set(names)
+        self._first_s: float | None = None
+        self._said = False
+        self._lock: int | None = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    @property
+    def shut(self) -> bool:
+        """Whether it still holds trials back."""
+        return self._lock is not None
+
+    def arrived(self, name: str) -> None:
+        """Note that a trial has attached; the last one opens the gate."""
+        if self._first_s is None:
+            self._first_s = time.monotonic()
+        self.gone(name)
+
+    def gone(self, name: str) -> None:
+        """Note that a trial has ended: nobody waits for it."""
+        self._coming.discard(name)
+        if not self._coming:
+            self.open()
+
+    def left_s(self) -> float | None:
+        """Return in how many seconds the gate opens, whoever is missing; None while nobody has attached."""
+        if not self.shut or self._first_s is None:
+            return None
+        return max(0.0, self._first_s + WAITING_S - time.monotonic())
+
+    def slow(self) -> list[str]:
+        """Return who is missing, once, when the others have waited for long enough to be told."""
+        if not self.shut or self._first_s is None or self._said or time.monotonic() - self._first_s < SAID_S:
+            return []
+        self._said = True
+        return sorted(self._coming)
+
+    def lapse(self) -> list[str]:
+        """Open it though somebody is missing; return who: these begin with other batches."""
+        missing = sorted(self._coming)
+        self.open()
+        return missing
+
+    def open(self) -> None:
+        """Let everybody pass, from now on."""
+        if self._lock is not None:
+            self.path.unlink(missing_ok=True)  # who comes now finds no file and passes
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process forked meanwhile has the descriptor too
+            os.close(self._lock)
+            self._lock = None
+
 
 STREAMLESS = ("ProducerGone", "ProducerNotFound")
 """Failures after which no other trial needs to be tried: there is nothing to attach to."""

@@ -17,16 +17,29 @@ but one of them at its first value. Of a trial that logs more seldom than others
 Trials do not stand still until a rung is decided: what one logs meanwhile at a further rung counts there only if it
 goes on. So within a cohort nothing depends on who was faster.
 
+`Ladder` judges by successive halving: at every rung the better part goes on.
+
+Rung r lies at step `every / keep**r`: with `every=100, keep=0.5` at 100, 200, 400, 800... Each time half of the
+trials is left and trains for twice as long, so that every rung costs about the same (Jamieson and Talwalkar,
+"Non-stochastic best arm identification and hyperparameter optimization", 2016).
+
+When all live trials of a cohort (those that started together) have come to a rung, every value ever
+seen there is ranked, those of earlier cohorts too. Of the cohort, those among the best `ceil(keep * all)` go on; the
+others are stopped. nan is worse than any number; of equal values the trial that was started first is the better one.
+
 Pure: events in, trials to be stopped out; `check()` holds after each.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Cut", "Rungs"]
+from tsnb.records.scores import direction_of, rank
+
+__all__ = ["Cut", "Halving", "Ladder", "Rungs", "halving"]
 
 
 @dataclass(frozen=True)
@@ -171,3 +184,86 @@ def _due(live: Sequence[_Runner]) -> int | None:
         return None
     rung = max(first for first in since if first is not None)
     return rung if all(runner.reached > rung for runner in live) else None
+
+
+@dataclass(frozen=True)
+class Halving:
+    """Which trials of a sweep are stopped early. Made by `tsnb.halving`."""
+
+    metric: str
+    """The logged number that decides."""
+    every: int
+    """The step of the first rung."""
+    keep: float
+    """The share that goes on at a rung."""
+    mode: str
+    """"min" where smaller is better, "max" where larger is."""
+    at_least: int
+    """So many go on at every rung."""
+
+    def step_of(self, rung: int) -> int:
+        """Return the step at which a rung lies."""
+        return max(round(self.every / self.keep**rung), self.every + rung)  # no two rungs at one step
+
+    def kept(self, seen: int) -> int:
+        """Return how many of `seen` values are good enough."""
+        share = math.ceil(self.keep * seen - 1e-9)  # 0.1 * 30 is a little more than 3
+        return max(self.at_least, share)
+
+
+def halving(
+    metric: str = "loss", *, every: int = 100, keep: float = 0.5, mode: str | None = None, at_least: int = 1
+) -> Halving:
+    """Stop the worse trials of a sweep early: `tsnb.sweep(..., prune=tsnb.halving("loss", every=100))`.
+
+    At steps `every`, `every / keep`, `every / keep**2`... the trials are compared by what they logged there, and the
+    best `keep` of them go on.
+
+    Args:
+        metric: A number that the trials log with `tsnb.log`.
+        every: The step of the first comparison: as given to `tsnb.log(step=...)`, else how often it was called.
+        keep: The share that goes on, above 0 and below 1.
+        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.direction` or the name says.
+        at_least: So many trials go on at every comparison.
+
+    Returns:
+        The rule, for `tsnb.sweep`.
+
+    Raises:
+        ValueError: A number is out of its range, or `mode` is another word.
+        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
+    """
+    if every < 1 or every != int(every):
+        raise ValueError(f"every={every!r}: give the step of the first comparison, 1 or more.")
+    if not 0.0 < keep < 1.0:
+        raise ValueError(f"keep={keep!r}: give a share above 0 and below 1; 0.5 keeps the better half.")
+    if at_least < 1:
+        raise ValueError(f"at_least={at_least!r}: at least one trial has to go on.")
+    return Halving(metric, int(every), keep, direction_of(metric, mode), at_least)
+
+
+class Ladder(Rungs):
+    """One sweep's rungs, decided by successive halving.
+
+    Args:
+        rule: When trials are compared, by what, and how many go on.
+    """
+
+    def __init__(self, rule: Halving) -> None:
+        super().__init__(rule.metric)
+        self.rule = rule
+
+    def step_of(self, rung: int) -> int:
+        """Return the step at which a rung lies."""
+        return self.rule.step_of(rung)
+
+    def judge(self, rung: int, live: Sequence[str]) -> list[Cut]:
+        """Return those of a cohort whose value at a rung is not among the best of all that were seen there."""
+        values = self.values_at(rung)
+        # of equal ones the first started: sorted keeps their order
+        ranking = sorted(values, key=lambda name: rank(values[name], self.rule.mode))
+        good = self.rule.kept(len(ranking))
+        cut = [name for name in live if ranking.index(name) >= good]
+        return [
+            Cut(name, self.step_of(rung), values[name], ranking.index(name) + 1, len(ranking)) for name in cut
+        ]

@@ -1,4 +1,7 @@
-"""A sweep: many trials from one function or cell, by name, as a table, and which of them is the best."""
+"""A sweep: many trials from one function or cell, by name, as a table, and which of them is the best.
+
+The sweeps of this process are kept here, the last of each name.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tsnb.experiments import trials
 from tsnb.experiments.board import NoSuchTrial, shown_scores
 from tsnb.experiments.trial import STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
@@ -19,7 +23,7 @@ from tsnb.records.scores import best_of, direction_of, leaders
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.rungs import Cut
 
-__all__ = ["Sweep"]
+__all__ = ["Sweep", "enter", "find", "live"]
 
 STOPPING_S = 60.0
 """How long stopping all trials of a sweep may take."""
@@ -261,3 +265,32 @@ def _short(value: Any) -> str:
     """Return a parameter as a table shows it."""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 24 else text[:23] + "…"
+
+
+_sweeps: dict[str, Sweep] = {}
+
+
+def enter(made: Sweep) -> None:
+    """Take in a sweep; one of the same name that still runs is stopped first, as a trial's former run is."""
+    former = _sweeps.get(made.name)
+    if former is not None and not former.over:
+        former.stop()
+    _sweeps[made.name] = made
+
+
+def find(name: str) -> Sweep | None:
+    """Return the last sweep of a name, if there was one."""
+    return _sweeps.get(name)
+
+
+def live() -> list[Sweep]:
+    """Return those that are not over."""
+    return [sweep for sweep in _sweeps.values() if not sweep.over]
+
+
+def _stop_all() -> None:
+    for sweep in live():
+        sweep.stop()
+
+
+trials.starters.append(_stop_all)

@@ -1,12 +1,16 @@
-"""The sentences of `Stalls`. Pure: numbers in, text out."""
+"""How `Stalls` is shown: its sentences, what was measured, and what k trials would get. Pure: numbers in, text out."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from html import escape
+from typing import TYPE_CHECKING
 
-from tsnb.stalling.sharing import Computing, Loading, Sharing
+from tsnb.stalling.sharing import Loading, Sharing
 
-__all__ = ["Told", "number_of", "rate", "sentences", "times"]
+if TYPE_CHECKING:
+    from tsnb.stalling.result import Stalls
+
+__all__ = ["html", "number_of", "plain_text", "rate", "sentences", "tables", "times"]
 
 SMALL = 0.10
 """A stall below a tenth of the time, or a gain below a tenth, is not worth doing something about."""
@@ -16,78 +20,12 @@ NOTICED = 0.25
 """Cores that other programs may take before the numbers are given with a warning."""
 
 
-class Told(Protocol):
-    """What the sentences are made from: `Stalls`."""
-
-    @property
-    def trials(self) -> int:
-        """How many the sentences speak of."""
-
-    @property
-    def cores(self) -> float:
-        """That there are."""
-
-    @property
-    def batch_size(self) -> int:
-        """Samples in a batch."""
-
-    @property
-    def threads(self) -> int:
-        """Torch threads in a trial."""
-
-    @property
-    def plain(self) -> Loading:
-        """The loader as it is."""
-
-    @property
-    def served(self) -> Loading:
-        """The loader, shared."""
-
-    @property
-    def computing(self) -> Computing | None:
-        """One step."""
-
-    @property
-    def loader_per_s(self) -> float:
-        """The loader alone."""
-
-    @property
-    def served_per_s(self) -> float:
-        """The loader alone, shared."""
-
-    @property
-    def model_per_s(self) -> float | None:
-        """The step alone."""
-
-    @property
-    def together_per_s(self) -> float | None:
-        """Both."""
-
-    @property
-    def together_served_per_s(self) -> float | None:
-        """Both, the loader shared."""
-
-    @property
-    def stalled(self) -> float | None:
-        """Share of its time that one trial waits."""
-
-    @property
-    def others(self) -> float | None:
-        """Cores that other programs took."""
-
-    def sharing(self, trials: int, *, cores: float | None = None) -> Sharing:
-        """Return what so many trials get."""
-
-    def with_workers(self, workers: int) -> Told:
-        """Return the same for another number of workers."""
-
-
-def sentences(told: Told) -> list[str]:
+def sentences(told: Stalls) -> list[str]:
     """Return what limits one trial, what sharing would give several, what to do next, and how sure that is."""
     return [_one_trial(told), _several(told), *_next(told), *_caution(told)]
 
 
-def _one_trial(told: Told) -> str:
+def _one_trial(told: Stalls) -> str:
     loader = f"{rate(told.loader_per_s)} samples/s"
     if told.model_per_s is None:
         step_ms = 1000 * told.batch_size / told.loader_per_s
@@ -118,7 +56,7 @@ def _one_trial(told: Told) -> str:
     )
 
 
-def _several(told: Told) -> str:
+def _several(told: Stalls) -> str:
     found = told.sharing(told.trials)
     most = "at most " if told.computing is None else ""
     own, one = (f"{most}{rate(pace.samples_per_s)}" for pace in (found.separate, found.shared))
@@ -130,7 +68,7 @@ def _several(told: Told) -> str:
     )
 
 
-def _next(told: Told) -> list[str]:
+def _next(told: Stalls) -> list[str]:
     """Compare the best of both ways: sharing often pays only with workers that a loader each has no cores for."""
     found = told.sharing(told.trials)
     own_workers, own = _best(told, shared=False)
@@ -160,10 +98,10 @@ def _next(told: Told) -> list[str]:
     return advice
 
 
-def _best(told: Told, *, shared: bool) -> tuple[int, float]:
+def _best(told: Stalls, *, shared: bool) -> tuple[int, float]:
     """Return the fewest workers that give nearly the most, and the pace with them; those of now if it gains little."""
 
-    def pace(loader: Told) -> float:
+    def pace(loader: Stalls) -> float:
         found = loader.sharing(told.trials)
         return (found.shared if shared else found.separate).samples_per_s
 
@@ -174,7 +112,7 @@ def _best(told: Told, *, shared: bool) -> tuple[int, float]:
     return (enough, paces[enough]) if paces[enough] >= pace(told) * (1 + SMALL) else (now, pace(told))
 
 
-def _why(told: Told, found: Sharing) -> str:
+def _why(told: Stalls, found: Sharing) -> str:
     limit = found.shared.limit
     if limit == "loader":
         cheaper = "; make a sample cheaper, say by storing it smaller or decoded"
@@ -190,7 +128,7 @@ def _why(told: Told, found: Sharing) -> str:
     return "each model's own computing is the limit"
 
 
-def _caution(told: Told) -> list[str]:
+def _caution(told: Stalls) -> list[str]:
     if told.others is None or told.others < NOTICED:
         return []
     text = (
@@ -200,7 +138,7 @@ def _caution(told: Told) -> list[str]:
     return [text]
 
 
-def _workers(told: Told) -> str:
+def _workers(told: Stalls) -> str:
     number = told.plain.workers
     return "no worker" if not number else f"{number} worker{'s' if number > 1 else ''}"
 
@@ -220,18 +158,86 @@ def number_of(cores: float) -> str:
     return f"{cores:g}"
 
 
-def _cores(told: Told) -> str:
+def _cores(told: Stalls) -> str:
     return "the one core" if told.cores == 1 else f"the {number_of(told.cores)} cores"
 
 
-def _trials(told: Told) -> str:
+def _trials(told: Stalls) -> str:
     return "one trial" if told.trials == 1 else f"{_count(told.trials)} trials"
 
 
-def _each(told: Told) -> str:
+def _each(told: Stalls) -> str:
     return "One trial" if told.trials == 1 else f"Each of {_count(told.trials)} trials"
 
 
 def _count(number: int) -> str:
     words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
     return words[number] if number < len(words) else str(number)
+
+
+Row = list[str]
+
+
+def tables(told: Stalls) -> tuple[list[Row], list[Row]]:
+    """Return what was measured, and what k trials would get; each with its head."""
+    measured = [["measured", "samples/s", "CPU ms a batch"]]
+    measured.append(["loader alone", rate(told.loader_per_s), _cost(told, told.plain)])
+    if told.computing is not None and told.model_per_s is not None:
+        each_ms = 1000 * told.batch_size * told.computing.cpu_s
+        measured.append(["model alone", rate(told.model_per_s), f"{each_ms:.3g}"])
+        if told.together_per_s is not None:
+            measured.append(["both together", rate(told.together_per_s), ""])
+    measured.append(["loader alone, shared", rate(told.served_per_s), _cost(told, told.served)])
+    if told.together_served_per_s is not None:
+        measured.append(["both together, shared", rate(told.together_served_per_s), ""])
+    foretold = [
+        ["trials", "a loader each", "limit", "one shared loader", "limit", "gain", "CPU saved"],
+    ]
+    for number in _numbers(told.trials):
+        found = told.sharing(number)
+        own, one = found.separate, found.shared
+        paces = [rate(own.samples_per_s), own.limit, rate(one.samples_per_s), one.limit]
+        foretold.append([str(number), *paces, times(found.gain), f"{found.cpu_saved:.0%}"])
+    return measured, foretold
+
+
+def plain_text(told: Stalls) -> str:
+    """Return the sentences and the tables as text."""
+    blocks = ["\n".join(sentences(told))]
+    for rows in tables(told):
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+        blocks.append("\n".join(lines))
+    return "\n\n".join([*blocks, _below(told)])
+
+
+def html(told: Stalls) -> str:
+    """Return the same for a notebook."""
+    first, *others = sentences(told)
+    parts = [f"<p><b>{escape(first)}</b> {escape(' '.join(others))}</p>"]
+    for head, *rows in tables(told):
+        top = "".join(f"<th style='text-align:left'>{escape(word)}</th>" for word in head)
+        body = "".join(
+            "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in rows
+        )
+        style = "display:inline-table;margin-right:2em;vertical-align:top"
+        parts.append(f"<table style='{style}'><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>")
+    return "".join([*parts, f"<p><small>{escape(_below(told))}</small></p>"])
+
+
+def _below(told: Stalls) -> str:
+    threads = f"{told.threads} torch thread{'s' if told.threads > 1 else ''} each"
+    return (
+        f"Samples/s of each trial, batches of {told.batch_size}, {number_of(told.cores)} cores, {threads}; trials that "
+        "compute as long as the step that was measured. .sharing(k) answers for other numbers."
+    )
+
+
+def _numbers(trials: int) -> list[int]:
+    """Return the numbers of trials that the table shows."""
+    return sorted({*range(1, min(trials, 4) + 1), *(n for n in (8, 16, 32) if n < trials), trials})
+
+
+def _cost(told: Stalls, loading: Loading) -> str:
+    return f"{1000 * told.batch_size * (loading.cpu_s + loading.taking_s):.3g}"

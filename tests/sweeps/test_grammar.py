@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tsnb.config import check_name
+from tsnb.sweeps.grammar import filled, read_grid, read_sample, unlike
 from tsnb.sweeps.spaces import choice, loguniform, randint, uniform
-from tsnb.sweeps.wording import filled, read_grid, read_sample, unlike
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tsnb.engines.books import IDLE_S, LEASE_S, Books, Told
+from tsnb.engines.cluster_dispatch import IDLE_S, LEASE_S, Books, Told
 
 BATCHES = 12
 

@@ -1,1 +1,0 @@
-"""What runs in a producer's kernel. The notebook never imports it."""
