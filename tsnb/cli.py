@@ -17,13 +17,12 @@ from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
 from tsnb.options import StreamOptions, add_options, options_from
 from tsnb.streams.served import RECONNECT_S, seed_of
-from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.marks import mode_text
 from tsnb.telemetry.observer import balance, status, stop
 from tsnb.telemetry.rates import alone
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.recording import record
-from tsnb.telemetry.words import balanced, count, milliseconds
+from tsnb.telemetry.words import balanced, count, incidents, milliseconds
 
 __all__ = ["main"]
 

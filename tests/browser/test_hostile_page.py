@@ -19,8 +19,7 @@ from tsnb.experiments.board import Board
 from tsnb.panel.tape import Message
 from tsnb.records.tables import results
 from tsnb.reports import Report
-from tsnb.telemetry.host_readings import HostReading
-from tsnb.telemetry.readings import MoveReading, StreamReading
+from tsnb.telemetry.readings import HostReading, MoveReading, StreamReading
 from tsnb.telemetry.recording import read_recording
 
 pytestmark = [pytest.mark.browser]

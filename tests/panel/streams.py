@@ -11,8 +11,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tsnb.telemetry.host_readings import GpuReading, HostReading, ProcessReading
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.readings import ConsumerReading, GpuReading, HostReading, ProcessReading, StreamReading
 
 STEP_S = 0.01
 START_S = 1_790_000_000.0

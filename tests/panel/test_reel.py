@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from tsnb.panel.reel import OLDER_TICKS, RECENT_TICKS, Reel
+from tsnb.panel.frames import OLDER_TICKS, RECENT_TICKS, Reel
 
 
 def filled(ticks: int) -> Reel:

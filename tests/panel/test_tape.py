@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from tests.panel.streams import Stream, Trial, rebalance, rebalanced, three_models
-from tsnb.panel.frames import GPU, HEADER, MACHINE, PROCESS, ROW
-from tsnb.panel.reel import RECENT_TICKS
+from tsnb.panel.frames import GPU, HEADER, MACHINE, PROCESS, RECENT_TICKS, ROW
 from tsnb.panel.tape import MARKS, METRICS, Tape
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES
 

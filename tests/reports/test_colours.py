@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsnb.reports.colours import colours_of
+from tsnb.reports.svg import colours_of
 from tsnb.telemetry.words import COLOURS
 
 

@@ -9,10 +9,8 @@ import pytest
 from tests.panel.streams import three_models
 from tests.reports.made import consumer, reading
 from tsnb.errors import TsnbError
-from tsnb.reports.charts import since_start
-from tsnb.reports.figures import WORDS, draw_logged, draw_word
-from tsnb.telemetry.host_readings import GpuReading, HostReading, ProcessReading
-from tsnb.telemetry.readings import StreamReading
+from tsnb.reports.figures import WORDS, draw_logged, draw_word, since_start
+from tsnb.telemetry.readings import GpuReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.words import COLOURS
 
 GIB = 1 << 30

@@ -11,11 +11,9 @@ import pytest
 from tests.panel.streams import three_models
 from tests.reports.made import consumer, reading
 from tsnb.errors import TsnbError
-from tsnb.reports.plain import plain
+from tsnb.reports.plain import plain, short_names, ticks_s
 from tsnb.reports.story import story
-from tsnb.reports.wording import short_names, ticks_s
-from tsnb.telemetry.host_readings import HostReading, ProcessReading
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
 
 LOG = Path(__file__).parents[1] / "panel" / "quickstart.jsonl"
 

@@ -170,7 +170,7 @@ def test_who_looks_at_the_machine_gets_numbers(run: Run) -> None:
         """
         from tsnb.telemetry.host import HostSampler
         from tsnb.telemetry.memory import free_memory
-        from tsnb.telemetry.usage import age_s, use_of
+        from tsnb.telemetry.machine import age_s, use_of
         with tsnb.serve([torch.zeros(2)] * 3, name="s") as producer:
             list(tsnb.attach("c"))
             producer.rebalance()

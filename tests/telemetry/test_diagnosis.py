@@ -15,8 +15,7 @@ import torch
 
 from tsnb.telemetry import metrics
 from tsnb.telemetry.diagnosis import diagnose
-from tsnb.telemetry.host_readings import HostReading, ProcessReading
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.words import balanced
 
 

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.telemetry.host_readings import GpuReading, HostReading, ProcessReading
 from tsnb.telemetry.marks import MARK_KINDS
 from tsnb.telemetry.readings import (
     CONSUMER_STATES,
     PRODUCER_STATES,
     ConsumerReading,
     EndReading,
+    GpuReading,
+    HostReading,
     MoveReading,
+    ProcessReading,
     StreamReading,
 )
 

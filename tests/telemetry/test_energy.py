@@ -7,10 +7,9 @@ from typing import Any
 
 from tests.reports.made import consumer, reading
 from tests.telemetry.fake_nvml import H200, FakeNvml
-from tsnb.telemetry.energy import EnergyMeter, words_on_energy
-from tsnb.telemetry.energy_use import energy_use, per_1000
+from tsnb.telemetry.energy import EnergyMeter, energy_use, per_1000, words_on_energy
 from tsnb.telemetry.gpu import Gpus
-from tsnb.telemetry.host_readings import HostReading, ProcessReading
+from tsnb.telemetry.readings import HostReading, ProcessReading
 
 
 def package(root: Path, number: int, microjoules: int, name: str = "") -> Path:

@@ -11,8 +11,8 @@ import pytest
 from tests.panel.streams import three_models
 from tsnb.errors import ProducerGone, ProducerNotFound, RemoteProtocolError
 from tsnb.telemetry.following import Follower
-from tsnb.telemetry.host_readings import HostReading
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.readings import HostReading, StreamReading
 
 
 class FakeStream:
@@ -32,7 +32,9 @@ class FakeStream:
         return FakeConnection(self)
 
 
-class FakeConnection:
+class FakeConnection(Observer):
+    peer_pid = 0
+
     def __init__(self, stream: FakeStream) -> None:
         self.stream = stream
         self.name = stream.name
@@ -46,7 +48,7 @@ class FakeConnection:
             raise found
         return found
 
-    def request_stop(self) -> None:
+    def request_stop(self, reconnect_s: float = 0.0) -> None:
         self.stream.stopped.append("")
 
     def request_consumer_stop(self, consumer: str) -> None:
@@ -195,7 +197,7 @@ def test_readings_carry_the_machine_where_it_can_be_seen(
 
     def connect(name: str | None) -> FakeConnection:
         connection = stream.connect(name)
-        connection.peer_pid = reading.pid if peer == "same" else reading.pid + 1  # type: ignore[attr-defined]
+        connection.peer_pid = reading.pid if peer == "same" else reading.pid + 1
         return connection
 
     stream.up = True

@@ -8,7 +8,7 @@ import pytest
 
 from tests.telemetry.fake_nvml import GIB, H200, FakeNvml
 from tsnb.telemetry.gpu import Gpus
-from tsnb.telemetry.host_readings import GpuReading
+from tsnb.telemetry.readings import GpuReading
 
 
 def test_a_gpu_is_read() -> None:

@@ -6,9 +6,9 @@ import itertools
 import random
 
 from tests.panel.streams import Stream, Trial, three_models
-from tsnb.telemetry.history import History
 from tsnb.telemetry.marks import Marker
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.watching import History
 
 
 def filled(readings: list[StreamReading], **limits: float) -> History:

@@ -19,10 +19,8 @@ import tsnb.telemetry.host as host_module
 from tests.system.scripts import ROOT
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry.host import EVERY_S, HostSampler
-from tsnb.telemetry.host_readings import HostReading
-from tsnb.telemetry.machine import Machine
-from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.usage import age_s, children_of, part_bytes, use_of
+from tsnb.telemetry.machine import Machine, age_s, children_of, part_bytes, use_of
+from tsnb.telemetry.readings import HostReading, StreamReading
 
 BUSY = "while True: pass"
 IDLE = "import time; time.sleep(600)"

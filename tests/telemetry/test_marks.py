@@ -9,9 +9,8 @@ import pytest
 
 from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
-from tsnb.telemetry.host_readings import HostReading, ProcessReading
 from tsnb.telemetry.marks import MARK_KINDS, Mark, Marker, marks
-from tsnb.telemetry.readings import MoveReading, StreamReading
+from tsnb.telemetry.readings import HostReading, MoveReading, ProcessReading, StreamReading
 
 
 def said(earlier: StreamReading, later: StreamReading, host: HostReading | None = None) -> list[str]:

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
-from tsnb.telemetry.host_readings import GpuReading, HostReading, ProcessReading
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.readings import GpuReading, HostReading, ProcessReading, StreamReading
 from tsnb.top.story import Story
 from tsnb.top.view import screen
 

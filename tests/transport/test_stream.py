@@ -19,8 +19,7 @@ from tests.transport.lines import Line, file_address, linked
 from tsnb.errors import RemoteProtocolError
 from tsnb.transport import local
 from tsnb.transport.channel import ChannelClosed, Outbox
-from tsnb.transport.peers import uid_of
-from tsnb.transport.sockets import connected
+from tsnb.transport.sockets import connected, uid_of
 from tsnb.transport.stream import StreamChannel
 
 LARGEST = 1 << 17

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tsnb.native.processes import is_ours
-from tsnb.telemetry.usage import children_of, use_of
+from tsnb.telemetry.machine import children_of, use_of
 
 __all__ = [
     "Cores",

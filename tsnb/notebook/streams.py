@@ -33,9 +33,8 @@ from tsnb.streams.serving import (
     serve_loader,
 )
 from tsnb.telemetry import observer
-from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.words import balanced
+from tsnb.telemetry.words import balanced, incidents
 
 if TYPE_CHECKING:
     from tsnb.reports import Report

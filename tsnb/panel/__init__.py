@@ -5,8 +5,7 @@ Readings come from `tsnb.telemetry`; what a stop button does and where logs come
 
 | module | what it does |
 |---|---|
-| `frames` | one tick as a row of float32 numbers |
-| `reel` | a stream's frames: all of the last minutes, some of the time before |
+| `frames` | one tick as a row of float32 numbers; all of the last minutes' frames, some of the time before |
 | `tape` | what the panel remembers, and the messages to the front end |
 | `logs` | logs in parts, for the pages that watch them |
 | `widget` | the widget |

@@ -29,12 +29,10 @@ from collections import deque
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tsnb.panel.frames import Lane, frame
-from tsnb.panel.reel import Reel
+from tsnb.panel.frames import Lane, Reel, frame
 from tsnb.records.scores import leaders
 from tsnb.telemetry.diagnosis import NOBODY, diagnose
-from tsnb.telemetry.ends import Ends, Taken, never_attached
-from tsnb.telemetry.marks import Mark, Marker, mode_text
+from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, mode_text, never_attached
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, ConsumerReading, EndReading, StreamReading
 

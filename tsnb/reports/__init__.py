@@ -7,14 +7,13 @@ Never imports a producer, a consumer, an arena or torch: a recorded log gives th
 | `spent` | totals: where each trial's seconds went |
 | `strips` | the same in even steps of time |
 | `story` | all that a report says, as numbers and words |
-| `wording`, `plain` | numbers as people read them; a report as text |
-| `svg`, `drawing` | a report as a picture |
-| `figures`, `charts` | plotly figures from readings |
+| `plain` | names, times and titles; a report as text |
+| `svg`, `drawing` | a report as a picture; the colours |
+| `figures` | plotly figures from readings |
 | `logged` | plotly figures of logged numbers, from the project's records |
 | `sources` | where readings come from: a watched stream, a served one, a recording |
 | `document` | the report itself: shows, saves |
 | `plotting` | `tsnb.plot` |
-| `colours` | the panel's colours |
 """
 
 from __future__ import annotations

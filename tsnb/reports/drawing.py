@@ -16,20 +16,19 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tsnb.reports.colours import COMPUTING, colours_of
-from tsnb.reports.plain import plain
-from tsnb.reports.spent import PARTS, Spent
-from tsnb.reports.story import Story
-from tsnb.reports.strips import COUNTED, Numbers, Strips
-from tsnb.reports.svg import Picture
-from tsnb.reports.wording import (
+from tsnb.reports.plain import (
     PART_NAMES,
+    plain,
     short,
     short_names,
     subtitle,
     ticks_s,
     when,
 )
+from tsnb.reports.spent import PARTS, Spent
+from tsnb.reports.story import Story
+from tsnb.reports.strips import COUNTED, Numbers, Strips
+from tsnb.reports.svg import COMPUTING, Picture, colours_of
 from tsnb.telemetry.marks import Mark
 from tsnb.telemetry.words import clock, count, metric, percent
 

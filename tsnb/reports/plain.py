@@ -1,13 +1,93 @@
-"""A report in plain text: for terminals, screen readers and pages that show no pictures."""
+"""A report in plain text: for terminals, screen readers and pages that show no pictures. Pure.
+
+Its names, times and titles are those of the other reports too; numbers are written as the panel writes them
+(`telemetry.words`).
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
+import time
+from collections.abc import Iterator, Sequence
+
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
-from tsnb.reports.wording import short_names, subtitle, when
 from tsnb.telemetry.words import clock, consumer_state, count, metric, milliseconds, percent
 
-__all__ = ["plain"]
+__all__ = ["PART_NAMES", "plain", "short", "short_names", "subtitle", "ticks_s", "when"]
+
+PART_NAMES = {
+    "computing": "computing",
+    "waiting": "waiting for data",
+    "held": "held back by the slowest",
+    "between": "between epochs",
+    "parked": "parked",
+}
+"""What a trial's time goes to, in the panel's words."""
+
+_TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
+
+
+def short(text: str, most: int) -> str:
+    """Return a text, its end left out where it has more than so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def short_names(names: Sequence[str], most: int) -> dict[str, str]:
+    """Return by name what to write in so many characters, so that names of one sweep can still be told apart.
+
+    Where one is too long, what all begin with and end with gives way first: "resnet50-lr0.01-cosine" and
+    "resnet50-lr0.02-cosine" become "…lr0.01…" and "…lr0.02…".
+    """
+    if len(names) < 2 or max(map(len, names)) <= most:
+        return {name: short(name, most) for name in names}
+    head = _shared(names)
+    tail = _shared([name[head:][::-1] for name in names])
+    written = {}
+    for name in names:
+        text = f"…{name[head:]}" if head and len(name) > most else name
+        if tail and len(text) > most:
+            text = text[:-tail] + "…"
+        written[name] = short(text, most)
+    return written
+
+
+def _shared(names: Sequence[str]) -> int:
+    """Return how many characters all begin with, whole words only."""
+    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    return len(re.sub(r"[^-_ ]*$", "", "".join(letters[0] for letters in same)))
+
+
+def when(story: Story) -> str:
+    """Return when it was: 2026-11-21, 15:03:12 to 15:07:24 (local time)."""
+    begin, end = time.localtime(story.begin_s), time.localtime(story.end_s)
+    same_day = begin[:3] == end[:3]
+    until = time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d, %H:%M:%S", end)
+    return f"{time.strftime('%Y-%m-%d, %H:%M:%S', begin)} to {until}"
+
+
+def subtitle(story: Story) -> str:
+    """Return what stands behind the stream's name: how many trials, how long, what was shared."""
+    number = len(story.trials)
+    parts = [f"{number} trial{'' if number == 1 else 's'}", f"{clock(story.seconds)} long"]
+    if story.epochs >= 0.05:
+        parts.append("1 epoch" if story.epochs == 1 else f"{count(story.epochs)} epochs")
+    prepared = f"{count(story.batches)} batches prepared once"
+    if story.delivered:
+        prepared += f", taken {count(story.delivered)} times"
+    divided = "" if story.mode == "pace" else f"; mode {story.mode}"
+    return ", ".join(parts) + "; " + prepared + divided
+
+
+def ticks_s(seconds: float, most: int) -> Iterator[int]:
+    """Give round seconds from 0 to `seconds` for an axis, so many at most."""
+    step = next(
+        (tick for tick in _TICKS_S if seconds / tick <= most), 86400 * math.ceil(seconds / 86400 / most)
+    )
+    yield from range(0, math.floor(seconds) + 1, step)
+
 
 _COLUMNS = (
     f"{'trial':<20} {'state':<11} {'time':>8} {'computing':>10} {'waiting':>8} {'held back':>10} {'between':>8} "

@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tsnb.telemetry.ends import Ends, never_attached
+from tsnb.telemetry.marks import Ends, never_attached
 from tsnb.telemetry.rates import alone
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 

@@ -11,10 +11,9 @@ from typing import Any
 from tsnb.errors import TsnbError
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
-from tsnb.telemetry.energy_use import NOT_MEASURABLE, energy_use
-from tsnb.telemetry.host_readings import HostReading
+from tsnb.telemetry.energy import NOT_MEASURABLE, energy_use
 from tsnb.telemetry.marks import Mark, Marker, mode_text
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 
 __all__ = ["Story", "story"]
 

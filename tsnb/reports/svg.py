@@ -1,8 +1,12 @@
-"""The few shapes that a report's picture is made of, as SVG text. No script, no reference to anything outside.
+"""The few shapes that a report's picture is made of, as SVG text, and the colours of all figures.
+
+There is no script in it, and no reference to anything outside.
 
 Colours stand in attributes, for light pages; what must differ on dark ones has a class as well, which a style sheet
 in the picture overrides. Where a page strips style sheets (some do) the picture is the light one, on a ground of its
 own: readable everywhere.
+
+The colours are the panel's own, so that a trial looks the same everywhere.
 """
 
 from __future__ import annotations
@@ -10,9 +14,43 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from tsnb.reports.colours import PART_COLOURS
+from tsnb.telemetry.words import COLOURS
 
-__all__ = ["LIGHT", "Picture"]
+__all__ = [
+    "BETWEEN",
+    "COMPUTING",
+    "HELD",
+    "LIGHT",
+    "PARKED",
+    "PART_COLOURS",
+    "WAITING",
+    "Picture",
+    "colours_of",
+]
+
+WAITING = "#D65A63"
+"""Waiting for data: the red of the panel's bars on white."""
+
+HELD = "#C3CAD2"
+"""Held back by the slowest."""
+
+BETWEEN = "#EEF1F4"
+"""Between epochs: attached, and nothing is read."""
+
+PARKED = "#E8C77A"
+"""Parked: stood still past the stream's patience."""
+
+COMPUTING = "#656D76"
+"""Computing, where no trial is meant: in legends."""
+
+PART_COLOURS = {"waiting": WAITING, "held": HELD, "between": BETWEEN, "parked": PARKED}
+"""What a trial's time goes to beside computing, which has the trial's own colour."""
+
+
+def colours_of(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each trial, in the order of first appearance, as the panel gives them out."""
+    return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+
 
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
 

@@ -1,1 +1,14 @@
-"""What a stream says about itself: readings, the plain sentence drawn from them, and observers that follow them."""
+"""What a stream says about itself: readings, the plain sentence drawn from them, and observers that follow them.
+
+| module | what it owns |
+|---|---|
+| `readings` | a stream's and a machine's readings as values; their JSON, checked |
+| `observer`, `following` | a connection that reads them; a thread that does |
+| `watching` | one such thread a stream and process, with the history |
+| `recording` | readings in a file |
+| `rates`, `marks`, `diagnosis` | rates from two readings; what changed, and how trials ended; the sentence |
+| `words` | numbers and words as the panel writes them |
+| `host` | the producer's and the trials' processes, looked at from outside |
+| `machine`, `memory`, `gpu`, `energy` | cores and processes; memory; GPUs through NVML; joules |
+| `metrics` | `tsnb.log` |
+"""

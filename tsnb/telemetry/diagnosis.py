@@ -13,9 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tsnb.telemetry.host_readings import HostReading
 from tsnb.telemetry.rates import loader_faster
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 
 __all__ = ["NOBODY", "Diagnosis", "Shares", "diagnose", "shares"]
 

@@ -19,14 +19,13 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.telemetry.host import HostSampler
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, StreamReading
 
-__all__ = ["Connection", "Follower", "Note"]
+__all__ = ["Follower", "Note"]
 
 _RETRY_S = 0.5
 """How often to look for a producer; a look reads one small directory."""
@@ -38,26 +37,6 @@ _log = logging.getLogger(__name__)
 
 Note = Callable[[str, str, str], None]
 """Called with the stream's state, a sentence and the stream's name ("" while unknown)."""
-
-
-class Connection(Protocol):
-    """What a follower needs of `tsnb.telemetry.observer.Observer`."""
-
-    @property
-    def name(self) -> str:
-        """The stream's name."""
-
-    def read(self, timeout_s: float | None = None) -> StreamReading | None:
-        """Return the next reading, None on timeout; raises ProducerGone at the end."""
-
-    def request_stop(self) -> None:
-        """Ask the producer to stop in good order."""
-
-    def request_consumer_stop(self, consumer: str) -> None:
-        """Ask for one consumer's loop to end."""
-
-    def close(self) -> None:
-        """Disconnect."""
 
 
 class Follower:
@@ -76,7 +55,7 @@ class Follower:
         name: str | None,
         on_reading: Callable[[StreamReading], None],
         on_note: Note,
-        connect: Callable[[str | None], Connection] = Observer,
+        connect: Callable[[str | None], Observer] = Observer,
         sampler: Callable[[], HostSampler] = HostSampler,
     ) -> None:
         self._name = name
@@ -87,7 +66,7 @@ class Follower:
         self.ended_for_good = False
         """Whether the stream was stopped last time, and no other producer was said to take it over."""
         self._closing = threading.Event()
-        self._connection: Connection | None = None
+        self._connection: Observer | None = None
         self._thread = threading.Thread(target=self._run, name=f"tsnb-follow-{name or 'any'}", daemon=True)
 
     def start(self) -> None:
@@ -116,7 +95,7 @@ class Follower:
         """
         self._connected().request_consumer_stop(consumer)
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> Observer:
         if self._connection is None:
             raise ProducerGone(f"the stream {self._name or ''!r} is not served any more")
         return self._connection
@@ -138,7 +117,7 @@ class Follower:
             self._name, was_there = connection.name, True
             self._follow(connection)
 
-    def _follow(self, connection: Connection) -> None:
+    def _follow(self, connection: Observer) -> None:
         self._connection = connection
         sampler: HostSampler | None = None
         looks = True

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tsnb.telemetry.host_readings import GpuReading
+from tsnb.telemetry.readings import GpuReading
 
 __all__ = ["Gpus"]
 

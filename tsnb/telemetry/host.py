@@ -28,10 +28,8 @@ from tsnb.native.cores import usable_cores
 from tsnb.native.processes import is_ours
 from tsnb.telemetry.energy import EnergyMeter
 from tsnb.telemetry.gpu import Gpus
-from tsnb.telemetry.host_readings import HostReading, ProcessReading
-from tsnb.telemetry.machine import Machine
-from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.usage import Use, age_s, children_of, part_bytes, use_of
+from tsnb.telemetry.machine import Machine, Use, age_s, children_of, part_bytes, use_of
+from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
 
 __all__ = ["EVERY_S", "HostSampler"]
 

@@ -12,8 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tsnb.telemetry.host_readings import HostReading
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 
 __all__ = ["PATIENCE_S", "SPAN_S", "UNKNOWN", "Pace", "RateWindow", "alone", "loader_faster"]
 

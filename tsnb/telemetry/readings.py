@@ -9,15 +9,28 @@ Where a consumer's time goes (`computing_s + waiting_s + held_s` = time spent in
 - waiting: it asked for a batch and the loader had none ready (loader-bound);
 - held: it asked for a batch and the window was full, because a slower consumer holds it (window-bound); or, by
   weight, it had had more than its share.
+
+What the machine does meanwhile, seen from outside the processes, is a `HostReading`. CPU is counted in cores busy (1.5:
+one and a half), children included.
+
+Readings may be made of JSON that came from elsewhere: a producer, a recording, a relay. Every field is checked here,
+once (`decoded`). A field has the type that its dataclass says, numbers are finite and within bounds that arithmetic and
+drawing bear, texts are one printable line, lists and tables are not endless. Unknown fields are left out.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
+import sys
+import types
+import typing
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
-from tsnb.telemetry.decoding import decoded
-from tsnb.telemetry.host_readings import HostReading
+from tsnb.printable import one_line
 
 __all__ = [
     "ABSENT",
@@ -26,9 +39,175 @@ __all__ = [
     "PRODUCER_STATES",
     "ConsumerReading",
     "EndReading",
+    "GpuReading",
+    "HostReading",
     "MoveReading",
+    "ProcessReading",
     "StreamReading",
+    "decoded",
 ]
+
+MOST_ENTRIES = 4096
+"""In one list or table: a stream has 32 consumers, a machine a few hundred counters."""
+MOST_INT = 1 << 62
+MOST_FLOAT = 1e15
+"""Seconds and bytes stay far below; a number of the user's own may be larger (`_number_of_users`)."""
+_WORD = 2000
+"""Characters of one text."""
+
+_Made = TypeVar("_Made")
+
+
+def decoded(cls: Callable[..., _Made], fields: Any) -> _Made:
+    """Return one reading, or a part of one.
+
+    Args:
+        cls: Its dataclass.
+        fields: What JSON gave.
+
+    Raises:
+        ValueError: It is not one.
+    """
+    if not isinstance(fields, dict):
+        raise ValueError(f"{_shown(fields)} in place of a {getattr(cls, '__name__', cls)}")
+    made = {}
+    for name, read in _readers(cls).items():
+        if name in fields:
+            try:
+                made[name] = read(fields[name])
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+    try:
+        return cls(**made)
+    except TypeError as error:  # one is missing
+        raise ValueError(str(error)) from None
+
+
+@functools.cache
+def _readers(cls: Any) -> dict[str, Callable[[Any], Any]]:
+    hints = typing.get_type_hints(cls)
+    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(cls)}
+
+
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """Return what reads a value of a type."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        inner = _reader(next(part for part in parts if part is not type(None)))
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        inner = _reader(parts[0])
+        return lambda value: tuple(inner(part) for part in _some(value, list))
+    if origin is dict:
+        inner = _number_of_users if parts[1] is float else _reader(parts[1])
+        return lambda value: {one_line(key, _WORD): inner(part) for key, part in _some(value, dict).items()}
+    if dataclasses.is_dataclass(hint):
+        return functools.partial(decoded, typing.cast("type[Any]", hint))
+    return {str: _text, int: _whole, float: _number}[hint]
+
+
+def _some(value: Any, kind: type[Any]) -> Any:
+    if not isinstance(value, kind) or len(value) > MOST_ENTRIES:
+        raise ValueError(f"{_shown(value)} in place of a {kind.__name__}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{_shown(value)} in place of a text")
+    return one_line(value, _WORD)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or abs(value) > MOST_INT:
+        raise ValueError(f"{_shown(value)} in place of a whole number")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not abs(value) <= MOST_FLOAT:  # so that nan is refused too
+        raise ValueError(f"{_shown(value)} in place of a number")
+    return value  # type: ignore[no-any-return]  # an int or a float
+
+
+def _number_of_users(value: Any) -> float:
+    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
+        raise ValueError(f"{_shown(value)} in place of a number")
+    return float(value)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return one_line(repr(value), 80)
+    except ValueError:  # a whole number of thousands of digits
+        return "a number of thousands of digits"
+
+
+@dataclass(frozen=True)
+class ProcessReading:
+    """One process with its children: a trial, or the producer with its loader's workers.
+
+    Consumers of one process share its numbers, so sums go over `ConsumerReading.pid`.
+    """
+
+    cpu: float
+    """Cores busy since the last host reading."""
+    memory_bytes: int
+    """Memory of its own, and its part of what forks share; the arena (`touched_bytes`) and files count nowhere here."""
+    cores: int
+    """Cores it may use."""
+    gpu_bytes: int = 0
+    """GPU memory, all devices; 0 where it is not told, as inside most containers."""
+    gpus: tuple[int, ...] = ()
+    """The GPUs (`GpuReading.index`) that it computes on; empty where that is not told."""
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """One GPU."""
+
+    index: int
+    """Its number, as NVML and `nvidia-smi` count; MIG instances carry that of their GPU."""
+    name: str
+    """What it is called."""
+    busy: float | None
+    """Share of the last second in which a kernel ran, 0 to 1; None: not told, as of a MIG instance."""
+    used_bytes: int
+    """Memory in use, by anybody."""
+    total_bytes: int
+    """Memory in all."""
+
+
+@dataclass(frozen=True)
+class HostReading:
+    """The machine at one moment."""
+
+    cores: int
+    """Cores that the notebook's user may use."""
+    cpu: float
+    """How many of them are busy, with all that runs on the machine, or in this container where it has a quota."""
+    memory_used_bytes: int
+    """Memory in use, of this container where there is a limit."""
+    memory_total_bytes: int
+    """Memory in all, or the container's limit."""
+    producer: ProcessReading | None = None
+    """The producer's process and its loader's workers; None: not to be seen from here."""
+    consumers: dict[str, ProcessReading] = field(default_factory=dict)
+    """By the consumer's name; who cannot be seen (another machine or container) is not there."""
+    gpus: tuple[GpuReading, ...] = ()
+    """Empty where there is none."""
+    energy_j: dict[str, float] = field(default_factory=dict)
+    """Joules since the follower began to look, by what has a counter: "cuda:0", "package-0"; empty: not measurable."""
+
+    @classmethod
+    def of(cls, fields: Any) -> HostReading:
+        """Make one of what JSON gave. Unknown fields are ignored.
+
+        Raises:
+            ValueError: It is not one.
+        """
+        return decoded(cls, fields)
+
 
 PRODUCER_STATES = ("starting", "serving", "idle", "blocked", "failed", "stopping", "gone")
 """serving: a batch was published lately; idle: no consumer wants one; blocked: the window is full."""

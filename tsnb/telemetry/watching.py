@@ -10,6 +10,11 @@ watch(name) ── a thread follows the stream ─┬─ it is stopped: the thre
 
 A watch costs a reading four times a second and keeps no more than a `History` holds. It ends with the stream, or
 with the process. While somebody listens it goes on: another stream of that name begins another history.
+
+A `History` is bounded, so that a report can be written whenever somebody asks. All of the last ten minutes is kept.
+What is older is thinned to even steps, except where something changed (`tsnb.telemetry.marks`): the reading that shows
+it and the one before stay, so that joins, ends and the totals of trials that left remain exact however long the stream
+runs. So does the first reading that tells how a trial ended.
 """
 
 from __future__ import annotations
@@ -21,12 +26,92 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from tsnb.errors import ProducerNotFound
-from tsnb.telemetry.following import Connection, Follower
-from tsnb.telemetry.history import History
+from tsnb.telemetry.following import Follower
+from tsnb.telemetry.marks import Marker
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, EndReading, StreamReading
 
-__all__ = ["Known", "Listener", "Watch", "listen", "unlisten", "watch", "watched"]
+__all__ = [
+    "FULL_S",
+    "MOST",
+    "History",
+    "Known",
+    "Listener",
+    "Watch",
+    "listen",
+    "unlisten",
+    "watch",
+    "watched",
+]
+
+FULL_S = 600.0
+"""The last ten minutes are kept whole: 2,400 readings at four a second."""
+
+MOST = 6_000
+"""Readings kept in all; of eight trials they take some 40 MB."""
+
+
+class History:
+    """What was read of one stream, oldest first.
+
+    May be filled from one thread and read from others.
+
+    Args:
+        most: Readings kept in all, at least four times what `full_s` seconds bring.
+        full_s: Seconds of which every reading is kept.
+    """
+
+    def __init__(self, most: int = MOST, full_s: float = FULL_S) -> None:
+        self._most = most
+        self._full_s = full_s
+        self._readings: list[StreamReading] = []
+        self._turns: set[float] = set()  # times of the readings that stay, whatever their age
+        self._ends: set[tuple[str, float]] = set()
+        self._marker = Marker()
+        self._lock = threading.Lock()
+
+    def add(self, reading: StreamReading) -> None:
+        """Take in the next reading; one that is not later than the last (a clock set back) is left out."""
+        with self._lock:
+            last = self._readings[-1] if self._readings else None
+            if last is not None and reading.time_s <= last.time_s:
+                return
+            ends = {(end.name, end.time_s) for end in reading.ends} - self._ends
+            self._ends |= ends
+            if self._marker.feed(reading) and last is not None:
+                self._turns |= {last.time_s, reading.time_s}
+            if ends:
+                self._turns.add(reading.time_s)
+            self._readings.append(reading)
+            if len(self._readings) > self._most:
+                self._thin()
+
+    def readings(self) -> list[StreamReading]:
+        """Return what there is, oldest first."""
+        with self._lock:
+            return list(self._readings)
+
+    def __len__(self) -> int:
+        return len(self._readings)
+
+    def _thin(self) -> None:
+        """Leave of what is older than `full_s` as much as half of the room, in even steps."""
+        first_s, last_s = self._readings[0].time_s, self._readings[-1].time_s
+        since_s = last_s - self._full_s
+        recent = [r for r in self._readings if r.time_s > since_s][-(3 * self._most // 4) :]
+        old = self._readings[: len(self._readings) - len(recent)]
+        room = max(1, (self._most - len(recent)) // 2)
+        step_s = (since_s - first_s) / room
+        kept: list[StreamReading] = []
+        step = -1
+        for reading in old:
+            before, step = step, int((reading.time_s - first_s) / step_s)
+            if step > before or reading.time_s in self._turns:
+                kept.append(reading)
+        # a stream on which something changes all the time: its latest changes are kept
+        self._readings = kept[-(2 * room) :] + recent
+        self._turns.intersection_update({r.time_s for r in self._readings})
+
 
 AWAIT_S = 75.0
 """How long a stream that has gone may take to come back: a producer that is started again has 60 s."""
@@ -70,7 +155,7 @@ class Watch:
     """
 
     def __init__(
-        self, name: str, connect: Callable[[str | None], Connection] = Observer, await_s: float = AWAIT_S
+        self, name: str, connect: Callable[[str | None], Observer] = Observer, await_s: float = AWAIT_S
     ) -> None:
         self.name = name
         self._history = History()
@@ -217,7 +302,7 @@ class Watch:
             if self._follower.ended_for_good:
                 self.close()
 
-    def _connect(self, name: str | None) -> Connection:
+    def _connect(self, name: str | None) -> Observer:
         """Connect for the follower, on its thread; end it when the stream has been gone for too long."""
         try:
             return self._connect_to(name)

@@ -1,4 +1,7 @@
-"""Words and numbers as the panel writes them (`panel/frontend/src/words.js`); a test runs both and compares. Pure."""
+"""Words and numbers as the panel writes them (`panel/frontend/src/words.js`); a test runs both and compares. Pure.
+
+`incidents` are what has happened to a stream that its reader should know, beside the usual numbers.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ __all__ = [
     "clock",
     "consumer_state",
     "count",
+    "incidents",
     "mebibytes",
     "metric",
     "milliseconds",
@@ -159,7 +163,7 @@ def progress(epochs: float, epoch_batches: int | None) -> str:
     """Write how many epochs a consumer has taken itself: 2 and 0.66 of the third as 2.66.
 
     Args:
-        epochs: From `telemetry.ends.Taken`; nan or less than 0 before the first.
+        epochs: From `telemetry.marks.Taken`; nan or less than 0 before the first.
         epoch_batches: Loader batches in an epoch, where known; else epochs are whole.
     """
     if math.isnan(epochs) or epochs < 0:
@@ -175,3 +179,27 @@ def workers(reading: StreamReading) -> str:
 def _half_up(value: float) -> int:
     """Round as JavaScript does."""
     return math.floor(value + 0.5)
+
+
+SHOWN_MOVES = 3
+"""The last moves of cores; the readings have more."""
+
+
+def incidents(reading: StreamReading) -> list[str]:
+    """Return a line for each incident; none in an undisturbed stream."""
+    lines = [
+        f"{consumer.name} gave up {consumer.skipped} batches to keep pace"
+        for consumer in reading.consumers
+        if consumer.skipped
+    ]
+    if reading.rebalancing.startswith("stands"):
+        lines.append(f"cores are not moved: the balancer {reading.rebalancing}")
+    for move in reading.moves[-SHOWN_MOVES:]:
+        effect = f": {move.effect}" if move.effect else ""
+        lines.append(
+            f"{clock(max(0.0, reading.time_s - move.time_s))} ago {move.text} ({move.reason}){effect}"
+        )
+    if reading.refused:
+        were = "connection was" if reading.refused == 1 else "connections were"
+        lines.append(f"{reading.refused} {were} dropped: malformed or hostile messages")
+    return lines

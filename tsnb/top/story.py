@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from tsnb.records.scores import leaders
 from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
-from tsnb.telemetry.ends import Ends, Taken, never_attached
-from tsnb.telemetry.energy_use import NOT_MEASURABLE, energy_use
-from tsnb.telemetry.host_readings import HostReading
-from tsnb.telemetry.marks import Mark, Marker
+from tsnb.telemetry.energy import NOT_MEASURABLE, energy_use
+from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, never_attached
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow
-from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, StreamReading
+from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
 
 __all__ = ["Row", "Story"]
 

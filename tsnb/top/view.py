@@ -10,10 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tsnb.telemetry import words
-from tsnb.telemetry.host_readings import HostReading, ProcessReading
-from tsnb.telemetry.incidents import incidents
 from tsnb.telemetry.marks import mode_text
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
+from tsnb.telemetry.words import incidents
 from tsnb.top.story import Row, Story
 
 __all__ = ["screen"]

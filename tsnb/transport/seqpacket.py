@@ -16,7 +16,6 @@ import socket
 from tsnb.config import explained
 from tsnb.errors import RemoteProtocolError
 from tsnb.transport.channel import ChannelClosed
-from tsnb.transport.peers import peer_of
 from tsnb.transport.sockets import (
     FULL,
     GONE,
@@ -24,6 +23,7 @@ from tsnb.transport.sockets import (
     HasSocket,
     Listener,
     connected,
+    peer_of,
     received_fds,
 )
 

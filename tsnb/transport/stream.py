@@ -31,7 +31,6 @@ from pathlib import Path
 from tsnb.config import explained
 from tsnb.errors import RemoteProtocolError
 from tsnb.transport.channel import ChannelClosed
-from tsnb.transport.peers import peer_of
 from tsnb.transport.sockets import (
     FULL,
     GONE,
@@ -39,6 +38,7 @@ from tsnb.transport.sockets import (
     HasSocket,
     Listener,
     connected,
+    peer_of,
     received_fds,
 )
 
