@@ -14,9 +14,9 @@ import pytest
 import tsnb
 from tsnb.errors import ExtraMissing, NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.board import launch
+from tsnb.experiments.cells import set_up
 from tsnb.experiments.functions import TrialFunction, plan_function, run, trial
 from tsnb.experiments.plan import TrialOptions
-from tsnb.experiments.setting_up import set_up
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.capture import UndefinedNames
 from tsnb.records.reading import read_runs

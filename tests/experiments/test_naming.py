@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tsnb.config import check_name
-from tsnb.experiments.naming import LONGEST, trial_name
+from tsnb.experiments.plan import LONGEST, trial_name
 from tsnb.sweeps.grammar import filled
 
 

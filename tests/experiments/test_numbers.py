@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 
-from tsnb.experiments.numbers import Metrics
+from tsnb.experiments.recording import Metrics
 from tsnb.records.rows import LoggedRow
 
 

@@ -11,7 +11,7 @@ from IPython.testing.globalipapp import start_ipython
 
 from tests.telemetry.watches import forget_watches
 from tsnb.experiments import trials
-from tsnb.experiments.setting_up import set_up
+from tsnb.experiments.cells import set_up
 from tsnb.notebook.reporting import recorders
 from tsnb.streams import producer_kernels
 

@@ -5,14 +5,13 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 
 | module | what it owns |
 |---|---|
-| `plan`, `naming`, `replanning` | what a trial is to do; its name; the same once more with other parameters |
-| `cells`, `functions` | starting a trial from a cell; from a function: `tsnb.run`, `@tsnb.trial` |
+| `plan`, `replanning` | what a trial is to do, and its name; the same once more with other parameters |
+| `cells`, `functions` | starting a trial from a cell, and the set-up cell; from a function: `tsnb.run`, `@tsnb.trial` |
 | `trial`, `hosting` | one trial, as its user sees it; as its course and the hub see it |
-| `numbers` | what it has logged |
 | `course`, `attempt` | its way to its end: its turn, its restarts; one life of its kernel |
 | `on_cluster` | one life of a kernel on a machine of a Ray cluster |
 | `entries`, `detached` | where detached trials are found; following and ending one that was |
-| `recording` | the launching process's part of the project's records |
+| `recording` | what it has logged; the launching process's part of the project's records |
 | `board` | all trials of this process |
 | `inside` | what runs in a trial's kernel |
 """

@@ -21,9 +21,8 @@ from tsnb.kernels.child import Child
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.printable import block
-from tsnb.records.rows import LoggedRow
 
-__all__ = ["Attempt", "Delivery", "Host", "Kernel", "Outcome"]
+__all__ = ["Attempt", "Delivery", "Kernel", "Outcome"]
 
 INSIDE = "tsnb.experiments.inside.trial"
 """What its kernel is told to do stands there."""
@@ -48,29 +47,6 @@ class Outcome(NamedTuple):
     """What went wrong: one line, then the traceback."""
     took_s: float | None = None
     """Seconds from when it was asked for, where it ended before now."""
-
-
-class Host(Protocol):
-    """The trial whose course it is. Called on the hub's thread."""
-
-    name: str
-    started_s: float
-
-    @property
-    def hint(self) -> str:
-        """What to add to the line that says that it runs."""
-
-    def become(self, state: str) -> None:
-        """Enter a state that is not the last."""
-
-    def say(self, text: str, stream: str = "stdout") -> None:
-        """Show text under the trial's cell."""
-
-    def take(self, kind: str, content: dict[str, Any]) -> None:
-        """Take what the kernel publishes."""
-
-    def take_rows(self, rows: list[LoggedRow]) -> None:
-        """Take what it has logged since the last time."""
 
 
 class Kernel(Protocol):

@@ -19,8 +19,7 @@ from tsnb.errors import NameInUse, TsnbError
 from tsnb.experiments.course import OwnCourse, discard
 from tsnb.experiments.detached import FoundTrial
 from tsnb.experiments.entries import entries_of, entry_of
-from tsnb.experiments.naming import shown_value
-from tsnb.experiments.plan import TrialPlan
+from tsnb.experiments.plan import TrialPlan, shown_value
 from tsnb.experiments.recording import begin_run
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 from tsnb.kernels.hub import the_hub

@@ -12,31 +12,24 @@ On the hub's thread, all of it.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Attempt, Delivery, Host, Outcome
+from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.recording import written
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.records.run import Run
 
-__all__ = ["RESTARTS_AT_MOST", "Course", "Host", "OwnCourse", "Predecessor", "discard"]
+if TYPE_CHECKING:
+    from tsnb.experiments.hosting import Hosting
+    from tsnb.experiments.trial import Trial
+
+__all__ = ["RESTARTS_AT_MOST", "Course", "OwnCourse", "discard"]
 
 RESTARTS_AT_MOST = 3
 """How often a trial with `restart` is started again: a cell that kills its process does so every time."""
-
-
-class Predecessor(Protocol):
-    """A trial that has to be done first."""
-
-    @property
-    def state(self) -> str:
-        """How it ended, once it is over."""
-
-    async def over(self) -> Predecessor:
-        """Wait until it has ended; return it, or the run that has taken its place."""
 
 
 class Course(Protocol):
@@ -49,7 +42,7 @@ class Course(Protocol):
     def pid(self) -> int | None:
         """Its process, while there is one."""
 
-    async def go(self, host: Host) -> Outcome:
+    async def go(self, host: Hosting) -> Outcome:
         """Go the whole way.
 
         Raises:
@@ -83,7 +76,7 @@ class OwnCourse:
         after: The trial that has to be done first.
     """
 
-    def __init__(self, hub: Hub, plan: TrialPlan, run: Run, after: Predecessor | None = None) -> None:
+    def __init__(self, hub: Hub, plan: TrialPlan, run: Run, after: Trial | None = None) -> None:
         self.restarts = 0
         self._hub = hub
         self._plan = plan
@@ -98,7 +91,7 @@ class OwnCourse:
         attempt = self._attempt
         return attempt.child.pid if attempt is not None and attempt.child.alive else None
 
-    async def go(self, host: Host) -> Outcome:
+    async def go(self, host: Hosting) -> Outcome:
         """Wait for its turn, and run; see `Course`."""
         if self._after is not None:
             refusal = await self._turn(host, self._after)
@@ -123,7 +116,7 @@ class OwnCourse:
         allowed = self._plan.options.restart and self.restarts < RESTARTS_AT_MOST
         return allowed and not self._hub.closing
 
-    async def _turn(self, host: Host, after: Predecessor) -> Outcome | None:
+    async def _turn(self, host: Hosting, after: Trial) -> Outcome | None:
         """Wait for the trial before this one; return how this one ends if it is not to run."""
         host.say(f"trial {host.name!r} queued: it starts when {self._plan.options.after!r} is done\n")
         over = asyncio.ensure_future(after.over())
@@ -140,7 +133,7 @@ class OwnCourse:
         said = f"it was to run after {self._plan.options.after!r}, which is {state}; it was not run"
         return Outcome("failed" if state in {"failed", "lost"} else "stopped", said)
 
-    async def _once(self, host: Host) -> Outcome:
+    async def _once(self, host: Hosting) -> Outcome:
         """Run through the code once, in a new kernel."""
         host.become("starting")
         await written(self._run.state, "starting")
@@ -158,7 +151,7 @@ class OwnCourse:
             await attempt.release()
         return outcome
 
-    def _new_attempt(self, host: Host, settings: dict[str, Any]) -> Attempt:
+    def _new_attempt(self, host: Hosting, settings: dict[str, Any]) -> Attempt:
         if self._plan.options.engine != "local":
             from tsnb.experiments.on_cluster import ClusterAttempt
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Delivery, Outcome
-from tsnb.experiments.course import Host
 from tsnb.experiments.entries import Entry
+from tsnb.experiments.hosting import Hosting
 from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.recording import asked
 from tsnb.experiments.trial import Trial
@@ -60,7 +60,7 @@ class FoundCourse:
         """Its process, while there is one whose number means something here."""
         return self.entry.pid if self.entry.runs_here else None
 
-    async def go(self, host: Host) -> Outcome:
+    async def go(self, host: Hosting) -> Outcome:
         """Follow it to its end."""
         while self.entry.alive:
             record = await self._look(host)
@@ -69,7 +69,7 @@ class FoundCourse:
             await asyncio.sleep(LOOK_S)
         return outcome_of(await self._look(host))
 
-    async def _look(self, host: Host) -> RunRecord | None:
+    async def _look(self, host: Hosting) -> RunRecord | None:
         """Take what is new in the records."""
         with contextlib.suppress(TsnbError):
             rows, self._position = await asked(self._run.rows, self._position)

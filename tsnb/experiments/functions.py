@@ -18,10 +18,17 @@ from typing import Any, overload
 
 from tsnb.config import attach_defaults
 from tsnb.experiments.board import launch
-from tsnb.experiments.naming import trial_name
-from tsnb.experiments.plan import FUNCTION, OPTION_NAMES, PARAMETERS, RESULT, TrialOptions, TrialPlan
+from tsnb.experiments.cells import set_up_now
+from tsnb.experiments.plan import (
+    FUNCTION,
+    OPTION_NAMES,
+    PARAMETERS,
+    RESULT,
+    TrialOptions,
+    TrialPlan,
+    trial_name,
+)
 from tsnb.experiments.replanning import check_fit
-from tsnb.experiments.setting_up import set_up_now
 from tsnb.experiments.trial import Trial
 from tsnb.hardware.placing import inside_name
 from tsnb.kernels import orders

@@ -1,6 +1,7 @@
 """A trial as its course and the hub see it: its life from the start to the end, and who hears of it.
 
-What its user calls is `trial.Trial`, which is made of this.
+What its user calls is `trial.Trial`, which is made of this. How it ended is told to all who watch its stream: its
+producer tells every observer; this process's own panels and reports know at once.
 """
 
 from __future__ import annotations
@@ -8,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from tsnb import registry
+from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Outcome
 from tsnb.experiments.course import Course, discard
-from tsnb.experiments.ends import end_reading, tell_end
-from tsnb.experiments.numbers import Metrics, read_rows
 from tsnb.experiments.plan import TrialPlan
-from tsnb.experiments.recording import written
+from tsnb.experiments.recording import Metrics, read_rows, written
 from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.outlets import Outlet
@@ -29,8 +31,20 @@ from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
+from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.readings import EndReading
+from tsnb.telemetry.watching import watched
 
-__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Hosting", "Launch", "Listener"]
+__all__ = [
+    "ENDED",
+    "STOP_GRACE_S",
+    "TRIAL_STATES",
+    "Hosting",
+    "Launch",
+    "Listener",
+    "end_reading",
+    "tell_end",
+]
 
 TRIAL_STATES = ("queued", "starting", "running", *ENDED_STATES)
 ENDED = frozenset(ENDED_STATES)
@@ -245,3 +259,41 @@ class Hosting:
         await self._course.leave()
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(self._over.wait(), ENDING_S)
+
+
+MOST_LETTERS = 300
+"""Letters of an error's line that are told."""
+
+
+def end_reading(
+    name: str, state: str, time_s: float, pid: int, failure: str, metrics: Mapping[str, float]
+) -> EndReading:
+    """Return how a trial ended, in short.
+
+    Args:
+        name: The trial's.
+        state: One of `END_STATES`.
+        time_s: When: wall clock, seconds since 1970.
+        pid: Its process; 0: it never had one.
+        failure: What went wrong: one line, then the traceback.
+        metrics: The last numbers that it logged.
+    """
+    finite = {metric: value for metric, value in metrics.items() if math.isfinite(value)}
+    return EndReading(name, state, time_s, pid, failure.partition("\n")[0][:MOST_LETTERS], finite)
+
+
+def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
+    """Tell an end to the streams that the trial took. Never raises; takes milliseconds.
+
+    Args:
+        end: How it ended.
+        streams: Those it attached to, as its report has them ("train, val"); empty: none.
+        producer: The one that it was meant for; with neither, the one that is served, if it is the only one.
+    """
+    with contextlib.suppress(TsnbError, OSError):
+        names = [name for name in streams.split(", ") if name] or [producer or registry.find(None).name]
+        for name in names:
+            if name in (watches := watched()):
+                watches[name].tell_end(end)
+            with contextlib.suppress(TsnbError, OSError), contextlib.closing(Observer(name)) as observer:
+                observer.tell_end(end)

@@ -12,13 +12,12 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Attempt, Delivery, Host, Outcome
-from tsnb.experiments.numbers import read_rows
+from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.plan import RESULT, TrialPlan
-from tsnb.experiments.recording import asked, noted
+from tsnb.experiments.recording import asked, noted, read_rows
 from tsnb.hardware.placing import ANY_GPU
 from tsnb.kernels import orders
 from tsnb.kernels.death import KernelDied
@@ -27,6 +26,9 @@ from tsnb.kernels.remote import RemoteChild
 from tsnb.kernels.room import Needs
 from tsnb.printable import block
 from tsnb.records.run import Run
+
+if TYPE_CHECKING:
+    from tsnb.experiments.hosting import Hosting
 
 __all__ = ["ClusterAttempt", "needs_of"]
 
@@ -52,7 +54,9 @@ class ClusterAttempt(Attempt):
 
     child: RemoteChild
 
-    def __init__(self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Host, run: Run) -> None:
+    def __init__(
+        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Hosting, run: Run
+    ) -> None:
         self._host = host
         self._run = run
         self._coming: set[asyncio.Future[None]] = set()

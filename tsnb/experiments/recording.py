@@ -1,18 +1,115 @@
-"""The launching process's part of a run's records, written beside the hub's thread: a slow disk holds up no output."""
+"""What the launching process keeps of a trial: the numbers that it has logged, and its own part of the run's records.
+
+Records are written beside the hub's thread: a slow disk holds up no output.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import math
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tsnb import registry
 from tsnb.experiments.plan import TrialPlan
 from tsnb.records.commits import commit_here, look
+from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run, RunStart
 
-__all__ = ["asked", "begin_run", "noted", "written"]
+__all__ = ["Metrics", "asked", "begin_run", "noted", "read_rows", "written"]
+
+
+class Metrics(Mapping[str, float]):
+    """A trial's logged numbers: the last value of each by its name, and all of them by step or epoch.
+
+    Rows are added on the hub's thread; any other may read.
+
+    A row lies in three arrays: its place (five numbers, nan for None), which names it has, and their values. That takes
+    a tenth of the memory of objects: a notebook keeps the numbers of every trial until it ends.
+    """
+
+    def __init__(self, rows: Sequence[LoggedRow] = ()) -> None:
+        self._places = array("d")
+        self._values = array("d")
+        self._kinds = array("L")
+        self._names: list[tuple[str, ...]] = []
+        self._kind_of: dict[tuple[str, ...], int] = {}
+        self._last: dict[str, float] = {}
+        self.add(rows)
+
+    def add(self, rows: Sequence[LoggedRow]) -> None:
+        """Take rows, in the order in which they were logged."""
+        last = dict(self._last)
+        for *place, numbers in rows:
+            last.update(numbers)
+            names = tuple(numbers)
+            kind = self._kind_of.get(names)
+            if kind is None:
+                self._names.append(names)
+                kind = self._kind_of[names] = len(self._names) - 1
+            self._places.extend(math.nan if number is None else number for number in place)
+            self._values.extend(numbers.values())
+            self._kinds.append(kind)  # last: a reader in another thread takes rows that are whole
+        self._last = last  # exchanged as a whole: another thread may be iterating over the former
+
+    @property
+    def rows(self) -> list[LoggedRow]:
+        """Every `tsnb.log` of the trial, in order."""
+        return list(self._each())
+
+    def _each(self) -> Iterator[LoggedRow]:
+        at = 0
+        for number in range(len(self._kinds)):
+            names = self._names[self._kinds[number]]
+            values = self._values[at : at + len(names)]
+            at += len(names)
+            step, epoch, batch, samples, time_s = self._places[5 * number : 5 * number + 5]
+            numbers = dict(zip(names, values, strict=True))
+            yield LoggedRow(int(step), _whole(epoch), _whole(batch), int(samples), time_s, numbers)
+
+    def by_step(self, metric: str) -> dict[int, float]:
+        """Return a number's values by the step they were logged for; of several at one step the last.
+
+        Args:
+            metric: Its name, as in `tsnb.log(loss=...)`.
+        """
+        return {row.step: row.numbers[metric] for row in self._each() if metric in row.numbers}
+
+    def by_epoch(self, metric: str) -> dict[int, float]:
+        """Return a number's last value in each epoch of the stream, from 0.
+
+        Args:
+            metric: Its name. What was logged before the first batch belongs to no epoch and is left out.
+        """
+        return {
+            row.epoch: row.numbers[metric]
+            for row in self._each()
+            if metric in row.numbers and row.epoch is not None
+        }
+
+    def __getitem__(self, metric: str) -> float:
+        return self._last[metric]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._last)
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def __repr__(self) -> str:
+        return repr(self._last)
+
+
+def _whole(number: float) -> int | None:
+    return None if math.isnan(number) else int(number)
+
+
+def read_rows(sent: Sequence[Sequence[Any]]) -> list[LoggedRow]:
+    """Return rows as a trial's kernel has published them; nan and inf came as text."""
+    return [LoggedRow._make([*row, {k: float(v) for k, v in told.items()}]) for *row, told in sent]
+
 
 T = TypeVar("T")
 

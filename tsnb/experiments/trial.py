@@ -15,13 +15,18 @@
 A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new run of that name, or the end
 of the notebook. One of a sweep keeps its variables only (`inside.keeping`), and its process ends. What a trial does
 happens on the hub's thread; its methods are called from others.
+
+Where somebody looks on while a trial's end is waited for, one line says how far it is: under a notebook's cell it is
+kept up to date, on a terminal it is written once.
 """
 
 from __future__ import annotations
 
 import difflib
+import threading
 import time
-from collections.abc import Coroutine
+import uuid
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
@@ -29,15 +34,48 @@ from tsnb.experiments.hosting import ENDED, STOP_GRACE_S, TRIAL_STATES, Hosting,
 from tsnb.experiments.inside.keeping import LEFT_OUT
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
-from tsnb.experiments.waiting import wait_and_tell
-from tsnb.kernels.outlets import CellOutlet, TerminalOutlet, outlet_here
+from tsnb.kernels.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
 from tsnb.kernels.shipping import fetch
 from tsnb.kernels.transcript import LogPart
 from tsnb.masks import is_masked
 from tsnb.native.bound import Bound
 from tsnb.printable import block
 
-__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial"]
+__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial", "wait_and_tell"]
+
+SILENT_S = 1.0
+"""How long nothing is said: most waits are over by then."""
+EVERY_S = 1.0
+"""How often the line is brought up to date."""
+
+
+def wait_and_tell(ended: threading.Event, label: str, text: Callable[[], str]) -> None:
+    """Wait for an event. An interrupt ends the waiting.
+
+    Args:
+        ended: What is waited for.
+        label: What marks the line on a terminal.
+        text: Returns the line.
+    """
+    if ended.wait(SILENT_S):
+        return
+    outlet = outlet_here(label)
+    if not isinstance(outlet, CellOutlet):
+        outlet.publish("stream", {"name": "stdout", "text": f"{text()}\n"})
+        ended.wait()
+        return
+    place = f"tsnb-wait-{uuid.uuid4().hex}"
+    _show(outlet, "display_data", place, text())
+    try:
+        while not ended.wait(EVERY_S):
+            _show(outlet, "update_display_data", place, text())
+    finally:
+        _show(outlet, "update_display_data", place, text())
+
+
+def _show(outlet: Outlet, kind: str, place: str, text: str) -> None:
+    outlet.publish(kind, {"data": {"text/plain": text}, "metadata": {}, "transient": {"display_id": place}})
+
 
 PULL_S = 300.0
 """How long a pulled variable may take to be packed."""

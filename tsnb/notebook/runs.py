@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
-from tsnb.experiments.cells import run_cell
+from tsnb.experiments.cells import run_cell, set_up
 from tsnb.experiments.plan import TrialOptions
-from tsnb.experiments.setting_up import set_up
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.capture import loops_over
 from tsnb.notebook.sweeping import run_sweep, wants_sweep

@@ -19,8 +19,7 @@ from tsnb.experiments.board import join_engine, launch
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.course import discard
 from tsnb.experiments.functions import plan_function
-from tsnb.experiments.naming import trial_name
-from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
+from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, trial_name
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.capping import Budget
