@@ -16,7 +16,7 @@ from tsnb.consumer.notices import Notices
 from tsnb.consumer.rebatching import Rebatcher, cut
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.errors import SharedBatchWarning
-from tsnb.producer.packing import SlotWriter
+from tsnb.producer.loader.packing import SlotWriter
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout
 

@@ -15,7 +15,7 @@ from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.errors import BatchNotShareable
-from tsnb.producer.packing import SlotWriter
+from tsnb.producer.loader.packing import SlotWriter
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout
 

@@ -19,7 +19,7 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
-from tsnb.producer.packing import SlotWriter
+from tsnb.producer.loader.packing import SlotWriter
 from tsnb.wire import messages as ms
 from tsnb.wire.checks import MAX_DEPTH, TENSOR_DTYPES
 from tsnb.wire.layout import Layout

@@ -21,8 +21,8 @@ from tsnb.engines.hub import Wants
 from tsnb.engines.remote_epochs import RemoteEpochs
 from tsnb.errors import LoaderFailed
 from tsnb.producer import serve as serve_here
-from tsnb.producer.packing import SlotImage
-from tsnb.producer.roster import Phase
+from tsnb.producer.decisions.members import Phase
+from tsnb.producer.loader.packing import SlotImage
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
 

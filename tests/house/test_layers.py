@@ -46,15 +46,7 @@ NOTEBOOK_STACK = {"IPython", "anywidget", "ipykernel", "ipywidgets", "jupyter_cl
 PURITY = {
     "tsnb.planners": OUTSIDE,
     "tsnb.wire": OUTSIDE,
-    "tsnb.producer.balance": OUTSIDE,
-    "tsnb.producer.dispatch": OUTSIDE,
-    "tsnb.producer.epochs": OUTSIDE,
-    "tsnb.producer.events": OUTSIDE,
-    "tsnb.producer.roster": OUTSIDE,
-    "tsnb.producer.admission": OUTSIDE,
-    "tsnb.producer.gap": OUTSIDE,
-    "tsnb.producer.granting": OUTSIDE,
-    "tsnb.producer.groups": OUTSIDE,
+    "tsnb.producer.decisions": OUTSIDE,
     "tsnb.hardware.gpu_slots": OUTSIDE,
     "tsnb.stalling.sharing": OUTSIDE,
     "tsnb.stalling.sentences": OUTSIDE,
@@ -123,7 +115,7 @@ def reached_from(start: str) -> Iterator[tuple[str, str]]:
 
 
 def part_of(module: str) -> str | None:
-    """tsnb.producer.dispatch -> producer; None outside the package and for its root."""
+    """tsnb.producer.decisions.dispatch -> producer; None outside the package and for its root."""
     first, _, rest = module.partition(".")
     return rest.partition(".")[0] if first == "tsnb" and rest else None
 

@@ -11,8 +11,8 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from tsnb.producer import events as ev
-from tsnb.producer.dispatch import Dispatch
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.dispatch import Dispatch
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.loopback import LoopbackChannel, pair
 from tsnb.wire import messages as ms

@@ -14,10 +14,10 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
 from tsnb.arena.slots import FreeSlots
 from tsnb.consumer.unpacking import Unpacker
-from tsnb.producer.events import Placed
-from tsnb.producer.loading import as_source
-from tsnb.producer.packing import SlotImage, SlotWriter
-from tsnb.producer.replaying import Skipped
+from tsnb.producer.decisions.events import Placed
+from tsnb.producer.loader.packing import SlotImage, SlotWriter
+from tsnb.producer.loader.repeating import Skipped
+from tsnb.producer.loader.sources import as_source
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout
 

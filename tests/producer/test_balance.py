@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tsnb.producer import events as ev
-from tsnb.producer.dispatch import Dispatch
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.dispatch import Dispatch
 
 WIDE = 10_000
 

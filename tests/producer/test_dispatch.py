@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.producer.simulation import Simulation
-from tsnb.producer import events as ev
-from tsnb.producer.dispatch import Dispatch
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.dispatch import Dispatch
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.producer.simulation import SimConsumer, Simulation
 from tsnb.consumer.ranks import stricter
-from tsnb.producer import events as ev
-from tsnb.producer.dispatch import Dispatch
-from tsnb.producer.groups import awaited
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.dispatch import Dispatch
+from tsnb.producer.decisions.groups import awaited
 from tsnb.wire.messages import WHOLE_EPOCH, RankGone
 
 

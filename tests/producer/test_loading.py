@@ -29,7 +29,7 @@ from torch.utils.data._utils import collate
 import tsnb
 from tests.producer.sources import Fails, Noisy, NoisyTogether, Numbers, Stand, Stream, same
 from tsnb.errors import LoaderFailed
-from tsnb.producer import dataloader
+from tsnb.producer.loader import dataloader
 
 pytestmark = pytest.mark.system
 

@@ -15,7 +15,7 @@ import pytest
 from tsnb.arena.memory import Arena
 from tsnb.hardware.copies import SharingRefused
 from tsnb.hardware.kinds import kinds, write_wish
-from tsnb.producer import events as ev
+from tsnb.producer.decisions import events as ev
 from tsnb.producer.on_devices import OnDevices
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import MAX_MESSAGE_BYTES, encode

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.producer.simulation import SimConsumer, Simulation, Steady
-from tsnb.producer import events as ev
+from tsnb.producer.decisions import events as ev
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
 

@@ -15,7 +15,7 @@ import pytest
 import tsnb
 from tests.system.scripts import ROOT
 from tsnb.errors import ProducerGone
-from tsnb.producer.contention import Contention
+from tsnb.producer.steering import Contention
 from tsnb.telemetry.observer import balance
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 

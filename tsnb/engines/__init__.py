@@ -7,6 +7,6 @@
 
 The producer's machine has a stream as ever. The *feed* is one more consumer of it, which puts each batch into Ray's
 object store, once, as it lies in its slot. The *hub* decides which machine may have which batch: it runs the same
-`producer.dispatch` as a local stream, with machines for consumers and references to objects for slots. A *relay* on
+`producer.decisions` as a local stream, with machines for consumers and references to objects for slots. A *relay* on
 each machine copies what it gets into an arena there and serves it under the stream's name: consumers attach as ever.
 """

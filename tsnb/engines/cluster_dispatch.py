@@ -1,6 +1,6 @@
 """What a hub knows and decides, without Ray: which machine may have which batch, and what is kept for whom.
 
-Pure: time comes in, messages for the machines come out. It runs `producer.dispatch` with relays for members and
+Pure: time comes in, messages for the machines come out. It runs `producer.decisions` with relays for members and
 references to objects for slots; a reference that nobody needs any more is dropped, which frees its object everywhere.
 
 Window and rubber band are bounded in bytes: to as many of the largest batch so far as `budget_bytes` holds, and at
@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tsnb.producer import events as ev
-from tsnb.producer.dispatch import Dispatch
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.dispatch import Dispatch
 
 __all__ = ["LEASE_S", "Books", "Told"]
 

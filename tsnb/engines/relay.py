@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from tsnb.clusters import RELAY
-from tsnb.producer import events as ev
+from tsnb.producer.decisions import events as ev
 from tsnb.wire.messages import PROTOCOL
 
 if TYPE_CHECKING:  # the hub imports this module too, and needs no torch

@@ -1,4 +1,4 @@
-"""A relay's source: epochs that come from the hub, batch by batch. As `producer.loading.Source`."""
+"""A relay's source: epochs that come from the hub, batch by batch. As `producer.loader.sources.Source`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ray.exceptions import (
 )
 
 from tsnb.errors import LoaderFailed
-from tsnb.producer.packing import SlotImage
-from tsnb.producer.replaying import EpochIs
+from tsnb.producer.loader.packing import SlotImage
+from tsnb.producer.loader.repeating import EpochIs
 
 __all__ = ["RemoteEpochs"]
 

@@ -1,6 +1,19 @@
 """The producer: the one process that owns the loader, and decides who may have which batch.
 
 The decisions are light to import; what carries them out, with torch, is loaded when it is first used.
+
+| module | what it owns |
+|---|---|
+| `decisions/` | who may have which batch, and when: pure |
+| `loader/` | the user's loader, and its batches in slots |
+| `serving`, `stream` | `serve`; a loader that is being served, as its process sees it |
+| `core` | what the threads share under one lock; carries out what is decided |
+| `feeder`, `failures` | the loading thread; what the loader raised |
+| `server`, `session` | the serving thread; one connection |
+| `guard` | what a connection may say, and what its messages mean |
+| `reporting` | what a producer says about itself |
+| `steering` | dividing compute: competition for the machine, and the balancer |
+| `limits`, `on_devices` | the memory that a stream needs; batches on GPUs |
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.balancing.controller import Controller
 from tsnb.options import StreamOptions, check_in_step
-from tsnb.producer import events as ev
-from tsnb.producer.dispatch import Dispatch
-from tsnb.producer.granting import LOOKAHEAD
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.dispatch import Dispatch
+from tsnb.producer.decisions.granting import LOOKAHEAD
 from tsnb.producer.limits import reach_of, require_memory, wide_window
-from tsnb.producer.loading import Source
+from tsnb.producer.loader.sources import Source
 from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
 from tsnb.telemetry.memory import free_memory

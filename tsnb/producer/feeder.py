@@ -17,12 +17,12 @@ from typing import Any, cast
 from tsnb.errors import ArenaFull, LoaderFailed
 from tsnb.native.ties import tie_to_parent
 from tsnb.printable import block, one_line
-from tsnb.producer import events as ev
 from tsnb.producer.core import Core
+from tsnb.producer.decisions import events as ev
 from tsnb.producer.failures import forget, kind_of, message_of, shortened, text_of
-from tsnb.producer.loading import Source
-from tsnb.producer.packing import SlotWriter, batch_bytes
-from tsnb.producer.replaying import EpochIs, Skipped
+from tsnb.producer.loader.packing import SlotWriter, batch_bytes
+from tsnb.producer.loader.repeating import EpochIs, Skipped
+from tsnb.producer.loader.sources import Source
 
 __all__ = ["Feeder", "slots_for"]
 

@@ -4,18 +4,7 @@ Whoever connects is a process of the same user, but it may be broken, of another
 connection has an *allowance* of packets: it earns some with every packet it is sent and with time, and pays for
 those it sends. Who keeps to the protocol never comes near the end of it. Used by the serving thread only.
 
-| what | bound | then |
-|---|---|---|
-| packets taken from one connection before the others have their turn | `LOOK` | its turn comes again |
-| packets beyond what the protocol can need | `BURST` | dropped, counted |
-| packets that are no messages, or messages that do not belong | none | dropped, counted |
-| a first message without the token of the producer's registry entry | none | told so and no more, dropped, counted |
-| seconds until the first message | `HELLO_S` | dropped, counted |
-| connections that have not said who they are | `MAX_STRANGERS` | the oldest dropped, counted |
-| observers | `MAX_OBSERVERS` | refused with a reason |
-| batches that a consumer was granted and does not release | `MAX_PINNED` | dropped, counted |
-| leases on them, however few they are | `MAX_LEASES` | dropped, counted |
-| bytes waiting for one that does not read | `UNREAD_BYTES` | dropped, counted |
+`hear_consumer` and `hear_observer` turn a message into an event, once its connection has said who it is.
 """
 
 from __future__ import annotations
@@ -30,13 +19,14 @@ from tsnb.config import check_balance, check_name
 from tsnb.errors import RemoteProtocolError
 from tsnb.printable import one_line
 from tsnb.producer.core import HOLD, MAX_CONSUMERS, Core
-from tsnb.producer.granting import LOOKAHEAD
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.granting import LOOKAHEAD
 from tsnb.producer.session import Session, taken_in
 from tsnb.telemetry.readings import END_STATES, EndReading
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode
 
-__all__ = ["ACCEPTS", "Guard", "shown_name"]
+__all__ = ["ACCEPTS", "Guard", "hear_consumer", "hear_observer", "shown_name"]
 
 ACCEPTS = 32
 """Connections taken before those that are there already have their turn."""
@@ -249,3 +239,73 @@ class Guard:
 def shown_name(hello: ms.Hello) -> str:
     """Return the name by which a consumer is known: that of a rank is like `bert[0]`."""
     return hello.name if hello.world_size < 2 else f"{hello.name}[{hello.rank}]"
+
+
+_EVENTS: dict[type[object], type[ev.Took | ev.WaitingForBatch | ev.LeftEpoch | ev.Rested]] = {
+    ms.Take: ev.Took,
+    ms.Waiting: ev.WaitingForBatch,
+    ms.Leave: ev.LeftEpoch,
+    ms.Rest: ev.Rested,
+}
+
+
+def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Message) -> None:
+    """Do what an observer asks for.
+
+    Raises:
+        RemoteProtocolError: Observers ask for no such thing.
+    """
+    if isinstance(message, ms.StopProducer):
+        core.successor_s = message.reconnect_s
+        core.stop_asked.set()
+    elif isinstance(message, (ms.Balance, ms.Rebalance)):
+        try:
+            if isinstance(message, ms.Balance):
+                core.balance(*guard.divided(message))
+            else:
+                core.rebalance(message.on)
+        except ValueError as error:
+            with core.lock:
+                session.send(ms.Refused("in-step", str(error).removesuffix(".")))
+    elif isinstance(message, ms.StopConsumer):
+        core.ask_to_end(message.name)
+    elif isinstance(message, ms.TrialEnded):
+        core.note_end(guard.ended(message))
+    else:
+        raise RemoteProtocolError(f"{type(message).__name__} from an observer")
+
+
+def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
+    """Turn what a consumer says into an event, or note it.
+
+    Raises:
+        RemoteProtocolError: Consumers say no such thing.
+    """
+    kind = _EVENTS.get(type(message))
+    if kind is not None:
+        core.step(kind(session.key))
+    elif isinstance(message, ms.Release):
+        core.step(ev.Released(session.key, message.lease))
+    elif isinstance(message, ms.Ask) and session.role == "leaving":
+        pass  # of a thread that had not heard of the close in another
+    elif isinstance(message, ms.Ask):
+        held = frozenset(message.held)
+        with core.lock:
+            session.forget_layouts()
+        core.step(ev.Asked(session.key, *message[:-1], held))
+    elif isinstance(message, ms.Metrics):
+        with core.lock:
+            session.log(message.numbers)
+    elif isinstance(message, ms.Threads):
+        with core.lock:
+            session.threads = message
+    elif isinstance(message, ms.DeviceRefused):
+        core.leave_device(session.key)
+    elif isinstance(message, ms.Bye):
+        # its name is free from now on; its slots come back as it lets go of them, or with the connection
+        session.role = "leaving"
+        pid, logged = session.channel.peer.pid, dict(session.metrics)
+        core.note_end(EndReading(session.name, "left", time.time(), pid, metrics=logged))
+        core.step(ev.Detached(session.key))
+    else:
+        raise RemoteProtocolError(f"{type(message).__name__} from a consumer")

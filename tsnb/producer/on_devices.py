@@ -24,7 +24,7 @@ from tsnb.hardware.gpu_slots import Shelf
 from tsnb.hardware.gpus import under_wsl
 from tsnb.hardware.inventory import obstacle_between
 from tsnb.hardware.kinds import kind_of, namespaces, read_wish
-from tsnb.producer import events as ev
+from tsnb.producer.decisions import events as ev
 from tsnb.wire import messages as ms
 
 __all__ = ["OnDevices"]

@@ -6,8 +6,8 @@ import os
 import time
 
 from tsnb.producer.core import HOLD, Core
-from tsnb.producer.groups import awaited
-from tsnb.producer.roster import Member, Phase
+from tsnb.producer.decisions.groups import awaited
+from tsnb.producer.decisions.members import Member, Phase
 from tsnb.producer.session import Session
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 from tsnb.wire import messages as ms

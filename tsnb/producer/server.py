@@ -20,13 +20,12 @@ from pathlib import Path
 from tsnb.config import explained, private_directory
 from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.native.processes import has_gone, has_told, watch
-from tsnb.producer import events as ev
-from tsnb.producer.contention import Contention
 from tsnb.producer.core import Core
-from tsnb.producer.guard import ACCEPTS, Guard, shown_name
-from tsnb.producer.hearing import hear_consumer, hear_observer
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.guard import ACCEPTS, Guard, hear_consumer, hear_observer, shown_name
 from tsnb.producer.reporting import reading, welcome
 from tsnb.producer.session import Session
+from tsnb.producer.steering import Contention
 from tsnb.transport.channel import Channel, ChannelClosed
 from tsnb.transport.local import is_path, listen
 from tsnb.transport.sockets import OutOfDescriptors

@@ -9,12 +9,12 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import check_name, require_platform
 from tsnb.options import StreamOptions
-from tsnb.producer import events as ev
 from tsnb.producer.core import Core, Settings
-from tsnb.producer.dataloader import is_plain, why_not_persistent
+from tsnb.producer.decisions import events as ev
 from tsnb.producer.feeder import Feeder, slots_for
-from tsnb.producer.loading import as_source, why_one_epoch
-from tsnb.producer.repeating import why_unordered
+from tsnb.producer.loader.dataloader import is_plain, why_not_persistent
+from tsnb.producer.loader.repeating import why_unordered
+from tsnb.producer.loader.sources import as_source, why_one_epoch
 from tsnb.producer.server import Server
 from tsnb.producer.steering import controller_of
 from tsnb.producer.stream import Producer

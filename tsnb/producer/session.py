@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, field
 
 from tsnb.errors import LocalProtocolError
-from tsnb.producer import events as ev
+from tsnb.producer.decisions import events as ev
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode

@@ -1,15 +1,92 @@
-"""The stream as its balancer sees it, and what the balancer tells consumers."""
+"""Dividing compute among a stream's consumers: whether they compete for the machine, and the stream for its balancer.
+
+With weights, no consumer is held back for cores that lie idle (`Contention`):
+
+    they compete  unless a whole core was idle over the last second, and always where two of their
+                  processes have a GPU open: whether that is busy, cores do not tell
+
+Used by the serving thread, once a second, only while a stream divides by weight. `controller_of` makes the balancer:
+the stream as it sees it, and what it tells consumers.
+"""
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tsnb.balancing.controller import Attached, Controller, Stream
 from tsnb.producer.core import Core
+from tsnb.producer.decisions import events as ev
 from tsnb.producer.reporting import consumers
 from tsnb.wire import messages as ms
 
-__all__ = ["controller_of"]
+if TYPE_CHECKING:
+    from tsnb.telemetry.machine import Machine
+
+__all__ = ["Contention", "controller_of"]
+
+IDLE_CORES = 1.0
+"""Less than a whole one idle is what steps, the loader and the measurement itself leave."""
+
+GPU_FILES = "/dev/nvidia"
+"""What a process has open that computes on a GPU."""
+
+
+class Contention:
+    """Watches the cores of this machine, or of this container.
+
+    Args:
+        machine: What is watched.
+        gpu_files: How the names of a GPU's device files begin.
+    """
+
+    def __init__(self, machine: Machine | None = None, gpu_files: str = GPU_FILES) -> None:
+        self._machine = machine
+        self._gpu_files = gpu_files
+        self._seen: tuple[float, float] | None = None  # monotonic seconds, CPU seconds
+
+    def watch(self, core: Core) -> None:
+        """Tell a stream that divides by weight, once a second, whether its consumers compete."""
+        if core.dispatch.balance.mode != "weights":
+            self._seen = None
+            return
+        sessions = list(core.sessions.values())
+        contended = self.look(s.channel.peer.pid for s in sessions if s.role == "consumer")
+        if contended != core.dispatch.balance.contended:
+            core.step(ev.Contended(contended))
+
+    def look(self, pids: Iterable[int]) -> bool:
+        """Return whether they compete; the first look has nothing to compare with, and says so of all.
+
+        Args:
+            pids: The consumers' processes.
+        """
+        if self._machine is None:
+            from tsnb.telemetry.machine import Machine  # needs psutil: a stream in step does without
+
+            self._machine = Machine()
+        now, used_s = time.monotonic(), self._machine.cpu_s()
+        before, self._seen = self._seen, (now, used_s)
+        if before is None or now <= before[0] or sum(map(self._has_gpu, set(pids))) > 1:
+            return True
+        busy = (used_s - before[1]) / (now - before[0])
+        return self._machine.cores() - busy < IDLE_CORES
+
+    def _has_gpu(self, pid: int) -> bool:
+        files = f"/proc/{pid}/fd"
+        try:
+            open_ = os.listdir(files)  # noqa: PTH208  # a Path a descriptor would cost more than the reading
+        except OSError:  # it has gone, or cannot be seen from this container
+            return False
+        for name in open_:
+            try:
+                if os.readlink(f"{files}/{name}").startswith(self._gpu_files):  # noqa: PTH115  # as above
+                    return True
+            except OSError:  # closed meanwhile
+                continue
+        return False
 
 
 def controller_of(core: Core, loading_thread: int) -> Controller:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from tsnb.producer.events import Asked
+from tsnb.producer.decisions.events import Asked
 
 __all__ = ["Grant", "Group", "Member", "Phase"]
 
@@ -45,7 +45,7 @@ class Phase(Enum):
 
 @dataclass(eq=False)
 class Group:
-    """The ranks of one training job, which take the stream as one; see `producer.groups`."""
+    """The ranks of one training job, which take the stream as one; see `groups`."""
 
     name: str
     world_size: int

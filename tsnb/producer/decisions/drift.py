@@ -1,15 +1,15 @@
 """How far apart a stream's consumers are: what the window bounds, what must be kept, whom the others wait for.
 
-Pure, a part of `producer.dispatch`. Positions are indices, counted over all batches the stream ever published.
+Pure, a part of `dispatch`. Positions are indices, counted over all batches the stream ever published.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tsnb.producer.epochs import Epochs
-from tsnb.producer.groups import waits_for_own
-from tsnb.producer.roster import Member, Phase
+from tsnb.producer.decisions.epochs import Epochs
+from tsnb.producer.decisions.groups import waits_for_own
+from tsnb.producer.decisions.members import Member, Phase
 
 __all__ = ["Gap"]
 

@@ -30,7 +30,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
-from tsnb.producer.replaying import too_short
+from tsnb.producer.loader.repeating import too_short
 
 __all__ = ["Prepared", "Ticket", "TicketCollate", "TicketDataset", "Tickets", "mix"]
 

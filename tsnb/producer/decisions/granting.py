@@ -1,15 +1,15 @@
 """Giving batches to consumers one by one, and taking a consumer out of its epoch.
 
-Pure, a part of `producer.dispatch`.
+Pure, a part of `dispatch`.
 """
 
 from __future__ import annotations
 
-from tsnb.producer import events as ev
-from tsnb.producer.balance import Balance
-from tsnb.producer.epochs import Epoch, Epochs
-from tsnb.producer.gap import Gap
-from tsnb.producer.roster import Grant, Member, Phase
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.balance import Balance
+from tsnb.producer.decisions.drift import Gap
+from tsnb.producer.decisions.epochs import Epoch, Epochs
+from tsnb.producer.decisions.members import Grant, Member, Phase
 
 __all__ = ["ALIGNED", "LOOKAHEAD", "Granting"]
 

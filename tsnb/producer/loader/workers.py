@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import signal_handling
 
 from tsnb.native.ties import tie_to_parent
-from tsnb.producer.tickets import TicketDataset
+from tsnb.producer.loader.tickets import TicketDataset
 
 __all__ = ["WorkerStart", "mind_own_workers", "travelling"]
 

@@ -11,10 +11,9 @@ from torch.utils.data import DataLoader
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
-from tsnb.producer.dataloader import DataLoaderSource, epoch_samples, is_plain
-from tsnb.producer.repeating import length, loader_order
-from tsnb.producer.replaying import replayed
-from tsnb.producer.workers import mind_own_workers
+from tsnb.producer.loader.dataloader import DataLoaderSource, epoch_samples, is_plain
+from tsnb.producer.loader.repeating import length, loader_order, replayed
+from tsnb.producer.loader.workers import mind_own_workers
 
 __all__ = ["Source", "as_source", "why_one_epoch"]
 

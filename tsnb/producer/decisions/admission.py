@@ -1,13 +1,13 @@
 """Which pass over the loader each consumer that asked takes, and which passes are begun.
 
-Pure, a part of `producer.dispatch`.
+Pure, a part of `dispatch`.
 
 - Who wants a whole epoch is let into one that is still kept from its start, else waits for the next.
 - Who comes back to the middle of one (after a restart of the producer, with a saved position, or after it was
   parked) is let in wherever the batches it lacks are still kept or yet to come. Where they are not, and the
   loader can give an epoch again, the pass is begun anew at its position: if nobody else takes one, or while the
   producer is young, when everybody comes back one by one; the others' places move over to the new pass.
-- The ranks of a group are let in together, or refused together (`producer.groups`).
+- The ranks of a group are let in together, or refused together (`groups`).
 - The lowest position goes first, so that all who come back meet.
 """
 
@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tsnb.producer import events as ev
-from tsnb.producer.epochs import Epoch, Epochs
-from tsnb.producer.groups import disagreement, lets_in
-from tsnb.producer.roster import Member, Phase
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.epochs import Epoch, Epochs
+from tsnb.producer.decisions.groups import disagreement, lets_in
+from tsnb.producer.decisions.members import Member, Phase
 
 __all__ = ["Admission"]
 

@@ -1,6 +1,6 @@
 """Groups: the ranks of one training job (DDP, FSDP, a pipeline), which take a stream as one.
 
-Pure, a part of `producer.dispatch`. Each rank is a consumer of its own, and takes every loader batch; which rows it
+Pure, a part of `dispatch`. Each rank is a consumer of its own, and takes every loader batch; which rows it
 keeps is decided in its process. What must not happen is that one rank gets a batch which another never does: that
 one would wait for it in a collective, for half an hour by default. So
 
@@ -16,8 +16,8 @@ one would wait for it in a collective, for half an hour by default. So
 
 from __future__ import annotations
 
-from tsnb.producer import events as ev
-from tsnb.producer.roster import Group, Member, Phase
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.members import Group, Member, Phase
 from tsnb.wire.messages import WHOLE_EPOCH
 
 __all__ = ["Groups", "awaited", "disagreement", "enumerated", "lets_in", "waits_for_own"]

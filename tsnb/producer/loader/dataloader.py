@@ -1,7 +1,7 @@
 """A DataLoader as a source: its workers write into the arena, and its epochs can be seeded and begun anywhere.
 
 The user's loader object is never changed: its shallow copy gets another `collate_fn`, `worker_init_fn` and
-batch sampler (`producer.tickets`), and with a seed samplers of its own.
+batch sampler (`producer.loader.tickets`), and with a seed samplers of its own.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
-from tsnb.producer.collate import SlotCollate
-from tsnb.producer.repeating import length, loader_order, sampler_chain
-from tsnb.producer.replaying import Skipped, replayed
-from tsnb.producer.tickets import Prepared, TicketCollate, TicketDataset, Tickets, mix
-from tsnb.producer.workers import WorkerStart, mind_own_workers, travelling
+from tsnb.producer.loader.collate import SlotCollate
+from tsnb.producer.loader.repeating import Skipped, length, loader_order, replayed, sampler_chain
+from tsnb.producer.loader.tickets import Prepared, TicketCollate, TicketDataset, Tickets, mix
+from tsnb.producer.loader.workers import WorkerStart, mind_own_workers, travelling
 
 __all__ = ["DataLoaderSource", "epoch_samples", "is_plain", "why_not_persistent"]
 
@@ -80,7 +79,7 @@ def why_not_persistent(loader: Any, seed: int | None, workers: int | None) -> st
 
 
 class DataLoaderSource:
-    """A DataLoader whose workers collate into the arena; a `producer.loading.Source`."""
+    """A DataLoader whose workers collate into the arena; a `producer.loader.sources.Source`."""
 
     def __init__(
         self, loader: DataLoader[Any], arena: Arena, pipe: SlotPipe, seed: int | None, workers: int | None

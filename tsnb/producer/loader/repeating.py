@@ -3,18 +3,31 @@
 A producer that is started again goes on in the middle of an epoch only if its own order has the same identity
 as its predecessor's. So the identity names whatever decides which sample stands where: equal identities promise
 equal batches for an equal epoch and batch number. What cannot be promised has the identity "".
+
+An epoch of a loader that cannot begin in the middle is replayed up to there: one goes through what comes before.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, Subset
 
-__all__ = ["length", "loader_order", "sampler_chain", "why_unordered"]
+from tsnb.errors import LoaderFailed
+
+__all__ = [
+    "EpochIs",
+    "Skipped",
+    "length",
+    "loader_order",
+    "replayed",
+    "sampler_chain",
+    "too_short",
+    "why_unordered",
+]
 
 _LISTS = (range, list, tuple)
 _PLAIN = (SequentialSampler, BatchSampler, *_LISTS)
@@ -140,3 +153,43 @@ def length(loader: Any) -> int | None:
         return len(loader)
     except (TypeError, NotImplementedError, AttributeError):
         return None
+
+
+class Skipped(NamedTuple):
+    """A batch before the one with which the epoch should begin: nobody gets it, and its slot is free."""
+
+    batch: Any
+
+
+class EpochIs(NamedTuple):
+    """Comes before an epoch's batches where the source gives another epoch than was asked for."""
+
+    number: int
+
+
+def replayed(batches: Iterator[Any], epoch: int, start: int) -> Iterator[Any]:
+    """Return an epoch's batches with the first `start` of them marked as `Skipped`.
+
+    Raises:
+        LoaderFailed: There are fewer; on the way.
+    """
+    return _replayed(batches, epoch, start) if start else batches
+
+
+def _replayed(batches: Iterator[Any], epoch: int, start: int) -> Iterator[Any]:
+    for number in range(start):
+        try:
+            batch = next(batches)
+        except StopIteration:
+            raise too_short(epoch, number, start) from None
+        yield Skipped(batch)
+        del batch
+    yield from batches
+
+
+def too_short(epoch: int, batches: int, start: int) -> LoaderFailed:
+    """Return the error of an epoch that cannot be begun where it should."""
+    return LoaderFailed(
+        f"epoch {epoch} should go on at batch {start}, and the loader has only {batches} batches in it now: "
+        "its dataset or its batch size has changed. Take the next epoch from its start instead."
+    )

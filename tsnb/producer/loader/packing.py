@@ -1,6 +1,6 @@
 """Writes a batch into a slot: tensors and arrays at 64-byte boundaries, everything else as one JSON text.
 
-Runs in the loader's workers (`producer.collate`), or in the producer for loaders that have none.
+Runs in the loader's workers (`producer.loader.collate`), or in the producer for loaders that have none.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import torch
 from tsnb.arena.leases import lease
 from tsnb.arena.memory import ALIGN_BYTES, Arena, aligned
 from tsnb.errors import BatchNotShareable, BatchTooLarge
-from tsnb.producer.events import Placed
-from tsnb.producer.leaves import DTYPE_WORDS, array_placing, classify, dtype_word, tensor_placing
+from tsnb.producer.decisions.events import Placed
+from tsnb.producer.loader.leaves import DTYPE_WORDS, array_placing, classify, dtype_word, tensor_placing
 from tsnb.wire.codec import MAX_MESSAGE_BYTES
 from tsnb.wire.layout import ArrayLeaf, Layout, encode_values
 from tsnb.wire.tree import Spec, checked_words, flatten

@@ -1,4 +1,4 @@
-"""What can happen to a stream, and what it can be told to do: the vocabulary of `producer.dispatch`.
+"""What can happen to a stream, and what it can be told to do: the vocabulary of `dispatch`.
 
 Pure values. `member` is the key of one attached consumer, given by whoever runs the connections.
 """

@@ -6,23 +6,23 @@ where `check()` verifies the invariants after every step.
 
 The rules:
 
-- Batches are *granted* one by one, `LOOKAHEAD` ahead of what a consumer has taken (`producer.granting`). What is
+- Batches are *granted* one by one, `LOOKAHEAD` ahead of what a consumer has taken (`granting`). What is
   granted can be read until it is released; nothing is ever taken back from a live process, so nothing can change
   under it.
 - The loader goes on while the fastest consumer is less than `window` batches ahead of the slowest one that is
-  waited for (`producer.gap`). Waited for are those that stream, and those between epochs until `patience_s` has passed.
+  waited for (`drift`). Waited for are those that stream, and those between epochs until `patience_s` has passed.
 - A batch is kept while somebody reads it, somebody waited for has yet to take it, or the *rubber band* holds
   it: the first `band` batches of an epoch stay until the loader has gone past them, so that whoever asks by
   then still gets the whole epoch. Whoever comes later takes the next one.
 - An epoch starts when somebody asks for one and none can be joined from its start. The stream's first epoch
   starts by itself: its first batch proves the loader, and is ready when the first consumer comes. Who comes back
-  to the middle of an epoch is let in there where that can be had (`producer.admission`).
+  to the middle of an epoch is let in there where that can be had (`admission`).
 - A consumer that stands still for `patience_s` while others are held back by it is parked: it keeps what it
   was granted, the others go on, and it is told. Held back is, too, who waits for the end of an epoch that nobody
   else goes on with; who waits long for one is told who takes it.
 - A consumer that would rather skip is waited for by nobody: it gives up what has gone by the time it comes.
-- The ranks of one training job go on together, or not at all (`producer.groups`).
-- By weight, who has computed more than its share gets its next batch later (`producer.balance`).
+- The ranks of one training job go on together, or not at all (`groups`).
+- By weight, who has computed more than its share gets its next batch later (`balance`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tsnb.producer import events as ev
-from tsnb.producer.admission import Admission
-from tsnb.producer.balance import Balance
-from tsnb.producer.epochs import Epochs
-from tsnb.producer.gap import Gap
-from tsnb.producer.granting import LOOKAHEAD, Granting
-from tsnb.producer.groups import Groups, enumerated
-from tsnb.producer.roster import Member, Phase
+from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.admission import Admission
+from tsnb.producer.decisions.balance import Balance
+from tsnb.producer.decisions.drift import Gap
+from tsnb.producer.decisions.epochs import Epochs
+from tsnb.producer.decisions.granting import LOOKAHEAD, Granting
+from tsnb.producer.decisions.groups import Groups, enumerated
+from tsnb.producer.decisions.members import Member, Phase
 
 __all__ = ["HELD_S", "Dispatch"]
 

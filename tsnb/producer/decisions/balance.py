@@ -1,6 +1,6 @@
 """How a stream's compute is divided between its consumers: by need, by weight, or not at all.
 
-Pure, a part of `producer.dispatch`.
+Pure, a part of `dispatch`.
 
 | mode | window | who is granted its next batch later |
 |---|---|---|
@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tsnb.producer.roster import Member, Phase
+from tsnb.producer.decisions.members import Member, Phase
 
 __all__ = ["SLACK_S", "Balance"]
 

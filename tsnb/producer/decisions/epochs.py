@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tsnb.producer.events import Placed
+from tsnb.producer.decisions.events import Placed
 
 __all__ = ["Epoch", "Epochs"]
 
