@@ -1,7 +1,7 @@
 """Takes from a Python on Linux what macOS does not have: calls, constants, and /proc for tsnb's own code.
 
 Python imports it at the start of every process that has this folder on its path, those that are started by others
-included. psutil keeps /proc: on macOS it has other ways to the same answers. So has `transport.peers`, whose way on
+included. psutil keeps /proc: on macOS it has other ways to the same answers. So has `transport.sockets`, whose way on
 macOS cannot be taken here: SO_PEERCRED stays.
 """
 

@@ -1,5 +1,5 @@
 // The reel: a stream's frames, all of the last ten minutes and every so many seconds before. The kernel keeps the
-// same (tsnb/panel/reel.py says how). Knows no DOM.
+// same (tsnb/panel/frames.py says how). Knows no DOM.
 
 const RECENT = 2400;
 const OLDER = 800;
