@@ -13,7 +13,7 @@ import psutil
 from benchmarks.sharing import floor, peer
 from benchmarks.sharing.workloads import Workload, make_loader
 from tsnb import attach, serve  # here, so that what they load is loaded before the processes are forked
-from tsnb.native.pair import SWITCH
+from tsnb.native.memfd import SWITCH
 
 __all__ = ["SYSTEMS", "Setting", "System"]
 

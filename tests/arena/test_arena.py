@@ -25,7 +25,7 @@ from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
 from tsnb.arena.scratch import ScratchPool
 from tsnb.arena.slots import FreeSlots, SlotPipe
 from tsnb.errors import ArenaFull
-from tsnb.native.pair import SWITCH
+from tsnb.native.memfd import SWITCH
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -21,7 +21,7 @@ from tsnb.checks.examining import CHECKS
 from tsnb.checks.machine import only_you
 from tsnb.config import require_platform, runtime_directory
 from tsnb.errors import UnsupportedPlatform
-from tsnb.native.pair import SWITCH
+from tsnb.native.memfd import SWITCH
 from tsnb.registry import socket_directory
 from tsnb.telemetry.gpu import Gpus
 

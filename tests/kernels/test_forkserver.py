@@ -27,7 +27,7 @@ from tsnb.kernels.orders import thread_variables
 from tsnb.kernels.processes import Launch
 from tsnb.kernels.variables import read_once
 from tsnb.native.owners import owner
-from tsnb.native.packets import packet_pair
+from tsnb.native.ties import packet_pair
 from tsnb.notebook.extension import prepare
 
 pytestmark = pytest.mark.system

@@ -25,7 +25,7 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.inside import worker_output
 from tsnb.kernels.lane import Lane
 from tsnb.kernels.processes import Launch
-from tsnb.native.packets import packet_pair
+from tsnb.native.ties import packet_pair
 
 SEEDS = range(5)
 NEVER_ENDS = "import time; time.sleep(60)"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.system.scripts import ROOT, Script, scripts
 from tsnb.native import memfd
-from tsnb.native.pair import SWITCH, portable
+from tsnb.native.memfd import SWITCH, portable
 
 
 @pytest.fixture(params=["python", "c"], autouse=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tsnb.native import processes
-from tsnb.native.cores import usable_cores
+from tsnb.native.processes import usable_cores
 
 
 @pytest.fixture(params=["proc", "psutil"], autouse=True)

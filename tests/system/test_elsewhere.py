@@ -16,7 +16,7 @@ from tests.system.conftest import Run
 from tests.system.scripts import PRELUDE, ROOT
 from tsnb import registry
 from tsnb.config import runtime_directory
-from tsnb.native.pair import SWITCH, portable
+from tsnb.native.memfd import SWITCH, portable
 
 pytestmark = pytest.mark.system
 

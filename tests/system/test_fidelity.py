@@ -17,7 +17,7 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import BatchNotShareable
-from tsnb.native.pair import SWITCH
+from tsnb.native.memfd import SWITCH
 from tsnb.producer.loader.packing import SlotWriter, batch_bytes
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout

@@ -20,8 +20,7 @@ from tests.system.conftest import Run
 from tests.transport.lines import Line, connect
 from tsnb import registry
 from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
-from tsnb.native.memfd import seal
-from tsnb.native.pair import portable
+from tsnb.native.memfd import portable, seal
 from tsnb.registry import find
 from tsnb.telemetry.observer import status
 from tsnb.transport.channel import ChannelClosed

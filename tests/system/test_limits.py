@@ -15,7 +15,7 @@ import pytest
 from tests.system.conftest import Run
 from tests.system.scripts import PRELUDE, ROOT
 from tsnb.errors import ArenaFull
-from tsnb.native.pair import portable
+from tsnb.native.memfd import portable
 from tsnb.producer.core import MAX_CONSUMERS
 from tsnb.producer.limits import certain_batches, require_memory
 from tsnb.telemetry.memory import Free, free_memory

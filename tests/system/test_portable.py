@@ -26,7 +26,7 @@ from tests.system.test_security import drained
 from tests.transport.lines import connect, framed
 from tsnb import registry
 from tsnb.arena.memory import Arena
-from tsnb.native.pair import SWITCH
+from tsnb.native.memfd import SWITCH
 from tsnb.registry import find, socket_directory
 from tsnb.telemetry.observer import status
 

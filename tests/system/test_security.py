@@ -18,7 +18,7 @@ from tests.system.scripts import ROOT, Script
 from tests.transport.lines import Line, connect, framed
 from tsnb import registry
 from tsnb.errors import JoinRefused, TsnbError
-from tsnb.native.pair import portable
+from tsnb.native.memfd import portable
 from tsnb.producer.guard import BURST, HELLO_S, MAX_OBSERVERS, MAX_STRANGERS
 from tsnb.registry import find
 from tsnb.telemetry.observer import Observer, status

@@ -30,8 +30,7 @@ from typing import Any
 from tsnb.arena.nameless import make_nameless, seal
 from tsnb.config import explained
 from tsnb.errors import ArenaFull, RemoteProtocolError
-from tsnb.native.memfd import is_sealed
-from tsnb.native.pair import portable
+from tsnb.native.memfd import is_sealed, portable
 
 __all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned", "header_of"]
 

@@ -14,7 +14,7 @@ import secrets
 import sys
 
 from tsnb.native import memfd
-from tsnb.native.pair import portable
+from tsnb.native.memfd import portable
 
 __all__ = ["make_nameless", "seal"]
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from tsnb.balancing.affinity import Held, cpu_s, hold, text_of, workers_of
 from tsnb.config import explained, runtime_directory
 from tsnb.errors import TsnbError
-from tsnb.native.cores import usable_cores
+from tsnb.native.processes import usable_cores
 from tsnb.planners.balancing import Balancer, Timing
 from tsnb.planners.parties import LOADER, Allot, Instruction, Measured, Moved, Observed, Party
 from tsnb.telemetry.machine import Machine

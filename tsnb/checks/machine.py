@@ -21,8 +21,7 @@ from tsnb.checks.findings import Finding
 from tsnb.config import nobody_elses, runtime_directory
 from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
-from tsnb.native.memfd import has_memfd
-from tsnb.native.pair import SWITCH, portable
+from tsnb.native.memfd import SWITCH, has_memfd, portable
 from tsnb.records.project import looked_at, project_directory
 from tsnb.registry import socket_directory
 from tsnb.telemetry.gpu import Gpus

@@ -15,7 +15,7 @@ import torch
 from tsnb.balancing.affinity import Cores, cores_in, move
 from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
-from tsnb.native.cores import usable_cores
+from tsnb.native.processes import usable_cores
 from tsnb.wire import messages as ms
 
 __all__ = ["Allotment"]

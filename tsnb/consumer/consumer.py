@@ -30,7 +30,7 @@ from tsnb.errors import (
     ProducerGone,
     RemoteProtocolError,
 )
-from tsnb.native.bound import Bound
+from tsnb.native.endings import Bound
 from tsnb.wire import messages as ms
 
 __all__ = ["Consumer", "rest_siblings"]

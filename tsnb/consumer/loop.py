@@ -26,8 +26,7 @@ from tsnb.consumer.ranks import part
 from tsnb.consumer.rebatching import cut
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import NameInUse, TsnbError
-from tsnb.native.bound import Bound
-from tsnb.native.endings import ending
+from tsnb.native.endings import Bound, ending
 
 if TYPE_CHECKING:
     from tsnb.consumer.consumer import Consumer

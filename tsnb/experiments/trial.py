@@ -38,7 +38,7 @@ from tsnb.kernels.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
 from tsnb.kernels.shipping import fetch
 from tsnb.kernels.transcript import LogPart
 from tsnb.masks import is_masked
-from tsnb.native.bound import Bound
+from tsnb.native.endings import Bound
 from tsnb.printable import block
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial", "wait_and_tell"]

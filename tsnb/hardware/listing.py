@@ -21,8 +21,8 @@ from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.hardware.gpus import list_gpus, look_for_mps, under_wsl
 from tsnb.hardware.inventory import Cores, Gpu, Inventory, notes_on
-from tsnb.native.cores import usable_cores
 from tsnb.native.owners import alive
+from tsnb.native.processes import usable_cores
 from tsnb.records.project import project_directory
 from tsnb.records.reading import ENDED, read_runs
 from tsnb.telemetry.energy import EnergyMeter, words_on_energy

@@ -33,9 +33,8 @@ from typing import Any, NoReturn
 
 from tsnb.kernels.lane import open_here
 from tsnb.kernels.launch import become_kernel
-from tsnb.native.packets import CLOEXEC
 from tsnb.native.processes import watch
-from tsnb.native.ties import tie_to_parent
+from tsnb.native.ties import CLOEXEC, tie_to_parent
 
 __all__ = ["LONGEST_PACKET", "main"]
 

@@ -16,7 +16,7 @@ import struct
 
 from tsnb.errors import TsnbError
 from tsnb.kernels.cargo import Cargo
-from tsnb.native.packets import CLOEXEC, packet_pair
+from tsnb.native.ties import CLOEXEC, packet_pair
 
 __all__ = ["Lane", "give", "open_here", "take"]
 

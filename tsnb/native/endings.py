@@ -7,6 +7,8 @@ for a signal that came during compiled code. A generator that waits inside a `tr
 is one step of compiled code, and whatever is raised there is caught.
 
 What was caught is raised again in the main thread as soon as that is out of all endings.
+
+Some objects are bound to their process too (`Bound`): pickling or copying one says so, and what to do instead.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import ClassVar, NoReturn, SupportsIndex
 
-__all__ = ["ending"]
+__all__ = ["Bound", "ending"]
 
 LOOK_S = 0.0005
 """How often it is looked whether the main thread has come out of what ends."""
@@ -78,3 +81,25 @@ def _is_ending(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+class Bound:
+    """Base of what holds connections, threads or processes, which cannot be copied or sent elsewhere.
+
+    Attributes:
+        instead: What to do, in whole sentences.
+    """
+
+    __slots__ = ()
+    instead: ClassVar[str] = ""
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be pickled or copied.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} of tsnb cannot be pickled or copied: it is bound to the process that made it. "
+            f"{self.instead}"
+        )

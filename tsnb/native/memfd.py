@@ -2,6 +2,9 @@
 
 Builds that shall run everywhere (conda's, uv's) were long made for glibc 2.17, and have no `os.memfd_create`. The C
 library that they meet has it from glibc 2.27 on, so it is asked there. macOS has none, and a container may refuse it.
+
+Which arena and which channel producers of this process use is decided here and nowhere else (`portable`). Only the
+process that serves decides. One that attaches goes by the producer's address, and by the descriptor that it is sent.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import logging
 import os
 from typing import Any
 
-__all__ = ["has_memfd", "is_sealed", "make_memfd", "seal"]
+__all__ = ["SWITCH", "has_memfd", "is_sealed", "make_memfd", "portable", "seal"]
 
 _log = logging.getLogger("tsnb")
 
@@ -104,3 +107,12 @@ def is_sealed(fd: int) -> bool:
 def _in_c() -> Any:
     """Return the C library's function; None where it has none."""
     return getattr(ctypes.CDLL(None, use_errno=True), "memfd_create", None)
+
+
+SWITCH = "TSNB_PORTABLE"
+"""Set to 1, this environment variable chooses the portable pair on Linux too."""
+
+
+def portable() -> bool:
+    """Return whether to make do with what every POSIX system has: where there is no memfd, or when asked to."""
+    return os.environ.get(SWITCH, "") not in {"", "0"} or not has_memfd()

@@ -1,4 +1,4 @@
-"""Other processes of this user: whether they live, stand still, are about to end, and which are below them.
+"""Processes of this user: whether they live, stand still, are about to end, which are below them, and their cores.
 
 From /proc where there is one: a few microseconds a look. Else from psutil, which asks the system a hundred times as
 long; it is imported then only.
@@ -23,6 +23,7 @@ __all__ = [
     "is_ours",
     "is_stopped",
     "started",
+    "usable_cores",
     "watch",
 ]
 
@@ -187,3 +188,17 @@ def _status(process: Any) -> str:
         return str(process.status())
     except _psutil().Error:
         return ""
+
+
+def usable_cores(pid: int = 0) -> int:
+    """Return how many cores a process may use: those of its affinity; all, where systems know no affinity.
+
+    Args:
+        pid: The process; 0: this one.
+
+    Raises:
+        OSError: It has gone.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(pid))
+    return os.cpu_count() or 1

@@ -1,8 +1,10 @@
-"""Ending with the process that started this one, however that ended.
+"""What ties a process to the one that started it: its end, and a line of packets.
 
-Linux does it: SIGKILL at the moment when the *thread* that started this process ends. Elsewhere a thread of this
+Linux ends it: SIGKILL at the moment when the *thread* that started this process ends. Elsewhere a thread of this
 process looks every `LOOK_S` whether its parent is another one by now, and kills the process then. It cannot look
 while other code holds the interpreter's lock in C, and ends the process once that gives it back.
+
+Neither end of a line of packets can be opened by another process: it is inherited, or sent along one that was.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import threading
 
-__all__ = ["LOOK_S", "tie_to_parent", "untie"]
+__all__ = ["CLOEXEC", "LOOK_S", "packet_pair", "tie_to_parent", "untie"]
 
 LOOK_S = 0.25
 """How often a process looks for its parent, where the system does not tell."""
@@ -62,3 +65,15 @@ def _end_with(parent: int, untied: threading.Event) -> None:
     while not untied.wait(LOOK_S):
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""For `recv_fds`: what arrives is not inherited by commands."""
+
+
+def packet_pair() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends. A packet arrives whole or not at all."""
+    try:
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError:  # macOS
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

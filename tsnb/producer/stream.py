@@ -13,7 +13,7 @@ from types import TracebackType
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import LoaderFailed, ProducerGone
-from tsnb.native.bound import Bound
+from tsnb.native.endings import Bound
 from tsnb.producer.core import Core
 from tsnb.producer.feeder import Feeder
 from tsnb.producer.reporting import reading

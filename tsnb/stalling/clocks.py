@@ -14,8 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from tsnb.native.cores import usable_cores
-from tsnb.native.processes import HAS_PROC
+from tsnb.native.processes import HAS_PROC, usable_cores
 
 __all__ = ["available_cores", "below", "cpu_s", "machine_busy_s", "thread_cpu_s", "threads", "waited_s"]
 

@@ -27,7 +27,7 @@ from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.outlets import Outlet
 from tsnb.kernels.relay import Relay
-from tsnb.native.bound import Bound
+from tsnb.native.endings import Bound
 from tsnb.options import StreamOptions
 from tsnb.streams.crashes import Crashes, Following
 from tsnb.streams.life import STOP_GRACE_S, Life

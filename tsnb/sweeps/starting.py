@@ -25,7 +25,7 @@ from tsnb.experiments.trial import Trial
 from tsnb.kernels.capping import Budget
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import Outlet, TerminalOutlet, outlet_here
-from tsnb.native.cores import usable_cores
+from tsnb.native.processes import usable_cores
 from tsnb.sweeps.conductor import Conductor, Course
 from tsnb.sweeps.grammar import filled, unlike
 from tsnb.sweeps.queueing import Places, places_here

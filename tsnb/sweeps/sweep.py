@@ -18,7 +18,7 @@ from tsnb.experiments.board import NoSuchTrial, shown_scores
 from tsnb.experiments.trial import STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.masks import Masked
-from tsnb.native.bound import Bound
+from tsnb.native.endings import Bound
 from tsnb.records.scores import best_of, direction_of, leaders
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.rungs import Cut

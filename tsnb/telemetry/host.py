@@ -24,8 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tsnb.native.cores import usable_cores
-from tsnb.native.processes import is_ours
+from tsnb.native.processes import is_ours, usable_cores
 from tsnb.telemetry.energy import EnergyMeter
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.machine import Machine, Use, age_s, children_of, part_bytes, use_of

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import psutil
 
-from tsnb.native.cores import usable_cores
-from tsnb.native.processes import HAS_PROC
+from tsnb.native.processes import HAS_PROC, usable_cores
 from tsnb.native.processes import started as started_when
 from tsnb.telemetry.memory import Bounds, control_groups, memory_bounds, read_text
 

@@ -1,7 +1,7 @@
 """Listen and connect on this machine: the kind of channel follows from the address.
 
 A path is that of a stream socket (`transport.stream`); any other address is abstract (`transport.seqpacket`). Which of
-them a producer has is decided in `native.pair`; whoever connects need not know.
+them a producer has is decided in `native.memfd`; whoever connects need not know.
 """
 
 from __future__ import annotations

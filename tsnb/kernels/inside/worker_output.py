@@ -26,7 +26,7 @@ from ipykernel.iostream import IOPubThread
 from jupyter_client.session import DELIM
 from tornado.ioloop import IOLoop
 
-from tsnb.native.packets import CLOEXEC, packet_pair
+from tsnb.native.ties import CLOEXEC, packet_pair
 
 __all__ = ["keep_off_the_network"]
 
