@@ -32,6 +32,7 @@ LAYERS = [
     {"clusters", "records", "registry"},
     {"entries", "transport"},
     {"arena", "wire"},
+    {"options"},
     {"config", "native"},
     {"files", "masks"},
     {"directories"},
