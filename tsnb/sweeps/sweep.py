@@ -6,7 +6,6 @@ The sweeps of this process are kept here, the last of each name.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import html
 import math
 import threading
@@ -20,6 +19,7 @@ from tsnb.kernels.hub import the_hub
 from tsnb.masks import Masked
 from tsnb.native.endings import Bound
 from tsnb.records.scores import best_of, direction_of, leaders
+from tsnb.records.tables import shown
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.rungs import Cut
 
@@ -190,21 +190,18 @@ class Sweep(Bound, Mapping[str, Trial]):
 
         Returns:
             A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys. Columns:
-            name, state, the parameters, stopped_at (the step at which it was stopped early), duration_s, epochs,
-            samples, the numbers.
+            name, state, the parameters, stopped_at (the step at which it was stopped early), not_paired (whether the
+            others began without it, with other batches), duration_s, epochs, samples, the numbers.
         """
         rows = [self._row(name) for name in self.params]
-        columns = dict.fromkeys(column for row in rows for column in row)
-        with contextlib.suppress(ImportError):
-            import pandas as pd
-
-            return pd.DataFrame(rows, columns=list(columns))
-        return [{column: row.get(column) for column in columns} for row in rows]
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        return shown(columns, [[row.get(column) for column in columns] for row in rows])
 
     def _row(self, name: str) -> dict[str, Any]:
         trial, cut = self._conductor.trials.get(name), self.stopped_early.get(name)
         row: dict[str, Any] = {"name": name, "state": self._state_of(name), **self.params[name]}
         row["stopped_at"] = None if cut is None else cut.step
+        row["not_paired"] = name in self._conductor.unpaired
         report = {} if trial is None else trial.report
         row["duration_s"] = None if trial is None else round(trial.duration_s, 3)
         row.update({key: report.get(key) for key in ("epochs", "samples")})
