@@ -390,6 +390,52 @@ def test_interrupt_keeps_the_variables(page: Any, until: Until) -> None:
     assert trial["steps"] == 3
 
 
+PROBE = """
+import gc, weakref
+class Activations: pass
+class Probe:  # what stands in its place once it is fetched
+    def __init__(self, look): self.look = look
+    def __reduce__(self): return str, (str(self.look()),)
+def step():
+    activations = Activations()
+    global gone
+    gone = Probe(lambda ref=weakref.ref(activations): ref() is None)
+    try:
+        {}['key']
+    except KeyError:
+        raise ValueError("in the middle of a step")
+"""
+
+
+def test_a_failed_trial_keeps_nothing_of_the_step_that_failed(page: Any) -> None:
+    """Its traceback would hold every local of every frame: the activations of a batch, on a GPU perhaps."""
+    trial = run_cell("broken", PROBE + "step()", {}, outlet=page)
+    with pytest.raises(TrialFailed, match="in the middle of a step"):
+        trial.wait(60)
+    assert trial["gone"] == "True"
+
+
+def test_one_that_has_ended_gives_free_memory_of_the_gpu_back(page: Any) -> None:
+    """Where torch has used CUDA, once what nobody refers to has gone; if that fails, the trial is done all the same."""
+    seam = """
+import torch
+asked = []
+torch.cuda.is_initialized = lambda: True
+def empty_cache():
+    asked.append(gone.look())
+    raise RuntimeError('CUDA error: an illegal memory access was encountered')
+torch.cuda.empty_cache = empty_cache
+activations = Activations()
+gone = Probe(lambda ref=weakref.ref(activations): ref() is None)
+activations.itself = activations
+del activations
+"""
+    trial = run_cell("used", PROBE + seam, {}, outlet=page).wait(60)
+    assert trial["asked"] == [True]
+    unused = "import torch\nasked = []\ntorch.cuda.empty_cache = lambda: asked.append(1)"
+    assert run_cell("unused", unused, {}, outlet=page).wait(60)["asked"] == []
+
+
 def test_one_that_has_ended_keeps_no_more_memory_than_its_variables_need(page: Any, until: Until) -> None:
     """What training freed lies scattered in malloc's heaps: it goes back to the system at the end."""
     cell = "hoard = [bytearray(5000) for _ in range(60_000)]\nkept = hoard[::500]\ndel hoard\nprint('freed')"

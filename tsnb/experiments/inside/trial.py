@@ -38,7 +38,7 @@ from tsnb.experiments.inside.reporting import (
 from tsnb.experiments.plan import PARAMETERS
 from tsnb.kernels.inside.arrival import arrive, fetch_sent, seed_everything, use_threads
 from tsnb.kernels.inside.publishing import publish
-from tsnb.kernels.inside.trimming import trim
+from tsnb.kernels.inside.trimming import let_go, trim
 from tsnb.kernels.lane import give
 from tsnb.kernels.shipping import ship
 from tsnb.masks import remember
@@ -215,13 +215,17 @@ def _before_code(info: Any) -> None:
 
 def _after_code(result: Any) -> None:
     """End the trial when its code has. IPython calls it after each cell that is the user's, nested ones too."""
-    if _is_nested(None if result is None else result.info):
-        from IPython.core.getipython import get_ipython
+    from IPython.core.getipython import get_ipython
 
+    if _is_nested(None if result is None else result.info):
         get_ipython()._last_traceback = None  # type: ignore[union-attr] # it is not how the trial's own cell ended
         return
     _cells.clear()
-    finish(*_outcome(result))
+    outcome = _outcome(result)
+    shell: Any = get_ipython()
+    shell.InteractiveTB.tb = None  # the debugger would begin there
+    let_go(None if result is None else result.error_before_exec or result.error_in_exec)
+    finish(*outcome)
 
 
 def _is_nested(info: Any) -> bool:
