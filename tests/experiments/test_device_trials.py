@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 import tsnb
 from tests.telemetry.fake_nvml import H200, FakeNvml
@@ -47,6 +48,17 @@ def test_a_trial_sees_only_its_device(
     on_cpu = run_cell(f"cpu-{start}", LOOK, {}, outlet=page, device="cpu")
     assert on_gpu.wait(60)["seen"] == ("GPU-bb", "cuda:0", "cuda:1", False)
     assert on_cpu.wait(60)["seen"] == ("", "cpu", "cpu", False)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_what_an_ended_trial_has_freed_on_a_gpu_is_free_for_others(page: Any) -> None:
+    """Torch would keep it in its cache for the process's life; what a variable holds stays."""
+    cell = (
+        "import torch\nkept = torch.ones(2**20, device='cuda')\nfreed = torch.ones(2**28, device='cuda')\ndel freed\n"
+        "class Reserved:\n    def __reduce__(self): return int, (torch.cuda.memory_reserved(),)\nreserved = Reserved()"
+    )
+    assert 4 * 2**20 <= run_cell("freed", cell, {}, outlet=page).wait(120)["reserved"] < 64 * 2**20
 
 
 def test_a_function_gets_the_name_that_counts_inside(two_gpus: None, page: Any, notebook: Any) -> None:

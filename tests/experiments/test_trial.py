@@ -20,7 +20,8 @@ import pytest
 
 import tsnb
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
-from tsnb.experiments import Trial, run_cell, trials
+from tsnb.experiments import Trial, board, run_cell, trials
+from tsnb.experiments.attempt import Attempt
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED, TRIAL_STATES, NoSuchVariable
 from tsnb.kernels.capture import UndefinedNames
@@ -434,6 +435,52 @@ del activations
     assert trial["asked"] == [True]
     unused = "import torch\nasked = []\ntorch.cuda.empty_cache = lambda: asked.append(1)"
     assert run_cell("unused", unused, {}, outlet=page).wait(60)["asked"] == []
+
+
+def test_processes_of_trials_that_ended_long_ago_go_and_their_variables_stay(
+    page: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of the variables: what it took along and changed, and the reason why one cannot be had."""
+    monkeypatch.setattr(board, "KEPT_PROCESSES", 1)
+    variables = {"history": [], "rate": 0.1}
+    cell = "history.append(rate)\nnet = {{'w': {0}}}\nstream = (k for k in ())\nimport math"
+    former = [run_cell(f"t{k}", cell.format(k), variables, outlet=page).wait(60) for k in range(2)]
+    until(lambda: former[0].pid is None)
+    assert former[1].pid is not None
+    last = run_cell("t2", cell.format(2), variables, outlet=page).wait(60)
+    until(lambda: former[1].pid is None)
+    assert last.pid is not None
+    for k, trial in enumerate(former):
+        assert (trial["history"], trial["net"], trial["rate"]) == ([0.1], {"w": k}, 0.1)
+        with pytest.raises(NotShippable, match="generator"):
+            trial["stream"]
+        with pytest.raises(TsnbError, match=r"no variable 'nets'.*Did you mean 'net'"):
+            trial["nets"]
+    last.stop()
+    former[1].stop()
+    with pytest.raises(TsnbError, match="has ended"):
+        former[1]["net"]
+
+
+def test_one_whose_variables_are_too_large_keeps_its_process(
+    page: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is asked once only; they can be fetched as before."""
+    monkeypatch.setattr(board, "KEPT_PROCESSES", 1)
+    limit = "import tsnb.experiments.inside.keeping as k\nk.KEPT_BYTES = 1000\n"
+    large = run_cell("large", limit + "data = bytes(range(256)) * 100", {}, outlet=page).wait(60)
+    released: list[str] = []
+    real = Attempt.release
+
+    async def counted(self: Attempt, *, everything: bool = False) -> None:
+        await real(self, everything=everything)
+        released.append(self._plan.name)
+
+    monkeypatch.setattr(Attempt, "release", counted)
+    for k in range(2):
+        run_cell(f"after{k}", "x = 1", {}, outlet=page).wait(60)
+    until(lambda: len(released) >= 2)
+    assert large.pid is not None and len(large["data"]) == 25600
 
 
 def test_one_that_has_ended_keeps_no_more_memory_than_its_variables_need(page: Any, until: Until) -> None:

@@ -340,7 +340,7 @@ def test_the_extension_comes_out_as_it_went_in(shell: Any) -> None:
     run(shell, "%load_ext tsnb")
     events = shell.events.callbacks["post_run_cell"]
     ours = [c for c in events if c.__module__.startswith("tsnb")]
-    assert len(ours) == len(set(ours)) == 2
+    assert len(ours) == len(set(ours)) == 3
     tsnb.unload_ipython_extension(shell)
     assert shell.find_line_magic("tensorsocket") is None
     assert shell.find_cell_magic("trial") is None

@@ -100,6 +100,8 @@ class Attempt:
         self._said: Outcome | None = None
         self._over = asyncio.Event()
         self._kept: Cargo | None = None
+        self._stays = False
+        self._sending = asyncio.Lock()
         self._begun: Callable[[], None] = lambda: None
         self.child: Kernel = self._new_child(log)
 
@@ -181,15 +183,22 @@ class Attempt:
         await self.child.kill()
         self._kept = None
 
-    async def release(self) -> None:
-        """Keep the variables here, and end the process; where they are too large, it stays. Called after `run`."""
-        if self.child.alive:
+    async def release(self, *, everything: bool = False) -> None:
+        """Keep the variables here, and end the process; where they are too large, it stays. Called after `run`.
+
+        Args:
+            everything: All of them, those too that it took along.
+        """
+        async with self._sending:
+            if not self.child.alive or self._stays:
+                return
             with contextlib.suppress(
                 TsnbError, TimeoutError
             ):  # it was stopped meanwhile, or is stuck: it stays
-                _, self._kept = await self._sent("keep")
-                if self._kept is not None:
-                    await self.child.kill()
+                _, self._kept = await self._sent("keep", everything)
+            self._stays = self._kept is None
+            if not self._stays:
+                await self.child.kill()
 
     def keeps(self, variable: str) -> bool:
         """Return whether a variable can be had although the process has ended."""
@@ -197,9 +206,10 @@ class Attempt:
 
     async def deliver(self, variable: str) -> Delivery:
         """Have one of its variables sent here; return the reply with it."""
-        if self._kept is not None:
-            return {"status": "ok"}, self._kept
-        return await self._sent("deliver", variable)
+        async with self._sending:
+            if self._kept is not None:
+                return {"status": "ok"}, self._kept
+            return await self._sent("deliver", variable)
 
     async def _sent(self, order: str, *arguments: Any) -> Delivery:
         """Have the kernel send something by an order that takes, last, the number under which it is expected."""

@@ -25,9 +25,14 @@ from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import Outlet, outlet_here
 from tsnb.records.project import project_directory
+from tsnb.records.rows import LoggedRow
 from tsnb.records.scores import leaders
 
 __all__ = ["Board", "NoSuchTrial", "join_engine", "launch", "shown_scores", "trials"]
+
+
+KEPT_PROCESSES = 8
+"""Trials that have ended keep their processes, until so many have ended after them: the variables stay all the same."""
 
 
 class Board(Mapping[str, Trial]):
@@ -89,6 +94,17 @@ class Board(Mapping[str, Trial]):
     def live(self) -> list[Trial]:
         """Those that have not ended."""
         return [trial for trial in self.values() if trial.state not in ENDED]
+
+    def tidy(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
+        """Have the processes of trials go that ended before the last few. A listener, called on the hub's thread."""
+        if not rows and trial.state in ENDED:
+            the_hub().post(self._release_former())
+
+    async def _release_former(self) -> None:
+        ended = sorted((trial for trial in self.own if trial.state in ENDED), key=lambda trial: trial.ended_s)
+        there = [trial for trial in ended if trial.pid is not None]
+        for trial in there[:-KEPT_PROCESSES]:
+            await trial.release()
 
     def wait(self, timeout_s: float | None = None) -> Board:
         """Wait until all of this process's own have ended.
@@ -225,6 +241,7 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
         raise
     course = OwnCourse(hub, plan, run, after)
     trial = Trial(plan, hub, outlet or outlet_here(plan.name), run, course, launch)
+    trial.listen(trials.tidy)
     trial.begin(trials.put(trial))
     return trial
 

@@ -55,6 +55,9 @@ class Course(Protocol):
     async def leave(self) -> None:
         """End its process, or its waiting for one, and have `go` return."""
 
+    async def release(self) -> None:
+        """Keep the variables of a trial that has ended here, and end its process, where that can be."""
+
     def keeps(self, variable: str) -> bool:
         """Return whether a variable can be had although the process has ended."""
 
@@ -177,6 +180,11 @@ class OwnCourse:
         self._unwanted.set()
         if self._attempt is not None:
             await self._attempt.leave()
+
+    async def release(self) -> None:
+        """Keep the variables here, and end the process; see `Course`."""
+        if self._attempt is not None:
+            await self._attempt.release(everything=True)
 
     def keeps(self, variable: str) -> bool:
         """Return whether a variable can be had although the process has ended; see `Course`."""

@@ -116,6 +116,9 @@ class FoundCourse:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.entry.pid, number)
 
+    async def release(self) -> None:
+        """Do nothing: its process ends with its code."""
+
     def keeps(self, variable: str) -> bool:
         """Return that there is none."""
         return False

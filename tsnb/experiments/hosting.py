@@ -237,6 +237,17 @@ class Hosting:
         self._relay.move(outlet, before, f"trial {self.name!r}: its output goes on under another cell\n")
         self._outlet = outlet
 
+    @property
+    def ended_s(self) -> float:
+        """Seconds since 1970 when it ended; infinite before."""
+        return (
+            self.started_s + self._took_s if self._state in ENDED and self._took_s is not None else math.inf
+        )
+
+    async def release(self) -> None:
+        """End the process of a trial that has ended; its variables are kept here. On the hub's thread."""
+        await self._course.release()
+
     async def over(self) -> Hosting:
         """Wait until it has ended; return it, or the run that has taken its place. On the hub's thread."""
         await self._over.wait()

@@ -156,7 +156,7 @@ class ClusterAttempt(Attempt):
                 self._host.say(f"trial {self._plan.name!r}: {block(reply['evalue'])}\n", "stderr")
         await self.child.kill()
 
-    async def release(self) -> None:
+    async def release(self, *, everything: bool = False) -> None:
         """Do nothing: what it computed on was given back, and its process is no load here."""
 
     def keeps(self, variable: str) -> bool:

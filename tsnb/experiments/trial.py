@@ -12,8 +12,9 @@
 | pruned | its sweep stopped it early: others were better | |
 | lost | its process died | gone |
 
-A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new run of that name, or the end
-of the notebook. One of a sweep keeps its variables only (`inside.keeping`), and its process ends. What a trial does
+A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new run of that name, the end of
+the notebook, or until many have ended after it (`board.KEPT_PROCESSES`): then its variables are kept in its place. One
+of a sweep keeps its variables only (`inside.keeping`), and its process ends. What a trial does
 happens on the hub's thread; its methods are called from others.
 
 Where somebody looks on while a trial's end is waited for, one line says how far it is: under a notebook's cell it is

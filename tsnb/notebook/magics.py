@@ -148,7 +148,7 @@ class TsnbMagics(Magics):
         %trials clear          stop all and empty the table; their records stay (tsnb.results())
 
         Without a name, stop and wait mean all that this notebook has started; detached ones of others are in the
-        table, and go on. A trial that has ended keeps its kernel, so that its variables can be fetched; stop gives
+        table, and go on. The last trials that have ended keep their kernels for their variables; stop gives
         its memory back.
         """
         command, given = parse(line, "%trials", TRIALS, default="list")

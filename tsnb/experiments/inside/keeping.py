@@ -1,12 +1,13 @@
-"""What is kept of a sweep's trial when its process ends with its code.
+"""What is kept of a trial when its process ends: a sweep's with its code, another once many have ended after it.
 
 A sweep of fifty trials would leave fifty processes, each for variables of which few are ever asked for. So they travel
 to the notebook, in a file without a name, as they would have later one by one; then the process ends.
 
 | of | kept is |
 |---|---|
-| a function | what it returned |
-| a cell | what it assigned; of what it took along plain values, and models and optimizers (trained in place) |
+| a trial of no sweep | all of its variables, but modules and those whose names begin with `_` |
+| a sweep's function | what it returned |
+| a sweep's cell | what it assigned; of what it took along plain values, and models and optimizers (trained in place) |
 
 What cannot travel is left out, and whoever asks for it is told why. If all of it is more than `KEPT_BYTES`, the process
 stays, and keeps everything.
@@ -34,6 +35,8 @@ LEFT_OUT = "_tsnb_left_out"
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
+_OF_IPYTHON = frozenset({"In", "Out", "exit", "get_ipython", "open", "quit"})
+
 _arrived: dict[str, int] = {}
 
 
@@ -42,16 +45,17 @@ def arrived(variables: dict[str, Any]) -> None:
     _arrived.update({name: id(value) for name, value in variables.items()})
 
 
-def keep(number: int) -> None:
+def keep(everything: bool, number: int) -> None:
     """Send the variables to the notebook. An order: called in the kernel, once the code has ended.
 
     Args:
+        everything: What it took along, too; else what `_worth_keeping` says.
         number: Under which number they are expected.
 
     Raises:
         NotShippable: They are too large: the process has to stay.
     """
-    wanted = _worth_keeping()
+    wanted = _all_of_them() if everything else _worth_keeping()
     left_out: dict[str, str] = {}
     purpose = "keeping a trial's variables"
     try:
@@ -63,6 +67,14 @@ def keep(number: int) -> None:
         wanted = {name: value for name, value in wanted.items() if name not in left_out}
         cargo = ship({**wanted, LEFT_OUT: left_out}, purpose, most_bytes=KEPT_BYTES)
     give(number, cargo)
+
+
+def _all_of_them() -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(sys.modules["__main__"]).items()
+        if not name.startswith("_") and name not in _OF_IPYTHON and not isinstance(value, ModuleType)
+    }
 
 
 def _worth_keeping() -> dict[str, Any]:
