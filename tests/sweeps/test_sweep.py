@@ -17,7 +17,7 @@ from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED, NoSuchVariable
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.outlets import CellOutlet
-from tsnb.sweeps import conductor, gates
+from tsnb.sweeps import conductor
 from tsnb.sweeps.starting import sweep_cell
 
 pytestmark = pytest.mark.system
@@ -109,7 +109,7 @@ def test_who_is_not_waited_for_any_more_is_said_to_be_unpaired_everywhere(
     numbers: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the sweep's output, its table and its results; those that began together are not."""
-    monkeypatch.setattr(gates, "WAITING_S", 1.0)
+    monkeypatch.setattr(conductor, "WAITING_S", 1.0)
     monkeypatch.setattr(conductor, "LOOK_S", 0.1)
     sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 6.0]}, epochs=1, at_once=2).wait(LIMIT_S)
     assert "train-late6.0 asked for no batch" in capsys.readouterr().out
