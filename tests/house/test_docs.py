@@ -84,6 +84,19 @@ def test_the_life_of_a_batch_is_true() -> None:
         assert re.search(r"tests/[\w/]+\.py", test), f"step {step!r} has no test"
 
 
+@pytest.mark.parametrize("life", ["trial", "logged number"])
+def test_the_other_lives_are_true(life: str) -> None:
+    """Every step of a trial, and of a number that it logs, has modules that exist and names a test."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = table_after(text, f"## The life of one {life}")
+    assert len(rows) >= STEPS_AT_LEAST
+    for step, _process, module, test in rows:
+        names = re.findall(r"`([\w./]+)`", module)
+        assert names, f"step {step!r} has no module"
+        assert not [name for name in names if not (ROOT / "tsnb" / name).exists()], f"step {step!r}"
+        assert re.search(r"tests/[\w/]+\.py", test), f"step {step!r} has no test"
+
+
 def test_each_door_names_its_test() -> None:
     """docs/security.md: every door has what is done at it, and a test by name; that it exists is checked above."""
     text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
