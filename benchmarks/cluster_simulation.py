@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tsnb.engines.cluster_dispatch import Books
+from tsnb.engines.cluster_dispatch import ClusterDispatch
 
 MESSAGE_S = 0.0002
 """CPU seconds that the hub's process spends on one of Ray's messages, beside the decisions: a guess."""
@@ -57,20 +57,20 @@ class Row:
 
 def decisions_s(nodes: int, batches: int) -> float:
     """Return the CPU seconds of the hub's decisions for one batch to so many relays."""
-    books = Books(4, 14, 35.0, 1 << 40, repeatable=False)
-    keys = [books.join(f"n{n}", 0.0) for n in range(nodes)]
+    dispatch = ClusterDispatch(4, 14, 35.0, 1 << 40, repeatable=False)
+    keys = [dispatch.join(f"n{n}", 0.0) for n in range(nodes)]
     for key in keys:
-        books.ask(key, 1, 0, 0, False, 0.0)
+        dispatch.ask(key, 1, 0, 0, False, 0.0)
     began = time.process_time()
     for number in range(batches):
-        wanted = books.wanted
+        wanted = dispatch.wanted
         assert wanted is not None, "in lockstep the window never fills"
-        books.loaded(wanted.run, None, 1, 1, number * 1.0)
+        dispatch.loaded(wanted.run, None, 1, 1, number * 1.0)
         for key in keys:
-            told = books.more(key, 1, number * 1.0)
+            told = dispatch.more(key, 1, number * 1.0)
             for lease in [message.content[0] for message in told if message.kind == "batch"]:
-                books.took(key, 1, lease, number * 1.0)
-            books.more(key, 1, number * 1.0)
+                dispatch.took(key, 1, lease, number * 1.0)
+            dispatch.more(key, 1, number * 1.0)
     return (time.process_time() - began) / batches
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tsnb.engines.cluster_dispatch import IDLE_S, LEASE_S, Books, Told
+from tsnb.engines.cluster_dispatch import IDLE_S, LEASE_S, ClusterDispatch, Told
 
 BATCHES = 12
 
@@ -16,16 +16,16 @@ class SimRelay:
     """A relay that takes batches at random moments, asks for one epoch after the other, and may fall silent.
 
     Args:
-        books: The hub's.
+        dispatch: The hub's.
         name: Its own.
         now: Seconds.
         deaf: How often its word that it has copied a batch gets lost.
     """
 
-    def __init__(self, books: Books, name: str, now: float, deaf: float = 0.0) -> None:
-        self.books, self.deaf = books, deaf
+    def __init__(self, dispatch: ClusterDispatch, name: str, now: float, deaf: float = 0.0) -> None:
+        self.dispatch, self.deaf = dispatch, deaf
         self.lost = random.Random(name)
-        self.key = books.join(name, now)
+        self.key = dispatch.join(name, now)
         self.asks = 0
         self.inbox: list[Told] = []
         self.epoch: int | None = None
@@ -37,14 +37,14 @@ class SimRelay:
 
     def act(self, now: float) -> None:
         """Do the next thing."""
-        self.books.alive(self.key, now)
+        self.dispatch.alive(self.key, now)
         if not self.asking:
             self.asking, self.epoch = True, None
             self.want((self.complete or [-1])[-1] + 1, 0, False)
         if not self.inbox:
-            self.books.ask(self.key, self.asks, *self.wanted, now)
+            self.dispatch.ask(self.key, self.asks, *self.wanted, now)
             self.inbox += [
-                told for told in self.books.more(self.key, self.asks, now) if told.ask == self.asks
+                told for told in self.dispatch.more(self.key, self.asks, now) if told.ask == self.asks
             ]
         if not self.inbox:
             return
@@ -57,7 +57,7 @@ class SimRelay:
             self.epochs.setdefault(epoch, []).append(ref)
             self.seq += 1
             if self.lost.random() >= self.deaf:
-                self.books.took(self.key, self.asks, lease, now)
+                self.dispatch.took(self.key, self.asks, lease, now)
         elif told.kind == "ended":
             assert told.content == (self.epoch, self.seq)
             self.complete.append(int(str(told.content[0])))
@@ -77,63 +77,63 @@ class SimRelay:
 class SimFeed:
     """Gives what is wanted: the batch number of the epoch is its reference."""
 
-    def __init__(self, books: Books, size: Any, later: int = 0) -> None:
-        self.books, self.size, self.later = books, size, later
+    def __init__(self, dispatch: ClusterDispatch, size: Any, later: int = 0) -> None:
+        self.dispatch, self.size, self.later = dispatch, size, later
         self.run, self.epoch, self.seq = -1, 0, 0
 
     def act(self, now: float) -> None:
-        wanted = self.books.wanted
+        wanted = self.dispatch.wanted
         if wanted is None:
             return
         if wanted.run != self.run:
             self.run, self.epoch, self.seq = wanted.run, wanted.epoch, wanted.first
             if self.later and not wanted.first:
                 self.epoch += self.later
-                self.books.renumbered(self.run, self.epoch, now)
+                self.dispatch.renumbered(self.run, self.epoch, now)
                 return
         if self.seq == BATCHES:
-            self.books.ended(self.run, now)
+            self.dispatch.ended(self.run, now)
             return
-        self.books.loaded(self.run, (self.epoch, self.seq), self.size(), 4, now)
+        self.dispatch.loaded(self.run, (self.epoch, self.seq), self.size(), 4, now)
         self.seq += 1
 
 
 def test_a_word_that_is_lost_late_or_said_twice_changes_nothing() -> None:
     """Of a lonely machine that waits for nobody's patience: half of what it says it has copied, and an old ask."""
-    books = new_books()
-    feed, one = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0, deaf=0.5)
+    dispatch = new_dispatch()
+    feed, one = SimFeed(dispatch, lambda: 10), SimRelay(dispatch, "one", 0.0, deaf=0.5)
     for step in range(400):
         now = step * 0.001
         one.act(now)
         feed.act(now)
         if step % 5 == 0:
-            books.ask(one.key, one.asks - 1, 0, 0, True, now)  # overtaken by the one after it
-            books.took(one.key, one.asks - 1, 1, now)
-            assert books.more(one.key, one.asks - 1, now) == []
-            books.leave(one.key, one.asks - 1, True, now)
-        books.dispatch.check()
+            dispatch.ask(one.key, one.asks - 1, 0, 0, True, now)  # overtaken by the one after it
+            dispatch.took(one.key, one.asks - 1, 1, now)
+            assert dispatch.more(one.key, one.asks - 1, now) == []
+            dispatch.leave(one.key, one.asks - 1, True, now)
+        dispatch.decisions.check()
     assert len(one.complete) > 5
 
 
 def test_a_machine_with_a_smaller_store_that_comes_later_makes_the_window_smaller() -> None:
     """And none with a larger one makes it larger again."""
-    books = new_books(budget_bytes=1000)
-    feed, one = SimFeed(books, lambda: 100), SimRelay(books, "one", 0.0)
+    dispatch = new_dispatch(budget_bytes=1000)
+    feed, one = SimFeed(dispatch, lambda: 100), SimRelay(dispatch, "one", 0.0)
     for step in range(60):
         (feed if step % 2 else one).act(0.0)
-    assert books.dispatch.window == 4
-    books.shrink(250)
-    books.shrink(900)
+    assert dispatch.decisions.window == 4
+    dispatch.shrink(250)
+    dispatch.shrink(900)
     for step in range(60):
         (feed if step % 2 else one).act(0.1)
-        books.dispatch.check()
-        assert step < 20 or books.kept_bytes <= 300
-    assert books.dispatch.window == 2
+        dispatch.decisions.check()
+        assert step < 20 or dispatch.kept_bytes <= 300
+    assert dispatch.decisions.window == 2
     assert len(one.complete) > 2
 
 
-def new_books(budget_bytes: int = 1000, window: int = 4, band: int = 6) -> Books:
-    return Books(window, band, 5.0, budget_bytes, repeatable=True)
+def new_dispatch(budget_bytes: int = 1000, window: int = 4, band: int = 6) -> ClusterDispatch:
+    return ClusterDispatch(window, band, 5.0, budget_bytes, repeatable=True)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -141,22 +141,22 @@ def new_books(budget_bytes: int = 1000, window: int = 4, band: int = 6) -> Books
 def test_every_machine_gets_every_batch_of_each_epoch_it_takes_once_in_order(seed: int, later: int) -> None:
     """At whatever speeds, with machines that die and come, and a loader that is ahead with its epochs."""
     rng = random.Random(seed)
-    books = new_books()
-    feed = SimFeed(books, lambda: 10, later)
-    relays = [SimRelay(books, f"m{n}", 0.0) for n in range(3)]
+    dispatch = new_dispatch()
+    feed = SimFeed(dispatch, lambda: 10, later)
+    relays = [SimRelay(dispatch, f"m{n}", 0.0) for n in range(3)]
     now, complete = 0.0, 0
     for step in range(2000):
         now += rng.random() * 0.02
         parts: list[Any] = [feed, *relays]
         rng.choice(parts).act(now)
         if step % 100 == 0:
-            books.tick(now)
+            dispatch.tick(now)
         if rng.random() < 0.001:
             gone = relays.pop(rng.randrange(len(relays)))
-            books.left(gone.key, now)
-            relays.append(SimRelay(books, f"m{step}", now))
+            dispatch.left(gone.key, now)
+            relays.append(SimRelay(dispatch, f"m{step}", now))
         if step % 7 == 0:
-            books.dispatch.check()
+            dispatch.decisions.check()
         for relay in relays:
             for epoch, taken in relay.epochs.items():
                 assert taken == [(epoch, n) for n in range(len(taken))]
@@ -168,19 +168,19 @@ def test_every_machine_gets_every_batch_of_each_epoch_it_takes_once_in_order(see
 def test_what_is_kept_stays_within_the_budget_whatever_the_sizes(seed: int) -> None:
     """The window shrinks with the largest batch: one batch more than the budget holds, and never none."""
     rng = random.Random(seed)
-    books = new_books(budget_bytes=300, window=8, band=10)
-    feed = SimFeed(books, lambda: rng.choice([20, 60, 100]))
-    fast, slow = SimRelay(books, "fast", 0.0), SimRelay(books, "slow", 0.0)
+    dispatch = new_dispatch(budget_bytes=300, window=8, band=10)
+    feed = SimFeed(dispatch, lambda: rng.choice([20, 60, 100]))
+    fast, slow = SimRelay(dispatch, "fast", 0.0), SimRelay(dispatch, "slow", 0.0)
     for step in range(3000):
         parts: list[Any] = [feed, fast, slow]
         rng.choices(parts, [5, 5, 1])[0].act(step * 0.001)
-        allowed = 300 + books.largest  # and what came when batches were smaller: ten of the least
-        assert books.kept_bytes <= max(allowed, 11 * 60)
+        allowed = 300 + dispatch.largest  # and what came when batches were smaller: ten of the least
+        assert dispatch.kept_bytes <= max(allowed, 11 * 60)
         if step % 7 == 0:
-            books.dispatch.check()
-    assert books.dispatch.window == 3
+            dispatch.decisions.check()
+    assert dispatch.decisions.window == 3
     assert len(slow.complete) > 3
-    tiny = new_books(budget_bytes=1)
+    tiny = new_dispatch(budget_bytes=1)
     SimFeed(tiny, lambda: 50).act(0.0)
     relay, feed = SimRelay(tiny, "one", 0.0), SimFeed(tiny, lambda: 50)
     for step in range(200):
@@ -190,8 +190,12 @@ def test_what_is_kept_stays_within_the_budget_whatever_the_sizes(seed: int) -> N
 
 def test_a_machine_that_says_nothing_is_given_up_and_the_others_go_on() -> None:
     """Its lease ends; what was kept for it is let go of."""
-    books = new_books()
-    feed, one, two = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0), SimRelay(books, "two", 0.0)
+    dispatch = new_dispatch()
+    feed, one, two = (
+        SimFeed(dispatch, lambda: 10),
+        SimRelay(dispatch, "one", 0.0),
+        SimRelay(dispatch, "two", 0.0),
+    )
     now = 0.0
     for _ in range(40):
         now += 0.01
@@ -204,69 +208,69 @@ def test_a_machine_that_says_nothing_is_given_up_and_the_others_go_on() -> None:
             one.act(now)
             feed.act(now)
         now += 1.0
-        given_up = books.tick(now)
+        given_up = dispatch.tick(now)
         assert not given_up or tick >= LEASE_S - 1
-    assert list(books.relays) == [one.key]
+    assert list(dispatch.relays) == [one.key]
     for _ in range(100):
         one.act(now)
         feed.act(now)
     assert len(one.complete) > before + 1
-    books.left(one.key, now)
-    assert books.kept_bytes <= 10 * books.dispatch.epochs.band
+    dispatch.left(one.key, now)
+    assert dispatch.kept_bytes <= 10 * dispatch.decisions.epochs.band
 
 
 def test_a_hub_that_stood_still_itself_gives_nobody_up() -> None:
     """Where nobody listened, silence says nothing (a suspended laptop, a debugger)."""
-    books = new_books()
-    books.join("one", 0.0)
-    books.tick(0.0)
-    assert books.tick(100.0) == []
-    assert books.tick(101.0) == []
+    dispatch = new_dispatch()
+    dispatch.join("one", 0.0)
+    dispatch.tick(0.0)
+    assert dispatch.tick(100.0) == []
+    assert dispatch.tick(101.0) == []
 
 
 def test_who_comes_back_to_the_middle_of_an_epoch_gets_just_that_place() -> None:
     """However near to its start: of a run from there, the feed would only know that any later epoch will do."""
-    books = new_books()
-    feed, one = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0)
+    dispatch = new_dispatch()
+    feed, one = SimFeed(dispatch, lambda: 10), SimRelay(dispatch, "one", 0.0)
     while not one.complete:
         one.act(0.0)
         feed.act(0.0)
-    books.left(one.key, 0.1)
-    two = books.join("two", 0.2)
-    books.ask(two, 1, 0, 2, True, 0.2)
-    assert books.wanted is not None
-    assert (books.wanted.epoch, books.wanted.first) == (0, 2)
+    dispatch.left(one.key, 0.1)
+    two = dispatch.join("two", 0.2)
+    dispatch.ask(two, 1, 0, 2, True, 0.2)
+    assert dispatch.wanted is not None
+    assert (dispatch.wanted.epoch, dispatch.wanted.first) == (0, 2)
 
 
 def test_a_run_is_over_when_nobody_takes_it_and_nobody_can_join_it() -> None:
     """Then the feed leaves it, though a machine is expected back for the next one; while it can be joined, it stays."""
-    books = new_books()
-    feed, one = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0)
+    dispatch = new_dispatch()
+    feed, one = SimFeed(dispatch, lambda: 10), SimRelay(dispatch, "one", 0.0)
     for taken in (3, 8):
         while one.seq < taken or one.epoch is None:
             one.act(0.0)
             feed.act(0.0)
-        books.leave(one.key, one.asks, False, 0.1)
-        assert not books.idle
-        assert (books.loading is not None) == (taken == 3)
+        dispatch.leave(one.key, one.asks, False, 0.1)
+        assert not dispatch.idle
+        assert (dispatch.loading is not None) == (taken == 3)
         one.want(0, 0, False)
 
 
 def test_an_epoch_that_nobody_takes_is_let_go_of_and_begins_again_for_the_next_who_asks() -> None:
     """The producer's own consumers do not wait for machines without consumers; no epoch's number is lost."""
-    books = new_books()
-    feed, one = SimFeed(books, lambda: 10), SimRelay(books, "one", 0.0)
+    dispatch = new_dispatch()
+    feed, one = SimFeed(dispatch, lambda: 10), SimRelay(dispatch, "one", 0.0)
     for _ in range(6):
         one.act(0.0)
         feed.act(0.0)
-    assert books.kept_bytes
-    books.leave(one.key, one.asks, True, 0.1)
-    assert books.idle
-    books.tick(1.0)
-    books.tick(1.0 + IDLE_S)
-    assert books.wanted is None
-    assert not books.kept_bytes
-    two = SimRelay(books, "two", 3.0)
+    assert dispatch.kept_bytes
+    dispatch.leave(one.key, one.asks, True, 0.1)
+    assert dispatch.idle
+    dispatch.tick(1.0)
+    dispatch.tick(1.0 + IDLE_S)
+    assert dispatch.wanted is None
+    assert not dispatch.kept_bytes
+    two = SimRelay(dispatch, "two", 3.0)
     for _ in range(60):
         two.act(3.0)
         feed.act(3.0)

@@ -194,9 +194,9 @@ def test_in_free_mode_the_wide_window_lets_the_fast_run_ahead() -> None:
     machine.do(ev.Balanced("pace", {}, 4))
     machine.run(10.0)
     assert machine.used["small"] == pytest.approx(5.4, abs=0.4)
-    assert machine.dispatch.gap.ahead > 4
+    assert machine.dispatch.drift.ahead > 4
     machine.run(40.0)
-    assert machine.dispatch.gap.ahead <= 4
+    assert machine.dispatch.drift.ahead <= 4
 
 
 def test_what_is_withheld_is_booked_as_held_back() -> None:

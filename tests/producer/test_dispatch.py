@@ -226,10 +226,10 @@ def test_the_loader_stops_at_the_window_and_goes_on_when_the_slowest_moves() -> 
     dispatch.step(ev.BatchLoaded(0, placed(1)), 0.0)
     dispatch.step(ev.Took(1), 0.0)
     assert dispatch.wanted is None, "two ahead of the one that has taken nothing"
-    assert [m.name for m in dispatch.gap.pace_setters()] == ["2"]
+    assert [m.name for m in dispatch.drift.pace_setters()] == ["2"]
     dispatch.step(ev.Took(2), 5.0)
     assert wanted(dispatch) == 0
-    assert dispatch.gap.blocked_s(9.0) == 5.0
+    assert dispatch.drift.blocked_s(9.0) == 5.0
 
 
 def test_time_is_told_apart_into_computing_waiting_and_held() -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
 
-__all__ = ["LEASE_S", "Books", "Told"]
+__all__ = ["LEASE_S", "ClusterDispatch", "Told"]
 
 LEASE_S = 10.0
 """A relay that says nothing for so long is given up; one whose process has died is noticed sooner, by Ray."""
@@ -44,7 +44,7 @@ class _Relay:
     size: int = 0
 
 
-class Books:
+class ClusterDispatch:
     """One stream's, over all machines.
 
     Args:
@@ -63,9 +63,9 @@ class Books:
     def __init__(
         self, window: int, band: int, patience_s: float, budget_bytes: int, *, repeatable: bool
     ) -> None:
-        self.dispatch = Dispatch(window, band, patience_s)
-        self.dispatch.admission.repeatable = repeatable
-        self.dispatch.admission.window = 0  # see `Admission.window`
+        self.decisions = Dispatch(window, band, patience_s)
+        self.decisions.admission.repeatable = repeatable
+        self.decisions.admission.window = 0  # see `Admission.window`
         self.relays: dict[int, _Relay] = {}
         self.largest = self.kept_bytes = self.most_bytes = 0
         self._budget_bytes = budget_bytes
@@ -80,18 +80,18 @@ class Books:
     @property
     def wanted(self) -> ev.Wanted | None:
         """What the feed should give next."""
-        return self.dispatch.wanted
+        return self.decisions.wanted
 
     @property
     def loading(self) -> int | None:
         """The run that may want more, now or later; None: whatever was begun is over."""
-        loading = self.dispatch.epochs.loading
+        loading = self.decisions.epochs.loading
         return None if loading is None else loading.run
 
     @property
     def idle(self) -> bool:
         """Whether no machine takes an epoch, waits for one, or is expected back."""
-        return self.dispatch.idle
+        return self.decisions.idle
 
     def loaded(self, run: int, ref: Any, size: int, rows: int, now: float) -> None:
         """The run's next batch lies in the object store.
@@ -115,7 +115,7 @@ class Books:
         """Keep no more than this from now on, nor than was said before."""
         self._budget_bytes = min(self._budget_bytes, budget_bytes)
         if self.largest:
-            self.dispatch.narrow(max(1, self._budget_bytes // self.largest))
+            self.decisions.narrow(max(1, self._budget_bytes // self.largest))
 
     def renumbered(self, run: int, epoch: int, now: float) -> None:
         """The run is of another epoch than was wanted."""
@@ -202,7 +202,7 @@ class Books:
         self._step(ev.LeftEpoch(key), now)
         if rest:
             self._step(ev.Rested(key), now)
-        for lease in list(self.dispatch.members[key].leases):  # what it reads just now, Ray keeps for it
+        for lease in list(self.decisions.members[key].leases):  # what it reads just now, Ray keeps for it
             self._step(ev.Released(key, lease), now)
 
     # -- the clock -----------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Books:
     # -- instructions --------------------------------------------------------------------------------------
 
     def _step(self, event: ev.Event, now: float) -> None:
-        for made in self.dispatch.step(event, now):
+        for made in self.decisions.step(event, now):
             if isinstance(made, ev.FreeSlot):
                 self.kept_bytes -= self._refs.pop(made.slot)[1]
             elif not isinstance(made, (ev.Abandon, ev.SendHeldUp)):  # a relay has nobody to tell

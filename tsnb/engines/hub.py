@@ -1,4 +1,4 @@
-"""The hub: a named actor that holds a stream's books. It sees references to batches, never their bytes.
+"""The hub: a named actor that holds a stream's dispatch. It sees references to batches, never their bytes.
 
 It belongs to the process that serves the loader, and ends with it, however that ends; relays belong to the hub, and
 end with it. So nothing of a stream outlives its producer, and no lease on the producer is needed.
@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tsnb.engines.cluster_dispatch import Books
+from tsnb.engines.cluster_dispatch import ClusterDispatch
 from tsnb.engines.relay import Relay
 from tsnb.errors import JoinRefused
 from tsnb.wire.messages import PROTOCOL
@@ -51,9 +51,9 @@ class Hub:
 
     Args:
         name: The stream's name.
-        window: As `Books`.
-        band: As `Books`.
-        patience_s: As `Books`.
+        window: As `ClusterDispatch`.
+        band: As `ClusterDispatch`.
+        patience_s: As `ClusterDispatch`.
         facts: What relays tell their consumers of the loader: batch_size, batches, samples, order.
         relay_options: How relays serve: window, rubber_band, patience_s, max_batch_bytes, guard.
     """
@@ -68,7 +68,9 @@ class Hub:
         relay_options: dict[str, Any],
     ) -> None:
         self._name = name
-        self._books = Books(window, band, patience_s, budget_bytes(), repeatable=bool(facts["order"]))
+        self._dispatch = ClusterDispatch(
+            window, band, patience_s, budget_bytes(), repeatable=bool(facts["order"])
+        )
         self._facts = facts
         self._relay_options = relay_options
         self._feed = asyncio.Event()
@@ -87,7 +89,7 @@ class Hub:
 
     async def wanted(self) -> Wants:
         """Return what to load next; waits a moment for something to load."""
-        if self._books.wanted is None:
+        if self._dispatch.wanted is None:
             self._feed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._feed.wait(), POLL_S)
@@ -95,23 +97,23 @@ class Hub:
 
     async def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> Wants:
         """Take a batch; return as `wanted`, without waiting. `refs` has the one reference: it crosses unresolved."""
-        self._books.loaded(run, refs, size, rows, time.monotonic())
+        self._dispatch.loaded(run, refs, size, rows, time.monotonic())
         self._wake()
         return self._answer()
 
     async def renumbered(self, run: int, epoch: int) -> None:
-        """As `Books.renumbered`."""
-        self._books.renumbered(run, epoch, time.monotonic())
+        """As `ClusterDispatch.renumbered`."""
+        self._dispatch.renumbered(run, epoch, time.monotonic())
         self._wake()
 
     async def ended(self, run: int) -> None:
-        """As `Books.ended`."""
-        self._books.ended(run, time.monotonic())
+        """As `ClusterDispatch.ended`."""
+        self._dispatch.ended(run, time.monotonic())
         self._wake()
 
     async def raised(self, run: int, message: str, traceback: str) -> None:
-        """As `Books.raised`."""
-        self._books.raised(run, message, traceback, time.monotonic())
+        """As `ClusterDispatch.raised`."""
+        self._dispatch.raised(run, message, traceback, time.monotonic())
         self._wake()
 
     async def stop(self) -> None:
@@ -123,9 +125,9 @@ class Hub:
     def _answer(self) -> Wants:
         if self._ticking is not None and self._ticking.done():
             self._ticking.result()  # without a clock nobody would be given up: the feed is to end it all
-        wanted = self._books.wanted
+        wanted = self._dispatch.wanted
         batch = None if wanted is None else (wanted.run, wanted.epoch, wanted.first)
-        return Wants(batch, self._books.loading, self._books.idle)
+        return Wants(batch, self._dispatch.loading, self._dispatch.idle)
 
     # -- for who attaches ----------------------------------------------------------------------------------
 
@@ -162,7 +164,7 @@ class Hub:
             self._opening.pop(where, None)
 
     async def _open(self, node: str, directory: str) -> Any:
-        self._books.shrink(budget_bytes())  # the machine may have come since
+        self._dispatch.shrink(budget_bytes())  # the machine may have come since
         at = NodeAffinitySchedulingStrategy(node, soft=False)
         actor: Any = ray.remote(Relay)
         me = ray.get_runtime_context().current_actor
@@ -195,7 +197,7 @@ class Hub:
         self._forget(where, opened)
         key = self._keys.pop(number, None)
         if key is not None:
-            self._books.left(key, time.monotonic())
+            self._dispatch.left(key, time.monotonic())
             self._wake()
         ray.kill(handle)  # its stream has ended, its process has not
 
@@ -218,8 +220,8 @@ class Hub:
         _require_same(protocol)
         former = self._keys.pop(number, None)
         if former is not None:
-            self._books.left(former, time.monotonic())
-        key = self._keys[number] = self._books.join(node, time.monotonic())
+            self._dispatch.left(former, time.monotonic())
+        key = self._keys[number] = self._dispatch.join(node, time.monotonic())
         self._news[key] = asyncio.Event()
         self._wake()
         return key
@@ -229,46 +231,46 @@ class Hub:
 
         The ask comes along with each poll for it, so it cannot get lost or be overtaken.
         """
-        if not self._books.alive(key, time.monotonic()):
+        if not self._dispatch.alive(key, time.monotonic()):
             return None
-        self._books.ask(key, ask, epoch, seq, exact, time.monotonic())
-        told = self._books.more(key, ask, time.monotonic())
+        self._dispatch.ask(key, ask, epoch, seq, exact, time.monotonic())
+        told = self._dispatch.more(key, ask, time.monotonic())
         self._wake()
         if not told:
             news = self._news[key]
             news.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(news.wait(), POLL_S)
-            told = self._books.more(key, ask, time.monotonic())
+            told = self._dispatch.more(key, ask, time.monotonic())
         return [tuple(message) for message in told]
 
     async def took(self, key: int, ask: int, lease: int) -> None:
-        """As `Books.took`."""
-        self._books.took(key, ask, lease, time.monotonic())
+        """As `ClusterDispatch.took`."""
+        self._dispatch.took(key, ask, lease, time.monotonic())
         self._wake()
 
     async def leave(self, key: int, ask: int, rest: bool) -> None:
-        """As `Books.leave`."""
-        self._books.leave(key, ask, rest, time.monotonic())
+        """As `ClusterDispatch.leave`."""
+        self._dispatch.leave(key, ask, rest, time.monotonic())
         self._wake()
 
     async def beat(self, key: int | None) -> bool:
         """A relay lives; return whether it is known."""
-        return self._books.alive(key, time.monotonic())
+        return self._dispatch.alive(key, time.monotonic())
 
     async def status(self) -> dict[str, Any]:
         """Return the numbers of the stream's crossings: by machine, and what is kept; and the hub's process."""
-        books = self._books
-        relays = {r.name: {"batches": r.batches, "bytes": r.size} for r in books.relays.values()}
-        states = {m.name: m.phase.value for m in books.dispatch.members.values()}
+        dispatch = self._dispatch
+        relays = {r.name: {"batches": r.batches, "bytes": r.size} for r in dispatch.relays.values()}
+        states = {m.name: m.phase.value for m in dispatch.decisions.members.values()}
         return {
             "relays": relays,
             "states": states,
-            "window": books.dispatch.window,
-            "largest_bytes": books.largest,
-            "kept": books.dispatch.epochs.kept,
-            "kept_bytes": books.kept_bytes,
-            "most_bytes": books.most_bytes,
+            "window": dispatch.decisions.window,
+            "largest_bytes": dispatch.largest,
+            "kept": dispatch.decisions.epochs.kept,
+            "kept_bytes": dispatch.kept_bytes,
+            "most_bytes": dispatch.most_bytes,
             "pid": os.getpid(),
         }
 
@@ -277,17 +279,17 @@ class Hub:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self._books.tick(time.monotonic())
+            self._dispatch.tick(time.monotonic())
             self._wake()
 
     def _wake(self) -> None:
         """Let those be answered who wait for what there is now."""
-        if self._books.wanted is not None or self._books.idle:
+        if self._dispatch.wanted is not None or self._dispatch.idle:
             self._feed.set()
-        for key in [key for key in self._news if key not in self._books.relays]:
+        for key in [key for key in self._news if key not in self._dispatch.relays]:
             self._news.pop(key).set()
         for key, news in self._news.items():
-            if self._books.relays[key].messages:
+            if self._dispatch.relays[key].messages:
                 news.set()
 
 

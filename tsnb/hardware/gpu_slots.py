@@ -1,9 +1,9 @@
 """Which batch lies where in the memory that trials share on one GPU. Pure.
 
-The GPU has room for fewer batches than the host's arena has slots: the shelf keeps those that were copied last. A batch
+The GPU has room for fewer batches than the host's arena has slots: here lie those that were copied last. A batch
 is copied when the first consumer on that GPU is granted it; the others get the same place. A place is written anew only
 when nobody holds a lease on it, and after the readers it had: their kernels may still run when the lease has ended, so
-the copy waits for them *on the GPU*. Where no place is free the batch goes to the consumer as without a shelf, through
+the copy waits for them *on the GPU*. Where no place is free the batch goes to the consumer as without any, through
 the host's arena: nobody waits for a place.
 """
 
@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Place", "Shelf"]
+__all__ = ["GpuPlace", "GpuSlots"]
 
 
-class Place(NamedTuple):
+class GpuPlace(NamedTuple):
     """Where a batch lies."""
 
     slot: int
@@ -38,7 +38,7 @@ class _Slot:
     """Counts copies: the smallest is the oldest."""
 
 
-class Shelf:
+class GpuSlots:
     """The places of one GPU.
 
     Args:
@@ -56,7 +56,7 @@ class Shelf:
         """Whether anybody holds a lease."""
         return bool(self._leases)
 
-    def place(self, batch: int, member: int, lease: int) -> Place | None:
+    def place(self, batch: int, member: int, lease: int) -> GpuPlace | None:
         """Return where a batch lies, or is to be copied to, for a member that is granted it; None: no place is free.
 
         Args:
@@ -67,7 +67,7 @@ class Shelf:
         number = self._of.get(batch)
         if number is not None:
             self._enter(number, member, lease)
-            return Place(number, copy=False)
+            return GpuPlace(number, copy=False)
         number = self._free()
         if number is None:
             return None
@@ -79,10 +79,10 @@ class Shelf:
         self._slots[number] = _Slot(batch, written=self._written)
         self._of[batch] = number
         self._enter(number, member, lease)
-        return Place(number, copy=True, after=after)
+        return GpuPlace(number, copy=True, after=after)
 
     def release(self, member: int, lease: int) -> None:
-        """A member has let go of a lease; one that lies elsewhere is no business of this shelf."""
+        """A member has let go of a lease; one that lies elsewhere is not looked at here."""
         number = self._leases.pop((member, lease), None)
         if number is not None:
             self._slots[number].leases.discard((member, lease))

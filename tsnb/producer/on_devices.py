@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from tsnb.arena.memory import Arena, aligned
 from tsnb.hardware.copies import DeviceCopies, DeviceKind, SharingRefused
-from tsnb.hardware.gpu_slots import Shelf
+from tsnb.hardware.gpu_slots import GpuSlots
 from tsnb.hardware.gpus import under_wsl
 from tsnb.hardware.inventory import obstacle_between
 from tsnb.hardware.kinds import kind_of, namespaces, read_wish
@@ -55,7 +55,7 @@ class _Stock:
         self.members: set[int] = set()
         self.asked = False
         self.copies: DeviceCopies | None = None
-        self.shelf = Shelf(0)
+        self.gpu_slots = GpuSlots(0)
         self.place_bytes = 0
         self.refusal = ""
 
@@ -120,7 +120,7 @@ class OnDevices:
             return None
         if not 0 < size <= stock.place_bytes:
             return None
-        place = stock.shelf.place(granted.batch.slot, granted.member, granted.lease)
+        place = stock.gpu_slots.place(granted.batch.slot, granted.member, granted.lease)
         if place is None:
             return None
         if place.copy:
@@ -136,10 +136,10 @@ class OnDevices:
         """See who lets go of what."""
         if isinstance(event, ev.Released):
             if (stock := self._of.get(event.member)) is not None:
-                stock.shelf.release(event.member, event.lease)
+                stock.gpu_slots.release(event.member, event.lease)
         elif isinstance(event, ev.Asked):
             if event.held is not None and (stock := self._of.get(event.member)) is not None:
-                stock.shelf.keep(event.member, event.held)
+                stock.gpu_slots.keep(event.member, event.held)
         elif isinstance(event, ev.Left):
             self.leave(event.member)
 
@@ -149,7 +149,7 @@ class OnDevices:
         if stock is None:
             return
         stock.members.discard(member)
-        stock.shelf.leave(member)
+        stock.gpu_slots.leave(member)
         if stock.copies is not None:
             stock.copies.leave(member)
         if not stock.members:
@@ -162,7 +162,7 @@ class OnDevices:
         if not self._stocks and not self._given_up:
             return False
         for stock in self._stocks.values():
-            stock.shelf.forget(slot)
+            stock.gpu_slots.forget(slot)
         if copying := self._copying(slot):
             self._kept.add(slot)
         return copying
@@ -196,7 +196,7 @@ class OnDevices:
         for stock in self._stocks.values():
             if stock.copies is not None:
                 _left_behind.append(stock.copies)
-                self._end(stock.copies, read=stock.shelf.leased)
+                self._end(stock.copies, read=stock.gpu_slots.leased)
         for copies in self._given_up:
             self._end(copies, read=True)
         self._stocks.clear()
@@ -237,7 +237,7 @@ class OnDevices:
             if self._closed or not stock.members:
                 self._end(copies)
                 return
-            stock.copies, stock.shelf, stock.place_bytes = copies, Shelf(places), place_bytes
+            stock.copies, stock.gpu_slots, stock.place_bytes = copies, GpuSlots(places), place_bytes
             for member in list(stock.members):
                 self._open(stock, member)
 

@@ -44,7 +44,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
     news = min(core.ended - ends_since, len(core.ends))
     dispatch, source = core.dispatch, core.source
     newest = dispatch.epochs.newest
-    blocked_s = dispatch.gap.blocked_s(now)
+    blocked_s = dispatch.drift.blocked_s(now)
     return StreamReading(
         time_s=time.time(),
         name=core.settings.name,
@@ -54,7 +54,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         published=newest.seq(newest.end),
         epoch_batches=source.batches if source else None,
         window=dispatch.window,
-        window_fill=min(dispatch.gap.ahead, dispatch.window),
+        window_fill=min(dispatch.drift.ahead, dispatch.window),
         batches=dispatch.epochs.end,
         loading_s=core.loading_s,
         blocked_s=blocked_s,
@@ -102,7 +102,7 @@ def _producer_state(core: Core) -> str:
         return "failed"
     if not core.arena.slots:
         return "starting"
-    if dispatch.gap.pace_setters():
+    if dispatch.drift.pace_setters():
         return "blocked"
     active = any(m.phase in (Phase.STREAMING, Phase.ASKED) for m in dispatch.members.values())
     return "serving" if active else "idle"
@@ -143,7 +143,7 @@ def _consumer_state(core: Core, member: Member) -> str:
     if member.phase is Phase.ASKED:
         return "awaits ranks" if awaited(member) else "waiting"
     if member.phase is Phase.STREAMING:
-        setters = core.dispatch.gap.pace_setters()
+        setters = core.dispatch.drift.pace_setters()
         if member.withheld_since_s is not None and member.waiting_since_s is not None:
             return "held back"
         if member in setters:

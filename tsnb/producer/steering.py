@@ -125,7 +125,7 @@ def _stream(core: Core, loading_thread: int) -> Stream:
                 reading.weight,
                 session.number,
             )
-            for reading, session in consumers(core, now, core.dispatch.gap.blocked_s(now))
+            for reading, session in consumers(core, now, core.dispatch.drift.blocked_s(now))
             if session.threads is not None
         ),
         mode=core.dispatch.balance.mode,

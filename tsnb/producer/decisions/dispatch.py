@@ -33,7 +33,7 @@ from typing import Any
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.admission import Admission
 from tsnb.producer.decisions.balance import Balance
-from tsnb.producer.decisions.drift import Gap
+from tsnb.producer.decisions.drift import Drift
 from tsnb.producer.decisions.epochs import Epochs
 from tsnb.producer.decisions.granting import LOOKAHEAD, Granting
 from tsnb.producer.decisions.groups import Groups, enumerated
@@ -59,7 +59,7 @@ class Dispatch:
         first_epoch: The number of the first epoch.
 
     Attributes:
-        gap: How far apart they are.
+        drift: How far apart they are.
         groups: Those that are ranks of one job.
         balance: How compute is divided between them.
         wanted: What the loader should give next; None while there is nothing to do.
@@ -72,9 +72,9 @@ class Dispatch:
         self.patience_s = patience_s
         self.members: dict[int, Member] = {}
         self.epochs = Epochs(band)
-        self.gap = Gap(window, self.members, self.epochs)
+        self.drift = Drift(window, self.members, self.epochs)
         self.balance = Balance(self.members)
-        self.granting = Granting(self.epochs, self.gap, self.balance)
+        self.granting = Granting(self.epochs, self.drift, self.balance)
         self.groups = Groups()
         self.admission = Admission(self.epochs, self.members, window, patience_s, first_epoch)
         self._weighs = False  # compute is divided by weight
@@ -124,7 +124,7 @@ class Dispatch:
         self._out = self.granting.begin(now)
         self._steps[type(event)](event)
         granting = self.granting
-        if granting.places_changed or self.gap.skipping or granting.withheld or type(event) not in _QUIET:
+        if granting.places_changed or self.drift.skipping or granting.withheld or type(event) not in _QUIET:
             self._settle()
             if isinstance(event, ev.Tick):
                 self._tell_held()
@@ -133,7 +133,7 @@ class Dispatch:
     # -- events from consumers ---------------------------------------------------------------------------
 
     def _joined(self, event: ev.Joined) -> None:
-        self.gap.skipping = self.gap.skipping or event.skips
+        self.drift.skipping = self.drift.skipping or event.skips
         member = Member(event.member, event.name, event.skips, moved_s=self._now)
         self.members[event.member] = member
         if event.group:
@@ -182,7 +182,7 @@ class Dispatch:
         member = self.members[event.member]
         if not member.granted:
             return  # it was never granted this: a confused peer, of no effect on the others
-        member.took(self._now, self.gap.blocked_s(self._now))
+        member.took(self._now, self.drift.blocked_s(self._now))
         if self._weighs:
             self.balance.took(member, self._now)
         taken = member.granted.popleft()
@@ -205,7 +205,7 @@ class Dispatch:
     def _waiting(self, event: ev.WaitingForBatch) -> None:
         member = self.members[event.member]
         if (member.phase is Phase.STREAMING or member.moved_over) and not member.granted:
-            member.began_waiting(self._now, self.gap.blocked_s(self._now))
+            member.began_waiting(self._now, self.drift.blocked_s(self._now))
 
     def _released(self, event: ev.Released) -> None:
         self._let_go(self.members[event.member], event.lease)
@@ -223,7 +223,7 @@ class Dispatch:
         elif member.phase is Phase.ASKED:
             member.phase = Phase.AWAY  # it waits no more: an epoch granted to it would hold the others
             member.moved_over = False
-            member.stopped_waiting(self._now, self.gap.blocked_s(self._now))
+            member.stopped_waiting(self._now, self.drift.blocked_s(self._now))
         elif member.last_step:
             member.computing_s += self._now - member.moved_s
             member.moved_s = self._now
@@ -253,20 +253,20 @@ class Dispatch:
                 member.forgive(event.stopped_s, self._now)
             if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.patience_s:
                 member.phase = Phase.AWAY
-        for member, stood_still_s in self.gap.standing_still(self._now):
+        for member, stood_still_s in self.drift.standing_still(self._now):
             if stood_still_s >= self.patience_s:
                 self.granting.park(member, stood_still_s)
 
     def _tell_held(self) -> None:
         """Tell those who have waited long for an epoch who takes the one before; once more when those stand still."""
-        loading, holders, now = self.epochs.loading, self.gap.holders, self._now
+        loading, holders, now = self.epochs.loading, self.drift.holders, self._now
         if loading is None or not holders:
             return
-        still_s = self.gap.stood_still_s(now)
+        still_s = self.drift.stood_still_s(now)
         stage = 1 + (still_s >= max(HELD_S, self.patience_s / 2))
         names = enumerated([m.name for m in holders])
         published = loading.seq(loading.end)
-        for member in self.gap.awaiting_epoch():
+        for member in self.drift.awaiting_epoch():
             since_s = member.wants_since_s
             if since_s is not None and now - since_s >= HELD_S and member.told_held < stage:
                 member.told_held = stage
@@ -286,13 +286,13 @@ class Dispatch:
 
     def _keep_within(self, window: int) -> None:
         self._wider = max(self._wider, self.window)
-        self.window = self.gap.window = window
+        self.window = self.drift.window = window
 
     # -- what follows from every event -------------------------------------------------------------------
 
     def _settle(self) -> None:
         """Let in who asked, grant what can be granted, free what nobody needs."""
-        self._out += self.admission.admit(self._now, self.gap.blocked_s(self._now))
+        self._out += self.admission.admit(self._now, self.drift.blocked_s(self._now))
         while self._lost:  # not before somebody who comes back for that very batch was let in
             self._let_go(*self._lost.pop())
         # by weight in two rounds: whose epoch ends in the first one computes no more
@@ -308,7 +308,7 @@ class Dispatch:
     def _collect(self) -> None:
         """Free what nobody needs any more."""
         runs = (m.run for m in self.members.values() if m.phase is Phase.STREAMING)
-        self._out += map(ev.FreeSlot, self.epochs.collect(self.gap.needed_from(), runs))
+        self._out += map(ev.FreeSlot, self.epochs.collect(self.drift.needed_from(), runs))
 
     def _note_wanted(self) -> None:
         """Tell the loader what to do."""
@@ -316,7 +316,7 @@ class Dispatch:
         streaming = loading is not None and any(
             m.phase is Phase.STREAMING and m.run == loading.run for m in self.members.values()
         )
-        full = self.gap.note(streaming, self._now)
+        full = self.drift.note(streaming, self._now)
         proof = loading is not None and loading.primed and not loading.count
         goes_on = proof or (streaming and not full)
         self.wanted = ev.Wanted(loading.run, loading.number, loading.first) if loading and goes_on else None
@@ -336,9 +336,9 @@ class Dispatch:
             assert member.skips or seqs == list(range(member.position, member.position + len(seqs))), member
             for index in member.leases.values():
                 pins[index] = pins.get(index, 0) + 1
-        self.epochs.check(pins, self.gap.needed_from())
+        self.epochs.check(pins, self.drift.needed_from())
         self.balance.check(self.due_s)
-        self._wider = self._wider if self.gap.ahead > self.window else 0
+        self._wider = self._wider if self.drift.ahead > self.window else 0
         leases = sum(len(m.leases) for m in self.members.values())
         bound = max(self.window, self._wider, self.epochs.band) + 1 + leases
         assert self.epochs.kept <= bound, f"{self.epochs.kept} batches kept, {bound} can be needed"

@@ -11,10 +11,10 @@ from tsnb.producer.decisions.epochs import Epochs
 from tsnb.producer.decisions.groups import waits_for_own
 from tsnb.producer.decisions.members import Member, Phase
 
-__all__ = ["Gap"]
+__all__ = ["Drift"]
 
 
-class Gap:
+class Drift:
     """The distance between the newest batch and the slowest consumer that is waited for.
 
     Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.balance import Balance
-from tsnb.producer.decisions.drift import Gap
+from tsnb.producer.decisions.drift import Drift
 from tsnb.producer.decisions.epochs import Epoch, Epochs
 from tsnb.producer.decisions.members import Grant, Member, Phase
 
@@ -25,7 +25,7 @@ class Granting:
 
     Args:
         epochs: The stream's.
-        gap: How far apart its consumers are.
+        drift: How far apart its consumers are.
         balance: How compute is divided between them.
 
     Attributes:
@@ -35,13 +35,13 @@ class Granting:
         withheld: Whether somebody's next batch was withheld in the last round.
     """
 
-    def __init__(self, epochs: Epochs, gap: Gap, balance: Balance) -> None:
+    def __init__(self, epochs: Epochs, drift: Drift, balance: Balance) -> None:
         self.out: list[ev.Instruction] = []
         self.now = 0.0
         self.places_changed = False
         self.withheld = False
         self._epochs = epochs
-        self._gap = gap
+        self._drift = drift
         self._balance = balance
         self._leases = 0
 
@@ -55,7 +55,7 @@ class Granting:
     @property
     def blocked_s(self) -> float:
         """The stream's blocked clock now."""
-        return self._gap.blocked_s(self.now)
+        return self._drift.blocked_s(self.now)
 
     def grant(self, member: Member) -> None:
         """Grant a consumer that streams what it may have now."""
@@ -91,7 +91,7 @@ class Granting:
     def _skip(self, member: Member, epoch: Epoch) -> None:
         """Give up what has gone: on to where nothing is missing any more."""
         onwards = epoch.end
-        too_old = self._epochs.end - max(self._gap.window, self._epochs.band)
+        too_old = self._epochs.end - max(self._drift.window, self._epochs.band)
         while onwards > max(member.cursor, too_old) and self._epochs.has(onwards - 1):
             onwards -= 1
         member.skipped += max(0, onwards - member.cursor)
