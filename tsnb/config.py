@@ -5,7 +5,6 @@ Owns no state but `attach_defaults`; imports nothing heavy, so that every layer 
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError, UnsupportedPlatform
+from tsnb.words import did_you_mean
 
 __all__ = [
     "MODES",
@@ -121,8 +121,7 @@ def check_balance(mode: object, weights: Mapping[str, float] | None) -> tuple[st
             weights in a mode that knows none.
     """
     if mode not in MODES:
-        near = difflib.get_close_matches(str(mode), MODES, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(mode, MODES)
         raise ValueError(f"mode {mode!r}: a stream divides compute by {', '.join(MODES)}.{hint}")
     found: dict[str, float] = {}
     for name, weight in (weights or {}).items():

@@ -24,7 +24,6 @@ beside the entries, whose name says whose it is, and which is swept when nobody 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import fcntl
 import json
@@ -43,6 +42,7 @@ from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
 from tsnb.native.owners import has_gone, owner, same_boot
 from tsnb.native.processes import started
 from tsnb.transport.addresses import address_prefix, new_address, socket_directory, sweep_sockets
+from tsnb.words import did_you_mean
 
 __all__ = [
     "Entry",
@@ -222,8 +222,7 @@ def find(name: str | None = None) -> Entry:
         raise ProducerNotFound(
             f"several streams are running: {listed}. Name one, for example tsnb.attach(producer={served[0].name!r})"
         )
-    near = difflib.get_close_matches(name, [e.name for e in served], n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, [e.name for e in served])
     raise ProducerNotFound(f"no producer named {name!r} is running.{hint} Running: {listed}")
 
 

@@ -59,7 +59,6 @@ def test_it_shows_a_stream_in_any_theme_and_width(browser: Browser, theme: str, 
     assert not host.errors
     assert facts["theme"] == theme
     assert (facts["ticks"], facts["history"], facts["consumers"]) == ("248", "248", "4")
-    assert float(facts["drawMs"]) < 100
     assert host.page.evaluate(OVERFLOW) == [0, 0]
     assert host.page.locator(".tsnb-chart canvas").count() == 3
 

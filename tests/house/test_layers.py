@@ -36,7 +36,7 @@ LAYERS = [
     {"config", "native"},
     {"files", "masks"},
     {"directories"},
-    {"errors", "printable"},
+    {"errors", "printable", "words"},
 ]
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 

@@ -7,7 +7,6 @@ shown in the table, but `stop` and `wait` without a name mean this process's own
 from __future__ import annotations
 
 import asyncio
-import difflib
 import html
 import threading
 import time
@@ -27,6 +26,7 @@ from tsnb.kernels.outlets import Outlet, outlet_here
 from tsnb.records.project import project_directory
 from tsnb.records.rows import LoggedRow
 from tsnb.records.scores import leaders
+from tsnb.words import did_you_mean, html_table, text_table
 
 __all__ = ["Board", "NoSuchTrial", "join_engine", "launch", "shown_scores", "trials"]
 
@@ -59,8 +59,7 @@ class Board(Mapping[str, Trial]):
         trial = self._trials[name] if name in self._trials else self.elsewhere.get(name)
         if trial is None:
             known = list(self)
-            near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, known)
             there = ", ".join(known) or "none yet (%%trial NAME starts one)"
             raise NoSuchTrial(f"no trial named {name!r}.{hint} Trials here: {there}")
         return trial
@@ -155,23 +154,13 @@ class Board(Mapping[str, Trial]):
         shown = list(self.values())
         if not shown:
             return "no trials yet: %%trial NAME at the top of a cell starts one"
-        rows = [[name.replace("_", " ") for name in _SHOWN], *_rows(shown)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
-        return "\n".join(lines)
+        return "\n".join(text_table(_rows(shown)))
 
     def _repr_html_(self) -> str:
         shown = list(self.values())
         if not shown:
             return f"<p>{html.escape(repr(self))}</p>"
-        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in _SHOWN)
-        rows = "".join(
-            "<tr>"
-            + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row)
-            + "</tr>"
-            for row in _rows(shown)
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return html_table(_rows(shown))
 
 
 class NoSuchTrial(NoSuchVariable):
@@ -183,7 +172,7 @@ _SHOWN = ("trial", "state", "time", "parameters", "last numbers")
 
 def _rows(shown: Sequence[Trial]) -> list[list[str]]:
     leading = leaders([(trial.name, trial.state, trial.metrics) for trial in shown])
-    return [_cells(trial, leading) for trial in shown]
+    return [list(_SHOWN), *(_cells(trial, leading) for trial in shown)]
 
 
 def _cells(trial: Trial, leading: Mapping[str, str]) -> list[str]:

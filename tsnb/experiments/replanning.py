@@ -6,7 +6,6 @@ go of them on its own, and has a second, small cargo with the parameters that ar
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +16,7 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
 from tsnb.hardware.placing import inside_name
 from tsnb.kernels.shipping import ship
+from tsnb.words import did_you_mean
 
 __all__ = ["check_fit", "replanned"]
 
@@ -88,8 +88,7 @@ def _check_known(plan: TrialPlan, params: Mapping[str, Any]) -> None:
             f"trial {plan.name!r} sets {name!r} itself, so a new value would make no difference: set it in the "
             "notebook instead of in the cell, or edit the cell. Nothing was started."
         )
-    near = difflib.get_close_matches(name, [*plan.params, *plan.reads, *OPTION_NAMES], n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, [*plan.params, *plan.reads, *OPTION_NAMES])
     there = ", ".join(sorted({*plan.params, *plan.reads})) or "nothing"
     raise TypeError(
         f"the cell of trial {plan.name!r} reads no variable {name!r}.{hint} It reads: {there}. "

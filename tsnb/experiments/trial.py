@@ -23,7 +23,6 @@ kept up to date, on a terminal it is written once.
 
 from __future__ import annotations
 
-import difflib
 import threading
 import time
 import uuid
@@ -41,6 +40,7 @@ from tsnb.kernels.transcript import LogPart
 from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
 from tsnb.printable import block
+from tsnb.words import did_you_mean
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial", "wait_and_tell"]
 
@@ -244,8 +244,7 @@ class Trial(Hosting, Bound):
             return kept[variable]
         if variable in left_out:
             raise NotShippable(f"{left_out[variable]}; the process of trial {self.name!r} has ended")
-        near = difflib.get_close_matches(variable, list(kept), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(variable, kept)
         there = ", ".join(kept) or "nothing"
         raise NoSuchVariable(f"trial {self.name!r} has no variable {variable!r}; kept of it: {there}.{hint}")
 

@@ -29,6 +29,7 @@ from tsnb.telemetry.energy import EnergyMeter, words_on_energy
 from tsnb.telemetry.gpu import Gpus
 from tsnb.telemetry.machine import Machine
 from tsnb.telemetry.observer import Observer
+from tsnb.words import text_table
 
 __all__ = ["Devices", "as_html", "as_text", "devices", "name_of_process", "our_processes"]
 
@@ -160,8 +161,7 @@ def as_text(devices: Inventory) -> str:
     lines = [_cores(devices)]
     if devices.gpus:
         rows = [_COLUMNS, *map(_cells, devices.gpus)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines += ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+        lines += text_table(rows)
     return "\n".join([*lines, *_rest(devices)])
 
 

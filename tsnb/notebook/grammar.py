@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import difflib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
@@ -17,24 +16,18 @@ from tsnb.config import MODES, read_weight
 from tsnb.experiments.plan import TrialOptions, read_setting, read_words
 from tsnb.options import NOTEBOOK, StreamOptions, add_options, share, whole
 from tsnb.sweeps.grammar import read_grid, read_sample
+from tsnb.words import did_you_mean
 
 __all__ = [
     "TENSORSOCKET",
     "TRIAL",
     "TRIALS",
     "Parser",
-    "did_you_mean",
     "expanded",
     "options_of",
     "parse",
     "words_of",
 ]
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'start'?", or nothing where no known word is close."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 class Parser(argparse.ArgumentParser):

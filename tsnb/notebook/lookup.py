@@ -7,7 +7,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from tsnb.notebook.grammar import did_you_mean
+from tsnb.words import did_you_mean
 
 __all__ = ["find_loader", "loader_names"]
 

@@ -7,7 +7,6 @@ notebook is shown. A tracker that fails is given up with one warning; the projec
 
 from __future__ import annotations
 
-import difflib
 import logging
 import queue
 import sys
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 from tsnb.errors import ExtraMissing
 from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
+from tsnb.words import did_you_mean
 
 __all__ = ["BRIDGES", "Bridge", "check_bridges", "open_bridges"]
 
@@ -70,8 +70,7 @@ def check_bridges(names: Sequence[str]) -> None:
     """
     for name in names:
         if name not in BRIDGES:
-            near = difflib.get_close_matches(str(name), BRIDGES, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, BRIDGES)
             raise ValueError(f"tsnb cannot log to {name!r}.{hint} It can log to: {', '.join(BRIDGES)}")
         package, install = BRIDGES[name]
         if not _installed(package):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ from typing import Any, Protocol
 from tsnb.errors import TsnbError
 from tsnb.records.project import project_directory
 from tsnb.records.reading import RunRecord, read_runs
+from tsnb.words import did_you_mean
 
 __all__ = ["NoSuchRecord", "OneRun", "check_metric", "chosen_runs", "named_runs", "value_of"]
 
@@ -117,7 +117,6 @@ def value_of(run: RunRecord, by: str) -> Any:
 
 def _missing(what: str, name: str, there: Iterable[str], kind: str) -> str:
     known = list(there)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(name, known)
     listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
     return f"{what}.{hint} The {kind} there are: {listed or 'none yet'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from tsnb.records.choosing import NoSuchRecord, chosen_runs
 from tsnb.reports.figures import WORDS, draw_logged, draw_word, logged_names
 from tsnb.reports.logged import draw_records
 from tsnb.reports.sources import recorded, streamed
+from tsnb.words import did_you_mean
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -80,8 +80,7 @@ def _logged() -> list[str]:
 
 
 def _unknown(what: str, logged: list[str], where: str) -> str:
-    near = difflib.get_close_matches(what, [*WORDS, *logged], n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(what, [*WORDS, *logged])
     listed = ", ".join(logged[:20]) + (", ..." if len(logged) > 20 else "")
     return (
         f"nothing is called {what!r}.{hint} Of a stream: {', '.join(WORDS)}. "

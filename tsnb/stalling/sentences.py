@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from tsnb.stalling.sharing import Loading, Sharing
+from tsnb.words import html_table, text_table
 
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls
@@ -203,26 +204,16 @@ def tables(told: Stalls) -> tuple[list[Row], list[Row]]:
 
 def plain_text(told: Stalls) -> str:
     """Return the sentences and the tables as text."""
-    blocks = ["\n".join(sentences(told))]
-    for rows in tables(told):
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
-        blocks.append("\n".join(lines))
-    return "\n\n".join([*blocks, _below(told)])
+    shown = ["\n".join(text_table(rows)) for rows in tables(told)]
+    return "\n\n".join(["\n".join(sentences(told)), *shown, _below(told)])
 
 
 def html(told: Stalls) -> str:
     """Return the same for a notebook."""
     first, *others = sentences(told)
     parts = [f"<p><b>{escape(first)}</b> {escape(' '.join(others))}</p>"]
-    for head, *rows in tables(told):
-        top = "".join(f"<th style='text-align:left'>{escape(word)}</th>" for word in head)
-        body = "".join(
-            "<tr>" + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in rows
-        )
-        style = "display:inline-table;margin-right:2em;vertical-align:top"
-        parts.append(f"<table style='{style}'><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>")
+    style = "display:inline-table;margin-right:2em;vertical-align:top"
+    parts += [html_table(rows, style) for rows in tables(told)]
     return "".join([*parts, f"<p><small>{escape(_below(told))}</small></p>"])
 
 

@@ -7,7 +7,6 @@ lines, each with its trial's name before it.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +31,7 @@ from tsnb.sweeps.queueing import Places, places_here
 from tsnb.sweeps.rungs import Halving, Ladder
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
+from tsnb.words import did_you_mean
 
 __all__ = [
     "Marked",
@@ -219,8 +219,7 @@ def _require_read(plan: TrialPlan, names: Iterable[str]) -> None:
                 f"the cell sets {name!r} itself, so all trials of this sweep would be the same: take that line out, "
                 f"and the cell finds {name!r} as a variable. Nothing was started."
             )
-        near = difflib.get_close_matches(name, plan.reads, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, plan.reads)
         raise ValueError(
             f"the cell reads no variable {name!r}, so all trials of this sweep would be the same.{hint} If it reads it "
             "in a way that cannot be seen, run it with --no-check. Nothing was started."

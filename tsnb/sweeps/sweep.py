@@ -22,6 +22,7 @@ from tsnb.records.scores import best_of, direction_of, leaders
 from tsnb.records.tables import shown
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.rungs import Cut
+from tsnb.words import html_table, text_table
 
 __all__ = ["Sweep", "enter", "find", "live"]
 
@@ -240,22 +241,10 @@ class Sweep(Bound, Mapping[str, Trial]):
         return f"sweep {self.name!r}: {self._counts()}" + (f". Given up: {reason}" if reason else "")
 
     def __repr__(self) -> str:
-        rows = self._table()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
-        return "\n".join([self._title, *lines])
+        return "\n".join([self._title, *text_table(self._table())])
 
     def _repr_html_(self) -> str:
-        head, *rows = self._table()
-        columns = "".join(f"<th style='text-align:left'>{html.escape(word)}</th>" for word in head)
-        body = "".join(
-            "<tr>"
-            + "".join(f"<td style='text-align:left'>{html.escape(cell)}</td>" for cell in row)
-            + "</tr>"
-            for row in rows
-        )
-        title = f"<p>{html.escape(self._title)}</p>"
-        return f"{title}<table><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table>"
+        return f"<p>{html.escape(self._title)}</p>{html_table(self._table())}"
 
 
 def _short(value: Any) -> str:

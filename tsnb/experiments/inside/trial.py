@@ -7,7 +7,6 @@ of the notebook: for a detached trial the notebook may be gone by then, and what
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import platform
 import re
@@ -47,6 +46,7 @@ from tsnb.printable import block
 from tsnb.records.current import enter_run
 from tsnb.records.run import Run
 from tsnb.records.scores import told
+from tsnb.words import did_you_mean
 
 __all__ = ["begin", "deliver", "enter", "finish", "keep"]
 
@@ -303,7 +303,6 @@ def deliver(name: str, number: int) -> None:
     variables = vars(sys.modules["__main__"])
     if name not in variables:
         own = [n for n in variables if not n.startswith("_")]
-        near = difflib.get_close_matches(name, own, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(name, own)
         raise KeyError(f"the trial has no variable {name!r}.{hint}")
     give(number, ship({name: variables[name]}, f"pulling {name!r} out of the trial"))
