@@ -239,13 +239,13 @@ def test_failures_of_odd_kinds_are_told_and_never_hang(run: Run) -> None:
             raise ValueError("\u4e2d" * 100_000)
         def many(epoch):
             yield torch.zeros(2)
-            yield [{"box": torch.zeros(4), "label": torch.zeros(1)} for _ in range(1500)]
+            yield [{"box": torch.zeros(4), "label": torch.zeros(1)} for _ in range(15000)]
         def clings(epoch):
             try:
                 for i in range(1000): yield torch.zeros(2)
             finally: raise RuntimeError("cannot let go")
         for make in (exits, shouts, many):
-            with tsnb.serve(make, name="odd", max_batch_bytes=1 << 20):
+            with tsnb.serve(make, name="odd", max_batch_bytes=1 << 23):
                 observer = Observer("odd")
                 for attempt in range(2):
                     try: list(tsnb.attach("c"))
@@ -265,7 +265,7 @@ def test_failures_of_odd_kinds_are_told_and_never_hang(run: Run) -> None:
     for _ in range(2):
         assert "raised ValueError at batch 1" in script.expect("shouts")
     for _ in range(2):
-        assert "3,000 tensors" in script.expect("many")
+        assert "30,000 tensors" in script.expect("many")
     script.expect("clings goes on")
     assert "SystemExit at batch 0" in script.expect("at once")
 
