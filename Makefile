@@ -27,7 +27,7 @@ demo: $(VENV)/demo.stamp
 
 test: $(VENV)/test.stamp $(VENV)/litdata.stamp
 	@./.ci/chromium $(BIN)
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(TESTS)
+	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(TESTS)
 
 lab: $(VENV)/lab.stamp
 	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb

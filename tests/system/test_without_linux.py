@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -25,9 +26,14 @@ BLIND = Path(__file__).parent / "without_linux"
 
 
 @pytest.fixture(autouse=True)
-def blind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every process that the test starts has lost what macOS lacks; this one has not, and tells starts otherwise."""
-    monkeypatch.setenv("PYTHONPATH", str(BLIND))
+def blind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every process that the test starts has lost what macOS lacks; this one has not, and tells starts otherwise.
+
+    So this one cannot know that their owners are dead: what killed ones have left is removed by one of their kind.
+    """
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(BLIND), str(ROOT))))
+    yield
+    subprocess.run([sys.executable, "-c", "from tsnb import registry; registry.entries()"], check=True)
 
 
 def gone(processes: list[psutil.Process], timeout_s: float = 20.0) -> bool:

@@ -75,5 +75,5 @@ def packet_pair() -> tuple[socket.socket, socket.socket]:
     """Return the two ends. A packet arrives whole or not at all."""
     try:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    except OSError:  # macOS
+    except (AttributeError, OSError):  # macOS: Python may know the word there, the system has no such sockets
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
