@@ -291,10 +291,12 @@ class Connection:
 
     def release(self, lease: int) -> None:
         """Give a batch back. Runs in finalizers: must not raise, block, or take a lock."""
-        with contextlib.suppress(Exception):  # the producer has gone, or the interpreter is going
+        try:  # not contextlib.suppress: this runs for every batch, and that is several calls
             self._outbox.post(encode(ms.Release(lease)))
-        with contextlib.suppress(Exception):
-            if self._retired:
+        except Exception:  # noqa: BLE001, S110  # the producer has gone, or the interpreter is going
+            pass
+        if self._retired:
+            with contextlib.suppress(Exception):
                 self._close_when_idle()
 
     def retire(self) -> None:
