@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 import tsnb
+from tests import leftovers
 from tsnb import registry
 from tsnb.config import runtime_directory
 from tsnb.errors import LoaderFailed, NameInUse, NotShippable, ProducerGone, TrialFailed
@@ -54,8 +55,9 @@ def squares(notebook: Any) -> Any:
     return build
 
 
-def processes() -> int:
-    return len([p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE])
+def processes() -> set[str]:
+    """Return this process's descendants, but for the fork server and the like, which stay once they are there."""
+    return leftovers._children() - leftovers.infrastructure()
 
 
 def test_a_loader_defined_in_the_notebook_is_served_and_attached_to(squares: Any, page: Any) -> None:
