@@ -104,31 +104,33 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    options_from(options)  # what does not go together is refused before anything is loaded
-    if options.restart is None:
-        _serve_here(options)
+    given = options_from(options)  # what does not go together is refused before anything is loaded
+    if given.restart is None:
+        _serve_here(options, given)
         return 0
     from tsnb.streams.supervising import supervise
 
     spare_seed = secrets.randbelow(2**31)
 
     def life(first_epoch: int) -> int:
-        return _guarded(options, lambda _: _serve_here(options, spare_seed, first_epoch))
+        return _guarded(options, lambda _: _serve_here(options, given, spare_seed, first_epoch))
 
     return supervise(options.name, life)
 
 
-def _serve_here(options: argparse.Namespace, spare_seed: int | None = None, first_epoch: int = 0) -> None:
+def _serve_here(
+    options: argparse.Namespace, given: StreamOptions, spare_seed: int | None = None, first_epoch: int = 0
+) -> None:
     """Serve until the stream is stopped.
 
     Args:
         options: As parsed.
+        given: Those of the stream among them.
         spare_seed: The seed of a DataLoader that was given none, where this process may be started again.
         first_epoch: The epoch to begin with.
     """
     from tsnb.engines.serving import serve  # needs torch: the other commands answer without it
 
-    given = options_from(options)
     loader = _load(options.loader)
     seed = seed_of(loader, options.seed, spare_seed)
     if seed != options.seed:

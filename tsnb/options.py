@@ -57,6 +57,8 @@ class Kind:
     """Whether a value is within its bounds."""
     metavar: str = "N"
     """Stands for it in usage lines."""
+    plain: Callable[[Any], Any] = lambda value: value
+    """Makes Python's own type of a value that fits: numpy's will do, but do not travel to a kernel."""
     told: bool = False
     """Whether `read` says itself what is wrong with a text."""
     repeats: bool = False
@@ -78,7 +80,7 @@ class Kind:
         raise argparse.ArgumentTypeError(said)
 
     def checked(self, name: str, value: Any) -> Any:
-        """Return a value as Python's own type has it: numpy's numbers will do, but do not travel to a kernel.
+        """Return a value as Python's own type has it.
 
         Args:
             name: The keyword that it was given by.
@@ -89,9 +91,7 @@ class Kind:
         """
         if not self.fits(value):
             raise ValueError(f"{name}={value!r}: give {self.wanted}.")
-        if isinstance(value, Integral) and not isinstance(value, bool):
-            return int(value)
-        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
+        return self.plain(value)
 
 
 def _is_whole(value: Any) -> bool:
@@ -108,12 +108,12 @@ def whole(wanted: str, least: int, *, most: int | None = None, metavar: str = "N
     def fits(value: Any) -> bool:
         return _is_whole(value) and value >= least and (most is None or value <= most)
 
-    return Kind(wanted, int, fits, metavar)
+    return Kind(wanted, int, fits, metavar, int)
 
 
 def share(wanted: str, metavar: str = "2%") -> Kind:
     """Return the kind of shares, 0 to 1, which may be typed as percentages."""
-    return Kind(wanted, _read_share, lambda value: _is_number(value) and 0.0 <= value <= 1.0, metavar)
+    return Kind(wanted, _read_share, lambda value: _is_number(value) and 0.0 <= value <= 1.0, metavar, float)
 
 
 def _read_share(text: str) -> float:
@@ -124,7 +124,7 @@ def _seconds(wanted: str, fits: Callable[[Any], bool]) -> Kind:
     def fit(value: Any) -> bool:
         return _is_number(value) and fits(value)
 
-    return Kind(wanted, lambda text: float(text.removesuffix("s")), fit, "SECONDS")
+    return Kind(wanted, lambda text: float(text.removesuffix("s")), fit, "SECONDS", float)
 
 
 def _one_of(words: tuple[str, ...]) -> Kind:
@@ -147,7 +147,7 @@ ENGINE = Kind(
 )
 _MODE = Kind(" or ".join(map(repr, MODES)), str, lambda value: isinstance(value, str), "|".join(MODES))
 _WEIGHTS = Kind("NAME=NUMBER", read_weight, lambda _: True, "TRIAL=2", told=True, repeats=True)
-FLAG = Kind("True or False", str, lambda _: True, "")
+FLAG = Kind("True or False", str, lambda _: True, "", bool)
 """On or off: typed without a value."""
 _RESTART = _one_of(RESTARTS)
 
@@ -233,20 +233,17 @@ class StreamOptions:
     )
 
     def __post_init__(self) -> None:
-        for name, each in _options(self):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, each.kind.checked(name, value))
+        check_options(self)
         mode, weights = check_balance(self.mode, self.weights)
         object.__setattr__(self, "mode", mode)
         object.__setattr__(self, "weights", weights)
         if self.engine != "local":
             check_in_step(self.mode, rebalance=self.rebalance)
-        if self.engine != "local" and self.restart is not None:
-            raise ValueError(
-                "restart= works on this machine only: consumers on others would not wait for a new producer. Leave "
-                "out restart or engine."
-            )
+            if self.restart is not None:
+                raise ValueError(
+                    "restart= works on this machine only: consumers on others would not wait for a new producer. Leave "
+                    "out restart or engine."
+                )
         if self.restart is not None and self.detach:
             raise ValueError(
                 "a detached producer cannot be started again by the notebook that it outlives: leave out detach or "
@@ -321,7 +318,7 @@ def options_from(given: argparse.Namespace) -> StreamOptions:
 
 
 def check_options(of: Any, what: str = "") -> None:
-    """Check the values of a dataclass's options, but for those that are None.
+    """Check the values of a dataclass's options, but for those that are None, and make them Python's own types.
 
     Args:
         of: The dataclass's instance.
@@ -331,8 +328,9 @@ def check_options(of: Any, what: str = "") -> None:
         ValueError: One is of another type, or out of bounds.
     """
     for name, each in _options(of):
-        if getattr(of, name) is not None:
-            each.kind.checked(f"{what}: {name}" if what else name, getattr(of, name))
+        value = getattr(of, name)
+        if value is not None:
+            object.__setattr__(of, name, each.kind.checked(f"{what}: {name}" if what else name, value))
 
 
 def help_of(of: Any, surface: str, indent: int) -> str:

@@ -6,6 +6,7 @@ import inspect
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 from IPython.core.error import UsageError
 
@@ -55,6 +56,13 @@ def test_the_signature_of_serve_has_the_options_of_a_stream() -> None:
     of_serve = {name: p.default for name, p in keywords.items() if name not in ("loader", "name", "origin")}
     assert of_serve["weights"] is None
     assert {**of_serve, "weights": {}, "detach": False, "restart": None} == vars(StreamOptions())
+
+
+def test_numpys_numbers_become_pythons_own() -> None:
+    """What goes to a background kernel goes as text, which has words for those alone."""
+    given = StreamOptions(window=np.int64(4), patience_s=np.float32(2.0), guard=np.bool_(True))  # type: ignore[arg-type]
+    plain = StreamOptions(window=4, patience_s=2.0, guard=True)
+    assert repr(given) == repr(plain)
 
 
 @pytest.mark.parametrize(
