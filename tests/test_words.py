@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tsnb.words import did_you_mean, html_table, text_table
+import pytest
+
+from tsnb.words import bytes_of, did_you_mean, html_table, text_table
 
 ROWS = [["trial", "state"], ["cnn", "done"], ["<b>wide & long</b>", "failed"]]
 
@@ -30,3 +32,27 @@ def test_cells_of_a_notebooks_table_are_text() -> None:
     assert shown.startswith("<table style='margin:0'><thead><tr><th style='text-align:left'>trial</th>")
     assert "<td style='text-align:left'>&lt;b&gt;wide &amp; long&lt;/b&gt;</td>" in shown
     assert "<b>" not in shown
+
+
+@pytest.mark.parametrize(
+    ("size", "in_bytes"),
+    [
+        ("8GiB", 8 * 2**30),
+        ("8G", 8 * 2**30),
+        ("100MB", 1e8),
+        ("100 MB/s", 1e8),
+        ("1.5kB", 1500),
+        (2048, 2048),
+        ("1e6", 1e6),
+    ],
+)
+def test_sizes_are_read_as_people_write_them(size: str | float, in_bytes: float) -> None:
+    """Binary and decimal prefixes, with or without a space, bytes a second too."""
+    assert bytes_of(size) == in_bytes
+
+
+@pytest.mark.parametrize("size", ["much", "", "-3GB", "0", "8Gib", "8iB", True, "8 elephants", "nan", "inf"])
+def test_what_is_not_a_size_is_refused_with_an_example(size: str | bool) -> None:
+    """A misspelt prefix is not taken for another one."""
+    with pytest.raises(ValueError, match="8GiB"):
+        bytes_of(size)

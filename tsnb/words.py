@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["did_you_mean", "html_table", "text_table"]
+__all__ = ["bytes_of", "did_you_mean", "html_table", "text_table"]
+
+_PREFIXES = ["", "K", "M", "G", "T", "P"]
+_SIZE = re.compile(
+    r"(?P<number>(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?)\s*(?P<prefix>[kKMGTP])?(?P<binary>(?<=[kKMGTP])i)?(?P<letter>B)?(/s)?"
+)
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
@@ -18,6 +24,23 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(str(word), list(known), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def bytes_of(size: str | float) -> float:
+    """Return a size in bytes: "8GiB" and "8G" count by 1024, "100MB" by 1000; a number is bytes already.
+
+    Args:
+        size: What was given; with "/s" behind it, bytes a second.
+
+    Raises:
+        ValueError: It is not a size above 0.
+    """
+    found = _SIZE.fullmatch(str(size).strip())
+    if found is None or isinstance(size, bool) or not (number := float(found["number"])) > 0:
+        raise ValueError(f"{size!r} is not a size: write it as '8GiB', '100MB' or a number of bytes.")
+    prefix = (found["prefix"] or "").upper()
+    base = 1000 if prefix and found["letter"] and not found["binary"] else 1024
+    return number * float(base) ** _PREFIXES.index(prefix)
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
