@@ -4,17 +4,21 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# three workers on two cores: half of a run is waiting
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
+TESTS = -m "not slow"
 FRONTEND := tsnb/panel/frontend
 PANEL := $(wildcard hatch_build.py $(FRONTEND)/package*.json $(FRONTEND)/src/*)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lab check format bench docs soak clean
+.PHONY: help demo test test-all lab check format bench docs soak clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     run the quickstart notebook without a browser and print what sharing gave on this machine"
 	@echo "make lab      open the quickstart in JupyterLab"
-	@echo "make test     run the whole test suite (the browser test too, where a Chromium can be had)"
+	@echo "make test     run the tests but for the slow ones (TESTS=\"tests/wire -x\" runs a part instead)"
+	@echo "make test-all the slow ones too: JupyterLab in a browser, a Ray cluster, other packages, whole notebooks"
 	@echo "make check    formatting, lint, types, layers"
 	@echo "make format   put the formatting right"
 	@echo "make bench    plain loader, separate loaders, tensorsocket and tsnb, side by side"
@@ -27,7 +31,10 @@ demo: $(VENV)/demo.stamp
 
 test: $(VENV)/test.stamp $(VENV)/litdata.stamp
 	@./.ci/chromium $(BIN)
-	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(TESTS)
+	$(PYTEST) $(TESTS)
+
+test-all: test
+	$(PYTEST) -m slow
 
 lab: $(VENV)/lab.stamp
 	$(BIN)/jupyter lab notebooks/01_quickstart.ipynb

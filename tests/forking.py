@@ -1,8 +1,9 @@
 """Scripts of the tests, forked from a process that has imported torch and tsnb: each is spared two seconds of imports.
 
-One such process runs beside each pytest process that needs it, and ends with it. What is forked is a process as any
-other: it has its own pid, environment, directory, signals, `__main__` and end, and can be killed. Where its environment
-differs in what is read once, at an import or when Python starts, it is started by itself.
+One such process runs beside each pytest process that needs it, and ends with it; a second one in Python's development
+mode for the tests that want that. What is forked is a process as any other: it has its own pid, environment, directory,
+signals, `__main__` and end, and can be killed. Where its environment differs in what else is read once, at an import or
+when Python starts, it is started by itself.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ PRELOADED = (
     "tsnb.telemetry.observer",
 )
 PACKET_BYTES = 1 << 18
-BIRTH_S = 60.0
+BIRTH_S = 120.0
+DEVELOPMENT = "PYTHONDEVMODE"
 
 
 # -- in the pytest process -------------------------------------------------------------------------------------
@@ -98,7 +100,8 @@ class Process:
 
 def start(code: str, *arguments: str, stdin: bool) -> Process | subprocess.Popen[str]:
     """Run a script; return its `Process`, or `Popen` where it had to be started by itself."""
-    environment, server = _environment(), _server()
+    environment = _environment()
+    server = _server(environment.get(DEVELOPMENT))
     if read_once(environment, server.environment):
         return subprocess.Popen(
             [sys.executable, "-c", code, *arguments],
@@ -119,9 +122,12 @@ def _environment() -> dict[str, str]:
 class _Server:
     """Our end of the connection to the process that forks."""
 
-    def __init__(self) -> None:
+    def __init__(self, development: str | None) -> None:
         # whichever test is the first: what it puts before the path is for its own scripts
         self.environment = {**_environment(), "PYTHONPATH": str(ROOT)}
+        self.environment.pop(DEVELOPMENT, None)
+        if development is not None:
+            self.environment[DEVELOPMENT] = development
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -169,8 +175,8 @@ class _Server:
 
 
 @functools.cache
-def _server() -> _Server:
-    return _Server()
+def _server(development: str | None) -> _Server:
+    return _Server(development)
 
 
 # -- in the process that forks ---------------------------------------------------------------------------------

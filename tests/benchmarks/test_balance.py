@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.system
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_every_way_is_measured_from_end_to_end(tmp_path: Path) -> None:
     """A few batches each; shares add up, and the page's table can be made of what is kept."""
     file = tmp_path / "runs.json"

@@ -34,6 +34,7 @@ def test_without_a_gpu_it_says_so_and_measures_nothing() -> None:
 
 
 @pytest.mark.system
+@pytest.mark.slow
 def test_its_program_runs_on_the_cpu(tmp_path: Path) -> None:
     """Producer, trial, window and table: the row has its samples."""
     file = tmp_path / "rows.json"

@@ -30,6 +30,7 @@ def bench(*arguments: str) -> str:
 
 
 @pytest.mark.system
+@pytest.mark.slow
 def test_every_system_is_measured_from_end_to_end(tmp_path: Path) -> None:
     """Each system serves two consumers, or is the one process that it is, and all its figures are there."""
     file = tmp_path / "rows.json"

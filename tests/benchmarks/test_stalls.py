@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.system
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_one_case_is_foretold_and_measured_from_end_to_end(tmp_path: Path) -> None:
     """Two trials, with a loader each and on one; all figures are there."""
     file = tmp_path / "rows.json"

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.system
+@pytest.mark.slow
 def test_both_ways_to_start_are_measured(tmp_path: Path) -> None:
     """Forked and spawned, with times and memory; forking takes less of both."""
     file = tmp_path / "rows.json"

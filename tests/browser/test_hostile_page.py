@@ -22,7 +22,7 @@ from tsnb.reports import Report
 from tsnb.telemetry.readings import HostReading, MoveReading, StreamReading
 from tsnb.telemetry.recording import read_recording
 
-pytestmark = [pytest.mark.browser]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 RUN = "window.owned=1"
 PAYLOADS = [

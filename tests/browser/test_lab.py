@@ -17,7 +17,7 @@ from tests.browser.lab import Lab, Notebook
 QUICKSTART = Path(__file__).resolve().parents[2] / "notebooks" / "01_quickstart.ipynb"
 PANEL = ".tsnb-panel"
 
-pytestmark = [pytest.mark.browser, pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 SHORT = [

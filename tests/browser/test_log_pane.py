@@ -12,7 +12,7 @@ from tests.browser.host import Host
 from tests.panel.streams import three_models
 from tsnb.panel.tape import Message
 
-pytestmark = [pytest.mark.browser]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 TRIALS = [["cnn-small", "running"], ["resnet10", "running"], ["resnet18-wide", "failed"]]
 CLOSED = {"can": True, "shown": False, "name": "", "trials": TRIALS}

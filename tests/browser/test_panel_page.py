@@ -13,7 +13,7 @@ from tests.browser.host import Host
 from tests.panel.streams import START_S, Stream, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Message
 
-pytestmark = [pytest.mark.browser]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 OVERFLOW = """() => {
   const panel = document.querySelector('.tsnb-panel');

@@ -65,6 +65,7 @@ def test_a_process_that_may_open_few_files_is_told_how_to_get_more() -> None:
     assert "`ulimit -n " in told(done)
 
 
+@pytest.mark.slow
 def test_a_limit_on_file_sizes_is_found_by_trying() -> None:
     """Shared memory counts as a file: nothing can be served, and the stream's own error says why."""
     done = command(limit="ulimit -f 64")
@@ -73,6 +74,7 @@ def test_a_limit_on_file_sizes_is_found_by_trying() -> None:
     assert "ulimit -f" in told(done)
 
 
+@pytest.mark.slow
 def test_a_directory_of_somebody_else_is_found(tmp_path: Path) -> None:
     """Everything that needs it fails with the same advice, and the other checks are made."""
     taken = tmp_path / "open-to-all"
@@ -84,6 +86,7 @@ def test_a_directory_of_somebody_else_is_found(tmp_path: Path) -> None:
     assert "extras" in told(done)
 
 
+@pytest.mark.slow
 def test_kernels_that_are_not_forked_are_said_to_cost_more() -> None:
     """They work."""
     done = command(TSNB_START="spawn")

@@ -23,6 +23,8 @@ from tests.house.test_docs import table_after
 from tsnb.errors import JoinRefused, LoaderFailed
 from tsnb.streams.served import seed_of
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "loaders.md"
 REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
     "a class, or a function that takes no epoch": [

@@ -34,6 +34,7 @@ from tests.ecosystem.training import (
 )
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::tsnb.errors.SharedBatchWarning"),  # the watch hoards, on purpose
     pytest.mark.filterwarnings("ignore:.*num_workers.*:UserWarning"),
 ]

@@ -28,7 +28,7 @@ from tsnb.producer import serve as serve_here
 from tsnb.streams.serving import serve_from_cell
 from tsnb.wire.messages import PROTOCOL
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 
 ROOT = Path(__file__).parents[2]
 ANSWER_S = 150.0

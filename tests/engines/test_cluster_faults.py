@@ -24,7 +24,7 @@ from tsnb.producer import serve as serve_here
 from tsnb.producer.decisions.members import Phase
 from tsnb.producer.loader.packing import SlotImage
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 
 FACTS = {"batch_size": 1, "batches": 9, "samples": 9, "order": "counted"}
 

@@ -31,7 +31,7 @@ from tsnb.records.reading import read_runs
 
 __all__ = ["ipython", "shell"]
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(400, func_only=True)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 
 ROOT = Path(__file__).parents[2]
 ENDS_S = 180.0

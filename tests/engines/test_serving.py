@@ -27,7 +27,7 @@ from tsnb.producer import serve as serve_here
 from tsnb.telemetry import observer
 
 pytestmark = pytest.mark.timeout(
-    120, func_only=True
+    300, func_only=True
 )  # the cluster, which others have used, may end behind the last
 
 

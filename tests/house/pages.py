@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = ("python", "ipython", "sh", "setup", "check")
 """Kinds of block that are run."""
-CELL_TIMEOUT_S = 120
+CELL_TIMEOUT_S = 300
 END = """
 import tsnb
 for trial in tsnb.trials.values():

@@ -19,7 +19,7 @@ def test_it_introduces_before_it_runs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.system
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_mode_is_changed_under_running_trials_and_the_report_shows_it(tmp_path: Path) -> None:
     """Every cell runs in a fresh kernel: three trials, the panel, free, weights, in step again, the report."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)

@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(1800)]
 
 CELLS = [
     """

@@ -117,10 +117,19 @@ def test_what_builds_the_package_has_upper_bounds() -> None:
 
 def test_every_make_target_that_a_document_names_exists() -> None:
     """A reader who types what stands there gets what is promised."""
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     for document in DOCUMENTS:
-        named = set(re.findall(r"(?:^|`)make ([a-z]+)", document.read_text(encoding="utf-8"), re.MULTILINE))
+        named = set(re.findall(r"(?:^|`)make ([a-z-]+)", document.read_text(encoding="utf-8"), re.MULTILINE))
         assert named <= targets, f"{document.name}: {named - targets}"
+
+
+def test_ci_runs_every_test_once() -> None:
+    """`make test` and `make test-all` part the tests by one mark, and CI calls both in one run of make."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r'^TESTS = -m "not slow"\n', makefile, re.MULTILINE)
+    assert "\ntest-all: test\n\t$(PYTEST) -m slow\n" in makefile
+    calls = re.findall(r"^make (.*)$", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
+    assert calls == ["check test test-all"]
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)

@@ -19,7 +19,7 @@ def test_it_introduces_before_it_runs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.system
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_slowest_is_named_and_its_leaving_is_seen(tmp_path: Path) -> None:
     """Every cell runs in a fresh kernel: what is foretold, the three trials, the panel, two of them leaving."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)

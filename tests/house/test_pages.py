@@ -53,7 +53,7 @@ def test_every_block_is_run_or_excused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.system
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if to_run(page)], ids=lambda page: str(page.relative_to(ROOT))
 )

@@ -21,7 +21,7 @@ def test_it_introduces_before_it_runs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.system
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_quickstart_runs_and_its_claims_hold(tmp_path: Path) -> None:
     """What `make demo` runs ends well, prints the comparison, and leaves the panel's state in the executed notebook.
 

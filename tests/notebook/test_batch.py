@@ -48,7 +48,7 @@ def run_by(runner: str, folder: Path, *cells: str) -> tuple[int, str, dict[str, 
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("runner", ["nbconvert", "nbclient"])
+@pytest.mark.parametrize("runner", ["nbconvert", pytest.param("nbclient", marks=pytest.mark.slow)])
 def test_trials_end_and_their_output_is_kept(runner: str, tmp_path: Path) -> None:
     """The last cell has run long before the trial ends: what that prints then stands under its own cell."""
     status, printed, cells = run_by(runner, tmp_path, FIRST, LONG, LAST)
@@ -59,6 +59,7 @@ def test_trials_end_and_their_output_is_kept(runner: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.system
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", list(RUNNERS))
 def test_a_failed_trial_fails_the_run(tmp_path: Path, runner: str) -> None:
     """Though all cells have run; papermill, which has put a cell of its own in, writes the file all the same."""

@@ -27,7 +27,7 @@ from tsnb.telemetry.following import Follower
 from tsnb.top.live import _Heard
 from tsnb.top.story import Story
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 LIMIT_S = 120.0
 

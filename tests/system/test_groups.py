@@ -28,7 +28,7 @@ from tsnb.consumer.attaching import detach_all
 from tsnb.errors import JoinRefused, StopRequested
 from tsnb.telemetry.observer import Observer
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 LAUNCH_S = 200
 """Each rank imports torch; with a busy machine's other work that takes a while."""
@@ -165,7 +165,7 @@ def require_same(ranks: list[dict[str, Any]], alone: dict[str, Any]) -> None:
         assert torch.allclose(torch.tensor(rank["weights"]), alone["weights"], atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ddp_ranks_learn_what_a_single_process_learns(
     size: int, alone: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -187,6 +187,7 @@ def test_ddp_ranks_learn_what_a_single_process_learns(
     assert sorted(chain(*steps)) == list(range(96))
 
 
+@pytest.mark.slow
 def test_accelerate_leaves_a_ranks_loader_as_it_is(alone: dict[str, Any], tmp_path: Path) -> None:
     """`accelerate launch` on two ranks: `prepare` neither shards again nor reads on one rank alone."""
     pytest.importorskip("accelerate")
@@ -200,6 +201,7 @@ def test_accelerate_leaves_a_ranks_loader_as_it_is(alone: dict[str, Any], tmp_pa
     require_same(ranks, alone)
 
 
+@pytest.mark.slow
 def test_lightning_attaches_where_it_knows_its_rank(alone: dict[str, Any], tmp_path: Path) -> None:
     """`strategy="ddp"` starts the second rank itself; both attach in `train_dataloader`."""
     pytest.importorskip("lightning")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.system
 
 GUARD = """
     import faulthandler, gc, queue, random, threading
-    faulthandler.dump_traceback_later(60, exit=True)
+    faulthandler.dump_traceback_later(120, exit=True)
     random.seed(5)
 """
 SERVING = """
@@ -38,6 +38,7 @@ def clean(script: object) -> bool:
     return not [line for line in script.lines if line.startswith(words)]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_threads_drop_last_references_while_another_closes(run: Run) -> None:
     """Eight threads let go of batches at random moments; the loop's own thread closes, attaches and goes on."""
     run(SERVING, "0").expect("serving")
@@ -353,6 +354,7 @@ def test_the_interpreter_ends_with_batches_held(run: Run, closing: str, workers:
     assert clean(script)
 
 
+@pytest.mark.slow
 def test_fork_and_spawn_inside_a_trial_do_no_harm(run: Run) -> None:
     """Processes that get a batch, attach by a name of their own, or just end: the trial's epoch is whole."""
     run(SERVING.replace("64000", "640"), "0").expect("serving")

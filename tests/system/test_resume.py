@@ -188,6 +188,7 @@ def test_a_state_that_does_not_fit_is_refused_with_the_reason(run: Run) -> None:
     assert trial.expect("next").startswith("5")
 
 
+@pytest.mark.slow
 def test_dense_interrupts_lose_nothing_and_pin_nothing(run: Run) -> None:
     """Ctrl-C at hundreds of random moments, in the same loop: the next step goes on with the same batch."""
     run(SERVE, "7", "0", "0").expect("serving")
