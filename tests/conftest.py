@@ -28,6 +28,20 @@ SETTLE_S = 20.0
 its parent every five seconds only."""
 
 
+TOGETHER = (
+    "browser/test_hostile_page",
+    "browser/test_lab",
+    "browser/test_log_pane",
+    "browser/test_panel_page",
+    "browser/test_report_picture",
+    "engines/test_cluster",
+    "house/test_clean_install",
+    "house/test_site",
+    "house/test_wheel",
+    "notebook/test_live_output",
+)
+"""What begins so stays in one process of a run in parts: a fixture of it is costly, or there must be one only."""
+
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("here")
 """How long an example takes says how busy the machine is, and nothing about the code."""
@@ -61,17 +75,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """In halves (`pytest -n 2`) all tests of a Ray cluster stay in one: they share it, and Ray finds no other here.
+    """In parts (`pytest -n 3`) the tests that share something costly stay in one: a Ray cluster, a server, a site.
 
     `--dist loadgroup` does not do that: with pytest 9.2, xdist 3.8 reads no marks.
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class Halves(LoadScopeScheduling):  # type: ignore[misc]
+    class Parts(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return "cluster" if "engines/test_cluster" in nodeid else nodeid
+            return next((shared for shared in TOGETHER if shared in nodeid), nodeid)
 
-    return Halves(config, log)
+    return Parts(config, log)
 
 
 @pytest.fixture(autouse=True)

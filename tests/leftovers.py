@@ -19,9 +19,12 @@ from tests import forking
 from tsnb.native import sweeping
 from tsnb.registry import address_prefix
 
-__all__ = ["SHM", "infrastructure", "leftovers", "new_leftovers"]
+__all__ = ["SHM", "infrastructure", "kept", "leftovers", "new_leftovers"]
 
 SHM = "/dev/shm/"
+
+kept: set[int] = set()
+"""Processes that several tests share: what runs below them is no leftover of one test. Their fixture removes them."""
 
 
 def leftovers() -> set[str]:
@@ -47,13 +50,27 @@ def new_leftovers(before: AbstractSet[str]) -> set[str]:
 def _children() -> set[str]:
     """Return the descendants of this process that still run."""
     found = set()
-    for process in psutil.Process().children(recursive=True):
+    for process in _below(psutil.Process()):
         try:
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.add(f"process {process.pid}: {' '.join(process.cmdline())[:400]}")
         except psutil.Error:
             continue
     return found
+
+
+def _below(process: psutil.Process) -> list[psutil.Process]:
+    if not kept:
+        return process.children(recursive=True)
+    children = [child for child in process.children() if child.pid not in kept]
+    return children + [one for child in children for one in _children_of(child)]
+
+
+def _children_of(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=True)
+    except psutil.Error:  # it has ended
+        return []
 
 
 def infrastructure() -> set[str]:

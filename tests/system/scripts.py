@@ -93,7 +93,7 @@ class Script:
             self._queue.put(line.rstrip("\n"))
         self._queue.put(None)
 
-    def expect(self, start: str, timeout_s: float = 30.0) -> str:
+    def expect(self, start: str, timeout_s: float = 120.0) -> str:
         """Return the rest of the next line that starts so.
 
         Raises:
@@ -133,7 +133,7 @@ class Script:
         if self.process.stdout is not None and not self._reader.is_alive():
             self.process.stdout.close()
 
-    def end(self, timeout_s: float = 30.0) -> int:
+    def end(self, timeout_s: float = 120.0) -> int:
         """Wait for the end; return the exit status."""
         return self.process.wait(timeout_s)
 
