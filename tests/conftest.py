@@ -46,6 +46,8 @@ settings.register_profile("here", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("here")
 """How long an example takes says how busy the machine is, and nothing about the code."""
 
+KEPT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM, signal.SIGHUP)
+
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """Started in a shell's background, this process ignores interrupts, and all that tests start would inherit it."""
 
@@ -100,6 +102,19 @@ def no_leftovers(runtime_directory: Path) -> Iterator[None]:
             pytest.fail("left behind: " + "; ".join(sorted(new)))
         _sweep()
         time.sleep(0.05)
+
+
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """Put back what a test, or a library that it used, has set for a signal.
+
+    Ray Tune leaves a handler of its own behind (`tune.run`), which swallows the next interrupt of this process.
+    """
+    before = {number: signal.getsignal(number) for number in KEPT_SIGNALS}
+    yield
+    for number, action in before.items():
+        if signal.getsignal(number) is not action:
+            signal.signal(number, action)
 
 
 @pytest.fixture(autouse=True)

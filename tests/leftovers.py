@@ -19,7 +19,7 @@ from tests import forking
 from tsnb.native import sweeping
 from tsnb.registry import address_prefix
 
-__all__ = ["SHM", "infrastructure", "kept", "leftovers", "new_leftovers"]
+__all__ = ["SHM", "descendants", "infrastructure", "kept", "leftovers", "new_leftovers"]
 
 SHM = "/dev/shm/"
 
@@ -45,6 +45,22 @@ def new_leftovers(before: AbstractSet[str]) -> set[str]:
     new -= infrastructure()
     names = {name for name in new if name.startswith(SHM)}
     return new - _of_others(names) if names else new
+
+
+def descendants() -> set[psutil.Process]:
+    """Return the processes below this one that run, without a Ray cluster's, which earlier tests may have started."""
+    found: set[psutil.Process] = set()
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if child.name() not in {"raylet", "gcs_server"}:
+                found |= {child, *child.children(recursive=True)}
+    return {process for process in found if _runs(process)}
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _children() -> set[str]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import threading
 import time
 from typing import Any
 
-import psutil
 import pytest
 
 import tsnb
+from tests.leftovers import descendants
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED, NoSuchVariable
@@ -158,8 +159,7 @@ if k == 2:
 """
     held = sweep_cell("cells", cell, {}, [{"k": 1}, {"k": 2}], outlet=page, at_once=2).wait()
     assert [trial.pid for trial in (*returned.values(), *held.values())] == [None] * 6
-    kernels = [kernel for server in psutil.Process().children() for kernel in server.children()]
-    assert [kernel for kernel in kernels if kernel.status() != psutil.STATUS_ZOMBIE] == []
+    assert [process for process in descendants() if process.ppid() != os.getpid()] == [], "kernels"
     assert [trial.result() for trial in returned.values()] == [[1] * 3, [2] * 3, [3] * 3, [4] * 3]
     assert held["cells-k1"]["total"] == 2
     assert held["cells-k2"].state == "failed" and held["cells-k2"]["total"] == 3, "for a look"

