@@ -33,8 +33,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.experiments import run_cell, trials
 from tsnb.experiments.trial import Trial
-from tsnb.kernels import forking
 from tsnb.kernels.hub import the_hub
+from tsnb.kernels.processes import forking
 from tsnb.streams import serve_loader
 
 WAYS = ("forked", "spawned")

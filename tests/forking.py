@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tsnb.kernels.variables import read_once
+from tsnb.kernels.processes.process import read_once
 from tsnb.native.start_line import CLOSED
 from tsnb.native.ties import tie_to_parent
 

@@ -98,7 +98,7 @@ def infrastructure() -> set[str]:
     return kept | {
         line
         for line in _children()
-        if any(word in line for word in ("tsnb.kernels.forkserver", forking.ENTRY, sweeping.MARK))
+        if any(word in line for word in ("tsnb.kernels.processes.forkserver", forking.ENTRY, sweeping.MARK))
         and line.startswith(tuple(own))
     }
 

@@ -24,8 +24,7 @@ from tsnb.errors import ExtraMissing, TrialFailed, TsnbError
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import NoSuchVariable, Trial
 from tsnb.kernels.actor import KernelActor
-from tsnb.kernels.remote_errors import cannot_start, cause_of_loss
-from tsnb.kernels.room import Needs
+from tsnb.kernels.room import Needs, cannot_start, cause_of_loss
 from tsnb.records.project import project_directory
 from tsnb.records.reading import read_runs
 

@@ -20,7 +20,7 @@ from tsnb.experiments import run_cell, trials
 from tsnb.experiments.board import Board
 from tsnb.experiments.entries import Entry, entries_of, entry_of
 from tsnb.kernels.hub import short_parent
-from tsnb.kernels.logfile import LOG_BYTES
+from tsnb.kernels.output.logfile import LOG_BYTES
 from tsnb.native.owners import owner
 from tsnb.records.run import Run, RunStart
 

@@ -18,7 +18,7 @@ from tsnb.experiments.cells import set_up
 from tsnb.experiments.functions import TrialFunction, plan_function, run, trial
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import Trial
-from tsnb.kernels.capture import UndefinedNames
+from tsnb.kernels.cargo.capture import UndefinedNames
 from tsnb.records.reading import read_runs
 
 pytestmark = pytest.mark.system

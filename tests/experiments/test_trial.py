@@ -25,8 +25,8 @@ from tsnb.experiments import Trial, board, run_cell, trials
 from tsnb.experiments.attempt import Attempt
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED, TRIAL_STATES, NoSuchVariable
-from tsnb.kernels.capture import UndefinedNames
-from tsnb.kernels.screen import plain
+from tsnb.kernels.cargo.capture import UndefinedNames
+from tsnb.kernels.output.screen import plain
 from tsnb.records.run import Run
 
 pytestmark = pytest.mark.system
@@ -331,7 +331,7 @@ def test_a_stop_inside_tsnb_shows_the_users_lines_only(page: Any, until: Until) 
     """A trial mostly waits inside tsnb: frames of its insides under the cell would look like a fault of it."""
     cell = """
 def mine():
-    from tsnb.kernels.lane import take
+    from tsnb.kernels.cargo.lane import take
 
     print("begun", flush=True)
     take(10**6)  # nothing is sent under this number: it waits, as for a batch
@@ -468,7 +468,7 @@ def test_one_whose_variables_are_too_large_keeps_its_process(
 ) -> None:
     """And is asked once only; they can be fetched as before."""
     monkeypatch.setattr(board, "KEPT_PROCESSES", 1)
-    limit = "import tsnb.experiments.inside.keeping as k\nk.KEPT_BYTES = 1000\n"
+    limit = "import tsnb.experiments.in_kernel.keeping as k\nk.KEPT_BYTES = 1000\n"
     large = run_cell("large", limit + "data = bytes(range(256)) * 100", {}, outlet=page).wait(60)
     released: list[str] = []
     real = Attempt.release

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tsnb.experiments import trials
-from tsnb.kernels.cargo import _Hold
+from tsnb.kernels.cargo.unnamed_file import _Hold
 from tsnb.streams import producer_kernels
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tsnb.kernels.capture import UndefinedNames, capture, loops_over
+from tsnb.kernels.cargo.capture import UndefinedNames, capture, loops_over
 
 NOTEBOOK = {
     "os": os,

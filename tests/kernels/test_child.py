@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from binder.check import make_group
-from tsnb.kernels.child import ENTRY, Child
-from tsnb.kernels.death import Death, KernelDied
 from tsnb.kernels.hub import the_hub
+from tsnb.kernels.processes.child import ENTRY, Child
+from tsnb.kernels.processes.death import Death, KernelDied
 
 pytestmark = pytest.mark.system
 
@@ -141,7 +141,7 @@ def test_a_kernel_that_cannot_start_says_why(output: Output) -> None:
 PARENT = """
 import sys, time
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.child import ENTRY, Child
+from tsnb.kernels.processes.child import ENTRY, Child
 hub = the_hub()
 async def make():
     return Child(hub, "t", lambda *_: None)
@@ -193,7 +193,7 @@ def small_group() -> Iterator[Path]:
 
 GREEDY = """
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.child import Child
+from tsnb.kernels.processes.child import Child
 hub = the_hub()
 async def make():
     return Child(hub, "t", lambda *_: None)

@@ -18,14 +18,13 @@ from typing import Any
 import psutil
 import pytest
 
-from tsnb.kernels import forking
-from tsnb.kernels.child import Child
-from tsnb.kernels.death import KernelDied
-from tsnb.kernels.forking import ForkServer
+from tsnb.kernels.cargo.orders import thread_variables
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.orders import thread_variables
-from tsnb.kernels.processes import Launch
-from tsnb.kernels.variables import read_once
+from tsnb.kernels.processes import forking
+from tsnb.kernels.processes.child import Child
+from tsnb.kernels.processes.death import KernelDied
+from tsnb.kernels.processes.forking import ForkServer
+from tsnb.kernels.processes.process import Launch, read_once
 from tsnb.native.owners import owner
 from tsnb.native.ties import packet_pair
 from tsnb.notebook.extension import prepare
@@ -131,7 +130,7 @@ def test_twins_draw_different_random_numbers(start: Start) -> None:
 
 def test_a_kernel_computes_on_the_threads_it_was_given(start: Start) -> None:
     """The server has one; torch and numpy take the number from the kernel's environment all the same."""
-    blas = "__import__('tsnb.kernels.inside.forked', fromlist=['x']).blas_threads()"
+    blas = "__import__('tsnb.kernels.in_kernel.forked', fromlist=['x']).blas_threads()"
     threads = f"(__import__('torch').get_num_threads(), {blas})"
     for number in (1, 2):
         child = start(env=thread_variables(number))
@@ -407,7 +406,7 @@ def test_many_at_once_come_from_one_server(start: Start) -> None:
 NOTEBOOK = """
 import time
 from tsnb.kernels import forking
-from tsnb.kernels.child import Child
+from tsnb.kernels.processes.child import Child
 from tsnb.kernels.hub import the_hub
 hub = the_hub()
 async def make():

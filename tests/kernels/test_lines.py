@@ -18,13 +18,14 @@ import pytest
 from jupyter_client.session import DELIM
 
 from tsnb.errors import TsnbError
-from tsnb.kernels import forking, forkserver, lane
-from tsnb.kernels.cargo import Cargo
-from tsnb.kernels.forking import ForkServer, Unable
+from tsnb.kernels.cargo import lane
+from tsnb.kernels.cargo.lane import Lane
+from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.inside import worker_output
-from tsnb.kernels.lane import Lane
-from tsnb.kernels.processes import Launch
+from tsnb.kernels.in_kernel import worker_output
+from tsnb.kernels.processes import forking, forkserver
+from tsnb.kernels.processes.forking import ForkServer, Unable
+from tsnb.kernels.processes.process import Launch
 from tsnb.native.ties import packet_pair
 
 SEEDS = range(5)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.kernels.logfile import LogFile
+from tsnb.kernels.output.logfile import LogFile
 
 
 def test_open_lines_are_written_over(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.kernels.conftest import Page
-from tsnb.kernels import capping, relay, transcript
-from tsnb.kernels.outlets import WIDGET, TerminalOutlet
-from tsnb.kernels.relay import Relay
+from tsnb.kernels.output import capping, relay, transcript
+from tsnb.kernels.output.outlets import WIDGET, TerminalOutlet
+from tsnb.kernels.output.relay import Relay
 
 
 class Loop:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from tsnb.kernels import screen
-from tsnb.kernels.screen import Screen, plain
+from tsnb.kernels.output import screen
+from tsnb.kernels.output.screen import Screen, plain
 
 
 def shown(text: str, pieces: int = 1) -> str:

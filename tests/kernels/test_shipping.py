@@ -29,10 +29,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from tsnb.errors import NotShippable, TsnbError
-from tsnb.kernels import obstacles as obstacles_module
-from tsnb.kernels import pickling, shipping
-from tsnb.kernels.cargo import SMALL_BYTES, spill_directory
-from tsnb.kernels.shipping import fetch, ship
+from tsnb.kernels.cargo import obstacles as obstacles_module
+from tsnb.kernels.cargo import pickling, shipping
+from tsnb.kernels.cargo.shipping import fetch, ship
+from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, spill_directory
 from tsnb.telemetry.memory import Free
 
 MIB = 1 << 20

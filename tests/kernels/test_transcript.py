@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.kernels import transcript
-from tsnb.kernels.transcript import FollowedLog
+from tsnb.kernels.output import transcript
+from tsnb.kernels.output.transcript import FollowedLog
 
 
 def test_a_file_is_read_on(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.records.recorded import begun, row
 from tests.second_user import does, given, reachable, two_users
 from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
-from tsnb.kernels.logfile import LogFile
+from tsnb.kernels.output.logfile import LogFile
 from tsnb.records import project as projects
 from tsnb.records.project import project_directory, project_name
 from tsnb.records.run import Run

@@ -18,7 +18,7 @@ from tsnb import registry
 from tsnb.config import runtime_directory
 from tsnb.errors import LoaderFailed, NameInUse, NotShippable, ProducerGone, TrialFailed
 from tsnb.experiments import run_cell, trials
-from tsnb.kernels.child import log_path
+from tsnb.kernels.processes.child import log_path
 from tsnb.options import StreamOptions
 from tsnb.streams import producer_kernels, serve_from_cell, serve_loader
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.sweeps.conftest import Page
-from tsnb.kernels.capping import SHOWN_CHARACTERS, Budget, Cap
-from tsnb.kernels.outlets import TerminalOutlet
+from tsnb.kernels.output.capping import SHOWN_CHARACTERS, Budget, Cap
+from tsnb.kernels.output.outlets import TerminalOutlet
 from tsnb.sweeps.starting import Marked, marked
 
 

@@ -17,7 +17,7 @@ from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED, NoSuchVariable
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.outlets import CellOutlet
+from tsnb.kernels.output.outlets import CellOutlet
 from tsnb.sweeps import conductor
 from tsnb.sweeps.starting import sweep_cell
 

@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tests.system.conftest import Run
 from tsnb.consumer.line import Line
-from tsnb.kernels.child import Child
 from tsnb.kernels.hub import the_hub
+from tsnb.kernels.processes.child import Child
 from tsnb.telemetry.observer import status
 
 pytestmark = pytest.mark.system

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.kernels.death import Death, OutOfMemory
+from tsnb.kernels.processes.death import Death, OutOfMemory
 from tsnb.telemetry.memory import oom_kills
 
 V1_CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"

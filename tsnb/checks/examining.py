@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from tsnb.checks import machine
 from tsnb.checks.findings import Checkup, Finding
 from tsnb.consumer import attach
-from tsnb.kernels.child import Child
 from tsnb.kernels.hub import Hub, the_hub
+from tsnb.kernels.processes.child import Child
 from tsnb.options import StreamOptions
 from tsnb.producer import serve
 from tsnb.telemetry.observer import status

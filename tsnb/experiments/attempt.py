@@ -15,16 +15,16 @@ from typing import Any, NamedTuple, Protocol
 from tsnb.errors import TsnbError
 from tsnb.experiments.plan import TrialPlan
 from tsnb.hardware.placing import place
-from tsnb.kernels import orders
-from tsnb.kernels.cargo import Cargo
-from tsnb.kernels.child import Child
-from tsnb.kernels.death import KernelDied
+from tsnb.kernels.cargo import orders
+from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import Hub
+from tsnb.kernels.processes.child import Child
+from tsnb.kernels.processes.death import KernelDied
 from tsnb.printable import block
 
 __all__ = ["Attempt", "Delivery", "Kernel", "Outcome"]
 
-INSIDE = "tsnb.experiments.inside.trial"
+INSIDE = "tsnb.experiments.in_kernel.trial"
 """What its kernel is told to do stands there."""
 
 STOPPED = frozenset({"KeyboardInterrupt", "StopRequested"})
@@ -50,7 +50,7 @@ class Outcome(NamedTuple):
 
 
 class Kernel(Protocol):
-    """A kernel process, here (`kernels.child`) or on a machine of a cluster (`kernels.remote`)."""
+    """A kernel process, here (`kernels.processes.child`) or on a machine of a cluster (`kernels.remote`)."""
 
     pid: int
 
@@ -80,7 +80,7 @@ class Attempt:
     Args:
         hub: The hub on whose thread it lives.
         plan: What is run.
-        settings: What `inside.trial.enter` takes, beside what the plan says.
+        settings: What `in_kernel.trial.enter` takes, beside what the plan says.
         take: Takes what the kernel publishes.
         log: Where a detached kernel logs; None for one that ends with this process.
     """

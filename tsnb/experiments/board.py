@@ -22,7 +22,7 @@ from tsnb.experiments.plan import TrialPlan, shown_value
 from tsnb.experiments.recording import begin_run
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.outlets import Outlet, outlet_here
+from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.records.project import project_directory
 from tsnb.records.rows import LoggedRow
 from tsnb.records.scores import leaders

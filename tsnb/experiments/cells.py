@@ -1,7 +1,7 @@
 """Starting a trial from a cell; what it takes along is settled on the thread that owns the variables.
 
 The set-up cell is code that every trial runs before its own (`%%trial --setup`): for what is neither a variable nor one
-of the settings that are carried anyway (`kernels.numerics`): options of pandas and matplotlib, handlers of loggers,
+of the settings that are carried anyway (`kernels.cargo.numerics`): options of pandas and matplotlib, handlers of loggers,
 registered types. One a notebook; another takes its place, an empty one ends it.
 """
 
@@ -15,11 +15,11 @@ from tsnb.errors import NotShippable
 from tsnb.experiments.board import launch
 from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.trial import Trial
-from tsnb.kernels import orders
-from tsnb.kernels.capture import Captured, capture
-from tsnb.kernels.obstacles import find_obstacle
-from tsnb.kernels.outlets import Outlet
-from tsnb.kernels.shipping import ship
+from tsnb.kernels.cargo import orders
+from tsnb.kernels.cargo.capture import Captured, capture
+from tsnb.kernels.cargo.obstacles import find_obstacle
+from tsnb.kernels.cargo.shipping import ship
+from tsnb.kernels.output.outlets import Outlet
 
 __all__ = ["SetUp", "plan_cell", "run_cell", "set_up", "set_up_now"]
 

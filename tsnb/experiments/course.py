@@ -18,8 +18,8 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.recording import written
-from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
+from tsnb.kernels.processes.death import KernelDied
 from tsnb.records.run import Run
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from tsnb.experiments.attempt import Outcome
 from tsnb.experiments.course import Course, discard
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.recording import Metrics, read_rows, written
-from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
-from tsnb.kernels.outlets import Outlet
-from tsnb.kernels.relay import Relay
-from tsnb.kernels.transcript import FollowedLog, Transcript
+from tsnb.kernels.output.outlets import Outlet
+from tsnb.kernels.output.relay import Relay
+from tsnb.kernels.output.transcript import FollowedLog, Transcript
+from tsnb.kernels.processes.death import KernelDied
 from tsnb.masks import masked, masked_text
 from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.rows import LoggedRow

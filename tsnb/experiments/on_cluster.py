@@ -19,9 +19,9 @@ from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.plan import RESULT, TrialPlan
 from tsnb.experiments.recording import asked, noted, read_rows
 from tsnb.hardware.placing import ANY_GPU
-from tsnb.kernels import orders
-from tsnb.kernels.death import KernelDied
+from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
+from tsnb.kernels.processes.death import KernelDied
 from tsnb.kernels.remote import RemoteChild
 from tsnb.kernels.room import Needs
 from tsnb.printable import block

@@ -14,7 +14,7 @@
 
 A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new run of that name, the end of
 the notebook, or until many have ended after it (`board.KEPT_PROCESSES`): then its variables are kept in its place. One
-of a sweep keeps its variables only (`inside.keeping`), and its process ends. What a trial does
+of a sweep keeps its variables only (`in_kernel.keeping`), and its process ends. What a trial does
 happens on the hub's thread; its methods are called from others.
 
 Where somebody looks on while a trial's end is waited for, one line says how far it is: under a notebook's cell it is
@@ -31,12 +31,12 @@ from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.hosting import ENDED, STOP_GRACE_S, TRIAL_STATES, Hosting, Listener
-from tsnb.experiments.inside.keeping import LEFT_OUT
+from tsnb.experiments.in_kernel.keeping import LEFT_OUT
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
-from tsnb.kernels.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
-from tsnb.kernels.shipping import fetch
-from tsnb.kernels.transcript import LogPart
+from tsnb.kernels.cargo.shipping import fetch
+from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
+from tsnb.kernels.output.transcript import LogPart
 from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
 from tsnb.printable import block

@@ -24,7 +24,7 @@ from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.outlets import outlet_here
+from tsnb.kernels.output.outlets import outlet_here
 from tsnb.records.scores import known_direction, rank
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.queueing import Places

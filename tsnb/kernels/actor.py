@@ -23,12 +23,12 @@ from typing import Any, TypeVar
 
 from tsnb import clusters
 from tsnb.files import write_private
-from tsnb.kernels.cargo import Cargo, Loading
-from tsnb.kernels.child import Child
-from tsnb.kernels.death import KernelDied
+from tsnb.kernels.cargo.lane import Lane
+from tsnb.kernels.cargo.unnamed_file import Cargo, Loading
 from tsnb.kernels.hub import Hub, the_hub
-from tsnb.kernels.lane import Lane
 from tsnb.kernels.outbox import DIED, REPLY, WANTED, Message, Outbox
+from tsnb.kernels.processes.child import Child
+from tsnb.kernels.processes.death import KernelDied
 
 __all__ = ["CHUNK_BYTES", "KernelActor"]
 

@@ -28,13 +28,12 @@ from tsnb.directories import make_private
 from tsnb.errors import TsnbError
 from tsnb.files import open_private
 from tsnb.kernels.actor import CHUNK_BYTES, KernelActor
-from tsnb.kernels.cargo import Cargo, Loading
-from tsnb.kernels.child import Output
-from tsnb.kernels.death import KernelDied
+from tsnb.kernels.cargo.unnamed_file import Cargo, Loading
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.outbox import DIED, REPLY
-from tsnb.kernels.remote_errors import LEFT, cannot_start, cause_of_loss
-from tsnb.kernels.room import Needs, Room, job_here
+from tsnb.kernels.processes.child import Output
+from tsnb.kernels.processes.death import KernelDied
+from tsnb.kernels.room import LEFT, Needs, Room, cannot_start, cause_of_loss, job_here
 from tsnb.records.copying import place_in
 
 __all__ = ["RemoteChild"]

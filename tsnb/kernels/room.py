@@ -1,6 +1,8 @@
 """Room for a kernel on some machine of a Ray cluster: cores, perhaps a GPU, kept free for it by a placement group.
 
 Room belongs to the process that asked for it: Ray takes it back when that ends.
+
+Here too: what Ray says of a lost actor, in the words of the person who started a trial.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tsnb import clusters
-from tsnb.kernels.death import KernelDied
+from tsnb.clusters import last_words
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.remote_errors import LEFT
+from tsnb.kernels.processes.death import KernelDied
 
-__all__ = ["Needs", "Room", "job_here", "join", "places_in_cluster"]
+__all__ = ["LEFT", "Needs", "Room", "cannot_start", "cause_of_loss", "job_here", "join", "places_in_cluster"]
 
 LOOK_S = 0.2
 """How often to look for room."""
@@ -143,3 +145,35 @@ class Room:
             from ray.util.placement_group import remove_placement_group
 
             await asyncio.to_thread(remove_placement_group, group)
+
+
+LEFT = "this process has left the Ray cluster (ray.shutdown(), or its end), and what it started there ends with it"
+
+
+def cause_of_loss(said: str, host: str) -> str:
+    """Say why an actor has gone: one line, then Ray's own words.
+
+    Args:
+        said: Ray's message.
+        host: The name of its machine, or words for it.
+    """
+    low = said.lower()
+    if "node has died" in low or "node was terminated" in low or "node died" in low:
+        first = f"{host} is lost to the cluster: the machine, its network or its Ray has ended"
+    elif "running low on memory" in low or "node_out_of_memory" in low:
+        first = f"Ray has ended it on {host}, where memory ran out: use a smaller batch or model, or fewer at once"
+    else:
+        first = f"Ray's process that its kernel on {host} belonged to has ended"
+    return f"{first}\n{said.strip()}"
+
+
+def cannot_start(error: BaseException) -> str:
+    """Say why a kernel cannot be started on a machine of the cluster.
+
+    Args:
+        error: What Ray has raised.
+    """
+    return (
+        f"a kernel cannot be started on a machine of the cluster: {last_words(error)}. Every machine needs the same "
+        "version of tsnb, and what that needs (docs/cluster.md)."
+    )

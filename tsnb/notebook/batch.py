@@ -2,7 +2,7 @@
 
 Its kernel is ended as soon as its last cell has run. So three things differ from a live notebook:
 
-- at the end of each cell, what trials have printed goes into the file, under their own cells (`kernels.outlets`);
+- at the end of each cell, what trials have printed goes into the file, under their own cells (`kernels.output.outlets`);
 - after the last cell, all trials of this notebook are waited for;
 - if one of them failed, and no cell has dealt with that (`wait`, `result`), the last cell fails, and so the run.
 
@@ -26,7 +26,7 @@ from IPython.core.getipython import get_ipython
 
 from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.board import trials
-from tsnb.kernels.outlets import SWITCH, flush_collected, is_unattended
+from tsnb.kernels.output.outlets import SWITCH, flush_collected, is_unattended
 from tsnb.sweeps.sweep import live
 
 __all__ = ["TrialsFailed", "end_of_cell", "last_cell"]

@@ -41,8 +41,8 @@ def load(shell: Any) -> None:
 
 def prepare() -> None:
     """Have the fork server import in the background what the first trial would wait for. Returns at once."""
-    from tsnb.kernels.forking import warm_up
     from tsnb.kernels.hub import the_hub
+    from tsnb.kernels.processes.forking import warm_up
 
     with contextlib.suppress(TsnbError, OSError):  # whoever starts a trial will be told
         hub = the_hub()

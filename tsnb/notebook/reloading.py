@@ -10,7 +10,7 @@ from typing import Any
 
 from tsnb.experiments.board import trials
 from tsnb.experiments.trial import ENDED
-from tsnb.kernels.outlets import client_here
+from tsnb.kernels.output.outlets import client_here
 
 __all__ = ["tell_of_still_cells"]
 

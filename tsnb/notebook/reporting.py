@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from tsnb.kernels.outlets import outlet_here
+from tsnb.kernels.output.outlets import outlet_here
 from tsnb.telemetry.watching import watch, watched
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tsnb.experiments.board import trials
 from tsnb.experiments.cells import run_cell, set_up
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import ENDED, Trial
-from tsnb.kernels.capture import loops_over
+from tsnb.kernels.cargo.capture import loops_over
 from tsnb.notebook.sweeping import run_sweep, wants_sweep
 from tsnb.options import typed
 from tsnb.printable import coloured

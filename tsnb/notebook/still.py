@@ -18,7 +18,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import TsnbError
-from tsnb.kernels.outlets import outlet_here
+from tsnb.kernels.output.outlets import outlet_here
 from tsnb.telemetry.readings import StreamReading
 
 if TYPE_CHECKING:

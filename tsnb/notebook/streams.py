@@ -13,7 +13,7 @@ from IPython.core.error import UsageError
 from tsnb import registry
 from tsnb.config import check_name
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
-from tsnb.kernels.child import log_path
+from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.lookup import find_loader
 from tsnb.notebook.reporting import Ending, begin
 from tsnb.options import options_from

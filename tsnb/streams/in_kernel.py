@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tsnb.errors import LoaderFailed
-from tsnb.kernels.inside.arrival import arrive
-from tsnb.kernels.inside.publishing import publish
+from tsnb.kernels.in_kernel.arrival import arrive
+from tsnb.kernels.in_kernel.publishing import publish
 from tsnb.native.ties import untie
 from tsnb.streams.served import seed_of
 

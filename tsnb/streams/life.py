@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import Any
 
 from tsnb import registry
-from tsnb.kernels import orders
-from tsnb.kernels.child import Child, log_path
+from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
+from tsnb.kernels.processes.child import Child, log_path
 from tsnb.options import StreamOptions
 from tsnb.streams.served import RECONNECT_S, Shipment
 

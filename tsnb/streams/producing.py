@@ -23,10 +23,10 @@ from dataclasses import replace
 from typing import Any
 
 from tsnb.errors import ProducerGone, TsnbError
-from tsnb.kernels.death import KernelDied
 from tsnb.kernels.hub import Hub
-from tsnb.kernels.outlets import Outlet
-from tsnb.kernels.relay import Relay
+from tsnb.kernels.output.outlets import Outlet
+from tsnb.kernels.output.relay import Relay
+from tsnb.kernels.processes.death import KernelDied
 from tsnb.native.endings import Bound
 from tsnb.options import StreamOptions
 from tsnb.streams.crashes import Crashes, Following

@@ -16,13 +16,13 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import check_name
 from tsnb.errors import LoaderFailed, NameInUse, ProducerNotFound
-from tsnb.kernels import orders
-from tsnb.kernels.capture import Captured, capture
-from tsnb.kernels.death import KernelDied
+from tsnb.kernels.cargo import orders
+from tsnb.kernels.cargo.capture import Captured, capture
+from tsnb.kernels.cargo.pickling import fingerprint
+from tsnb.kernels.cargo.shipping import LARGE_BYTES, ship
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.outlets import Outlet, outlet_here
-from tsnb.kernels.pickling import fingerprint
-from tsnb.kernels.shipping import LARGE_BYTES, ship
+from tsnb.kernels.output.outlets import Outlet, outlet_here
+from tsnb.kernels.processes.death import KernelDied
 from tsnb.options import StreamOptions
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.served import Shipment

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tsnb.kernels.death import cause_of_death
+from tsnb.kernels.processes.death import cause_of_death
 from tsnb.native.ties import tie_to_parent
 from tsnb.streams.crashes import Crashes, Following
 

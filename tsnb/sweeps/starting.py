@@ -21,9 +21,9 @@ from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, trial_name
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
-from tsnb.kernels.capping import Budget
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.outlets import Outlet, TerminalOutlet, outlet_here
+from tsnb.kernels.output.capping import Budget
+from tsnb.kernels.output.outlets import Outlet, TerminalOutlet, outlet_here
 from tsnb.native.processes import usable_cores
 from tsnb.sweeps.conductor import Conductor, Course
 from tsnb.sweeps.grammar import filled, unlike

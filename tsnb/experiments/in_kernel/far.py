@@ -1,0 +1,112 @@
+"""What is other in a trial's kernel on a machine of a cluster: the project's files are on another machine.
+
+What it logs and reports is published as ever, and written down by the process that started it. Artifacts wait in a
+folder here until that process has fetched them. The kernel has not joined the cluster: the actor that started it has,
+and is asked for streams.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from tsnb import errors
+from tsnb.clusters import OPEN_S
+from tsnb.config import attach_defaults
+from tsnb.errors import TsnbError
+from tsnb.kernels.in_kernel.publishing import publish
+from tsnb.kernels.outbox import WANTED
+from tsnb.records.copying import copy_whole, place_in
+from tsnb.records.run import Run
+
+__all__ = ["ARTIFACT_MESSAGE", "FarRun", "settle_far"]
+
+ARTIFACT_MESSAGE = "tsnb_artifact"
+"""Content: `path`, where a copy of it lies on this machine, to be fetched and removed; `name`, as it is called."""
+
+LOOK_S = 0.02
+"""How often to look for an answer."""
+ANSWER_S = OPEN_S + 30.0
+"""How long one may stay out: the actor's own limit, and some seconds of a busy machine."""
+
+
+def settle_far(settings: dict[str, Any]) -> dict[str, Any]:
+    """Get ready for a trial on this machine; return the settings that are left for `arrive`.
+
+    Modules are looked for where this machine has them first, then in the notebook's places.
+    """
+    attach_defaults.ask_cluster = lambda stream: _ask_cluster(stream, Path(settings["outbox"]))
+    sys.path.extend(path for path in settings["sys_path"] if path not in sys.path)
+    return {**settings, "sys_path": []}
+
+
+class FarRun(Run):
+    """A handle on a run whose records are on another machine: nothing is written from here.
+
+    Args:
+        settings: What `trial.enter` takes.
+    """
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        run = settings["run"]
+        super().__init__(Path(run["directory"]), run["key"], 0, run["name"], run["number"], run["params"])
+        self._outbox = Path(settings["outbox"])
+        self._count = itertools.count()
+
+    def add_artifact(self, path: str | os.PathLike[str], name: str | None = None) -> Path:
+        """Have a copy of a file or folder brought to the project's artifacts; as `Run.add_artifact`.
+
+        Returns:
+            Where it will lie, on the machine of who started the trial.
+
+        Raises:
+            FileNotFoundError: There is no such file or folder.
+            ValueError: The name leads out of the run's folder.
+            TsnbError: There is no room for a copy of it here.
+        """
+        source = Path(path)
+        if not source.exists():
+            raise FileNotFoundError(f"{str(source)!r} does not exist: write the file before log_artifact")
+        chosen = source.absolute().name if name is None else name
+        target = place_in(self.artifacts_path, chosen)
+        waiting = self._outbox / str(next(self._count))
+        try:
+            copy_whole(source, waiting, self._outbox.parent)
+        except OSError as error:
+            raise TsnbError(
+                f"{source} cannot be copied to {self._outbox}: {error}. Free some space there."
+            ) from None
+        publish(ARTIFACT_MESSAGE, {"path": str(waiting), "name": chosen})
+        return target
+
+
+def _ask_cluster(stream: str | None, outbox: Path) -> str | None:
+    """Have a stream of the cluster served on this machine, or learn which is the only one, by asking the actor.
+
+    Raises:
+        TsnbError: It cannot be had, or there is no answer.
+    """
+    answer = outbox / f"answer-{uuid.uuid4().hex}"
+    answer.parent.mkdir(mode=0o700, exist_ok=True)
+    publish(WANTED, {"stream": stream, "answer": str(answer)})
+    deadline = time.monotonic() + ANSWER_S
+    while not answer.exists():
+        if time.monotonic() > deadline:
+            raise TsnbError(
+                f"the cluster did not say within {ANSWER_S:.0f} s whether it has the stream {stream or ''!r}. Look at "
+                "`ray status`, and try again."
+            )
+        time.sleep(LOOK_S)
+    said = json.loads(answer.read_text(encoding="utf-8"))
+    answer.unlink()
+    if "error" in said:
+        kind: Any = getattr(errors, said["error"], TsnbError)
+        raise kind(said["text"])
+    name: str | None = said["name"]
+    return name

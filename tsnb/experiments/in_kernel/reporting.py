@@ -1,0 +1,191 @@
+"""What a background kernel reports: the numbers given to `tsnb.log`, how far it is, how it ended.
+
+Rows go out a few times a second at most, all that were logged since the last time together: neither the last value
+nor any in between is lost, and what is left goes out when the cell ends. Each message is one of our own kinds on
+the kernel's output channel, which no front end shows.
+
+Beside each row stands where this process is in its streams (`Position`). Numbers of the consumers are read from any
+thread; none of this may raise into training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tsnb.kernels.in_kernel.publishing import publish
+from tsnb.records.rows import LoggedRow
+
+__all__ = [
+    "ATTACHED_MESSAGE",
+    "BEGUN_MESSAGE",
+    "DIRECTION_MESSAGE",
+    "END_MESSAGE",
+    "LOG_MESSAGE",
+    "REPORT_MESSAGE",
+    "Position",
+    "Reporter",
+    "position",
+    "publish_rows",
+    "report",
+    "tell_metrics",
+]
+
+LOG_MESSAGE = "tsnb_log"
+"""Content: `rows`, a list of rows as `LoggedRow` has them; nan and inf as text, for which JSON has no word."""
+
+REPORT_MESSAGE = "tsnb_report"
+"""Content: what the trial's consumers did so far (`report`)."""
+
+BEGUN_MESSAGE = "tsnb_begun"
+"""Content: `versions`, of Python and packages. The trial's code begins; a detached one needs its notebook no more."""
+
+ATTACHED_MESSAGE = "tsnb_attached"
+"""Content: nothing. The trial has asked for its first epoch; it may be waiting at its gate."""
+
+END_MESSAGE = "tsnb_end"
+"""Content: `state` and `failure`, how the trial's code ended."""
+
+DIRECTION_MESSAGE = "tsnb_direction"
+"""Content: what the trial told `tsnb.direction`, "min" or "max" by metric."""
+
+EVERY_S = 0.25
+"""Four reports a second, as often as a stream's readings."""
+
+
+def publish_rows(rows: Sequence[LoggedRow]) -> None:
+    """Send rows to the notebook."""
+    publish(LOG_MESSAGE, {"rows": [[*row[:-1], _as_json(row.numbers)] for row in rows]})
+
+
+def _as_json(numbers: dict[str, float]) -> dict[str, float | str]:
+    return {name: value if math.isfinite(value) else repr(value) for name, value in numbers.items()}
+
+
+Sink = Callable[[Sequence[LoggedRow]], None]
+"""Takes rows; called on the reporter's thread or that of `flush`, never on both at once."""
+
+
+class Reporter:
+    """Makes rows of what is logged and hands them on now and then, on a thread of its own.
+
+    Args:
+        sinks: Who takes the rows. One that raises is told of once, by the logger "tsnb"; the others go on.
+        beat: Called after each time that rows went out, and once a second otherwise.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], beat: Callable[[], None]) -> None:
+        self._sinks = sinks
+        self._beat = beat
+        self._rows: list[LoggedRow] = []
+        self._count = 0
+        self._changing = threading.Lock()
+        self._sending = threading.Lock()
+        self._wanted = threading.Event()
+        self._broken: set[Callable[..., None]] = set()
+        threading.Thread(target=self._run, name="tsnb-report", daemon=True).start()
+
+    def take(self, step: int | None, numbers: dict[str, float]) -> None:
+        """Take one row. Called on the thread that logs, which knows best where training is."""
+        place = position()
+        with self._changing:
+            given = self._count if step is None else step
+            self._rows.append(LoggedRow(given, *place, time.time(), numbers))
+            self._count += 1
+        self._wanted.set()
+
+    def flush(self) -> None:
+        """Hand on what waits, at once."""
+        with self._sending:
+            with self._changing:
+                rows, self._rows = self._rows, []
+            for sink in self._sinks if rows else ():
+                self._try(sink, rows)
+
+    def _try(self, step: Callable[..., None], *arguments: Any) -> None:
+        try:
+            step(*arguments)
+        except Exception:  # training must not end, nor fall silent, because a number could not be kept
+            if step not in self._broken:
+                self._broken.add(step)
+                logging.getLogger("tsnb").exception("logged numbers could not be handed on; training goes on")
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.wait(1.0)
+            self._wanted.clear()
+            self.flush()
+            self._try(self._beat)
+            time.sleep(EVERY_S)
+
+
+class Position(NamedTuple):
+    """How far training has come in its stream."""
+
+    epoch: int | None = None
+    """The stream's epoch that is being taken or was taken last, from 0; None before the first batch."""
+    batch: int | None = None
+    """Loader batches taken of it; None where that is not known."""
+    samples: int = 0
+    """Samples taken in all, of all streams."""
+
+
+def _consumers() -> list[Any]:
+    """Return this process's consumers; none where nothing of them was ever imported."""
+    found = getattr(sys.modules.get("tsnb.consumer"), "consumers", None)  # it may be half imported just now
+    return [] if found is None else list(found())
+
+
+def position() -> Position:
+    """Return where training is. With several streams it is in the one that it has taken most samples of."""
+    consumers = _consumers()
+    if not consumers:
+        return Position()
+    taken = [consumer.stats().samples for consumer in consumers]
+    main = consumers[taken.index(max(taken))]
+    if main.epoch < 0:
+        return Position(samples=sum(taken))
+    return Position(main.epoch, _batch(main), sum(taken))
+
+
+def _batch(consumer: Any) -> int | None:
+    """Return the loader batches that a consumer has taken of its epoch, all of them when it is over."""
+    place = consumer.state_dict()
+    if place["epoch"] == consumer.epoch:
+        return int(place["batch"])
+    if consumer.options.batch_size is None:
+        with contextlib.suppress(TypeError):
+            return len(consumer)
+    return None
+
+
+def tell_metrics() -> None:
+    """Tell every stream what was logged since the last time: a loop does so at its steps, and may be over."""
+    for consumer in _consumers():
+        consumer.tell_metrics()
+
+
+def report() -> dict[str, Any]:
+    """Return what the results show of this process's consumers, all of them together; {} where there are none."""
+    consumers = _consumers()
+    if not consumers:
+        return {}
+    stats = [consumer.stats() for consumer in consumers]
+    samples, inside_s = sum(s.samples for s in stats), sum(s.inside_s for s in stats)
+    waiting_s = sum(s.waited_s for s in stats)
+    return {
+        "stream": ", ".join(dict.fromkeys(consumer.producer for consumer in consumers)),
+        # a validation stream beside it is no further training: those of the stream that gave most samples
+        "epochs": max(stats, key=lambda s: s.samples).epochs,
+        "batches": sum(s.batches for s in stats),
+        "samples": samples,
+        "samples_per_s": round(samples / inside_s, 1) if inside_s else 0.0,
+        "computing_s": round(max(0.0, inside_s - waiting_s), 3),
+        "waiting_s": round(waiting_s, 3),
+    }

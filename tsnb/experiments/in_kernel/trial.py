@@ -1,0 +1,308 @@
+"""What a trial kernel does before, after and between its code: called in the child, on its main thread.
+
+The beginning and the end are IPython's own events around the code (`pre_run_cell`, `post_run_cell`), not orders
+of the notebook: for a detached trial the notebook may be gone by then, and what it has begun must still be ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tsnb.config import attach_defaults
+from tsnb.experiments.in_kernel.detaching import enter_detached, leave
+from tsnb.experiments.in_kernel.far import FarRun, settle_far
+from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
+from tsnb.experiments.in_kernel.others import Others
+from tsnb.experiments.in_kernel.reporting import (
+    ATTACHED_MESSAGE,
+    BEGUN_MESSAGE,
+    DIRECTION_MESSAGE,
+    END_MESSAGE,
+    REPORT_MESSAGE,
+    Reporter,
+    publish_rows,
+    report,
+    tell_metrics,
+)
+from tsnb.experiments.plan import PARAMETERS
+from tsnb.kernels.cargo.lane import give
+from tsnb.kernels.cargo.shipping import ship
+from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
+from tsnb.kernels.in_kernel.publishing import publish
+from tsnb.masks import remember
+from tsnb.native.ties import untie
+from tsnb.printable import block
+from tsnb.records.current import enter_run
+from tsnb.records.run import Run
+from tsnb.records.scores import told
+from tsnb.words import did_you_mean
+
+__all__ = ["begin", "deliver", "enter", "finish", "keep"]
+
+
+REPORT_S = 1.0
+"""How often a trial says how far it is, in seconds."""
+
+
+class _Course:
+    """What this kernel knows of its trial, from `enter` to its end."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings = settings
+        self.run = FarRun(settings) if settings.get("outbox") else Run.of(settings["run"])
+        self.versions = _versions()
+        self.bridges: list[Any] = []
+        self.ended = False
+        self._reported: dict[str, Any] = {}
+        self._reported_s = 0.0
+
+    def begin(self) -> None:
+        """Note that this process is the trial's, and take down from now on what it logs."""
+        from tsnb.telemetry.metrics import keep_others, subscribe
+
+        self.run.process(os.getpid(), self.versions)
+        enter_run(self.run)
+        if self.settings["log_to"]:
+            from tsnb.records.bridges import open_bridges
+
+            self.bridges = open_bridges(self.settings["log_to"], self.run)
+        self.reporter = Reporter(
+            [publish_rows, self.run.add_rows, *(bridge.rows for bridge in self.bridges)], self.report
+        )
+        subscribe(self.reporter.take)
+        told(lambda directions: publish(DIRECTION_MESSAGE, directions))
+        keep_others(Others(self.run))
+
+    def report(self, *, now: bool = False) -> None:
+        """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
+
+        Args:
+            now: Whether it is to be told at once, however soon after the last time.
+        """
+        tell_metrics()
+        if not now and time.monotonic() - self._reported_s < REPORT_S:
+            return
+        news = report()
+        if news and news != self._reported:  # when all has been detached there is none
+            self._reported, self._reported_s = news, time.monotonic()
+            publish(REPORT_MESSAGE, news)
+            self.run.report(news)
+
+    def end(self, state: str, failure: str) -> None:
+        """Hand on what is left, leave every stream, and say how it ended; the notebook hears of it last."""
+        self.ended = True
+        self.reporter.flush()
+        self.report(now=True)
+        detach_all = getattr(sys.modules.get("tsnb.consumer"), "detach_all", None)
+        if detach_all is not None:
+            detach_all()
+        for bridge in self.bridges:
+            bridge.end(state)
+        self.run.end(state, failure, time.time() - self.settings["started_s"])
+        publish(END_MESSAGE, {"state": state, "failure": failure})
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions that a result may depend on."""
+    found = {"python": platform.python_version(), "tsnb": sys.modules["tsnb"].__version__}
+    for package in ("torch", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            # what is imported says so itself: to read it off torch's metadata takes some 10 ms of each start
+            found[package] = str(getattr(sys.modules.get(package), "__version__", "")) or metadata.version(
+                package
+            )
+    return found
+
+
+_courses: list[_Course] = []
+
+_MAY_BE_SECRET = (str, bytes, dict, list)
+"""Variables that are looked at for secrets, so that a traceback does not show them in the records."""
+
+
+def enter(settings: dict[str, Any]) -> None:
+    """Get ready for the trial's code. Called once, before it.
+
+    Args:
+        settings: What `arrive` takes, the trial's name and options (`plan.TrialOptions.attach`), `changed`, where
+            parameters lie that are not as they were shipped, `run`, the handle on its records, `started_s`,
+            seconds since 1970 when it was asked for, and on a machine of a cluster `outbox` (`far`).
+    """
+    for name in ("name", "producer", "batch_size", "device", "outside"):
+        setattr(attach_defaults, name, settings[name])
+    attach_defaults.threads_fixed = settings["threads"] is not None
+    attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
+    attach_defaults.attached = lambda: publish(ATTACHED_MESSAGE, {})
+    if settings.get("outbox"):
+        settings = settle_far(settings)
+    variables = arrive(settings, ("Trial", settings["name"]))
+    if settings["changed"] is not None:
+        variables.get(PARAMETERS, variables).update(fetch_sent(settings["changed"]))
+    remember(os.environ)
+    remember({name: value for name, value in variables.items() if type(value) in _MAY_BE_SECRET})
+    arrived(vars(sys.modules["__main__"]))
+    course = _Course(settings)
+    course.begin()
+    _courses.append(course)
+    if not settings["setup"]:
+        begin()
+
+
+def begin() -> None:
+    """Look at IPython's cells from now on: the next one is the trial's. Called once, after its set-up cell."""
+    from IPython.core.getipython import get_ipython
+
+    settings = _courses[-1].settings
+    shell: Any = get_ipython()
+    shell.events.register("pre_run_cell", _before_code)
+    shell.events.register("post_run_cell", _after_code)
+    shell.set_custom_exc((KeyboardInterrupt,), _say_nothing if settings["quiet"] else _say_where)
+    use_threads(settings["threads"] or 1)
+    if settings["seed"] is not None:
+        seed_everything(settings["seed"])
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    """Take the place of an interrupt's traceback where a sweep stops trials by the dozen.
+
+    IPython needs up to half a second of computing to lay one out: six at once would hold up those that go on.
+    """
+
+
+_cells: list[Any] = []
+"""What IPython runs now: the trial's cell, and those that it runs itself (`get_ipython().run_cell`)."""
+
+
+def _say_where(
+    shell: Any, kind: type[BaseException], error: BaseException, where: Any, tb_offset: Any = None
+) -> None:
+    """Show an interrupt's traceback up to the line of the user's that it met; what tsnb did below it helps nobody."""
+    own, ours = [], str(Path(__file__).parents[2])
+    while where is not None and not where.tb_frame.f_code.co_filename.startswith(ours):
+        own.append(where)
+        where = where.tb_next
+    shown = None
+    for part in reversed(own):
+        shown = TracebackType(shown, part.tb_frame, part.tb_lasti, part.tb_lineno)
+    shell.showtraceback((kind, error, shown), tb_offset=tb_offset)
+
+
+def _before_code(info: Any) -> None:
+    """Say that the code begins, and let a detached trial go. IPython calls it right before the code.
+
+    Until this moment a detached trial's process ends with the notebook, so that one whose code would never come is
+    not left over; from this moment it needs nobody, is found by its entry, and ends itself.
+    """
+    _cells.append(info)
+    for course in _courses:
+        if not course.ended and len(_cells) == 1:
+            if course.settings["detach"]:
+                enter_detached(course.run)
+                untie()
+            publish(BEGUN_MESSAGE, {"versions": course.versions})
+
+
+def _after_code(result: Any) -> None:
+    """End the trial when its code has. IPython calls it after each cell that is the user's, nested ones too."""
+    from IPython.core.getipython import get_ipython
+
+    if _is_nested(None if result is None else result.info):
+        get_ipython()._last_traceback = None  # type: ignore[union-attr] # it is not how the trial's own cell ended
+        return
+    _cells.clear()
+    outcome = _outcome(result)
+    shell: Any = get_ipython()
+    shell.InteractiveTB.tb = None  # the debugger would begin there
+    let_go(None if result is None else result.error_before_exec or result.error_in_exec)
+    finish(*outcome)
+
+
+def _is_nested(info: Any) -> bool:
+    """Return whether a cell that has ended was run by the trial's own, which goes on.
+
+    Args:
+        info: What IPython has announced it as; None: it did not get as far. An empty cell is never announced.
+    """
+    if info is None:
+        nested = len(_cells) > 1
+        if nested:
+            _cells.pop()
+        return nested
+    known = [index for index, cell in enumerate(_cells) if cell is info]
+    if known and known[0]:
+        del _cells[known[0] :]
+    return bool(_cells) and known != [0]
+
+
+def _outcome(result: Any) -> tuple[str, str]:
+    """Read how the code ended from IPython's ExecutionResult (None: it did not get as far)."""
+    from IPython.core.getipython import get_ipython
+
+    error = None if result is None else result.error_before_exec or result.error_in_exec
+    shown = getattr(get_ipython(), "_last_traceback", None) or []
+    if error is None and result is not None and not shown:
+        return "done", ""
+    if isinstance(error, SystemExit) and (error.code is None or error.code == 0):
+        return "done", ""  # sys.exit() and sys.exit(0): it is what a script ends well with
+    kind = "KeyboardInterrupt" if result is None else type(error).__name__
+    if kind in {"KeyboardInterrupt", "CancelledError", "StopRequested"}:
+        return "stopped", ""
+    traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(shown))
+    first = f"{kind}: {error}" if error is not None else traceback.rstrip().rpartition("\n")[2]
+    return "failed", block(f"{first}\n\n{traceback}".rstrip())
+
+
+def finish(state: str, failure: str = "") -> None:
+    """Hand on what is left, leave every stream, and say how the trial ended. The first call counts.
+
+    Args:
+        state: "done", "failed" or "stopped".
+        failure: What was raised: one line, then the traceback.
+    """
+    with _without_interrupts():
+        for course in _courses:
+            if not course.ended:
+                course.end(state, failure)
+                if course.settings["detach"]:
+                    leave(failure)
+                trim()
+
+
+class _without_interrupts:  # noqa: N801 (read as a word: `with _without_interrupts():`)
+    """Inside it, a stop that comes late does not break what puts things in order."""
+
+    def __enter__(self) -> None:
+        self._former: Callable[..., Any] | int | None = signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._former)
+
+
+def deliver(name: str, number: int) -> None:
+    """Send one of the trial's variables to the notebook.
+
+    Args:
+        name: The variable.
+        number: Under which number it is expected.
+
+    Raises:
+        KeyError: There is none of that name; says which there are.
+        NotShippable: It cannot travel.
+    """
+    variables = vars(sys.modules["__main__"])
+    if name not in variables:
+        own = [n for n in variables if not n.startswith("_")]
+        hint = did_you_mean(name, own)
+        raise KeyError(f"the trial has no variable {name!r}.{hint}")
+    give(number, ship({name: variables[name]}, f"pulling {name!r} out of the trial"))

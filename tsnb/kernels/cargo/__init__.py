@@ -1,0 +1,11 @@
+"""What a background kernel is given and gives back: which variables a cell reads, how they travel, and orders.
+
+| module | what it owns |
+|---|---|
+| `capture`, `mentions` | which variables a cell reads, before anything is started; those that it names in text |
+| `shipping` | objects written to a file without a name, and read from it; the lines of their cells for tracebacks |
+| `pickling`, `obstacles` | how objects are written, and why one cannot travel |
+| `unnamed_file`, `lane` | the file in which they travel; the line on which it does |
+| `numerics` | torch's and numpy's settings, as the notebook has them |
+| `orders` | what a kernel is told to do, as code, and an answer that is an error |
+"""

@@ -1,0 +1,164 @@
+"""Why an object cannot travel to another kernel: which part of it, and what to do.
+
+The walk goes from the variable down through attributes, items, and what functions close over, to the first
+part that cannot be pickled although nothing below it is to blame. It runs only after a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import sqlite3
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tsnb.kernels.cargo.pickling import TookTooLong, packed_bytes
+
+__all__ = ["explain", "find_obstacle"]
+
+DEEPEST = 12
+"""Levels below the variable that the walk descends."""
+
+MOST_ITEMS = 100
+"""Items of one container that the walk looks at."""
+
+LOOKING_S = 5.0
+"""How long the walk may take: each step tries to pickle all that is below it."""
+
+_REOPEN = (
+    "Keep its path instead and open it where it is used: in __getitem__, or on first use in each worker."
+)
+_FIXES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("an open file", lambda o: isinstance(o, io.IOBase), _REOPEN),
+    (
+        "a database connection",
+        lambda o: isinstance(o, (sqlite3.Connection, sqlite3.Cursor)),
+        "Keep the database's path instead and connect where it is used: on first use in each worker.",
+    ),
+    (
+        "a generator",
+        lambda o: isinstance(o, (types.GeneratorType, types.AsyncGeneratorType, types.CoroutineType)),
+        "It can run only once and only here. Give a class whose __iter__ makes the generator instead.",
+    ),
+    (
+        "a lock",
+        lambda o: type(o).__module__ in {"_thread", "threading"} and "local" not in type(o).__name__,
+        "Leave it out in __getstate__ and make a new one in __setstate__.",
+    ),
+    (
+        "a socket",
+        lambda o: type(o).__name__ in {"socket", "Socket", "SSLSocket"},
+        "Keep its address instead and connect where it is used: on first use in each worker.",
+    ),
+    (
+        "an HDF5 object",
+        lambda o: type(o).__module__.partition(".")[0] == "h5py",
+        _REOPEN,
+    ),
+)
+
+
+def explain(variables: Mapping[str, Any], error: Exception, purpose: str) -> str:
+    """Say which part of which variable cannot travel, and the fix.
+
+    Args:
+        variables: What was to be shipped, by name.
+        error: What pickling it raised.
+        purpose: What it was for ("trial 'cnn'").
+    """
+    until_s = time.monotonic() + LOOKING_S
+    with contextlib.suppress(TookTooLong):
+        for name, value in variables.items():
+            found = find_obstacle(value, name, until_s)
+            if found is not None:
+                path, obstacle = found
+                what, fix = _describe(obstacle)
+                where = "it" if path == name else path
+                return f"{purpose} cannot take {name!r} along: {where} is {what}, which cannot travel. {fix}"
+    return f"{purpose} cannot take its variables {', '.join(variables)} along: {error}"
+
+
+def _describe(obstacle: Any) -> tuple[str, str]:
+    for what, recognises, fix in _FIXES:
+        if recognises(obstacle):
+            return what, fix
+    kind = f"{type(obstacle).__module__}.{type(obstacle).__qualname__}"
+    return (
+        f"a {kind}",
+        "Leave it out in __getstate__ and make it anew where it is used.",
+    )
+
+
+def find_obstacle(value: Any, path: str, until_s: float = math.inf) -> tuple[str, Any] | None:
+    """Return the path and the object of the deepest part that cannot travel; None if all of it can.
+
+    Args:
+        value: Where to start.
+        path: How to call it in the path.
+        until_s: When to give up, by the monotonic clock.
+
+    Raises:
+        TookTooLong: It was not found by then.
+    """
+    return _walk(value, path, set(), 0, until_s)
+
+
+def _walk(value: Any, path: str, seen: set[int], depth: int, until_s: float) -> tuple[str, Any] | None:
+    if id(value) in seen or _can_travel(value, until_s):
+        return None
+    seen.add(id(value))
+    if depth < DEEPEST:
+        for step, part in _parts(value):
+            found = _walk(part, path + step, seen, depth + 1, until_s)
+            if found is not None:
+                return found
+    return path, value
+
+
+def _can_travel(value: Any, until_s: float) -> bool:
+    try:
+        packed_bytes(value, until_s)
+    except TookTooLong:
+        raise
+    except Exception:  # noqa: BLE001 (whatever a user's __reduce__ raises)
+        return False
+    return True
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """Give the parts of an object with their step in the path (".lock", "['cache']", "[3]")."""
+    if isinstance(value, types.FunctionType):
+        yield from _function_parts(value)
+    elif isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+    elif isinstance(value, dict):
+        yield from ((f"[{key!r}]", part) for key, part in list(value.items())[:MOST_ITEMS])
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from ((f"[{index}]", part) for index, part in enumerate(list(value)[:MOST_ITEMS]))
+    yield from ((f".{name}", part) for name, part in _attributes(value).items())
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    attributes = (
+        dict(getattr(value, "__dict__", {})) if not isinstance(value, (type, types.ModuleType)) else {}
+    )
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                attributes.setdefault(name, getattr(value, name))
+    return attributes
+
+
+def _function_parts(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Give what a function takes along: cells it closes over, globals it names, defaults."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        yield f" -> {name}", cell.cell_contents
+    for name in function.__code__.co_names:
+        if name in function.__globals__:
+            yield f" -> {name}", function.__globals__[name]
+    for index, default in enumerate(function.__defaults__ or ()):
+        yield f" default {index}", default

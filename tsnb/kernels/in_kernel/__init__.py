@@ -1,0 +1,10 @@
+"""What runs in every background kernel: setting it up, and reporting back. The notebook never imports it.
+
+| module | what it owns |
+|---|---|
+| `arrival` | the variables, settings and modules of the notebook, taken in |
+| `forked` | what a kernel must not share with the server that it was forked from |
+| `surroundings` | spawned workers, progress bars: what libraries find in a kernel |
+| `worker_output` | the output of the processes that a cell starts |
+| `publishing` | messages of our own kinds to the notebook |
+"""

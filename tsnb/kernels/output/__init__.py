@@ -1,0 +1,10 @@
+"""A background kernel's output, live, to where it belongs.
+
+| module | what it owns |
+|---|---|
+| `relay` | the way of each piece of output: to its cell, to the log file, to the transcript |
+| `outlets` | the cell under which it stands |
+| `capping` | how much of it a cell shows |
+| `logfile`, `transcript` | all of it in a file, within a bound; its last lines in memory |
+| `screen` | text as a terminal draws it: carriage returns, progress bars |
+"""

@@ -1,0 +1,105 @@
+"""How much of a background kernel's output a cell shows: a notebook is no log file.
+
+What is shown under a cell is saved with the notebook, and slows the page down. Counted is what stays there: a
+progress bar that is drawn a thousand times counts once, and `clear_output` gives everything free again. Past
+the bound one line says where the rest is. Tracebacks and the trial's own lines of state are always shown.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tsnb.kernels.output.screen import Screen
+
+__all__ = ["SHOWN_CHARACTERS", "SHOWN_RICH_CHARACTERS", "Budget", "Cap"]
+
+SHOWN_CHARACTERS = 100_000
+"""Text under one cell: some 1,500 lines."""
+
+SHOWN_RICH_CHARACTERS = 20_000_000
+"""Figures and tables under one cell, as text (pictures are base64): about a hundred pictures."""
+
+Shown = tuple[str, dict[str, Any]]
+
+
+@dataclass
+class Budget:
+    """What is shown under one cell so far, by all the kernels whose output stands there."""
+
+    characters: int = 0
+    """Of text, as it stays."""
+    rich: int = 0
+    """Of figures and tables."""
+    full: set[str] = field(default_factory=set)
+    """What has reached its bound: "text", "rich"."""
+
+
+class Cap:
+    """Decides what of one kernel's output is shown.
+
+    Args:
+        log_path: The full log, where there is one.
+        rest: How else to see the rest, a sentence for the line that tells of it.
+        budget: That of its cell, where others show their output too; left out: the cell is its own.
+    """
+
+    def __init__(self, log_path: Path | None = None, rest: str = "", budget: Budget | None = None) -> None:
+        self._log_path = log_path
+        self._rest = rest
+        self._shared = budget is not None
+        self._budget = budget or Budget()
+        self._screen = Screen()
+
+    def text(self, name: str, text: str) -> list[Shown]:
+        """Return what to show for text on the named stream: it, a part of it, the line that tells, nothing."""
+        if "text" in self._budget.full:
+            return []
+        room = SHOWN_CHARACTERS - self._budget.characters - len(self._screen.open)
+        self._budget.characters += len(self._screen.feed(text))
+        if self._budget.characters <= SHOWN_CHARACTERS:
+            return [("stream", {"name": name, "text": text})]
+        part, _, _ = text[: max(0, room)].rpartition("\n")
+        return [("stream", {"name": name, "text": part + "\n"}), *self._tell("text")]
+
+    def rich(self, kind: str, content: dict[str, Any]) -> list[Shown]:
+        """Return what to show for a display, its update, or `clear_output`."""
+        if kind == "clear_output":
+            if self._shared:
+                return []  # it would clear what the others have shown
+            self._budget, self._screen = Budget(), Screen()
+        elif kind == "display_data":
+            self._budget.rich += sum(map(_size, content["data"].values()))
+            if self._budget.rich > SHOWN_RICH_CHARACTERS:
+                return self._tell("rich")
+        return [(kind, content)]
+
+    def _tell(self, what: str) -> list[Shown]:
+        """Return the line that says where the rest is, the first time that anything is full."""
+        told = bool(self._budget.full)
+        self._budget.full.add(what)
+        return [] if told else [("display_data", {"data": self._notice(), "metadata": {}, "transient": {}})]
+
+    def _notice(self) -> dict[str, str]:
+        words = "Too much output to show all of it here."
+        if self._log_path is None:
+            return {"text/plain": f"{words} {self._rest}".rstrip()}
+        return {
+            "text/plain": f"{words} The full log: {self._log_path} {self._rest}".rstrip(),
+            "text/html": f"<p>{words} The full log: {_link(self._log_path)} {html.escape(self._rest)}</p>",
+        }
+
+
+def _link(path: Path) -> str:
+    """Return the path, as a link where a notebook's server gives the file out: not above it, and not hidden."""
+    near, shown = os.path.relpath(path), html.escape(str(path))
+    if any(part.startswith(".") for part in Path(near).parts):
+        return f"<code>{shown}</code>"
+    return f'<a href="{html.escape(near)}" target="_blank">{shown}</a>'
+
+
+def _size(value: object) -> int:
+    return len(value) if isinstance(value, str) else len(repr(value))

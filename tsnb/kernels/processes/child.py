@@ -1,0 +1,399 @@
+"""One background kernel: its process, its channels, its death.
+
+Everything here runs on the hub's thread. `process` and
+`forking` start its process and see its end: at once, whatever the interpreter in the child was doing. The rest of its process
+group (DataLoader workers, shell commands) goes with it. Transport is `ipc` under a private prefix of its own: with
+a shared one concurrent starts would race for the same socket names, and over TCP any user of the machine could
+connect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.asynchronous.client import AsyncKernelClient
+from jupyter_client.connect import write_connection_file
+
+from tsnb.config import private_directory, runtime_directory
+from tsnb.kernels.cargo.lane import Lane
+from tsnb.kernels.cargo.unnamed_file import Cargo
+from tsnb.kernels.hub import Hub, lock_directory, short_parent
+from tsnb.kernels.processes import forking
+from tsnb.kernels.processes.death import Death, KernelDied, OutOfMemory
+from tsnb.kernels.processes.process import ENTRY, KernelProcess, Launch, adopt, environment, require_directory
+from tsnb.native.owners import Owner
+from tsnb.native.sweeping import Sweeper
+
+__all__ = ["ENTRY", "Child", "log_path"]
+
+START_S = 60.0
+"""How long a kernel may take until it answers: a second on an idle machine, many on a thrashing one."""
+
+ASK_AGAIN_S = 0.5
+"""A kernel we are not subscribed to yet answers without our seeing its output: ask again."""
+
+Output = Callable[[str, dict[str, Any]], None]
+"""Takes a message's type and content, on the hub's thread."""
+
+
+class Child:
+    """A kernel process of this notebook's own.
+
+    Attributes:
+        pid: Its process; 0 before the start.
+        death: Done when the process has gone and been cleared away, for whatever reason.
+        connection_file: How others reach the kernel (`adopt`), once it was started from here.
+        grace_s: How long the process may take, after a SIGTERM, to put things in order when it is killed.
+
+    Args:
+        hub: The hub on whose thread all of this runs.
+        label: A word for file names.
+        output: Takes everything the kernel publishes.
+        env: Added to this process's environment.
+        detached_log: A detached kernel's log file: it outlives this process, in a directory of its own, once
+            it has called `native.ties.untie`. None: it dies with this process.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        label: str,
+        output: Output,
+        env: dict[str, str] | None = None,
+        detached_log: Path | None = None,
+    ) -> None:
+        self.pid = 0
+        self.grace_s = 0.0
+        self.connection_file: Path | None = None
+        self._unwanted = False
+        self.death: asyncio.Future[Death] = hub.loop.create_future()
+        self._hub = hub
+        self._label = label
+        self._output = output
+        self._env = env or {}
+        self._detached_log = detached_log
+        self._log = detached_log or hub.new_path(label, ".log")
+        self._replies: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self._idle: dict[str, asyncio.Event] = {}
+        self._orders: set[str] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._published = asyncio.Event()
+        self._process: KernelProcess | None = None
+        self._lane: Lane | None = None  # of one that was started from here
+        self._sweeper: Sweeper | None = None  # of a detached one's directory
+        self._memory: OutOfMemory
+        self._client: AsyncKernelClient
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return bool(self.pid) and not self.death.done()
+
+    async def start(self) -> None:
+        """Start the process and wait until it answers.
+
+        Raises:
+            KernelDied: It ended before it answered, or took too long; carries its last words. Or there is no
+                directory to start it in.
+        """
+        require_directory()
+        process = await self._launch()
+        self._connect(process, str(self.connection_file))
+        if self._detached_log is None:
+            self._hub.at_end(self, self.kill)
+        if self._unwanted:  # killed before there was a process
+            await self.kill()
+        try:
+            await asyncio.wait_for(self._answer(), START_S)
+        except (asyncio.TimeoutError, TimeoutError):
+            await self.kill()
+            raise KernelDied(
+                f"a background kernel did not answer within {START_S:.0f} s\n{self._tail()}"
+            ) from None
+
+    @classmethod
+    async def adopt(
+        cls,
+        hub: Hub,
+        label: str,
+        output: Output,
+        connection_file: Path,
+        found: Owner,
+        log: Path | None = None,
+    ) -> Child:
+        """Return a running kernel that somebody else started. It may be in the middle of a cell.
+
+        Its output is taken from now on; its end is noticed, but not how it ended; its files are left alone.
+
+        Args:
+            hub: As for a new one.
+            label: As for a new one.
+            output: As for a new one.
+            connection_file: How to reach it.
+            found: Its process, which leads a process group.
+            log: Where its standard streams go, for its last words.
+
+        Raises:
+            KernelDied: It has gone, or does not answer.
+            OSError: The connection file cannot be read.
+        """
+        child = cls(hub, label, output)
+        child._log = log or Path(os.devnull)
+        child._connect(adopt(found, hub.loop), str(connection_file))
+        try:
+            await asyncio.wait_for(child._answer_meanwhile(), START_S)
+        except BaseException as error:
+            child._let_go()
+            if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
+                raise KernelDied(f"the kernel of {label!r} (pid {found.pid}) does not answer") from None
+            raise
+        return child
+
+    async def _launch(self) -> KernelProcess:
+        """Start the process, with a lane to it."""
+        lane = self._lane = Lane(self._hub.loop)
+        try:
+            return await self._launch_with(lane.theirs.fileno())
+        except BaseException:
+            lane.close()
+            raise
+        finally:
+            lane.handed_over()
+
+    async def _launch_with(self, lane: int) -> KernelProcess:
+        """Start it, with its files in the hub's directory or, detached, in one of its own."""
+        passed: list[int] = []
+        detached = self._detached_log is not None
+        if detached:
+            directory = Path(tempfile.mkdtemp(prefix="hub-", dir=short_parent()))
+            prefix, passed = directory / "connection", [lock_directory(directory)]
+            self._sweeper = Sweeper(directory)
+            passed += [self._sweeper.descriptor] if self._sweeper.descriptor >= 0 else []
+            self._log.unlink(missing_ok=True)  # the one before may still write to it
+        else:
+            prefix = self._hub.new_path("k")
+        connection_file = str(prefix) + ".json"
+        self.connection_file = Path(connection_file)
+        key = secrets.token_hex(16).encode()
+        write_connection_file(connection_file, ip=str(prefix), key=key, transport="ipc")
+        # quiet: its log is for last words, and for what remains of its output once this notebook has gone
+        arguments = ["-f", connection_file, "--HistoryManager.enabled=False", "--IPKernelApp.log_level=50"]
+        arguments.append("--IPKernelApp.ignore_cwd=True")  # its path arrives with the first order
+        if detached:
+            arguments.append("--IPKernelApp.quiet=False")
+        launch = Launch(arguments, environment(self._env), self._log, lane, tuple(passed), detached)
+        try:
+            return await forking.start(launch, self._hub)
+        except BaseException:
+            self._clear_files()
+            raise
+        finally:
+            for lock in passed[:1]:  # the child's copy holds it now
+                os.close(lock)
+            if self._sweeper is not None:
+                self._sweeper.hand_over()
+
+    def _connect(self, process: KernelProcess, connection_file: str) -> None:
+        """Open the channels to a process, and watch it."""
+        self._process, self.pid = process, process.pid
+        self._memory = OutOfMemory(process.pid)
+        self._client = AsyncKernelClient()
+        self._client.load_connection_file(connection_file)
+        self._client.start_channels(stdin=False, hb=False)
+        self._tasks = [asyncio.create_task(self._pump_output()), asyncio.create_task(self._pump_replies())]
+        self._tasks.append(asyncio.create_task(self._bury(process)))
+
+    async def _bury(self, process: KernelProcess) -> None:
+        """Wait for the end of the process; clear it away, its group with it; then tell."""
+        ending = await process.ended
+        process.signal_group(signal.SIGKILL)
+        self._hub.forget(self)
+        await self._drain()
+        reason = ending.reason or ("" if self._unwanted else self._memory.reason(ending.code, "its kernel"))
+        death = Death(ending.code, self._tail(), reason)
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(KernelDied(str(death)))
+        if self._lane is not None:
+            self._lane.close()
+        self._tasks.remove(asyncio.current_task())  # type: ignore[arg-type]
+        self._let_go()
+        self._clear_files()
+        self.death.set_result(death)
+
+    def _let_go(self) -> None:
+        """Close the channels."""
+        for task in self._tasks:
+            task.cancel()
+        self._client.stop_channels()
+
+    def _clear_files(self) -> None:
+        if self.connection_file is None:  # adopted: whoever started it may want them
+            return
+        above = self.connection_file.parent
+        if self._detached_log is not None:
+            shutil.rmtree(above, ignore_errors=True)
+            if self._sweeper is not None:
+                self._sweeper.reap()
+            return
+        for path in (*above.glob(f"{self.connection_file.stem}[.-]*"), self._log):
+            path.unlink(missing_ok=True)
+
+    async def _drain(self) -> None:
+        """Let what the process published before its end arrive."""
+        for _ in range(20):
+            self._published.clear()
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._published.wait(), 0.02)
+            if not self._published.is_set():
+                return
+
+    async def _answer(self) -> None:
+        """Ask until the kernel has answered and its output is seen to arrive."""
+        while not self.death.done():
+            request = self._client.kernel_info()
+            reply = self._expect(request)
+            both: set[asyncio.Future[Any]] = {reply, self.death}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._published.wait(), ASK_AGAIN_S)
+                if reply.done():
+                    reply.result()
+                    return
+        raise KernelDied(f"a background kernel did not start: {self.death.result()}")
+
+    async def _answer_meanwhile(self) -> None:
+        """Ask a kernel that may be busy whether it is there: its control channel has a thread of its own."""
+        request = self._client.session.msg("kernel_info_request", {})
+        self._client.control_channel.send(request)
+        reply = asyncio.ensure_future(self._client.get_control_msg())
+        both: set[asyncio.Future[Any]] = {reply, self.death}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not reply.done():
+            reply.cancel()
+            raise KernelDied(str(self.death.result()))
+
+    def _expect(self, request: str) -> asyncio.Future[dict[str, Any]]:
+        future: asyncio.Future[dict[str, Any]] = self._hub.loop.create_future()
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # never "not retrieved"
+        self._replies[request] = future
+        self._idle[request] = asyncio.Event()
+        return future
+
+    @property
+    def lane(self) -> Lane:
+        """The line on which files come and go, once it was started from here.
+
+        Raises:
+            KernelDied: It has not been.
+        """
+        if self._lane is None:
+            raise KernelDied("its kernel was not started here")
+        return self._lane
+
+    def sent(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Send what is a `Cargo` among settings; return them with the numbers by which the kernel takes it.
+
+        Raises:
+            KernelDied: The process has ended.
+        """
+        try:
+            return {
+                word: self.lane.send(value) if isinstance(value, Cargo) else value
+                for word, value in settings.items()
+            }
+        except OSError as error:
+            raise KernelDied(f"its kernel cannot be reached: {error}") from None
+
+    async def execute(self, code: str, *, order: bool = False) -> dict[str, Any]:
+        """Run code in the kernel; return the reply's content once all its output was handed over.
+
+        Args:
+            code: What to run.
+            order: It is ours, not the user's: it is not counted, and an error of it is in the reply only.
+
+        Raises:
+            KernelDied: The process ended meanwhile.
+        """
+        if not self.alive:
+            raise KernelDied(str(self.death.result()) if self.death.done() else "its kernel was not started")
+        request = self._client.execute(
+            code, silent=order, store_history=not order, allow_stdin=False, stop_on_error=False
+        )
+        if order:
+            self._orders.add(request)
+        try:
+            reply = await self._expect(request)
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._idle[request].wait(), 5.0)
+        finally:
+            self._replies.pop(request, None)
+            self._idle.pop(request, None)
+            self._orders.discard(request)
+        return reply
+
+    async def _pump_output(self) -> None:
+        while True:
+            message = await self._client.get_iopub_msg()
+            self._published.set()
+            request = message["parent_header"].get("msg_id")
+            if message["msg_type"] == "status":
+                if message["content"]["execution_state"] == "idle" and request in self._idle:
+                    self._idle[request].set()
+            elif message["msg_type"] != "error" or request not in self._orders:
+                try:
+                    self._output(message["msg_type"], message["content"])
+                except Exception:  # a page that cannot be reached must not end the trial
+                    logging.getLogger("tsnb").exception("output of %s could not be shown", self._label)
+
+    async def _pump_replies(self) -> None:
+        while True:
+            message = await self._client.get_shell_msg()
+            reply = self._replies.get(message["parent_header"].get("msg_id", ""))
+            if reply is not None and not reply.done():
+                reply.set_result(message["content"])
+
+    def interrupt(self) -> None:
+        """Interrupt what runs in the kernel (SIGINT to its process group, as Jupyter does)."""
+        if self.alive and self._process is not None:
+            self._process.signal_group(signal.SIGINT)
+
+    async def kill(self) -> None:
+        """End the process and wait until it has gone: by SIGTERM where it has a grace, then by SIGKILL.
+
+        A start that is under way ends with `KernelDied`.
+        """
+        self._unwanted = True
+        if self._process is None:
+            return
+        if self.grace_s and self.alive:
+            self._process.signal(signal.SIGTERM)
+            await asyncio.wait({self.death}, timeout=self.grace_s)
+        if self.alive:
+            self._process.signal_group(signal.SIGKILL)
+            await asyncio.wait({self.death}, timeout=START_S)
+
+    def _tail(self, lines: int = 15) -> str:
+        """Return the last lines of what the process itself wrote to its standard streams."""
+        with contextlib.suppress(OSError):
+            written = self._log.read_bytes()[-20_000:].decode(errors="replace")
+            _, crash, frames = written.rpartition("Fatal Python error")
+            if crash:  # innermost frame first; the last ones are ipykernel's own
+                return "\n".join((crash + frames).splitlines()[:lines])
+            return "\n".join(written.strip().splitlines()[-lines:])
+        return ""
+
+
+def log_path(name: str) -> Path:
+    """Return where a detached kernel of that name logs."""
+    return private_directory(runtime_directory() / "logs") / f"{name}.log"

@@ -1,0 +1,210 @@
+"""The fork server: a process that has imported torch and ipykernel once, and forks kernels that are ready to run.
+
+It is started by the hub (`forking`), is tied to its thread as every child is (`native.ties`), and ends
+with it. Its kernels are tied to it in turn: whichever of the three is killed, nothing below it stays.
+
+It has one thread and has computed nothing: what OpenMP or CUDA start would be broken in a fork. So it does no more
+than import, and looks again before each fork. It runs none of the user's code.
+
+| packet | from | what it says |
+|---|---|---|
+| `{"ready": true}` | server | everything is imported |
+| `{"id", "arguments", "environment", "directory", "log", "umask", "limits"}` | hub | fork a kernel with this lane |
+| `{"id", "pid"}` | the new kernel itself | it leads its own process group and is tied to the server |
+| `{"id", "refused"}` | server, or the new kernel | there is none; why |
+| `{"id", "ended"}` | server | its wait status; its process group has been killed |
+
+The connection is a pair of sockets of packets (`SOCK_SEQPACKET`), which nobody else can open, and on which nothing
+arrives by halves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+from tsnb.kernels.cargo.lane import open_here
+from tsnb.kernels.processes.launch import become_kernel
+from tsnb.native.processes import watch
+from tsnb.native.ties import CLOEXEC, tie_to_parent
+
+__all__ = ["LONGEST_PACKET", "main"]
+
+LONGEST_PACKET = 1 << 20
+"""Bytes. What a socket buffer holds is less as a rule."""
+
+LOOK_S = 0.25
+"""How often to look for ended kernels, where the system has no `pidfd`."""
+
+PRELOADED = (
+    "numpy.random", "torch", "torch.utils.data", "torch.nn.functional", "torch.optim", "tqdm.auto", "encodings.idna",
+    "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "comm",
+    "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
+    "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
+    "tsnb.experiments.in_kernel.trial", "tsnb.streams.in_kernel", "tsnb.kernels.in_kernel.forked",
+    "tsnb.kernels.in_kernel.worker_output",
+    "tsnb.consumer", "tsnb.producer",
+)  # fmt: skip
+"""What every kernel would import. What is missing here is imported by the kernel, or not at all."""
+
+
+def main() -> None:
+    """Serve; in each kernel, become it. Called with the arguments `PARENT CONTROL`: a pid and a descriptor."""
+    parent, descriptor = int(sys.argv[1]), int(sys.argv[2])
+    tie_to_parent(parent)
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # where the notebook ignores it, no status would be kept for us
+    control = socket.socket(fileno=descriptor)
+    for name in PRELOADED:
+        with contextlib.suppress(Exception):  # the kernel will meet it, and can say so
+            importlib.import_module(name)
+    gc.collect()
+    gc.disable()  # in here: a collection would write to memory that all kernels share
+    gc.freeze()
+    control.send(b'{"ready": true}')
+    arguments = _Server(control).serve()
+    gc.enable()
+    become_kernel(arguments)
+
+
+class _Server:
+    """Forks, and reports ends.
+
+    Args:
+        control: The connection to the hub.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._pid = os.getpid()
+        self._requests: dict[int, Any] = {}  # by pid: the id of the request it was forked for
+        self._watched: dict[int, int] = {}  # by pidfd: the pid
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+
+    def serve(self) -> list[str]:
+        """Do so until the hub has gone. Returns in a new kernel only: its arguments."""
+        while True:
+            for descriptor, _ in self._poll.poll(self._pause_ms()):
+                if descriptor == self._control.fileno():
+                    arguments = self._answer()
+                    if arguments is not None:
+                        return arguments
+            self._bury()
+
+    def _pause_ms(self) -> int | None:
+        everybody_is_watched = len(self._watched) == len(self._requests)
+        return None if everybody_is_watched else int(LOOK_S * 1000)
+
+    def _answer(self) -> list[str] | None:
+        """Take one request. Returns its arguments in the new kernel, None in the server."""
+        packet, passed, _, _ = socket.recv_fds(self._control, LONGEST_PACKET, 1, CLOEXEC)
+        if not packet:
+            _leave()
+        try:
+            return self._fork(packet, passed)
+        finally:
+            if os.getpid() == self._pid:
+                for descriptor in passed:
+                    os.close(descriptor)
+
+    def _fork(self, packet: bytes, passed: list[int]) -> list[str] | None:
+        request: Any = None
+        try:
+            request = json.loads(packet)
+            obstacle = _obstacle() or _wrong(request) or ("" if passed else "a request without a lane")
+            pid = 0 if obstacle else os.fork()
+        except (ValueError, RecursionError, OSError) as error:
+            obstacle = str(error)
+        if obstacle:
+            self._say(id=request.get("id") if isinstance(request, dict) else None, refused=obstacle)
+            return None
+        if pid == 0:
+            return self._begin(request, passed[0])
+        self._requests[pid] = request["id"]
+        if (descriptor := watch(pid)) >= 0:
+            self._watched[descriptor] = pid
+            self._poll.register(descriptor, select.POLLIN)
+        return None
+
+    def _begin(self, request: dict[str, Any], lane: int) -> list[str]:
+        """Become a kernel's process, apart from the server's. Called in the child."""
+        from tsnb.kernels.in_kernel.forked import settle
+
+        try:
+            for descriptor in self._watched:
+                os.close(descriptor)
+            settle(request, self._pid)
+            open_here(lane)
+            self._say(id=request["id"], pid=os.getpid())
+            self._control.close()
+        except BaseException as error:  # noqa: BLE001 (whatever it is, this must not go on as a second server)
+            self._say(id=request["id"], refused=f"{type(error).__name__}: {error}")
+            os._exit(1)
+        arguments: list[str] = request["arguments"]
+        return arguments
+
+    def _bury(self) -> None:
+        """Report the kernels that have ended, and kill what they left in their process groups."""
+        while self._requests:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
+                return
+            pid = found.si_pid
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)  # before its pid is given back, which names the group
+            _, status = os.waitpid(pid, 0)
+            for descriptor in [each for each, watched in self._watched.items() if watched == pid]:
+                self._poll.unregister(descriptor)
+                os.close(descriptor)
+                del self._watched[descriptor]
+            self._say(id=self._requests.pop(pid, None), ended=status)
+
+    def _say(self, **packet: Any) -> None:
+        with contextlib.suppress(OSError):  # the hub has gone: this process is about to end
+            self._control.send(json.dumps(packet).encode())
+
+
+def _obstacle() -> str:
+    """Return why this process must not fork any more; empty if it may."""
+    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 (asked before each fork)
+    if threads != 1:
+        return f"the fork server has {threads} threads"
+    torch = sys.modules.get("torch")
+    if (torch is not None and torch.cuda.is_initialized()) or _has_a_device_open():
+        return "CUDA is initialised in the fork server"
+    return ""
+
+
+def _has_a_device_open() -> bool:
+    """Whether CUDA's driver was started here past torch."""
+    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208 (asked before each fork)
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{descriptor}").startswith("/dev/nvidia"):  # noqa: PTH115 (same)
+                return True
+    return False
+
+
+def _wrong(request: Any) -> str:
+    """Return what is wrong with a request; empty if nothing is."""
+    wanted: dict[str, Any] = {
+        "id": int, "arguments": list, "environment": dict, "directory": str, "log": str, "umask": (int, type(None)),
+        "limits": list,
+    }  # fmt: skip
+    if not isinstance(request, dict):
+        return "a request is a JSON object"
+    wrong = [name for name, kind in wanted.items() if not isinstance(request.get(name), kind)]
+    return f"a request without a valid {', '.join(wrong)}" if wrong else ""
+
+
+def _leave() -> NoReturn:
+    os._exit(0)  # the hub closed its end: its kernels go with this process

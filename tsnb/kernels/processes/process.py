@@ -1,0 +1,213 @@
+"""The process of a background kernel: what is started, and how its end is told.
+
+There are three ways to one. It is *forked* from a server that has imported torch and ipykernel once (`forking`),
+*spawned* as a Python of its own, or *adopted*: somebody else started it, and it goes on without us. Whoever uses
+it sees no difference but in `Ending.code`, which nobody knows of an adopted process.
+
+Its environment is this process's own and what is added; of some variables a fork would come too late (`read_once`).
+
+On the hub's thread, all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal as signals
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tsnb.files import open_private
+from tsnb.kernels.processes.death import KernelDied, when_gone
+from tsnb.kernels.processes.launch import DETACHED
+from tsnb.native.owners import Owner, alive
+from tsnb.native.start_line import CLOSED
+from tsnb.registry import OWNER, this_owner
+
+__all__ = [
+    "ENTRY",
+    "THREADS",
+    "Ending",
+    "KernelProcess",
+    "Launch",
+    "adopt",
+    "entry",
+    "environment",
+    "read_once",
+    "require_directory",
+    "spawn",
+]
+
+
+def require_directory() -> None:
+    """Look whether there is a directory to start in: what Python says where there is none differs, and never helps.
+
+    Raises:
+        KernelDied: The working directory has been removed.
+    """
+    try:
+        os.getcwd()  # noqa: PTH109 (a path is not what is asked for)
+    except FileNotFoundError:
+        raise KernelDied(
+            "the working directory of this process has been removed, so no kernel can start in it. Change to one "
+            "that exists (`%cd ~`), and start again."
+        ) from None
+
+
+def entry(module: str) -> str:
+    """Return the code of a child that runs `main` of one of this package's modules.
+
+    It finds the package where this process has it, installed or not, without a PYTHONPATH that other Pythons
+    started from a cell would inherit. Nothing is imported from its working directory: this process's own path
+    arrives with the first order.
+    """
+    package = str(Path(__file__).resolve().parents[3])
+    return f"{CLOSED}sys.path.append({package!r}); from tsnb.kernels.processes.{module} import main; main()"
+
+
+ENTRY = entry("launch")
+"""A spawned kernel's code."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a kernel is started with."""
+
+    arguments: Sequence[str]
+    """ipykernel's command line: `-f`, the connection file, options."""
+    environment: Mapping[str, str]
+    """All of its environment."""
+    log: Path
+    """Takes its standard streams; emptied first."""
+    lane: int
+    """Its end of the line on which files come and go (`lane`); it inherits it."""
+    passed: tuple[int, ...] = ()
+    """Other descriptors that it inherits."""
+    detached: bool = False
+    """Whether it is to outlive this process once it has called `native.ties.untie`."""
+
+
+class Ending(NamedTuple):
+    """How a process ended."""
+
+    code: int | None
+    """Its exit status; negative: the signal that killed it; None: nobody told."""
+    reason: str = ""
+    """Why, where more is known than the status says."""
+
+
+class KernelProcess:
+    """A kernel's process.
+
+    Attributes:
+        pid: Its process, which leads a process group of its own.
+        ended: Done when it has gone.
+    """
+
+    def __init__(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.pid = pid
+        self.ended: asyncio.Future[Ending] = loop.create_future()
+
+    def end_with(self, ending: Ending) -> None:
+        """Note that it has gone; the first word counts."""
+        if not self.ended.done():
+            self.ended.set_result(ending)
+
+    def signal(self, number: signals.Signals) -> None:
+        """Send it a signal, if it is there."""
+        if not self.ended.done():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.pid, number)
+
+    def signal_group(self, number: signals.Signals) -> None:
+        """Send a signal to it and to all that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+
+def spawn(launch: Launch, loop: asyncio.AbstractEventLoop) -> KernelProcess:
+    """Start a Python of its own.
+
+    Raises:
+        OSError: The system refuses.
+    """
+    word = f"{DETACHED if launch.detached else ''}{os.getpid()}:{launch.lane}"
+    # what is appended stays at the end when a long log is shortened
+    with os.fdopen(open_private(launch.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as log:
+        popen = subprocess.Popen(
+            [sys.executable, "-c", ENTRY, word, *launch.arguments],
+            env=launch.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(launch.lane, *launch.passed),
+            start_new_session=True,
+        )
+    process = KernelProcess(popen.pid, loop)
+    when_gone(loop, popen, lambda: process.end_with(Ending(popen.wait())))
+    return process
+
+
+def adopt(found: Owner, loop: asyncio.AbstractEventLoop) -> KernelProcess:
+    """Watch a process that somebody else started. Its end is seen at once, its exit status never.
+
+    Raises:
+        KernelDied: It has gone, or cannot be seen from here.
+    """
+    lives = alive(found)
+    if not lives:
+        why = (
+            "has ended"
+            if lives is False
+            else f"runs in another container or on another machine ({found.host})"
+        )
+        raise KernelDied(f"its kernel {why} (pid {found.pid})")
+    process = KernelProcess(found.pid, loop)
+    when_gone(loop, found.pid, lambda: process.end_with(Ending(None)))
+    return process
+
+
+NOT_INHERITED = ("JPY_PARENT_PID", "PYTEST_CURRENT_TEST")
+"""Left out of a child's environment: the notebook server's pid would make it watch the wrong process, and
+under pytest ipykernel would not capture what C code prints."""
+
+ADDED = {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+"""Added to it: keeps a debugger's warning about frozen modules out of the output."""
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+"""Each is 1 in the fork server, so that nothing there starts a thread; a kernel sets its own (`in_kernel.forked`)."""
+
+_READ_ONCE = re.compile(
+    r"PYTHON(?!BREAKPOINT$).*|TORCH.*|(PYTORCH|ATEN|C10|OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|DNNL|ONEDNN|NPY|NUMPY|NUMEXPR|TQDM|PYDEVD"
+    r"|LD|LC|MALLOC)_.*|LANG|LANGUAGE|GLIBC_TUNABLES|HOME"
+)
+"""Names of variables that count when Python starts or a library is imported, not later.
+PYTHONBREAKPOINT is read at each breakpoint; `ray.init` sets it in a notebook, whose trials were all spawned else."""
+
+
+def environment(added: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a child: this process's own, and what is added."""
+    kept = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    return {**kept, **ADDED, OWNER: this_owner(), **added}
+
+
+def read_once(wanted: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
+    """Return the variables that would have no effect, or the wrong one, in a fork.
+
+    Args:
+        wanted: The environment that a kernel is to have.
+        own: That of the server.
+    """
+    names = [name for name in {**wanted, **own} if _READ_ONCE.fullmatch(name)]
+    differ = sorted(name for name in names if wanted.get(name) != own.get(name))
+    return [name for name in differ if name not in THREADS or not _is_a_number(wanted.get(name, "1"))]
+
+
+def _is_a_number(value: str) -> bool:
+    return value.isdigit() and int(value) > 0
