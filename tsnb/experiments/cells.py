@@ -1,8 +1,8 @@
 """Starting a trial from a cell; what it takes along is settled on the thread that owns the variables.
 
 The set-up cell is code that every trial runs before its own (`%%trial --setup`): for what is neither a variable nor one
-of the settings that are carried anyway (`kernels.cargo.numerics`): options of pandas and matplotlib, handlers of loggers,
-registered types. One a notebook; another takes its place, an empty one ends it.
+of the settings that are carried anyway (`kernels.cargo.numerics`), such as options of pandas and matplotlib, handlers
+of loggers, registered types. One a notebook; another takes its place, an empty one ends it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Its kernel is ended as soon as its last cell has run. So three things differ from a live notebook:
 
-- at the end of each cell, what trials have printed goes into the file, under their own cells (`kernels.output.outlets`);
+- at the end of each cell, what trials have printed goes into the file, under their own cells (`output.outlets`);
 - after the last cell, all trials of this notebook are waited for;
 - if one of them failed, and no cell has dealt with that (`wait`, `result`), the last cell fails, and so the run.
 

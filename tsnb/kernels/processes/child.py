@@ -1,10 +1,9 @@
 """One background kernel: its process, its channels, its death.
 
-Everything here runs on the hub's thread. `process` and
-`forking` start its process and see its end: at once, whatever the interpreter in the child was doing. The rest of its process
-group (DataLoader workers, shell commands) goes with it. Transport is `ipc` under a private prefix of its own: with
-a shared one concurrent starts would race for the same socket names, and over TCP any user of the machine could
-connect.
+Everything here runs on the hub's thread. `process` and `forking` start its process and see its end, at once,
+whatever the interpreter in the child was doing. The rest of its process group (DataLoader workers, shell commands) goes
+with it. Transport is `ipc` under a private prefix of its own: with a shared one concurrent starts would race for the
+same socket names, and over TCP any user of the machine could connect.
 """
 
 from __future__ import annotations
