@@ -28,7 +28,7 @@ _PUBLIC = {
     "devices": "tsnb.hardware.listing",
     "Devices": "tsnb.hardware.listing",
     "Stalls": "tsnb.stalling",
-    "dashboard": "tsnb.notebook",
+    "dashboard": "tsnb.notebook.panels",
     "trials": "tsnb.experiments",
     "Trial": "tsnb.experiments",
     "run": "tsnb.experiments.functions",
@@ -38,16 +38,16 @@ _PUBLIC = {
     "halving": "tsnb.sweeps.rungs",
     "results": "tsnb.records.tables",
     "history": "tsnb.records.tables",
-    "compare": "tsnb.records.comparing",
-    "delete": "tsnb.records.removal",
+    "compare": "tsnb.records.tables",
+    "delete": "tsnb.records.selection",
     "direction": "tsnb.records.scores",
     "plot": "tsnb.reports",
     "report": "tsnb.reports",
     "Report": "tsnb.reports",
-    "replay": "tsnb.notebook",
+    "replay": "tsnb.notebook.panels",
     "export": "tsnb.records.exporting",
-    "tag": "tsnb.records.tags",
-    "log_artifact": "tsnb.records.current",
+    "tag": "tsnb.records.selection",
+    "log_artifact": "tsnb.records.run",
 }
 """Public names and the package that each comes from."""
 
@@ -58,15 +58,13 @@ if TYPE_CHECKING:
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
     from tsnb.hardware.listing import Devices, devices
-    from tsnb.notebook import dashboard, replay
+    from tsnb.notebook.panels import dashboard, replay
     from tsnb.producer import Producer
-    from tsnb.records.comparing import compare
-    from tsnb.records.current import log_artifact
     from tsnb.records.exporting import export
-    from tsnb.records.removal import delete
+    from tsnb.records.run import log_artifact
     from tsnb.records.scores import direction
-    from tsnb.records.tables import history, results
-    from tsnb.records.tags import tag
+    from tsnb.records.selection import delete, tag
+    from tsnb.records.tables import compare, history, results
     from tsnb.reports import Report, plot, report
     from tsnb.stalling import Stalls, stalls
     from tsnb.sweeps.rungs import halving

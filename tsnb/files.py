@@ -1,7 +1,8 @@
 """Files that no other user can read, change or exchange, in directories that are this user's (`tsnb.directories`).
 
 A file is opened relative to the descriptor of its directory, without following a link, and is checked on its own
-descriptor before a byte is written or cut off. New ones have the mode 0600, whatever the umask.
+descriptor before a byte is written or cut off. New ones have the mode 0600, whatever the umask. Files and folders are
+copied so that nobody ever finds half of one (`copy_whole`).
 """
 
 from __future__ import annotations
@@ -10,14 +11,25 @@ import contextlib
 import os
 import secrets
 import shlex
+import shutil
 import stat
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tsnb.directories import LOOK, Unsafe, alone_in, user_word
+from tsnb.directories import LOOK, Unsafe, alone_in, make_private, user_word
 
-__all__ = ["check_file", "make_file", "open_private", "read_private", "replace_file", "write_private"]
+__all__ = [
+    "check_file",
+    "copy_whole",
+    "make_file",
+    "open_private",
+    "place_in",
+    "read_private",
+    "replace_file",
+    "write_private",
+]
 
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 """No link is followed, and nobody waits for the other end of a pipe that somebody put there."""
@@ -164,3 +176,54 @@ def _put(name: str, content: str | bytes, mode: int, directory: int) -> None:
         with contextlib.suppress(OSError):
             os.unlink(fresh, dir_fd=directory)
         raise
+
+
+def place_in(folder: Path, name: str) -> Path:
+    """Return where something called `name` lies in a folder.
+
+    Args:
+        folder: The folder.
+        name: Relative, with slashes for folders inside.
+
+    Raises:
+        ValueError: The name leads out of the folder.
+    """
+    named = Path(name)
+    if not named.parts or named.is_absolute() or ".." in named.parts:
+        raise ValueError(f"{name!r} cannot name an artifact: give a relative name, such as 'nets/last.pt'")
+    return folder / named
+
+
+def copy_whole(source: Path, target: Path, below: Path) -> None:
+    """Copy a file or folder beside its place, then put it there; what was there goes. Only this user may read it.
+
+    Args:
+        source: What to copy.
+        target: Where to; folders above it are made.
+        below: A directory above the target, which is taken on trust; below it no link is followed.
+
+    Raises:
+        OSError: It cannot be read, or there is no room, or a link stands in the way. Nothing of it stays then.
+    """
+    make_private(target.parent, below=below, tighten=True)
+    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        if source.is_dir():
+            # the records themselves may lie in the folder: a copy of them would contain itself
+            left_out = shutil.ignore_patterns(".tsnb")
+            shutil.copytree(source, beside, ignore=left_out, ignore_dangling_symlinks=True)
+        else:
+            shutil.copy2(source, beside)
+        for path in (beside, *beside.rglob("*")):
+            path.chmod(path.stat().st_mode & 0o700)
+        _remove(target)
+        beside.replace(target)
+    finally:
+        _remove(beside)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ import math
 import tracemalloc
 
 from tsnb.experiments.recording import Metrics
-from tsnb.records.rows import LoggedRow
+from tsnb.records.writes import LoggedRow
 
 
 def test_rows_come_back_as_they_were_logged() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tsnb.experiments import trials
-from tsnb.notebook.panel_logs import TrialLogs
+from tsnb.notebook.panels import TrialLogs
 
 
 def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:

@@ -153,7 +153,7 @@ def test_what_cannot_be_done_is_said_in_a_line(
 
 def test_a_side_panel_needs_sidecar_and_says_so(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What to install, and what works without."""
-    monkeypatch.setattr("tsnb.notebook.siding.find_spec", lambda name: None)
+    monkeypatch.setattr("tsnb.notebook.panels.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'tsnb\[side\]'.*Create New View for Cell Output"):
         run(shell, "%tensorsocket dashboard nobody-serves-this --side")
     tsnb.dashboard("nobody-serves-this").close()
@@ -164,7 +164,7 @@ def test_a_side_panel_shows_the_same_panel(
 ) -> None:
     """Asked twice the first side panel is closed: one for each stream. The cell itself shows nothing."""
     made: list[FakeSidecar] = []
-    monkeypatch.setattr("tsnb.notebook.siding.find_spec", lambda name: object())
+    monkeypatch.setattr("tsnb.notebook.panels.find_spec", lambda name: object())
 
     def make(**options: Any) -> FakeSidecar:
         made.append(FakeSidecar(options))

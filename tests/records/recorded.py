@@ -7,8 +7,8 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run, RunStart
+from tsnb.records.writes import LoggedRow
 
 START_S = 1_700_000_000.0
 

@@ -22,8 +22,8 @@ from tsnb.records import database
 from tsnb.records import run as run_module
 from tsnb.records.database import FILE, reading
 from tsnb.records.reading import read_runs, rows_since
-from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run, RunStart
+from tsnb.records.writes import LoggedRow
 
 WRITERS = 20
 

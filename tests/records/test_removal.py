@@ -9,9 +9,9 @@ import pytest
 import tsnb
 from tests.records.recorded import begun, trained
 from tsnb.errors import TsnbError
-from tsnb.records.choosing import NoSuchRecord
 from tsnb.records.database import reading
 from tsnb.records.run import Run
+from tsnb.records.selection import NoSuchRecord
 
 
 def with_files(name: str, **how: str) -> Run:

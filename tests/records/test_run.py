@@ -73,7 +73,7 @@ def test_a_handle_crosses_to_a_fresh_interpreter(project: Path) -> None:
     """A spawned kernel gets the settings in the text of an order."""
     run = begun("cnn")
     program = (
-        "from tsnb.records.run import Run\nfrom tsnb.records.rows import LoggedRow\n"
+        "from tsnb.records.run import Run\nfrom tsnb.records.writes import LoggedRow\n"
         f"run = Run.of({run.as_settings()!r})\n"
         "run.add_rows([LoggedRow(7, None, None, 0, 1.0, {'loss': 0.5})])\nrun.end('done')"
     )

@@ -18,9 +18,9 @@ import pytest
 import tsnb
 from tests.records.recorded import START_S, begun, row, trained
 from tsnb.errors import ExtraMissing
-from tsnb.records.choosing import NoSuchRecord
 from tsnb.records.run import Run, RunStart
 from tsnb.records.scores import UnknownDirection
+from tsnb.records.selection import NoSuchRecord
 
 
 def without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:

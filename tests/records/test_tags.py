@@ -10,7 +10,7 @@ import pytest
 import tsnb
 from tests.records.recorded import begun, trained
 from tsnb.records import database
-from tsnb.records.choosing import NoSuchRecord
+from tsnb.records.selection import NoSuchRecord
 
 
 def test_a_tag_belongs_to_one_run_and_finds_it_again(project: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import tsnb
 from tests.records.recorded import START_S, begun, row, trained
-from tsnb.records.choosing import NoSuchRecord
+from tsnb.records.selection import NoSuchRecord
 from tsnb.reports.logged import thinned
 from tsnb.telemetry.words import COLOURS
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tests.panel.streams import three_models
 from tsnb.errors import ProducerNotFound, TsnbError
-from tsnb.records.choosing import NoSuchRecord
+from tsnb.records.selection import NoSuchRecord
 from tsnb.reports.sources import is_recording
 from tsnb.telemetry.watching import watched
 

@@ -24,8 +24,8 @@ from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.records.project import project_directory
-from tsnb.records.rows import LoggedRow
 from tsnb.records.scores import leaders
+from tsnb.records.writes import LoggedRow
 from tsnb.words import did_you_mean, html_table, text_table
 
 __all__ = ["Board", "NoSuchTrial", "join_engine", "launch", "shown_scores", "trials"]

@@ -22,8 +22,8 @@ from tsnb.experiments.recording import asked
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import Hub
 from tsnb.records.reading import ENDED, RunRecord
-from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
+from tsnb.records.writes import LoggedRow
 
 __all__ = ["FoundCourse", "FoundTrial"]
 

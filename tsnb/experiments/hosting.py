@@ -28,9 +28,9 @@ from tsnb.kernels.output.transcript import FollowedLog, Transcript
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.masks import masked, masked_text
 from tsnb.records.reading import ENDED as ENDED_STATES
-from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
+from tsnb.records.writes import LoggedRow
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import EndReading
 from tsnb.telemetry.watching import watched

@@ -20,7 +20,7 @@ from tsnb.config import check_name
 from tsnb.hardware.placing import ANY_GPU, inside_name, place
 from tsnb.masks import is_plain_word, masked
 from tsnb.options import ENGINE, FLAG, Kind, check_options, option, whole
-from tsnb.records.bridges import check_bridges
+from tsnb.records.trackers import check_bridges
 
 __all__ = [
     "FUNCTION",

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from tsnb import registry
 from tsnb.experiments.plan import TrialPlan
 from tsnb.records.commits import commit_here, look
-from tsnb.records.rows import LoggedRow
 from tsnb.records.run import Run, RunStart
+from tsnb.records.writes import LoggedRow
 
 __all__ = ["Metrics", "asked", "begin_run", "noted", "read_rows", "written"]
 

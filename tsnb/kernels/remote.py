@@ -26,7 +26,7 @@ from typing import Any
 from tsnb import clusters
 from tsnb.directories import make_private
 from tsnb.errors import TsnbError
-from tsnb.files import open_private
+from tsnb.files import open_private, place_in
 from tsnb.kernels.actor import CHUNK_BYTES, KernelActor
 from tsnb.kernels.cargo.unnamed_file import Cargo, Loading
 from tsnb.kernels.hub import Hub
@@ -34,7 +34,6 @@ from tsnb.kernels.outbox import DIED, REPLY
 from tsnb.kernels.processes.child import Output
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.kernels.room import LEFT, Needs, Room, cannot_start, cause_of_loss, job_here
-from tsnb.records.copying import place_in
 
 __all__ = ["RemoteChild"]
 

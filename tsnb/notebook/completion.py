@@ -22,9 +22,9 @@ from tsnb.config import MODES
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of
-from tsnb.notebook.lookup import loader_names
+from tsnb.notebook.streams import loader_names
 from tsnb.options import RESTARTS
-from tsnb.records.bridges import BRIDGES
+from tsnb.records.trackers import BRIDGES
 from tsnb.telemetry.watching import watched
 
 __all__ = ["COMMANDS", "complete_words", "match_options"]

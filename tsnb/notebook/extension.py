@@ -1,4 +1,9 @@
-"""`%load_ext tsnb`: what it registers in a shell, and how it comes out again."""
+"""`%load_ext tsnb`: what it registers in a shell, and how it comes out again.
+
+A page that is loaded again drops what comes for cells that it has not started itself: those stay as they were.
+JupyterLab knows which cell a message belongs to by the request that started the cell, and forgets its requests with the
+page. A display's id does not help: saved notebooks have none. So the next cell that runs on the page says so, once.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +14,15 @@ from typing import Any
 
 import tsnb
 from tsnb.errors import TsnbError
+from tsnb.experiments.board import trials
+from tsnb.experiments.trial import ENDED
+from tsnb.kernels.output.outlets import client_here
 from tsnb.notebook import batch
 from tsnb.notebook.completion import COMMANDS, complete_words, match_options
 from tsnb.notebook.magics import TsnbMagics
-from tsnb.notebook.reloading import tell_of_still_cells
 from tsnb.records.project import stay_in
 
-__all__ = ["load", "prepare", "unload"]
+__all__ = ["load", "prepare", "tell_of_still_cells", "unload"]
 
 
 def load(shell: Any) -> None:
@@ -74,3 +81,29 @@ def rest_consumers(result: Any = None) -> None:
     consumer = sys.modules.get("tsnb.consumer")
     if consumer is not None:
         consumer.rest_all(failed=result is not None and not result.success)
+
+
+_told: set[tuple[str, str]] = set()
+"""Pages, and the runs whose cells stand still there."""
+
+
+def tell_of_still_cells(_result: Any = None) -> None:
+    """Say which trials' cells do not change on this page any more. Called at the end of each cell."""
+    here = client_here() if trials.own else None
+    if here is None:
+        return
+    still = [
+        trial
+        for trial in trials.own
+        if trial.state not in ENDED
+        and trial.shown_in not in {None, here}
+        and (here, f"{trial.name}-{trial.number}") not in _told
+    ]
+    if not still:
+        return
+    _told.update((here, f"{trial.name}-{trial.number}") for trial in still)
+    names = ", ".join(trial.name for trial in still[:5]) + (", ..." if len(still) > 5 else "")
+    print(  # noqa: T201 (shown under the cell, once)
+        f"note: this page was loaded after the start of {names}, so what stands under the cells of these trials does "
+        f"not change any more. They go on: %trials shows how far they are, %trials follow {still[0].name} their output"
+    )

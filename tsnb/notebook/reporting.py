@@ -1,12 +1,11 @@
-"""What a notebook keeps of its streams: reports in cells, recordings, and panels of recordings."""
+"""What a notebook keeps of its streams: reports in cells, and recordings."""
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from tsnb.reports import Report
     from tsnb.telemetry.recording import Recorder
 
-__all__ = ["Ending", "begin", "record", "recorders", "replay", "report", "report_here"]
+__all__ = ["Ending", "begin", "record", "recorders", "report", "report_here"]
 
 recorders: dict[str, Recorder] = {}
 """The recordings that this notebook began, by the stream's name; the last one of each."""
@@ -109,20 +108,3 @@ def record(given: Namespace) -> str:
         f"recording {given.name!r} to {given.file} until the stream ends, or %tensorsocket record {given.name} --stop\n"
         f"look at it by tsnb.replay({given.file!r}), tsnb.report({given.file!r}), tsnb.plot('lag', recording=...)"
     )
-
-
-def replay(file: str | os.PathLike[str]) -> Panel:
-    """Return a panel of a recording; a cell that ends with it shows all of it, marked as a recording, its buttons off.
-
-    Args:
-        file: What `tsnb.record` or `%tensorsocket record` wrote.
-
-    Raises:
-        TsnbError: It cannot be read, or there is no reading in it.
-        ValueError: It is no recording.
-    """
-    from tsnb.panel import Panel
-    from tsnb.reports.sources import recorded
-
-    panel: Any = Panel.of_recording(recorded(file).readings)
-    return panel  # type: ignore[no-any-return]

@@ -1,11 +1,11 @@
-"""What the subcommands of `%tensorsocket` do."""
+"""What the subcommands of `%tensorsocket` do, and which of the notebook's variables are loaders."""
 
 from __future__ import annotations
 
 import functools
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -14,7 +14,6 @@ from tsnb import registry
 from tsnb.config import check_name
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 from tsnb.kernels.processes.child import log_path
-from tsnb.notebook.lookup import find_loader
 from tsnb.notebook.reporting import Ending, begin
 from tsnb.options import options_from
 from tsnb.registry import own_name
@@ -35,11 +34,24 @@ from tsnb.streams.serving import (
 from tsnb.telemetry import observer
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.words import balanced, incidents
+from tsnb.words import did_you_mean
 
 if TYPE_CHECKING:
     from tsnb.reports import Report
 
-__all__ = ["balance", "dashboard", "listing", "logs", "reload", "restart", "start", "status", "stop"]
+__all__ = [
+    "balance",
+    "dashboard",
+    "find_loader",
+    "listing",
+    "loader_names",
+    "logs",
+    "reload",
+    "restart",
+    "start",
+    "status",
+    "stop",
+]
 
 LOOK_S = 1.0
 """How long `status` watches: rates and the sentence are differences of readings."""
@@ -279,10 +291,45 @@ def dashboard(name: str | None, *, side: bool = False) -> Any:
     Raises:
         ExtraMissing: It cannot be shown beside the notebook.
     """
-    from tsnb.notebook import dashboard as panel
-    from tsnb.notebook.siding import show_beside
+    from tsnb.notebook.panels import dashboard as panel
+    from tsnb.notebook.panels import show_beside
 
     if not side:
         return panel(name)
     show_beside(panel(name))
     return None
+
+
+def loader_names(variables: Mapping[str, Any]) -> list[str]:
+    """Return the variables that look like loaders: iterable, and with a dataset or a batch size."""
+    return [
+        name
+        for name, value in variables.items()
+        if not name.startswith("_")
+        and not isinstance(value, type)
+        and hasattr(type(value), "__iter__")
+        and (hasattr(value, "dataset") or hasattr(value, "batch_size"))
+    ]
+
+
+def find_loader(name: str | None, variables: Mapping[str, Any], magic: str = "%tensorsocket start") -> Any:
+    """Return the variable that `%tensorsocket start` names.
+
+    Args:
+        name: As it was given.
+        variables: The notebook's.
+        magic: Who asks, for messages.
+
+    Raises:
+        UsageError: There is none of that name; lists the loaders there are.
+    """
+    loaders = loader_names(variables)
+    there = f"Loaders in this notebook: {', '.join(loaders) or 'none yet'}."
+    if name is None:
+        raise UsageError(f"{magic}: which loader? {there}")
+    if name in variables:
+        return variables[name]
+    if not name.isidentifier():
+        raise UsageError(f"{magic}: {name!r} is no variable's name. Assign the loader to one first. {there}")
+    hint = did_you_mean(name, loaders)
+    raise UsageError(f"{magic}: no variable {name!r} in this notebook.{hint} {there}")

@@ -2,20 +2,17 @@
 
 | module | what it owns |
 |---|---|
-| `rows` | one `tsnb.log` as it is kept |
 | `project` | which directory the records lie in |
 | `database` | the file: its tables, transactions, versions |
-| `keeping`, `copying` | what is written of a run; whole copies of files |
-| `run` | one run, for those who write it (`Run`, `RunStart`) |
-| `current` | the run that this process is (`enter_run`), `log_artifact` |
+| `writes` | what is written of a run: its start (`RunStart`), one `tsnb.log` (`LoggedRow`) |
+| `run` | one run, for those who write it (`Run`); the run that this process is, `log_artifact` |
 | `reading` | runs as they stand in the file |
 | `scores` | which way a metric is good (`direction`), and which trial is the best in it |
-| `choosing` | which runs a question is about |
-| `tags`, `removal` | `tag`, `delete` |
+| `selection` | which runs a question is about; `tag`, `delete` |
 | `commits` | the commit that a run started from |
-| `tables`, `comparing`, `exporting` | `results` and `history`, `compare`, `export` |
+| `tables`, `exporting` | `results`, `history` and `compare`; `export` |
 | `frames` | what `results`, `history` and `compare` return where pandas is installed |
-| `bridges`, `trackers` | the same numbers in TensorBoard, MLflow, W&B |
+| `trackers` | the same numbers in TensorBoard, MLflow, W&B |
 """
 
 from __future__ import annotations

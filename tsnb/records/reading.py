@@ -20,7 +20,7 @@ from tsnb.errors import TsnbError
 from tsnb.native.owners import Owner, has_gone
 from tsnb.printable import block, one_line
 from tsnb.records.database import reading, writing
-from tsnb.records.rows import LoggedRow
+from tsnb.records.writes import LoggedRow
 
 __all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "history_of", "read_runs", "rows_since"]
 

@@ -9,6 +9,8 @@ So a detached trial needs nobody. A handle is plain text inside (`as_settings`, 
 opens the file for itself. **No method raises because of the file**: where it cannot be written (a full disk, a
 locked or deleted file) there is one warning in the log "tsnb", and training goes on; rows are kept in memory for
 the next time.
+
+Here too: the run that this process is (`enter_run`), to which a training loop adds files (`log_artifact`).
 """
 
 from __future__ import annotations
@@ -30,16 +32,15 @@ from typing import Any, Concatenate, ParamSpec
 
 from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
+from tsnb.files import copy_whole, place_in
 from tsnb.masks import masked, masked_text
 from tsnb.native.owners import owner
-from tsnb.records.copying import copy_whole, place_in
 from tsnb.records.database import FILE, RecordsGone, writing
-from tsnb.records.keeping import RunStart, as_json, enter_start, insert_rows
 from tsnb.records.project import own_place, project_directory
 from tsnb.records.reading import ENDED, RunRecord, read_runs, rows_since
-from tsnb.records.rows import LoggedRow
+from tsnb.records.writes import LoggedRow, RunStart, as_json, enter_start, insert_rows
 
-__all__ = ["Run", "RunStart"]
+__all__ = ["Run", "RunStart", "current_run", "enter_run", "log_artifact"]
 
 KEPT_ROWS = 100_000
 """Rows kept in memory while the file cannot be written; the oldest go first. About 50 MB."""
@@ -358,3 +359,42 @@ def _elsewhere() -> Path:
         return runtime_directory() / "unrecorded"
     except TsnbError:
         return Path(os.devnull)
+
+
+_current: Run | None = None
+
+
+def enter_run(run: Run | None) -> None:
+    """Say which run this process is: `log_artifact` adds to it. Called in the trial's process, before its cell."""
+    global _current
+    _current = run
+
+
+def current_run() -> Run | None:
+    """Return the run that this process is; None outside trials."""
+    return _current
+
+
+def log_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
+    """Keep a copy of a file or folder with this trial's results, in `.tsnb/artifacts/NAME-NUMBER`.
+
+    A second one of the same name takes the first one's place. A full disk is a warning: training goes on.
+
+    Args:
+        path: The file or folder, as it is now.
+        name: What it is called there ("nets/last.pt"); left out: as it is called.
+
+    Returns:
+        Where the copy lies.
+
+    Raises:
+        TsnbError: This is no trial.
+        FileNotFoundError: There is no such file or folder.
+        ValueError: The name leads out of the trial's folder.
+    """
+    if _current is None:
+        raise TsnbError(
+            "log_artifact works inside a trial only. "
+            "Call it in a %%trial cell or in a function that tsnb.run started."
+        )
+    return _current.add_artifact(path, name)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tsnb.records.choosing import check_metric, chosen_runs
-from tsnb.records.comparing import grouped
 from tsnb.records.reading import RunRecord, history_of
 from tsnb.records.scores import best_of, known_direction
+from tsnb.records.selection import check_metric, chosen_runs
+from tsnb.records.tables import grouped
 from tsnb.telemetry.words import COLOURS
 
 if TYPE_CHECKING:

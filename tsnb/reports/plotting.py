@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tsnb.records.choosing import NoSuchRecord, chosen_runs
+from tsnb.records.selection import NoSuchRecord, chosen_runs
 from tsnb.reports.figures import WORDS, draw_logged, draw_word, logged_names
 from tsnb.reports.logged import draw_records
 from tsnb.reports.sources import recorded, streamed

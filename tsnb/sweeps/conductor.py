@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tsnb.errors import TrialFailed
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
-from tsnb.records.rows import LoggedRow
+from tsnb.records.writes import LoggedRow
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Cut, Rungs
 

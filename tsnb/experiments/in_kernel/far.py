@@ -20,9 +20,9 @@ from tsnb import errors
 from tsnb.clusters import OPEN_S
 from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
+from tsnb.files import copy_whole, place_in
 from tsnb.kernels.in_kernel.publishing import publish
 from tsnb.kernels.outbox import WANTED
-from tsnb.records.copying import copy_whole, place_in
 from tsnb.records.run import Run
 
 __all__ = ["ARTIFACT_MESSAGE", "FarRun", "settle_far"]

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tsnb.kernels.in_kernel.publishing import publish
-from tsnb.records.rows import LoggedRow
+from tsnb.records.writes import LoggedRow
 
 __all__ = [
     "ATTACHED_MESSAGE",

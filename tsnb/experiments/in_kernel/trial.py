@@ -43,8 +43,7 @@ from tsnb.kernels.in_kernel.publishing import publish
 from tsnb.masks import remember
 from tsnb.native.ties import untie
 from tsnb.printable import block
-from tsnb.records.current import enter_run
-from tsnb.records.run import Run
+from tsnb.records.run import Run, enter_run
 from tsnb.records.scores import told
 from tsnb.words import did_you_mean
 
@@ -74,7 +73,7 @@ class _Course:
         self.run.process(os.getpid(), self.versions)
         enter_run(self.run)
         if self.settings["log_to"]:
-            from tsnb.records.bridges import open_bridges
+            from tsnb.records.trackers import open_bridges
 
             self.bridges = open_bridges(self.settings["log_to"], self.run)
         self.reporter = Reporter(

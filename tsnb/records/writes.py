@@ -1,4 +1,4 @@
-"""What is written of a run, inside a transaction: its start, and the numbers that it logged."""
+"""What is written of a run, inside a transaction: its start, and the numbers that it logged (`LoggedRow`)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tsnb.masks import masked_text
 from tsnb.native.owners import owner
-from tsnb.records.rows import LoggedRow
 
-__all__ = ["RunStart", "as_json", "enter_start", "insert_rows"]
+__all__ = ["LoggedRow", "RunStart", "as_json", "enter_start", "insert_rows"]
 
 REPR_AT_MOST = 500
 """Characters kept of a parameter that is written down as its repr: a dataset's may be its data."""
@@ -131,3 +130,20 @@ def _short(value: Any) -> str:
     except Exception:  # noqa: BLE001 (see above)
         text = f"<{type(value).__name__}>"
     return text if len(text) <= REPR_AT_MOST else f"{text[:REPR_AT_MOST]}..."
+
+
+class LoggedRow(NamedTuple):
+    """One call of `tsnb.log` in a trial."""
+
+    step: int
+    """As it was given to `tsnb.log`; else how many rows the trial had logged before this one."""
+    epoch: int | None
+    """The epoch of the stream that the trial was in, from 0; None where it was attached to none."""
+    batch: int | None
+    """Loader batches that it had taken of that epoch."""
+    samples: int
+    """Samples that it had taken in all."""
+    time_s: float
+    """Seconds since 1970."""
+    numbers: dict[str, float]
+    """What was logged; nan and inf are possible."""

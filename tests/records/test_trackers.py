@@ -14,10 +14,10 @@ import pytest
 
 from tests.records.recorded import START_S, begun, forked, row, succeeded
 from tsnb.errors import ExtraMissing
-from tsnb.records import bridges
-from tsnb.records.bridges import Apart, check_bridges, open_bridges
-from tsnb.records.rows import LoggedRow
+from tsnb.records import trackers
 from tsnb.records.run import Run
+from tsnb.records.trackers import Apart, check_bridges, open_bridges
+from tsnb.records.writes import LoggedRow
 
 
 @pytest.fixture(autouse=True)
@@ -196,8 +196,8 @@ def test_a_tracker_that_never_answers_is_given_up(
     project: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What waits for it has a limit, and so has the trial's end; one warning each way."""
-    monkeypatch.setattr(bridges, "WAITING_AT_MOST", 10)
-    monkeypatch.setattr(bridges, "ENDING_S", 0.05)
+    monkeypatch.setattr(trackers, "WAITING_AT_MOST", 10)
+    monkeypatch.setattr(trackers, "ENDING_S", 0.05)
     slow = Slow()
     with caplog.at_level(logging.WARNING, "tsnb"):
         bridge = Apart("slow", lambda: slow)

@@ -1,0 +1,188 @@
+"""The panel in a notebook: its buttons know the trials, its log pane their logs, and a picture of it is saved.
+
+It stands in a cell, or beside the notebook (`show_beside`). The picture beside a live panel is what a saved notebook
+shows of it where the panel itself cannot be.
+
+A widget's state is not saved by default, so a notebook that is opened again without its kernel has an error in the
+panel's place, and so have pages made from it (nbconvert, code hosts). The picture is an output of its own in the same
+cell: the stream's report so far as SVG, shown with the first trial, made anew when a trial leaves, at the stream's
+end, and once a minute. While the panel is alive in a page, its front end hides the picture, which it knows by the mark
+in it.
+
+It is not shown at once: JupyterLab 4.6 drops what a cell displays just when the notebook's first widget opens.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from importlib.util import find_spec
+from typing import Any
+
+from tsnb.errors import ExtraMissing, TsnbError
+from tsnb.experiments.board import trials
+from tsnb.kernels.output.outlets import outlet_here
+from tsnb.notebook.reporting import report_here
+from tsnb.notebook.runs import interrupt_consumer, stop_consumer
+from tsnb.panel import Panel
+from tsnb.panel import dashboard as panel_of
+from tsnb.panel.logs import LogPart
+from tsnb.telemetry.readings import StreamReading
+
+__all__ = ["EVERY_S", "Still", "TrialLogs", "dashboard", "leave_still", "replay", "show_beside"]
+
+EVERY_S = 60.0
+"""How old the picture of a stream that runs may be."""
+
+_log = logging.getLogger("tsnb")
+
+
+def dashboard(name: str | None = None) -> Panel:
+    """Return the live panel of a stream; a cell that ends with it shows it.
+
+    Its stop buttons stop the trial of that name where this notebook has it, and else ask the consumer to end; its
+    interrupt buttons do what Ctrl-C does, for this notebook's trials. Its log pane shows what they print. Its report
+    button leaves a report under this cell.
+
+    Args:
+        name: The stream; left out: this notebook's, or the only one. One that nobody serves yet is no error.
+    """
+    panel = panel_of(name)
+    panel.stop_consumer = stop_consumer(panel)
+    panel.interrupt_consumer = interrupt_consumer(panel)
+    panel.make_report = report_here(panel)
+    panel.logs.source = TrialLogs()
+    leave_still(panel)
+    return panel
+
+
+def replay(file: str | os.PathLike[str]) -> Panel:
+    """Return a panel of a recording; a cell that ends with it shows all of it, marked as a recording, its buttons off.
+
+    Args:
+        file: What `tsnb.record` or `%tensorsocket record` wrote.
+
+    Raises:
+        TsnbError: It cannot be read, or there is no reading in it.
+        ValueError: It is no recording.
+    """
+    from tsnb.reports.sources import recorded
+
+    panel: Any = Panel.of_recording(recorded(file).readings)
+    return panel  # type: ignore[no-any-return]
+
+
+class Still:
+    """The picture of one panel.
+
+    Attributes:
+        mark: What the front end knows it by; an id in the picture.
+
+    Args:
+        panel: The panel; its cell runs.
+    """
+
+    def __init__(self, panel: Panel) -> None:
+        self.mark = f"tsnb-still-{uuid.uuid4().hex[:12]}"
+        self._panel = panel
+        self._outlet = outlet_here(panel.stream or "panel")
+        self._made_s = -EVERY_S
+        self._here: frozenset[str] = frozenset()
+        self._drawing = threading.Lock()
+        self._again = threading.Event()
+        self._shown = False
+
+    def news(self, reading: StreamReading | None = None) -> None:
+        """Make the picture anew where something has ended, or it has grown old. Called with the panel's lock held.
+
+        Args:
+            reading: The newest one; None: the stream's state has changed in another way, as at its end.
+        """
+        former = self._here
+        if reading is not None:
+            self._here = frozenset(c.name for c in reading.consumers if c.state != "gone")
+        first = bool(self._here) and not self._shown
+        if reading is None or first or former - self._here or time.monotonic() - self._made_s > EVERY_S:
+            self._made_s = time.monotonic()
+            self._again.set()
+            threading.Thread(target=self._draw, name=f"tsnb-still-{self._panel.stream}", daemon=True).start()
+
+    def _draw(self) -> None:
+        """Draw until nothing is new. On a thread of its own: a long stream's picture takes a tenth of a second."""
+        from tsnb.reports import report
+
+        with self._drawing:
+            while self._again.is_set():
+                self._again.clear()
+                try:
+                    found = report(self._panel.stream or None)
+                except (TsnbError, LookupError, OSError, ValueError) as error:
+                    _log.debug("no picture of the panel: %s", error)
+                    return
+                if found.story.trials:
+                    data = found._repr_mimebundle_()
+                    data["image/svg+xml"] = self._marked(data["image/svg+xml"])
+                    self._publish("update_display_data" if self._shown else "display_data", data)
+                    self._shown = True
+
+    def _marked(self, svg: str) -> str:
+        return svg.replace("<svg ", f'<svg id="{self.mark}" ', 1)
+
+    def _publish(self, kind: str, data: dict[str, str]) -> None:
+        content: dict[str, Any] = {"data": data, "metadata": {}, "transient": {"display_id": self.mark}}
+        self._outlet.publish(kind, content)
+
+
+def leave_still(panel: Panel) -> None:
+    """Have a picture beside a panel, kept up to date. Called while the cell runs that shows the panel."""
+    from IPython.core.getipython import get_ipython
+
+    if getattr(get_ipython(), "kernel", None) is not None:
+        panel.picture = Still(panel)
+
+
+class TrialLogs:
+    """Gives the panel the logs of the trials on this notebook's board."""
+
+    def trials(self) -> list[tuple[str, str]]:
+        """Return name and state of each trial, in the order of their first start."""
+        return [(trial.name, trial.state) for trial in trials.values()]
+
+    def read(self, name: str, run: str, position: int, most: int) -> LogPart | None:
+        """Return what a trial's log has from a position on, from its start if that was another run's."""
+        trial = trials.get(name)
+        if trial is None:
+            return None
+        this = f"{trial.started_s:.6f}"
+        start, text, still_open = trial.log_since(position if run == this else 0, most)
+        return LogPart(this, start, text, still_open)
+
+
+_shown: dict[str, Any] = {}
+"""The side panel of each stream: asking again shows the same one, closed ones anew."""
+
+
+def show_beside(panel: Panel) -> None:
+    """Show a panel beside the notebook rather than in the cell.
+
+    Raises:
+        ExtraMissing: `sidecar` is not installed.
+    """
+    if find_spec("sidecar") is None:
+        raise ExtraMissing(
+            "a side panel needs the package sidecar, which is not installed: pip install 'tsnb[side]', then reload the "
+            "page. Without it: %tensorsocket dashboard in a cell, and JupyterLab's 'Create New View for Cell Output'"
+        )
+    from IPython.display import display
+    from sidecar import Sidecar
+
+    name = panel.stream or "stream"
+    former = _shown.pop(name, None)
+    if former is not None:
+        former.close()
+    side = _shown[name] = Sidecar(title=f"tsnb {name}", anchor="split-right")
+    with side:
+        display(panel)  # type: ignore[no-untyped-call]

@@ -1,0 +1,269 @@
+"""Which runs a question is about: by a trial's name or a sweep's or a tag, the last of each name or all.
+
+What a user does with runs selected so: put words on them (`tag`), to find them again: the baseline, those of the paper;
+and delete them, with their logs and artifacts.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from tsnb.errors import TsnbError
+from tsnb.printable import one_line
+from tsnb.records.database import writing
+from tsnb.records.project import project_directory
+from tsnb.records.reading import ENDED, RunRecord, read_runs
+from tsnb.words import did_you_mean
+
+__all__ = ["NoSuchRecord", "OneRun", "check_metric", "chosen_runs", "delete", "named_runs", "tag", "value_of"]
+
+
+class OneRun(Protocol):
+    """What stands for one run: a trial, or a run's own handle."""
+
+    @property
+    def name(self) -> str:
+        """The trial's name."""
+
+    @property
+    def number(self) -> int:
+        """Which run of that name."""
+
+
+class NoSuchRecord(TsnbError, LookupError):
+    """The project has no trial, sweep, metric or parameter of that name; the message lists those there are."""
+
+
+def chosen_runs(name: str | None, all_runs: bool, tag: str | None = None) -> tuple[Path, list[RunRecord]]:
+    """Return the project's directory and the runs that were asked for, in the order in which they began.
+
+    Args:
+        name: A trial's name or a sweep's; None: all.
+        all_runs: Those that a later run of the same name followed as well.
+        tag: Those with this tag only, former ones too.
+
+    Raises:
+        NoSuchRecord: Nothing is called so, or has that tag.
+        TsnbError: The records cannot be read.
+    """
+    directory = project_directory(make=False)
+    runs = read_runs(directory, all_runs=all_runs or tag is not None)
+    if name is not None:
+        found = [run for run in runs if name in {run.name, run.sweep}]
+        if not found:
+            there = dict.fromkeys(name for run in runs for name in (run.name, run.sweep) if name)
+            raise NoSuchRecord(
+                _missing(f"no trial or sweep named {name!r} in {directory}", name, there, "names")
+            )
+        runs = found
+    return directory, runs if tag is None else _tagged(runs, tag)
+
+
+def named_runs(
+    which: str | OneRun | None, run: int | None, all_runs: bool, tag: str | None = None
+) -> tuple[Path, list[RunRecord]]:
+    """Return the project's directory and the runs that somebody names who wants to change them.
+
+    Args:
+        which: A trial's name or a sweep's, or a trial, which is one run; None: all.
+        run: Only this run of the name.
+        all_runs: Those that a later run of the same name followed as well.
+        tag: Those with this tag only, former ones too.
+
+    Raises:
+        NoSuchRecord: Nothing is called so, or there is no such run of it, or it has no such tag.
+        TsnbError: The records cannot be read.
+    """
+    if which is None or isinstance(which, str):
+        name = which
+    else:
+        name, run = which.name, which.number
+    directory, runs = chosen_runs(name, all_runs or run is not None, tag)
+    found = [record for record in runs if run in {None, record.number}]
+    if not found:
+        there = ", ".join(str(record.number) for record in runs)
+        raise NoSuchRecord(f"no run {run} of {name!r} in {directory}. The runs there are: {there}")
+    return directory, found
+
+
+def _tagged(runs: Sequence[RunRecord], tag: str) -> list[RunRecord]:
+    """Return those with a tag.
+
+    Raises:
+        NoSuchRecord: There is none; says which tags there are.
+    """
+    found = [run for run in runs if tag in run.tags]
+    if not found:
+        there = dict.fromkeys(known for run in runs for known in run.tags)
+        raise NoSuchRecord(_missing(f"no trial has the tag {tag!r}", tag, there, "tags"))
+    return found
+
+
+def check_metric(metric: str, runs: Sequence[RunRecord]) -> None:
+    """Check that one of these runs logged a metric.
+
+    Raises:
+        NoSuchRecord: None did; says what they logged.
+    """
+    logged = dict.fromkeys(name for run in runs for name in run.metrics)
+    if metric not in logged:
+        raise NoSuchRecord(_missing(f"no trial logged {metric!r}", metric, logged, "metrics"))
+
+
+def value_of(run: RunRecord, by: str) -> Any:
+    """Return one of a run's parameters, or of its options; None if it has none of that name."""
+    own = {"name": run.name, "sweep": run.sweep, "seed": run.seed, "state": run.state}
+    for place in (run.params, run.options, own):
+        if by in place:
+            return place[by]
+    return None
+
+
+def _missing(what: str, name: str, there: Iterable[str], kind: str) -> str:
+    known = list(there)
+    hint = did_you_mean(name, known)
+    listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
+    return f"{what}.{hint} The {kind} there are: {listed or 'none yet'}"
+
+
+def tag(trial: str | OneRun, *tags: str, run: int | None = None, remove: bool = False) -> list[str]:
+    """Tag a trial in the project's records: `tsnb.tag("cnn", "baseline")`, then `tsnb.results(tag="baseline")`.
+
+    A tag belongs to one run: the next one of that name does not have it.
+
+    Args:
+        trial: A trial, or a trial's name or a sweep's: the last run of each name, as `tsnb.results` shows.
+        *tags: Words of your own, without commas.
+        run: Another run of that name than the last.
+        remove: Take the tags off instead.
+
+    Returns:
+        The runs that were tagged: ["cnn-2"].
+
+    Raises:
+        ValueError: No tag is given, or one is empty or has a comma.
+        NoSuchRecord: Nothing is called so, or there is no such run; lists what there is.
+        TsnbError: The project's records cannot be changed.
+    """
+    for word in tags:
+        if not isinstance(word, str) or not word.strip() or "," in word or one_line(word) != word:
+            raise ValueError(f"{word!r} is not a tag: give words without commas, such as 'baseline'")
+    if not tags:
+        raise ValueError("tsnb.tag needs a tag: tsnb.tag('cnn', 'baseline')")
+    directory, runs = named_runs(trial, run, all_runs=False)
+    try:
+        with writing(directory) as connection:
+            for record in runs:
+                (text,) = connection.execute("SELECT tags FROM runs WHERE key = ?", (record.key,)).fetchone()
+                kept = [word for word in json.loads(text) if not remove or word not in tags]
+                now = kept if remove else list(dict.fromkeys([*kept, *tags]))
+                connection.execute("UPDATE runs SET tags = ? WHERE key = ?", (json.dumps(now), record.key))
+    except (sqlite3.Error, OSError) as error:
+        raise TsnbError(f"the records in {directory} cannot be changed: {error}") from None
+    return [f"{record.name}-{record.number}" for record in runs]
+
+
+_PLACES = (("logs", "{}.log"), ("artifacts", "{}"), ("tensorboard", "{}"))
+"""Where files of a run lie in the records directory, and what they are called there."""
+
+_ROWS = (
+    "DELETE FROM numbers WHERE metric IN (SELECT m.id FROM metrics m JOIN runs r ON r.id = m.run WHERE r.key = :key)",
+    "DELETE FROM metrics WHERE run = (SELECT id FROM runs WHERE key = :key)",
+    "DELETE FROM logged WHERE run = (SELECT id FROM runs WHERE key = :key)",
+    "DELETE FROM runs WHERE key = :key",
+)
+
+
+def delete(
+    trial: str | OneRun | None = None,
+    *,
+    run: int | None = None,
+    tag: str | None = None,
+    all_runs: bool = False,
+) -> list[str]:
+    """Delete runs of the project's records for good: their numbers, logs, artifacts and TensorBoard files.
+
+    What is deleted has to be said in full: of a name with several runs, which (`run=2`), or that it is all of them
+    (`all_runs=True`). One that has not ended is refused, and then nothing is deleted. What was sent to MLflow or
+    W&B stays there.
+
+    Args:
+        trial: A trial, or a trial's name or a sweep's; left out: all that have the tag.
+        run: Only this run of the name.
+        tag: Only runs with this tag, former ones too.
+        all_runs: All runs of each name.
+
+    Returns:
+        The runs that were deleted: ["cnn-1", "cnn-2"].
+
+    Raises:
+        ValueError: Neither a trial nor a tag is named.
+        NoSuchRecord: Nothing is called so, or has that tag, or there is no such run; lists what there is.
+        TsnbError: A name has several runs and it is not said which; one has not ended; files or records cannot be
+            changed.
+    """
+    if trial is None and tag is None:
+        raise ValueError(
+            "tsnb.delete needs to know what: tsnb.delete('cnn', run=2), tsnb.delete('cnn', all_runs=True) or "
+            "tsnb.delete(tag='junk'). To forget everything, delete the folder .tsnb"
+        )
+    directory, runs = named_runs(trial, run, all_runs=True, tag=tag)
+    _require_said(runs, said=all_runs or tag is not None)
+    live = [_label(record) for record in runs if record.state not in ENDED]
+    if live:
+        raise TsnbError(
+            f"{', '.join(live)} has not ended, so nothing was deleted: stop it first, by "
+            f"tsnb.trials[{next(r.name for r in runs if r.state not in ENDED)!r}].stop()"
+        )
+    try:
+        for record in runs:
+            _remove_files(directory, _label(record))
+        with writing(directory) as connection:
+            for record in runs:
+                for statement in _ROWS:
+                    connection.execute(statement, {"key": record.key})
+    except (sqlite3.Error, OSError) as error:
+        raise TsnbError(
+            f"not all of {', '.join(map(_label, runs))} could be deleted from {directory}: {error}. Once that is "
+            "mended, delete again"
+        ) from None
+    return [_label(record) for record in runs]
+
+
+def _require_said(runs: Sequence[RunRecord], said: bool) -> None:
+    """Refuse to choose between several runs of one name.
+
+    Raises:
+        TsnbError: It was not said which, or that it is all.
+    """
+    several = [name for name, count in Counter(record.name for record in runs).items() if count > 1]
+    if not said and several:
+        numbers = ", ".join(f"run={record.number}" for record in runs if record.name == several[0])
+        raise TsnbError(
+            f"{several[0]!r} has several runs. Say which ({numbers}), or all_runs=True for all of them; nothing was "
+            "deleted"
+        )
+
+
+def _label(record: RunRecord) -> str:
+    return f"{record.name}-{record.number}"
+
+
+def _remove_files(directory: Path, label: str) -> None:
+    """Remove a run's files. No link is followed, and nothing is removed beside the run's own places."""
+    for folder, called in _PLACES:
+        name = called.format(label)
+        place = directory / folder
+        path = place / name
+        if Path(name).name != name or place.is_symlink() or directory.is_symlink():
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
