@@ -325,7 +325,7 @@ def test_a_detached_kernel_and_one_by_wish_are_spawned(
 
 BROKEN = """
 import sys, threading, time
-from tsnb.kernels import forkserver
+from tsnb.kernels.processes import forkserver
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 forkserver.PRELOADED = ()
 forkserver.main()
@@ -336,7 +336,7 @@ def test_a_server_with_a_second_thread_refuses(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A lock that another thread holds would stay locked in every fork: spawned instead."""
-    code = f"import sys; sys.path.append({str(Path(forking.__file__).parents[2])!r})" + BROKEN
+    code = f"import sys; sys.path.append({str(Path(forking.__file__).parents[3])!r})" + BROKEN
     hub = the_hub()
     caplog.set_level(logging.DEBUG, logger="tsnb")
     monkeypatch.setattr(forking, "_current", None)
@@ -405,7 +405,7 @@ def test_many_at_once_come_from_one_server(start: Start) -> None:
 
 NOTEBOOK = """
 import time
-from tsnb.kernels import forking
+from tsnb.kernels.processes import forking
 from tsnb.kernels.processes.child import Child
 from tsnb.kernels.hub import the_hub
 hub = the_hub()
