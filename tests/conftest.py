@@ -34,7 +34,7 @@ TOGETHER = (
     "browser/test_log_pane",
     "browser/test_panel_page",
     "browser/test_report_picture",
-    "engines/test_cluster",
+    "cluster/test_cluster",
     "house/test_clean_install",
     "house/test_site",
     "house/test_wheel",

@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "attach": "tsnb.consumer",
     "Consumer": "tsnb.consumer",
-    "serve": "tsnb.engines.serving",
+    "serve": "tsnb.producer.serving",
     "Producer": "tsnb.producer",
     "log": "tsnb.telemetry.metrics",
     "record": "tsnb.telemetry.recording",
@@ -54,12 +54,12 @@ _PUBLIC = {
 if TYPE_CHECKING:
     from tsnb.checks import doctor
     from tsnb.consumer import Consumer, attach
-    from tsnb.engines.serving import serve
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
     from tsnb.hardware.listing import Devices, devices
     from tsnb.notebook.panels import dashboard, replay
     from tsnb.producer import Producer
+    from tsnb.producer.serving import serve
     from tsnb.records.exporting import export
     from tsnb.records.run import log_artifact
     from tsnb.records.scores import direction

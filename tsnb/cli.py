@@ -129,7 +129,7 @@ def _serve_here(
         spare_seed: The seed of a DataLoader that was given none, where this process may be started again.
         first_epoch: The epoch to begin with.
     """
-    from tsnb.engines.serving import serve  # needs torch: the other commands answer without it
+    from tsnb.producer.serving import serve  # needs torch: the other commands answer without it
 
     loader = _load(options.loader)
     seed = seed_of(loader, options.seed, spare_seed)

@@ -82,7 +82,7 @@ class AttachDefaults:
     """Called once, when this process has asked for its first epoch and before it waits at the gate."""
     ask_cluster: Callable[[str | None], str | None] | None = None
     """Asks the cluster for a process that has not joined it itself: to have a stream served on this machine
-    (`clusters.bring_here`); or, by None, which is its only one (`clusters.only_stream`)."""
+    (`engines.stream_of_cluster`); or, by None, which is its only one."""
 
 
 attach_defaults = AttachDefaults()

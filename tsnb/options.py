@@ -33,6 +33,7 @@ __all__ = [
     "help_of",
     "option",
     "options_from",
+    "runs_here",
     "share",
     "typed",
     "whole",
@@ -145,6 +146,13 @@ ENGINE = Kind(
     lambda value: isinstance(value, str) and (value in ("local", "ray") or value.startswith("ray://")),
     "local|ray|ray://HOST:PORT",
 )
+
+
+def runs_here(engine: str) -> bool:
+    """Tell whether an engine is this machine alone, and no cluster."""
+    return engine == "local"
+
+
 _MODE = Kind(" or ".join(map(repr, MODES)), str, lambda value: isinstance(value, str), "|".join(MODES))
 _WEIGHTS = Kind("NAME=NUMBER", read_weight, lambda _: True, "TRIAL=2", told=True, repeats=True)
 FLAG = Kind("True or False", str, lambda _: True, "", bool)
@@ -237,7 +245,7 @@ class StreamOptions:
         mode, weights = check_balance(self.mode, self.weights)
         object.__setattr__(self, "mode", mode)
         object.__setattr__(self, "weights", weights)
-        if self.engine != "local":
+        if not runs_here(self.engine):
             check_in_step(self.mode, rebalance=self.rebalance)
             if self.restart is not None:
                 raise ValueError(

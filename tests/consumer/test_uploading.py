@@ -18,7 +18,7 @@ from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import GroupBroken, LoaderFailed
 from tsnb.hardware.driver import Driver, PinnedSlots
 from tsnb.options import StreamOptions
-from tsnb.producer import serve
+from tsnb.producer.serving import serve_here
 from tsnb.wire.layout import Layout
 
 LAYOUT = Layout("a", (), has_values=False)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def test_a_loop_gets_the_same_with_prefetch_as_without(
     options: dict[str, Any], fake_uploads: list[FakeUploads]
 ) -> None:
     """Once, in order; the place that is saved is that of what was given, not of what was copied ahead."""
-    with serve(loader(), StreamOptions(seed=1), name="s"):
+    with serve_here(loader(), StreamOptions(seed=1), name="s"):
         plain = [batch[:, 0].tolist() for batch in attach("plain", **options)]
         consumer = attach("ahead", device="cpu", prefetch_to_device=2, **options)
         loop = iter(consumer)
@@ -142,7 +142,7 @@ def test_a_loop_gets_the_same_with_prefetch_as_without(
 
 def test_a_loop_that_is_left_waits_for_its_copies_and_goes(fake_uploads: list[FakeUploads]) -> None:
     """By `break`: with the last reference, not at some garbage collection."""
-    with serve(loader(), name="s"):
+    with serve_here(loader(), name="s"):
         gc.disable()
         try:
             loop = iter(attach("c", device="cpu", prefetch_to_device=2))
@@ -157,7 +157,7 @@ def test_a_loop_that_is_left_waits_for_its_copies_and_goes(fake_uploads: list[Fa
 
 def test_on_the_cpu_it_changes_nothing() -> None:
     """Batches stay where they are, in shared memory."""
-    with serve(loader(), name="s"):
+    with serve_here(loader(), name="s"):
         consumer = attach("c", device="cpu", prefetch_to_device=3)
         assert sum(len(batch) for batch in consumer) == 64
         assert consumer.stats().copied == 0

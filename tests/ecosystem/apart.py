@@ -1,6 +1,6 @@
 """Loaders of docs/loaders.md that want more than the others: a cluster, or packages that do not go with our pins.
 
-Ray Data is tried in tests/engines/test_cluster.py, where a cluster runs. LitData asks for torchvision, and for a boto3
+Ray Data is tried in tests/cluster/test_cluster.py, where a cluster runs. LitData asks for torchvision, and for a boto3
 whose botocore wants an older python-dateutil than constraints.txt has. From a local directory it reads without either:
 so `make test` installs it, and no other package that it asks for, from litdata.txt.
 """

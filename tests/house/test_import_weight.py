@@ -44,4 +44,4 @@ def test_reading_a_stream_loads_no_torch() -> None:
 
 def test_a_clusters_hub_loads_no_torch() -> None:
     """It decides, and sees no batch: neither it nor the gate of Ray Tune's trials carries torch on top of Ray."""
-    assert "torch" not in loaded_by("import tsnb.engines.hub, tsnb.integrations.ray_tune")
+    assert "torch" not in loaded_by("import tsnb.cluster.stream_hub, tsnb.integrations.ray_tune")

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsnb.kernels.outbox import Outbox
+from tsnb.cluster.outbox import Outbox
 
 
 def text(word: str, name: str = "stdout") -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tsnb.cluster.actor import KernelActor
+from tsnb.cluster.remote import RemoteChild
 from tsnb.directories import make_private
-from tsnb.kernels.actor import KernelActor
-from tsnb.kernels.remote import RemoteChild
 
 
 def asking(ask: Any) -> RemoteChild:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsnb.sweeps.queueing import Places, places_here
+from tsnb.experiments.engine import places_here
+from tsnb.sweeps.queueing import Places
 
 
 def test_all_run_at_once_up_to_two_a_core() -> None:

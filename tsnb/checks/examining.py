@@ -21,7 +21,7 @@ from tsnb.consumer import attach
 from tsnb.kernels.hub import Hub, the_hub
 from tsnb.kernels.processes.child import Child
 from tsnb.options import StreamOptions
-from tsnb.producer import serve
+from tsnb.producer.serving import serve_here
 from tsnb.telemetry.observer import status
 
 __all__ = ["doctor", "stream", "trial"]
@@ -41,7 +41,7 @@ def _served() -> Iterator[str]:
     rows = torch.arange(float(SAMPLES))[:, None].repeat(1, 64)
     loader: DataLoader[Any] = DataLoader(TensorDataset(rows), BATCH, num_workers=1)
     name = f"doctor-{os.getpid()}"
-    with serve(loader, StreamOptions(patience_s=5.0), name=name):
+    with serve_here(loader, StreamOptions(patience_s=5.0), name=name):
         yield name
 
 

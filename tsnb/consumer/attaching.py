@@ -16,11 +16,12 @@ from typing import Any
 
 import torch
 
-from tsnb import clusters, registry
+from tsnb import registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer, rest_siblings
 from tsnb.consumer.options import Options
 from tsnb.consumer.ranks import hint
+from tsnb.engines import stream_of_cluster
 from tsnb.errors import NameInUse, ProducerNotFound
 
 __all__ = ["attach", "consumers", "detach_all", "device_here", "rest_all"]
@@ -141,7 +142,7 @@ def _find(stream: str | None, name: str) -> registry.Entry | Consumer:
         mine = _between_producers(stream, name)
         if mine is not None:
             return mine
-        if wanted is None or clusters.bring_here(wanted) is None:
+        if wanted is None or stream_of_cluster(wanted) is None:
             raise
         return registry.find(wanted)
 
@@ -155,7 +156,7 @@ def _only_one() -> str | None:
     Raises:
         ProducerNotFound: There are several.
     """
-    in_cluster = clusters.only_stream()
+    in_cluster = stream_of_cluster(None)
     if in_cluster is None:
         return None
     here = [entry.name for entry in registry.entries() if entry.name != in_cluster]

@@ -22,11 +22,11 @@ from collections.abc import Callable
 from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
-from tsnb.clusters import RELAY
 from tsnb.consumer.device import OnDevice
 from tsnb.consumer.options import Options
 from tsnb.consumer.ranks import stricter
 from tsnb.consumer.unpacking import Unpacker
+from tsnb.engines import RELAY
 from tsnb.errors import (
     ConsumerReplaced,
     JoinRefused,

@@ -9,11 +9,11 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `cells`, `functions` | starting a trial from a cell, and the set-up cell; from a function: `tsnb.run`, `@tsnb.trial` |
 | `trial`, `hosting` | one trial, as its user sees it; as its course and the hub see it |
 | `course`, `attempt` | its way to its end: its turn, its restarts; one life of its kernel |
-| `on_cluster` | one life of a kernel on a machine of a Ray cluster |
+| `engine` | where trials run: this machine, or a cluster (`tsnb.cluster`) |
 | `entries`, `detached` | where detached trials are found; following and ending one that was |
 | `recording` | what it has logged; the launching process's part of the project's records |
 | `board` | all trials of this process |
-| `inside` | what runs in a trial's kernel |
+| `in_kernel` | what runs in a trial's kernel |
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Attempt:
         """
         try:
             await self.child.start()
-            reply = await self._order("enter", await self._arrival())
+            reply = await self._enter(await self._arrival())
             setup = self._plan.arrival.get("setup", "")
             if reply["status"] == "ok" and setup:
                 reply = await self.child.execute(setup)
@@ -221,6 +221,10 @@ class Attempt:
             return reply, await lane.receive(number) if reply["status"] == "ok" else None
         finally:
             lane.forget(number)
+
+    async def _enter(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Have the kernel get ready for the code."""
+        return await self._order("enter", settings)
 
     async def _order(self, function: str, *arguments: Any) -> dict[str, Any]:
         return await self.child.execute(orders.call(INSIDE, function, *arguments), order=True)

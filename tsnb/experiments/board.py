@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tsnb.clusters import address_of
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.experiments.course import OwnCourse, discard
 from tsnb.experiments.detached import FoundTrial
+from tsnb.experiments.engine import engine_of
 from tsnb.experiments.entries import entries_of, entry_of
 from tsnb.experiments.plan import TrialPlan, shown_value
 from tsnb.experiments.recording import begin_run
@@ -28,7 +28,7 @@ from tsnb.records.scores import leaders
 from tsnb.records.writes import LoggedRow
 from tsnb.words import did_you_mean, html_table, text_table
 
-__all__ = ["Board", "NoSuchTrial", "join_engine", "launch", "shown_scores", "trials"]
+__all__ = ["Board", "NoSuchTrial", "launch", "shown_scores", "trials"]
 
 
 KEPT_PROCESSES = 8
@@ -223,7 +223,7 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
         after = None if plan.options.after is None else trials[plan.options.after]
         _require_free(plan.name)
         _require_turn(plan.name, after)
-        join_engine(plan.options.engine)
+        engine_of(plan).join()
         run = begin_run(plan)
     except BaseException:  # an interrupt while it looks for the cluster, a full disk
         discard(plan)
@@ -233,20 +233,6 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
     trial.listen(trials.tidy)
     trial.begin(trials.put(trial))
     return trial
-
-
-def join_engine(engine: str) -> None:
-    """Be in the cluster that trials are to run on, if it is one.
-
-    Raises:
-        ExtraMissing: Ray is not installed.
-        TsnbError: There is no such cluster.
-    """
-    address = address_of(engine)
-    if address is not None:
-        from tsnb.kernels.room import join
-
-        join(address)
 
 
 def _require_turn(name: str, after: Trial | None) -> None:

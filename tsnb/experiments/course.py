@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
+from tsnb.experiments.engine import engine_of
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.recording import written
 from tsnb.kernels.hub import Hub
@@ -141,7 +142,9 @@ class OwnCourse:
         host.become("starting")
         await written(self._run.state, "starting")
         settings = {"run": self._run.as_settings(), "started_s": host.started_s}
-        self._attempt = attempt = self._new_attempt(host, settings)
+        self._attempt = attempt = engine_of(self._plan).attempt(
+            self._hub, self._plan, settings, host, self._run
+        )
 
         def begun() -> None:
             host.become("running")
@@ -153,14 +156,6 @@ class OwnCourse:
         if self._plan.options.sweep and not self._unwanted.is_set():
             await attempt.release()
         return outcome
-
-    def _new_attempt(self, host: Hosting, settings: dict[str, Any]) -> Attempt:
-        if self._plan.options.engine != "local":
-            from tsnb.experiments.on_cluster import ClusterAttempt
-
-            return ClusterAttempt(self._hub, self._plan, settings, host, self._run)
-        log = self._run.log_path if self._plan.options.detach else None
-        return Attempt(self._hub, self._plan, settings, host.take, log)
 
     def _beyond(self) -> str:
         """Say what becomes of it when this process ends, where that is not what one expects."""

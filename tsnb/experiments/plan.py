@@ -15,11 +15,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tsnb.clusters import address_of
 from tsnb.config import check_name
 from tsnb.hardware.placing import ANY_GPU, inside_name, place
 from tsnb.masks import is_plain_word, masked
-from tsnb.options import ENGINE, FLAG, Kind, check_options, option, whole
+from tsnb.options import ENGINE, FLAG, Kind, check_options, option, runs_here, whole
 from tsnb.records.trackers import check_bridges
 
 __all__ = [
@@ -145,7 +144,7 @@ class TrialOptions:
         check_options(self, f"trial {name!r}")
         if self.after == name:
             raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
-        if address_of(self.engine) is None:
+        if runs_here(self.engine):
             check_bridges(self.log_to)
             place(self.device, self.mps_percent, self.env)
         else:

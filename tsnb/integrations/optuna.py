@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsnb.errors import ExtraMissing
-from tsnb.experiments.board import join_engine
+from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
 from tsnb.experiments.trial import Trial
@@ -29,7 +29,7 @@ from tsnb.records.scores import known_direction, rank
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
-from tsnb.sweeps.starting import Settled, name_of, places_for
+from tsnb.sweeps.starting import Settled, name_of
 from tsnb.sweeps.sweep import Sweep, enter
 
 try:
@@ -117,8 +117,9 @@ def optimize(
     own = {key: value for key, value in options.items() if key not in OPTION_NAMES}
     plan = plan_function(fn, {**own, **dict.fromkeys(space)}, name=f"{title}-0", **{**ours, "sweep": title})
     course = _Course(title, plan, study, drawn, n_trials, metric)
-    join_engine(plan.options.engine)
-    places = Places(at_once or places_for(plan, n_trials)[0])
+    engine = engine_of(plan)
+    engine.join()
+    places = Places(at_once or engine.places(plan, n_trials)[0])
     rungs = StudyRungs(study, course.asked, metric, prune_every) if prune_every else None
     conductor = Conductor(course, places, rungs)
     sweep = Sweep(title, course.params, conductor, metric, "min" if minimizes else "max")

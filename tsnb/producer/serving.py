@@ -1,13 +1,15 @@
-"""`serve`: put a loader behind a name, on this machine."""
+"""`serve`: put a loader behind a name, on this machine or over a cluster."""
 
 from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from tsnb import registry
 from tsnb.config import check_name, require_platform
+from tsnb.engines import cluster_at
 from tsnb.options import StreamOptions
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.decisions import events as ev
@@ -19,10 +21,112 @@ from tsnb.producer.server import Server
 from tsnb.producer.steering import controller_of
 from tsnb.producer.stream import Producer
 
-__all__ = ["begin", "serve"]
+__all__ = ["begin", "serve", "serve_here"]
 
 
 def serve(
+    loader: Any,
+    *,
+    name: str,
+    engine: str = "local",
+    window: int = 8,
+    rubber_band: float = 0.02,
+    patience_s: float = 30.0,
+    seed: int | None = None,
+    workers: int | None = None,
+    max_batch_bytes: int | None = None,
+    reconnect_s: float = 0.0,
+    first_epoch: int = 0,
+    rebalance: bool = False,
+    origin: str | None = None,
+    mode: str = "pace",
+    weights: Mapping[str, float] | None = None,
+    guard: bool = False,
+) -> Producer:
+    """Serve a loader to any number of consumers, which attach by its name.
+
+    Returns once the loader's first batch lies ready, so a loader that cannot work fails here. Of an iterator, which as
+    a rule gives one epoch only, it warns.
+
+    Args:
+        loader: A torch DataLoader, any iterable of batches, or a function `make_epoch(epoch)` returning one.
+            It is not changed; a DataLoader's workers write straight into shared memory. A function, a list of
+            batches and what has `set_epoch` are expected to give the same batches for the same epoch: consumers
+            rely on it when they go on in the middle of one. Any other iterable is never gone on with there.
+        name: 1-64 letters, digits, dots, dashes, underscores; unique among this user's producers.
+        engine: "local", for consumers on this machine; "ray", for those on every machine of the Ray cluster that this
+            process, or this machine, is in; "ray://HOST:PORT", of that cluster. The loader runs here in each case.
+        window: Loader batches that the fastest consumer may be ahead of the slowest. Between machines it is smaller
+            where the object stores are.
+        rubber_band: Share of an epoch (0 to 1) that may have passed while a latecomer still gets all of it;
+            at least `window` batches, at most 1 GiB. A machine that comes late gets all of it within the window.
+        patience_s: Seconds that the others wait for a consumer which stands still or is between epochs.
+        seed: Makes the order of samples, and what a DataLoader's workers draw from torch's, random's and numpy's
+            global generators, a function of (seed, epoch, batch number): a batch that is given again is the same
+            bit for bit, however many workers there are. Samplers need a `generator` or `set_epoch`. Generators that a
+            dataset keeps itself are not seeded, nor is anything with 0 workers: that process is yours. For an
+            IterableDataset it is your word that it repeats itself with the same number of workers.
+        workers: Worker processes instead of the DataLoader's own `num_workers`.
+        max_batch_bytes: Room for one batch; by default four times what the first one takes.
+        reconnect_s: If this process dies: seconds that consumers wait for a producer of this name to be started
+            again, instead of raising `ProducerGone`. They then go on where they were, exactly once, if it gives
+            the same batches in the same order: a `DataLoader` with the same `seed`. On this machine only.
+        first_epoch: The number of the first epoch, for a producer that is started again.
+        rebalance: Move cores and torch threads between trials and the loader's workers, so that the pace of the
+            slowest rises (docs/balance.md); `Producer.rebalance` switches it while it runs. On this machine only.
+        origin: Who serves it, for messages; found out by default.
+        mode: How compute is divided between consumers (docs/balance.md). "pace": the window keeps all in step, and
+            what the small models leave, the large one gets. "free": a wide window, each as fast as it can. "weights":
+            as "free", and who has computed more than its weighted share lets the others go first. Over a cluster
+            always "pace".
+        weights: By the consumer's name, for "weights": {"resnet50": 2} has twice the compute of one with 1.
+        guard: Every consumer attaches with `guard=True`: it takes checksums of each batch before and after each step,
+            and warns of every change in place. Each batch is read twice more by each of them.
+
+    Returns:
+        The producer; a context manager that stops it at its end.
+
+    Raises:
+        LoaderFailed: The loader raised before its first batch, or gave none.
+        NameInUse: That name is being served, here or in the cluster.
+        ExtraMissing: `engine="ray"` without Ray.
+        TsnbError: There is no cluster.
+        TypeError: `loader` cannot be iterated.
+        ValueError: A number is out of range, `engine` or `mode` is none, or not for a cluster, or the name has odd
+            characters.
+        UnsupportedPlatform: Neither on Linux nor on macOS.
+    """
+    check_name(name, "producer")
+    options = StreamOptions(
+        window=window, rubber_band=rubber_band, patience_s=patience_s, seed=seed, workers=workers,
+        max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch, engine=engine, mode=mode,
+        weights=weights or {}, rebalance=rebalance, guard=guard,
+    )  # fmt: skip
+    _warn_of(loader, name, options)
+    cluster = cluster_at(engine)
+    if cluster is None:
+        return serve_here(loader, options, name=name, origin=origin)
+    served: Producer = cluster.serve(loader, options, name=name, origin=origin)
+    return served
+
+
+def _warn_of(loader: Any, name: str, options: StreamOptions) -> None:
+    """Warn of a loader that gives less than one expects, where `serve` was called."""
+    seed, workers = options.seed, options.workers
+    if why := why_one_epoch(loader):
+        warnings.warn(why, RuntimeWarning, stacklevel=3)  # where `tsnb.serve` was called
+    if why := why_not_persistent(loader, seed, workers):
+        warnings.warn(why, RuntimeWarning, stacklevel=3)
+    if seed is not None and is_plain(loader) and (why := why_unordered(loader, seed, workers)):
+        warnings.warn(
+            f"seed= does not make the epochs of {name!r} repeatable: {why}. Until then its consumers cannot go on in "
+            "the middle of an epoch, neither from a saved state nor after a restart.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def serve_here(
     loader: Any,
     options: StreamOptions | None = None,
     *,
@@ -33,8 +137,8 @@ def serve(
 ) -> Producer:
     """Serve a loader to any number of consumers of this machine, which attach by its name.
 
-    Returns once the loader's first batch lies ready, so a loader that cannot work fails here; of an iterator it warns
-    that it may give one epoch only. `tsnb.serve` is this for several machines as well, and explains loader and options.
+    Returns once the loader's first batch lies ready, so a loader that cannot work fails here. `serve` explains loader
+    and options.
 
     Args:
         loader: What gives batches.
@@ -59,17 +163,6 @@ def serve(
     options = options or StreamOptions()
     seed, workers = options.seed, options.workers
     settings = Settings(**vars(options), name=name, least_band=least_band, in_step=in_step)
-    if why := why_one_epoch(loader):
-        warnings.warn(why, RuntimeWarning, stacklevel=3)  # where `tsnb.serve` was called
-    if why := why_not_persistent(loader, seed, workers):
-        warnings.warn(why, RuntimeWarning, stacklevel=3)
-    if seed is not None and is_plain(loader) and (why := why_unordered(loader, seed, workers)):
-        warnings.warn(
-            f"seed= does not make the epochs of {name!r} repeatable: {why}. Until then its consumers cannot go on in "
-            "the middle of an epoch, neither from a saved state nor after a restart.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
     producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
     producer.prove()
     if options.rebalance:
@@ -89,7 +182,7 @@ def begin(
     """Begin to serve, without waiting for the first batch.
 
     Args:
-        loader: As `serve`.
+        loader: As `serve_here`.
         settings: What was chosen; checked already.
         seed: As `serve`.
         workers: As `serve`.

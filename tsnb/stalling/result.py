@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import torch
 
 from tsnb.consumer import attach
-from tsnb.options import StreamOptions
 from tsnb.producer import serve
 from tsnb.stalling import clocks, measuring, sentences
 from tsnb.stalling.measuring import Continued, Counted, Step, fresh, length_of
@@ -316,7 +315,7 @@ def _served(loader: Any, seconds: float) -> Iterator[Any]:
     """
     name = f"stalls-{os.getpid()}-{next(_numbers)}"
     with (
-        serve(loader, StreamOptions(window=WINDOW, rubber_band=0.0, patience_s=PATIENCE_S), name=name),
+        serve(loader, name=name, window=WINDOW, rubber_band=0.0, patience_s=PATIENCE_S),
         attach("stalls", name) as consumer,
     ):
         stream = consumer if (length_of(loader) or LONG) < LONG else Continued(consumer)

@@ -75,7 +75,7 @@ def serve_variable(
         LoaderFailed: There is no such variable, or the loader is broken or empty.
         NameInUse: The name is served.
     """
-    from tsnb.engines.serving import serve
+    from tsnb.producer.serving import serve
 
     variables = vars(sys.modules["__main__"])
     if variable not in variables:

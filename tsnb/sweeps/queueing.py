@@ -11,20 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-__all__ = ["Places", "places_here"]
-
-PER_CORE = 2
-"""Trials of one thread each that share a core by default: while one waits for a batch the other computes."""
-
-
-def places_here(trials: int, cores: int) -> int:
-    """Return how many trials run at once where nobody said: all, where there are two at most for each core.
-
-    Args:
-        trials: How many there are.
-        cores: What this process may use.
-    """
-    return max(1, min(trials, PER_CORE * cores))
+__all__ = ["Places"]
 
 
 class Places:

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.config import check_name
-from tsnb.experiments.board import join_engine, launch
+from tsnb.experiments.board import launch
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.course import discard
+from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, trial_name
 from tsnb.experiments.replanning import replanned
@@ -24,10 +25,9 @@ from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.outlets import Outlet, TerminalOutlet, outlet_here
-from tsnb.native.processes import usable_cores
 from tsnb.sweeps.conductor import Conductor, Course
 from tsnb.sweeps.grammar import filled, unlike
-from tsnb.sweeps.queueing import Places, places_here
+from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Halving, Ladder
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
@@ -38,7 +38,6 @@ __all__ = [
     "Settled",
     "marked",
     "name_of",
-    "places_for",
     "start",
     "sweep",
     "sweep_cell",
@@ -333,8 +332,9 @@ def start(
     """
     try:
         _check(plan, params, at_once)
-        join_engine(plan.options.engine)
-        most, why = places_for(plan, len(params))
+        engine = engine_of(plan)
+        engine.join()
+        most, why = engine.places(plan, len(params))
     except BaseException:
         discard(plan)
         raise
@@ -363,21 +363,3 @@ def _check(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], at_once: in
     for trial, own in params.items():  # before any is started
         if "device" in own:
             replace(plan.options, device=own["device"]).check(trial)
-
-
-def places_for(plan: TrialPlan, trials: int) -> tuple[int, str]:
-    """Return how many trials run at once where nobody said, and why so many.
-
-    Args:
-        plan: What they have in common; its cluster, if it has one, was joined.
-        trials: How many there are.
-    """
-    if plan.options.engine != "local":
-        from tsnb.experiments.on_cluster import needs_of
-        from tsnb.kernels.room import places_in_cluster
-
-        needs = needs_of(plan)
-        return max(1, min(trials, places_in_cluster(needs))), f"as the cluster has room for, {needs} for each"
-    cores = usable_cores()
-    each = f"two for each of {cores} cores" if cores > 1 else "two for the one core"
-    return places_here(trials, cores), each

@@ -7,5 +7,4 @@
 | `others` | what is logged that is not a number |
 | `keeping` | what stays of a trial whose code has ended, and the memory that is given back |
 | `detaching` | a kernel that outlives its notebook: be found, and end |
-| `far` | what is different on a machine of a cluster |
 """

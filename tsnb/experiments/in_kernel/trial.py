@@ -21,7 +21,6 @@ from typing import Any
 
 from tsnb.config import attach_defaults
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
-from tsnb.experiments.in_kernel.far import FarRun, settle_far
 from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
 from tsnb.experiments.in_kernel.others import Others
 from tsnb.experiments.in_kernel.reporting import (
@@ -57,9 +56,9 @@ REPORT_S = 1.0
 class _Course:
     """What this kernel knows of its trial, from `enter` to its end."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], run: Run | None) -> None:
         self.settings = settings
-        self.run = FarRun(settings) if settings.get("outbox") else Run.of(settings["run"])
+        self.run = run or Run.of(settings["run"])
         self.versions = _versions()
         self.bridges: list[Any] = []
         self.ended = False
@@ -130,28 +129,27 @@ _MAY_BE_SECRET = (str, bytes, dict, list)
 """Variables that are looked at for secrets, so that a traceback does not show them in the records."""
 
 
-def enter(settings: dict[str, Any]) -> None:
+def enter(settings: dict[str, Any], run: Run | None = None) -> None:
     """Get ready for the trial's code. Called once, before it.
 
     Args:
         settings: What `arrive` takes, the trial's name and options (`plan.TrialOptions.attach`), `changed`, where
             parameters lie that are not as they were shipped, `run`, the handle on its records, `started_s`,
-            seconds since 1970 when it was asked for, and on a machine of a cluster `outbox` (`far`).
+            seconds since 1970 when it was asked for.
+        run: The handle on its records, where it is another than `run` of the settings says.
     """
     for name in ("name", "producer", "batch_size", "device", "outside"):
         setattr(attach_defaults, name, settings[name])
     attach_defaults.threads_fixed = settings["threads"] is not None
     attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
     attach_defaults.attached = lambda: publish(ATTACHED_MESSAGE, {})
-    if settings.get("outbox"):
-        settings = settle_far(settings)
     variables = arrive(settings, ("Trial", settings["name"]))
     if settings["changed"] is not None:
         variables.get(PARAMETERS, variables).update(fetch_sent(settings["changed"]))
     remember(os.environ)
     remember({name: value for name, value in variables.items() if type(value) in _MAY_BE_SECRET})
     arrived(vars(sys.modules["__main__"]))
-    course = _Course(settings)
+    course = _Course(settings, run)
     course.begin()
     _courses.append(course)
     if not settings["setup"]:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tsnb.cluster.remote import RemoteChild
+from tsnb.cluster.room import Needs
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.plan import RESULT, TrialPlan
@@ -22,8 +24,6 @@ from tsnb.hardware.placing import ANY_GPU
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.death import KernelDied
-from tsnb.kernels.remote import RemoteChild
-from tsnb.kernels.room import Needs
 from tsnb.printable import block
 from tsnb.records.run import Run
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterAttempt", "needs_of"]
 
+INSIDE = "tsnb.cluster.in_kernel"
+"""Where its kernel is told to get ready."""
 GATE_S = 0.05
 """How often to look whether the gate has been opened."""
 
@@ -92,6 +94,9 @@ class ClusterAttempt(Attempt):
             self._gate = asyncio.ensure_future(self._open_gate(Path(given["gate"])))
         files["outbox"] = await self.child.ask("new_path", "outbox")
         return await self.child.sent({**given, **files})
+
+    async def _enter(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return await self.child.execute(orders.call(INSIDE, "enter", settings), order=True)
 
     async def _open_gate(self, gate: Path) -> None:
         """Open the gate there when the sweep has opened its own here, which is gone then."""

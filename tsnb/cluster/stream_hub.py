@@ -17,12 +17,12 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tsnb.engines.cluster_dispatch import ClusterDispatch
-from tsnb.engines.relay import Relay
+from tsnb.cluster.dispatch import ClusterDispatch
+from tsnb.cluster.relay import StreamRelay
 from tsnb.errors import JoinRefused
 from tsnb.wire.messages import PROTOCOL
 
-__all__ = ["Hub", "Wants", "budget_bytes"]
+__all__ = ["StreamHub", "Wants", "budget_bytes"]
 
 STORE_SHARE = 0.3
 """What a stream may use of the smallest object store of the cluster, for batches that machines have yet to take."""
@@ -46,7 +46,7 @@ class Wants(NamedTuple):
     """Whether no machine takes anything, or is expected back."""
 
 
-class Hub:
+class StreamHub:
     """One stream's hub. Methods are called by the feed and by the relays, from their processes.
 
     Args:
@@ -166,7 +166,7 @@ class Hub:
     async def _open(self, node: str, directory: str) -> Any:
         self._dispatch.shrink(budget_bytes())  # the machine may have come since
         at = NodeAffinitySchedulingStrategy(node, soft=False)
-        actor: Any = ray.remote(Relay)
+        actor: Any = ray.remote(StreamRelay)
         me = ray.get_runtime_context().current_actor
         number = next(self._numbers)
         handle: Any = actor.options(num_cpus=0, max_concurrency=4, scheduling_strategy=at).remote(

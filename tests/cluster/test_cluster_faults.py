@@ -12,17 +12,17 @@ import torch
 from ray.exceptions import ActorUnavailableError
 
 import tsnb
-from tests.engines.conftest import Machines, status, until
-from tests.engines.script import Script
+from tests.cluster.conftest import Machines, status, until
+from tests.cluster.script import Script
 from tsnb import registry
-from tsnb.engines import remote_epochs, serving
-from tsnb.engines.feed import Feed
-from tsnb.engines.hub import Wants
-from tsnb.engines.remote_epochs import RemoteEpochs
+from tsnb.cluster import remote_epochs, serving
+from tsnb.cluster.feed import Feed
+from tsnb.cluster.remote_epochs import RemoteEpochs
+from tsnb.cluster.stream_hub import Wants
 from tsnb.errors import LoaderFailed
-from tsnb.producer import serve as serve_here
 from tsnb.producer.decisions.members import Phase
 from tsnb.producer.loader.packing import SlotImage
+from tsnb.producer.serving import serve_here
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 

@@ -14,17 +14,17 @@ import ray
 import torch
 
 import tsnb
+from tests.cluster.conftest import Machines, hub_of, status, until
+from tests.cluster.takers import BATCH_BYTES, BATCHES, ROWS, Taker, digest, loader
 from tests.ecosystem.apart import RAY_DATA
 from tests.ecosystem.trying import assert_two_epochs_are_as_alone
-from tests.engines.conftest import Machines, hub_of, status, until
-from tests.engines.takers import BATCH_BYTES, BATCHES, ROWS, Taker, digest, loader
 from tests.house.pages import blocks_of
-from tsnb import clusters, registry
-from tsnb.engines import serving
+from tsnb import registry
+from tsnb.cluster import serving, streams
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.integrations.ray_tune import CommonStart
 from tsnb.options import StreamOptions
-from tsnb.producer import serve as serve_here
+from tsnb.producer.serving import serve_here
 from tsnb.streams.serving import serve_from_cell
 from tsnb.wire.messages import PROTOCOL
 
@@ -302,7 +302,7 @@ def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_k
 ) -> None:
     """`--engine ray://HOST:PORT` in a producer kernel, which is killed: the run is told, hub and relays end."""
     cell = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom tests.engines.takers import loader as make\n"
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom tests.cluster.takers import loader as make\n"
         "loader = make()"
     )
     options = StreamOptions(engine=f"ray://{machines.cluster.address}")
@@ -316,7 +316,7 @@ def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_k
         far("go_on")
         assert far("result")[1].startswith("ProducerGone")
         until(lambda: not psutil.pid_exists(pid))  # relays end with their stream
-        until(lambda: clusters.hub_name("kernel") not in str(ray.util.list_named_actors(all_namespaces=True)))
+        until(lambda: streams.hub_name("kernel") not in str(ray.util.list_named_actors(all_namespaces=True)))
     finally:
         kernel.stop()
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import tsnb
-from tests.engines.takers import digest
+from tests.cluster.takers import digest
 
 BEGUN = "here I am"
 ENDED = "put in order"

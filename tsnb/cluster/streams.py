@@ -1,55 +1,31 @@
 """Find a stream that is served over a Ray cluster, from a process on any of its machines.
 
-Knows names only: what runs behind them is `tsnb.engines`. Imports Ray from where it is imported already: a process
-that has not joined a cluster finds what its own machine has.
+Knows names only: what runs behind them is `stream_hub` and `relay`. A process that has not joined a cluster finds what
+its own machine has.
 """
 
 from __future__ import annotations
 
 import getpass
 import os
-import sys
 from typing import Any
 
-from tsnb.config import attach_defaults, runtime_directory
+from tsnb.config import runtime_directory
+from tsnb.engines import joined
 from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.wire.messages import PROTOCOL
 
 __all__ = [
-    "RELAY",
-    "address_of",
     "bring_here",
     "hub_name",
-    "joined",
     "last_words",
     "namespace",
     "only_stream",
 ]
 
-RELAY = "the cluster's relay"
-"""Who serves a stream of the cluster on a machine that is not its producer's, as registries say it."""
 _PREFIX = "tsnb-hub-"
 OPEN_S = 120.0
 """How long a machine's relay may take to come up: a process that imports torch, on a machine that may be busy."""
-
-
-def address_of(engine: str) -> str | None:
-    """Return the cluster's address that an engine names, "" for the one at hand; None for this machine alone.
-
-    Raises:
-        ValueError: It is no engine.
-    """
-    if engine == "local":
-        return None
-    if engine == "ray" or engine.startswith("ray://"):
-        return engine.removeprefix("ray").removeprefix("://")
-    raise ValueError(f'engine={engine!r}: give "local", "ray" or "ray://HOST:PORT".')
-
-
-def joined() -> Any:
-    """Return Ray's module where this process has joined a cluster; else None."""
-    ray = sys.modules.get("ray")
-    return ray if ray is not None and getattr(ray, "is_initialized", bool)() else None
 
 
 def namespace() -> str:
@@ -81,8 +57,6 @@ def only_stream() -> str | None:
     Raises:
         ProducerNotFound: There are several; lists them.
     """
-    if attach_defaults.ask_cluster is not None:
-        return attach_defaults.ask_cluster(None)
     ray = joined()
     names = _streams(ray) if ray is not None else []
     if len(names) > 1:
@@ -106,8 +80,6 @@ def bring_here(stream: str) -> str | None:
         ProducerNotFound: The cluster has no such stream; lists those that it has.
         TsnbError: The relay cannot be started here; says why.
     """
-    if attach_defaults.ask_cluster is not None:
-        return attach_defaults.ask_cluster(stream)
     ray = joined()
     if ray is None:
         return None

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from tsnb.clusters import RELAY
+from tsnb.engines import RELAY
 from tsnb.producer.decisions import events as ev
 from tsnb.wire.messages import PROTOCOL
 
 if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
-    from tsnb.engines.remote_epochs import RemoteEpochs
+    from tsnb.cluster.remote_epochs import RemoteEpochs
     from tsnb.producer.core import Core
     from tsnb.producer.stream import Producer
 
-__all__ = ["Relay"]
+__all__ = ["StreamRelay"]
 
 BEAT_S = 1.0
 LOOK_S = 0.25
@@ -33,7 +33,7 @@ IDLE_S = 1.0
 """How long no consumer of this machine takes an epoch before the others need not wait for this machine."""
 
 
-class Relay:
+class StreamRelay:
     """A stream of the cluster on one machine.
 
     Args:
@@ -41,7 +41,7 @@ class Relay:
         number: What the hub knows it by.
         name: The stream's name.
         directory: The runtime directory in which it enters itself.
-        facts: As `Hub`.
+        facts: As `StreamHub`.
         options: window, rubber_band, patience_s, max_batch_bytes and guard of the stream on this machine.
     """
 
@@ -66,7 +66,7 @@ class Relay:
 
     def open(self) -> None:
         """Serve, if it is not done yet; returns when consumers can attach."""
-        from tsnb.engines.remote_epochs import RemoteEpochs
+        from tsnb.cluster.remote_epochs import RemoteEpochs
         from tsnb.producer.core import Settings
         from tsnb.producer.serving import begin
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb import clusters
-from tsnb.clusters import last_words
+from tsnb.cluster.streams import last_words
+from tsnb.engines import joined
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes.death import KernelDied
 
@@ -35,7 +35,7 @@ def join(address: str) -> None:
         ExtraMissing: Ray is not installed.
         TsnbError: There is no such cluster, or this process is in another.
     """
-    from tsnb.engines.membership import stay_in_cluster
+    from tsnb.cluster.membership import stay_in_cluster
 
     stay_in_cluster(address)
     the_hub().close_first()  # Ray leaves the cluster at this process's end: kernels are to be ended before
@@ -43,7 +43,7 @@ def join(address: str) -> None:
 
 def job_here() -> str:
     """Return Ray's id of this process's life in a cluster; empty while it is in none."""
-    ray = clusters.joined()
+    ray = joined()
     return "" if ray is None else str(ray.get_runtime_context().get_job_id())
 
 
@@ -68,7 +68,7 @@ class Needs:
 
 def places_in_cluster(needs: Needs) -> int:
     """Return how many kernels the cluster has room for at once while nobody else uses it. In a process that joined."""
-    return sum(needs.times_in(node["Resources"]) for node in clusters.joined().nodes() if node["Alive"])
+    return sum(needs.times_in(node["Resources"]) for node in joined().nodes() if node["Alive"])
 
 
 class Room:

@@ -18,12 +18,14 @@ import torch
 
 import tsnb
 from tests.second_user import OTHER, two_users
-from tsnb.clusters import address_of, namespace
-from tsnb.engines import membership
-from tsnb.engines.membership import local_address
+from tsnb.cluster import membership
+from tsnb.cluster.engine import RayCluster
+from tsnb.cluster.membership import local_address
+from tsnb.cluster.streams import namespace
+from tsnb.engines import cluster_at
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.options import StreamOptions
-from tsnb.producer import serve as serve_here
+from tsnb.producer.serving import serve_here
 from tsnb.telemetry import observer
 
 pytestmark = pytest.mark.timeout(
@@ -33,12 +35,14 @@ pytestmark = pytest.mark.timeout(
 
 def test_an_engine_is_this_machine_or_a_cluster() -> None:
     """Whatever else is said is refused, with the words that would do."""
-    assert address_of("local") is None
-    assert address_of("ray") == ""
-    assert address_of("ray://head:6379") == "head:6379"
+    assert cluster_at("local") is None
+    for word, address in (("ray", ""), ("ray://head:6379", "head:6379")):
+        cluster = cluster_at(word)
+        assert isinstance(cluster, RayCluster)
+        assert cluster.address == address
     for word in ("dask", "rays", "", "Ray"):
         with pytest.raises(ValueError, match='give "local", "ray" or'):
-            address_of(word)
+            cluster_at(word)
         with pytest.raises(ValueError, match="give"):
             tsnb.serve([1], name="x", engine=word)
 

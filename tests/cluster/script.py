@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from tsnb.engines.hub import Wants
+from tsnb.cluster.stream_hub import Wants
 
 
 class Script:

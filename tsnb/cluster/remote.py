@@ -23,17 +23,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tsnb import clusters
+from tsnb.cluster.actor import CHUNK_BYTES, KernelActor
+from tsnb.cluster.outbox import DIED, REPLY
+from tsnb.cluster.room import LEFT, Needs, Room, cannot_start, cause_of_loss, job_here
 from tsnb.directories import make_private
+from tsnb.engines import joined
 from tsnb.errors import TsnbError
 from tsnb.files import open_private, place_in
-from tsnb.kernels.actor import CHUNK_BYTES, KernelActor
 from tsnb.kernels.cargo.unnamed_file import Cargo, Loading
 from tsnb.kernels.hub import Hub
-from tsnb.kernels.outbox import DIED, REPLY
 from tsnb.kernels.processes.child import Output
 from tsnb.kernels.processes.death import KernelDied
-from tsnb.kernels.room import LEFT, Needs, Room, cannot_start, cause_of_loss, job_here
 
 __all__ = ["RemoteChild"]
 
@@ -219,7 +219,7 @@ class RemoteChild:
                 reply.set_exception(KernelDied(death))
         actor, self._actor = self._actor, None
         if actor is not None and self._member:
-            clusters.joined().kill(actor)
+            joined().kill(actor)
         with contextlib.suppress(Exception):  # Ray's own words for a cluster that has just ended
             await self.give_back()
 

@@ -15,16 +15,16 @@ import psutil
 import pytest
 
 import tsnb
-from tests.engines import jobs
-from tests.engines.conftest import Machines, until
-from tests.engines.takers import digest, loader
+from tests.cluster import jobs
+from tests.cluster.conftest import Machines, until
+from tests.cluster.takers import digest, loader
 from tests.house.pages import blocks_of
 from tests.notebook.conftest import ipython, shell
+from tsnb.cluster.actor import KernelActor
+from tsnb.cluster.room import Needs, cannot_start, cause_of_loss
 from tsnb.errors import ExtraMissing, TrialFailed, TsnbError
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import NoSuchVariable, Trial
-from tsnb.kernels.actor import KernelActor
-from tsnb.kernels.room import Needs, cannot_start, cause_of_loss
 from tsnb.records.project import project_directory
 from tsnb.records.reading import read_runs
 
@@ -193,7 +193,7 @@ def test_the_pages_blocks_run(machines: Machines, shell: Any) -> None:
 
 SCRIPT = """
 import sys, time, ray, torch, tsnb
-from tests.engines import jobs
+from tests.cluster import jobs
 name, engine = sys.argv[1:]
 train, check = (tsnb.serve([torch.ones(2)], name=name + word, engine=engine) for word in "ab")
 train.stop()

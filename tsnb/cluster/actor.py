@@ -21,12 +21,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tsnb import clusters
+from tsnb.cluster import streams
+from tsnb.cluster.outbox import DIED, REPLY, WANTED, Message, Outbox
 from tsnb.files import write_private
 from tsnb.kernels.cargo.lane import Lane
 from tsnb.kernels.cargo.unnamed_file import Cargo, Loading
 from tsnb.kernels.hub import Hub, the_hub
-from tsnb.kernels.outbox import DIED, REPLY, WANTED, Message, Outbox
 from tsnb.kernels.processes.child import Child
 from tsnb.kernels.processes.death import KernelDied
 
@@ -109,9 +109,9 @@ class _Kernel:
         """Have a stream of the cluster on this machine; the kernel itself has not joined the cluster."""
         try:
             if stream is None:
-                name = await asyncio.to_thread(clusters.only_stream)
+                name = await asyncio.to_thread(streams.only_stream)
             else:
-                name = await asyncio.to_thread(clusters.bring_here, stream)
+                name = await asyncio.to_thread(streams.bring_here, stream)
             said = {"name": name}
         except Exception as error:  # noqa: BLE001 (raised again where it was asked)
             said = {"error": type(error).__name__, "text": str(error)}

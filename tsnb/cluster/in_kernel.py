@@ -1,4 +1,4 @@
-"""What is other in a trial's kernel on a machine of a cluster: the project's files are on another machine.
+"""What is different in a trial's kernel on a machine of a cluster: the project's files are on another machine.
 
 What it logs and reports is published as ever, and written down by the process that started it. Artifacts wait in a
 folder here until that process has fetched them. The kernel has not joined the cluster: the actor that started it has,
@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from tsnb import errors
-from tsnb.clusters import OPEN_S
+from tsnb.cluster.outbox import WANTED
+from tsnb.cluster.streams import OPEN_S
 from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
+from tsnb.experiments.in_kernel import trial
 from tsnb.files import copy_whole, place_in
 from tsnb.kernels.in_kernel.publishing import publish
-from tsnb.kernels.outbox import WANTED
 from tsnb.records.run import Run
 
-__all__ = ["ARTIFACT_MESSAGE", "FarRun", "settle_far"]
+__all__ = ["ARTIFACT_MESSAGE", "FarRun", "enter"]
 
 ARTIFACT_MESSAGE = "tsnb_artifact"
 """Content: `path`, where a copy of it lies on this machine, to be fetched and removed; `name`, as it is called."""
@@ -36,14 +37,17 @@ ANSWER_S = OPEN_S + 30.0
 """How long one may stay out: the actor's own limit, and some seconds of a busy machine."""
 
 
-def settle_far(settings: dict[str, Any]) -> dict[str, Any]:
-    """Get ready for a trial on this machine; return the settings that are left for `arrive`.
+def enter(settings: dict[str, Any]) -> None:
+    """Get ready for a trial's code on this machine; as `trial.enter`, and called once before it in its place.
 
     Modules are looked for where this machine has them first, then in the notebook's places.
+
+    Args:
+        settings: What that takes, and `outbox`, the folder on this machine where artifacts wait.
     """
     attach_defaults.ask_cluster = lambda stream: _ask_cluster(stream, Path(settings["outbox"]))
     sys.path.extend(path for path in settings["sys_path"] if path not in sys.path)
-    return {**settings, "sys_path": []}
+    trial.enter({**settings, "sys_path": []}, FarRun(settings))
 
 
 class FarRun(Run):

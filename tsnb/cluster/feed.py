@@ -14,11 +14,11 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
-from tsnb import clusters
+from tsnb.cluster.stream_hub import Wants
 from tsnb.consumer.line import Line, Place, Progress
 from tsnb.consumer.options import Options
 from tsnb.consumer.unpacking import Delivered, Unpacker
-from tsnb.engines.hub import Wants
+from tsnb.engines import joined
 from tsnb.errors import LoaderFailed, ProducerGone, TsnbError
 from tsnb.registry import Entry
 from tsnb.wire import messages as ms
@@ -110,7 +110,7 @@ class Feed(threading.Thread):
             self._leave()
             self._line.connection.post(ms.Bye())
         self._line.connection.retire()
-        if clusters.joined() is not None:
+        if joined() is not None:
             ray.kill(self._hub)
 
     def _wants(self) -> Wants:
@@ -123,7 +123,7 @@ class Feed(threading.Thread):
         Raises:
             _LeftCluster: Ray was shut down under this thread: its functions would start a cluster of their own.
         """
-        if clusters.joined() is None:
+        if joined() is None:
             raise _LeftCluster
         return ray.get(method.remote(*arguments))
 
@@ -155,7 +155,7 @@ class Feed(threading.Thread):
 
     def _give(self, run: int, batch: Any) -> Wants:
         memory = batch.leaves[0]
-        if clusters.joined() is None:
+        if joined() is None:
             raise _LeftCluster
         ref = ray.put((batch.layout.encode(), batch.rows, *batch.values, memory))
         wants: Wants = self._ask(self._hub.loaded, run, [ref], memory.nbytes, batch.rows)

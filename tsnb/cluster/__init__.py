@@ -1,0 +1,31 @@
+"""Streams and trials over several machines, on Ray (the extra `tsnb[ray]`). All that knows Ray is here.
+
+The rest of tsnb reaches it through `tsnb.engines` only, which loads `engine` by its name. `tsnb.integrations.ray_tune`
+is an adapter for Ray's own trials, and needs nothing of this.
+
+
+    producer's machine                       anywhere                  every machine with a consumer
+    loader -> local stream -> Feed --put-->  Hub (order, window)  -->  Relay -> local stream -> consumers
+                 |                 object store: a batch goes to a machine once
+              consumers of this machine
+
+The producer's machine has a stream as ever. The *feed* is one more consumer of it, which puts each batch into Ray's
+object store, once, as it lies in its slot. The *hub* decides which machine may have which batch: it runs the same
+`producer.decisions` as a local stream, with machines for consumers and references to objects for slots. A *relay* on
+each machine copies what it gets into an arena there and serves it under the stream's name: consumers attach as ever.
+
+A trial's kernel on another machine is an ordinary one, started there by an actor that speaks for it.
+
+| module | what it owns |
+|---|---|
+| `engine` | the cluster as the rest of tsnb knows it |
+| `membership` | this process in a cluster: which one, joining, leaving |
+| `serving`, `feed` | a stream over the cluster; the feed |
+| `stream_hub`, `dispatch` | the hub's actor; what it decides, pure |
+| `relay`, `remote_epochs` | the relay's actor; its source of batches |
+| `streams` | finding a stream of the cluster from a process on any of its machines |
+| `attempt`, `remote` | one run through a trial's code there; its kernel, as seen from here |
+| `room` | room for a kernel on some machine, and Ray's reasons why there is none |
+| `actor`, `outbox` | what starts the kernel there, and speaks for it; what it has to tell, until that is fetched |
+| `in_kernel` | what is different in a trial's kernel there |
+"""

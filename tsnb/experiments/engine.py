@@ -1,0 +1,91 @@
+"""Where trials run: what has to be there first, how many at once, and the kernel for one run through a trial's code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tsnb.engines import cluster_at
+from tsnb.experiments.attempt import Attempt
+from tsnb.experiments.plan import TrialPlan
+from tsnb.kernels.hub import Hub
+from tsnb.native.processes import usable_cores
+from tsnb.records.run import Run
+
+if TYPE_CHECKING:
+    from tsnb.experiments.hosting import Hosting
+
+__all__ = ["Engine", "ThisMachine", "engine_of", "places_here"]
+
+PER_CORE = 2
+"""Trials of one thread each that share a core by default: while one waits for a batch the other computes."""
+
+
+def places_here(trials: int, cores: int) -> int:
+    """Return how many trials run at once where nobody said: all, where there are two at most for each core.
+
+    Args:
+        trials: How many there are.
+        cores: What this process may use.
+    """
+    return max(1, min(trials, PER_CORE * cores))
+
+
+class Engine(Protocol):
+    """Where trials run: `ThisMachine`, or a cluster (`tsnb.cluster.engine`)."""
+
+    def join(self) -> None:
+        """Have what trials need there. Called before the first is started.
+
+        Raises:
+            TsnbError: It cannot be had.
+        """
+
+    def attempt(
+        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Hosting, run: Run
+    ) -> Attempt:
+        """Return a kernel for one run through a trial's code.
+
+        Args:
+            hub: The hub on whose thread it lives.
+            plan: What is run.
+            settings: What its kernel is told of the run, beside what the plan says.
+            host: The trial.
+            run: Its place in the project's records.
+        """
+
+    def places(self, plan: TrialPlan, trials: int) -> tuple[int, str]:
+        """Return how many trials run at once where nobody said, and why so many.
+
+        Args:
+            plan: What they have in common.
+            trials: How many there are.
+        """
+
+
+class ThisMachine:
+    """Trials in processes of this machine."""
+
+    def join(self) -> None:
+        """Do nothing: it is here."""
+
+    def attempt(
+        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Hosting, run: Run
+    ) -> Attempt:
+        """Return a kernel of this machine; a detached one logs by itself."""
+        return Attempt(hub, plan, settings, host.take, run.log_path if plan.options.detach else None)
+
+    def places(self, plan: TrialPlan, trials: int) -> tuple[int, str]:
+        """Return as many as the cores of this process have places for."""
+        cores = usable_cores()
+        each = f"two for each of {cores} cores" if cores > 1 else "two for the one core"
+        return places_here(trials, cores), each
+
+
+def engine_of(plan: TrialPlan) -> Engine:
+    """Return where a trial runs.
+
+    Raises:
+        ValueError: Its engine is not one.
+    """
+    return cluster_at(plan.options.engine) or ThisMachine()
