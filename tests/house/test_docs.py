@@ -127,7 +127,7 @@ def test_ci_runs_every_test_once() -> None:
     """`make test` and `make test-all` part the tests by one mark, and CI calls both in one run of make."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert re.search(r'^TESTS = -m "not slow"\n', makefile, re.MULTILINE)
-    assert "\ntest-all: test\n\t$(PYTEST) -m slow\n" in makefile
+    assert "\ntest-all: test\n\t$(call RUN_TESTS,-m slow)\n" in makefile
     calls = re.findall(r"^make (.*)$", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
     assert calls == ["check test test-all"]
 
