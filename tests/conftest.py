@@ -23,7 +23,7 @@ from hypothesis import HealthCheck, settings
 from tests import quarantine
 from tests.leftovers import leftovers, new_leftovers
 
-SETTLE_S = 20.0
+SETTLE_S = 60.0
 """How long what was stopped or killed may take to be gone; a leftover stays. A spawned worker of a DataLoader looks for
 its parent every five seconds only."""
 

@@ -38,7 +38,7 @@ def does(code: str, *arguments: str | Path) -> str:
         AssertionError: It ended with an error.
     """
     process = _start(code, *arguments)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=240)
     assert process.returncode == 0, said
     return said
 

@@ -65,8 +65,8 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
         with attach("c", "toy") as consumer:
             assert consumer.guarded
         assert tsnb("stop", cwd=tmp_path).stdout == "stopped 'toy'\n"
-        assert serving.wait(10) == 0
-        said, _ = recording.communicate(timeout=20)
+        assert serving.wait(120) == 0
+        said, _ = recording.communicate(timeout=240)
         assert (
             said == f"recorded {len(read_recording(tmp_path / 'run.jsonl'))} readings of 'toy' to run.jsonl\n"
         )

@@ -90,7 +90,7 @@ def test_every_process_leaves_the_arena_out_of_its_dumps(arena: Arena) -> None:
     worker = spawned.Process(target=_tell_dumped, args=(arena, results))
     worker.start()
     assert results.get() == []
-    worker.join(60)
+    worker.join(120)
 
 
 def _tell_dumped(arena: Arena, results: Any) -> None:
@@ -171,7 +171,7 @@ def test_the_arena_and_the_pipe_travel_to_a_worker(arena: Arena, method: str) ->
         target=_write_from_a_spawned_process, args=(arena, free.pipe)
     )
     worker.start()
-    worker.join(60)
+    worker.join(120)
     assert worker.exitcode == 0
     assert arena.buffer[arena.offset_of(0)] == 42
     free.close()

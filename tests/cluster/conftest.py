@@ -31,7 +31,7 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
 os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", secrets.token_hex(16)
 
 STORE_BYTES = 80 << 20
-GONE_S = 90.0
+GONE_S = 180.0
 TRIES = 5
 SYSTEM = {
     "health_check_period_ms": 500,

@@ -64,7 +64,7 @@ def test_the_feed_goes_on_where_it_is_when_nobody_took_anything_for_a_moment(mac
             until(lambda: [m.phase for m in members.values()] == [Phase.BETWEEN])
         finally:
             feed.retire()
-            feed.join(30.0)
+            feed.join(120)
         assert ray.get(hub.seen.remote())[0] == [(0, n) for n in range(5)]
 
 

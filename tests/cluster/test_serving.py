@@ -88,7 +88,7 @@ def announced(port: int, *uid: int) -> Iterator[tuple[psutil.Process, int]]:
     try:
         assert process.stdout is not None
         at, seen = int(process.stdout.readline()), psutil.Process(process.pid)
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while "raylet" not in seen.cmdline()[0]:
             assert time.monotonic() < until
             time.sleep(0.01)

@@ -46,8 +46,8 @@ def test_a_trial_sees_only_its_device(
         monkeypatch.setenv("TSNB_START", "spawn")
     on_gpu = run_cell(f"gpu-{start}", LOOK, {}, outlet=page, device="cuda:1")
     on_cpu = run_cell(f"cpu-{start}", LOOK, {}, outlet=page, device="cpu")
-    assert on_gpu.wait(60)["seen"] == ("GPU-bb", "cuda:0", "cuda:1", False)
-    assert on_cpu.wait(60)["seen"] == ("", "cpu", "cpu", False)
+    assert on_gpu.wait(120)["seen"] == ("GPU-bb", "cuda:0", "cuda:1", False)
+    assert on_cpu.wait(120)["seen"] == ("", "cpu", "cpu", False)
 
 
 @pytest.mark.gpu

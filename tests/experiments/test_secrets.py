@@ -56,9 +56,9 @@ def test_a_secret_reaches_the_trial_and_nothing_that_is_kept_or_shown(
     assert second.result(60) == want
     failed = launch(plan_function(train, {**given, "lr": -1.0}, env=ENV), page)
     with pytest.raises(TrialFailed, match="ConnectionError") as raised:
-        failed.wait(60)
+        failed.wait(120)
     sweep = tsnb.sweep(train, grid={"api_key": [KEY, KEY[::-1]]}, login=given["login"], lr=1.0, env=ENV)
-    assert {trial.result(60)[0] for trial in sweep.wait(60).values()} == set(digests(KEY, KEY[::-1]))
+    assert {trial.result(60)[0] for trial in sweep.wait(120).values()} == set(digests(KEY, KEY[::-1]))
     assert list(sweep.params.values()) == [{"api_key": "[masked]"}] * 2
     assert all("connecting with [masked]" in trial.logs() for trial in (first, second, failed))
 

@@ -20,6 +20,7 @@ import pytest
 
 import tsnb
 from tests.leftovers import descendants
+from tests.promises import HANG_S, promptly, took
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments import Trial, board, run_cell, trials
 from tsnb.experiments.attempt import Attempt
@@ -43,8 +44,8 @@ def test_a_cell_runs_beside_the_notebook_and_gives_back_its_variables(notebook: 
     box = notebook.run("class Net:\n    def __init__(self, w): self.w = w\nwidth = 7\nunused = 1")
     began = time.monotonic()
     trial = start("cnn", "net = Net(width)\nprint('made', net.w)", page, box)
-    assert time.monotonic() - began < 0.5, "the notebook is free at once"
-    assert trial.wait(20) is trial
+    took(time.monotonic() - began, 0.5)  # the notebook is free at once
+    assert trial.wait(120) is trial
     assert trial.state == "done"
     assert re.match(r"trial 'cnn' running \(pid \d+\)\nmade 7\n", page.text)
     assert "trial 'cnn' done after" in page.text
@@ -63,7 +64,7 @@ def test_fetching_leaves_the_notebooks_classes_and_names_as_they_are(notebook: A
     box = notebook.run("class CFG:\n    lr = 0.1\n    def rate(self): return self.lr\nscale = 1")
     cell = "cfg = CFG()\nhelper = 2\ndef grow(x): return x * scale * helper\ngrow(1)\nCFG.lr = 9"
     trial = start("cfg", cell, page, box)
-    trial.wait(20)
+    trial.wait(120)
     notebook.run("CFG.lr = 0.5\nCFG.rate = lambda self: 'patched'\nscale = 100")
     names = set(box)
     assert trial["cfg"].rate() == "patched"
@@ -83,7 +84,7 @@ def test_workers_of_a_trials_own_loader_give_it_its_own_classes(page: Any) -> No
         "kinds = [(isinstance(b, Batch), b.scale, list(b.x)) for b in found]"
     )
     trial = start("workers", cell, page)
-    trial.wait(30)
+    trial.wait(120)
     assert trial["kinds"] == [(True, 2, [0, 1]), (True, 2, [2, 3])]
 
 
@@ -129,17 +130,17 @@ def test_a_trial_computes_as_the_notebook_does(page: Any, tmp_path: Path) -> Non
         "from tsnb.experiments import run_cell\n"
         "class Page:\n    def publish(self, *_): pass\n"
         f"for options in ({{}}, {{'device': 'cpu'}}):\n"
-        f"    found = run_cell('like', {SEEN!r}, {{}}, outlet=Page(), **options).wait(60)['seen']\n"
+        f"    found = run_cell('like', {SEEN!r}, {{}}, outlet=Page(), **options).wait(120)['seen']\n"
         "    print([a if a == b else (a, b) for a, b in zip(here, found, strict=True)])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", there], capture_output=True, text=True, check=False, timeout=120,
+        [sys.executable, "-c", there], capture_output=True, text=True, check=False, timeout=240,
         env={**os.environ, "TSNB_PROJECT_DIR": str(tmp_path), "PYTHONPATH": os.getcwd()},
     )  # fmt: skip
     same = "[True, 'high', True, True, True, True, False, True, False, {}, 'tensor([0.33])', 'raise', 3, 10, 'raised']"
     shown = done.stdout.splitlines()
     assert shown == [same.format("'meta'"), same.format("('meta', 'cpu')")], done.stderr
-    plain = start("plain", SEEN.replace("seen = [", "seen = [torch.__version__ != '',"), page).wait(30)[
+    plain = start("plain", SEEN.replace("seen = [", "seen = [torch.__version__ != '',"), page).wait(120)[
         "seen"
     ]
     assert plain[1:4] == [False, "highest", False]
@@ -169,7 +170,7 @@ tsnb.log(loss=3)
 def test_cells_that_a_cell_runs_are_not_its_end(page: Any, until: Until, last: str, state: str) -> None:
     """However they end, the trial ends with its own code, and as that does."""
     trial = start("nested", f"{NESTED}\n{last}", page)
-    until(lambda: trial.state in ENDED, 30)
+    until(lambda: trial.state in ENDED, 120)
     assert trial.state == state
     assert trial.metrics == {"loss": 3.0}
     assert [trial[name] for name in "xyzwv"] == [1, 2, True, 4, 5]
@@ -187,7 +188,7 @@ def test_a_script_that_fails_in_run_fails_the_trial(page: Any, until: Until, tmp
     source = f"get_ipython().run_line_magic('run', '{tmp_path}/bad.py')\nx = 1"
     trial = start("script", source, page)
     with pytest.raises(TrialFailed, match="KeyError: 'gone'"):
-        trial.wait(30)
+        trial.wait(120)
     assert trial["x"] == 1
 
 
@@ -204,7 +205,7 @@ def test_a_variable_of_a_trial_that_runs_is_waited_for(page: Any, capsys: pytest
     began = time.monotonic()
     with pytest.raises(TsnbError, match="'far' is detached: its variables end with it"):
         far["net"]
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50, "it did not wait for the trial, which takes a minute"
     far.stop()
 
 
@@ -238,7 +239,7 @@ def test_what_is_logged_that_is_no_number(page: Any) -> None:
         "tsnb.log(table=pd.DataFrame({'a': [1]}), step=7)\ntsnb.log(3, 'x', [])"
     )
     trial = start("says", cell, page)
-    trial.wait(30)
+    trial.wait(120)
     assert trial.metrics == {"loss": 2.0, "val/loss": 0.5}
     assert page.text.count("phase: warm\n") == page.text.count("phase: cold\n") == 1
     assert page.text.count("tsnb.log(w=...) was left out: it is a ndarray of shape (5,)") == 1
@@ -253,13 +254,13 @@ def test_a_failed_cell_shows_its_own_lines_and_fails_its_wait(page: Any) -> None
     """The traceback has the line numbers that the notebook shows; variables stay for a look."""
     trial = start("bad", "x = 1\n\nraise ValueError('no such image')", page)
     with pytest.raises(TrialFailed, match="trial 'bad' failed: ValueError: no such image") as caught:
-        trial.wait(20)
+        trial.wait(120)
     (error,) = page.of("error")
     assert error["ename"] == "ValueError"
     assert "Trial bad, line 4" in str(caught.value), "the magic's own line is line 1"
     assert trial["x"] == 1
     with pytest.raises(TrialFailed):
-        trials.wait(20)
+        trials.wait(120)
 
 
 @pytest.mark.parametrize(
@@ -269,7 +270,7 @@ def test_a_failed_cell_shows_its_own_lines_and_fails_its_wait(page: Any) -> None
 def test_leaving_by_exit_is_an_end_like_any_other(page: Any, call: str, state: str, until: Until) -> None:
     """As a shell takes it: nothing or 0 is success, anything else is a failure. The variables stay."""
     trial = start("leaves", f"import sys\nx = 1\nsys.{call}", page)
-    until(lambda: trial.state in ENDED, 20)
+    until(lambda: trial.state in ENDED, 120)
     assert trial.state == state
     assert trial["x"] == 1
 
@@ -282,7 +283,7 @@ def test_output_of_all_kinds_arrives_while_the_cell_runs(page: Any, until: Until
         "time.sleep(1)\nprint('four')\n5"
     )
     trial = start("kinds", cell, page)
-    busy = time.monotonic() + 8
+    busy = time.monotonic() + HANG_S
     while trial.state not in ENDED and time.monotonic() < busy:
         sum(range(10_000))  # no waiting: the hub's thread does it all
     in_order = "|".join(c.get("text", k) for _, k, c in page.shown)
@@ -301,8 +302,7 @@ def test_a_killed_trial_is_lost_within_a_second(name: str, page: Any, until: Unt
     assert trial.pid is not None
     os.kill(trial.pid, getattr(signal, name))
     killed = time.monotonic()
-    until(lambda: trial.state == "lost", 1.0)
-    assert time.monotonic() - killed < 1.0
+    promptly(lambda: trial.state == "lost", killed)
     assert name in page.text
     with pytest.raises(TrialFailed, match=name):
         trial.wait()
@@ -362,10 +362,10 @@ def test_all_are_stopped_at_once(page: Any, until: Until) -> None:
     """Three that need their two seconds of grace take two seconds together, not six."""
     cell = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     deaf = [start(name, cell + "print('begun', flush=True)\ntime.sleep(60)", page) for name in "abc"]
-    until(lambda: page.text.count("begun") == 3, 20)
+    until(lambda: page.text.count("begun") == 3, 120)
     began = time.monotonic()
     trials.stop()
-    assert time.monotonic() - began < 4.0
+    took(time.monotonic() - began, 4.0)
     assert [trial.state for trial in deaf] == ["stopped"] * 3
 
 
@@ -374,7 +374,7 @@ def test_an_interrupt_before_the_code_begins_ends_the_trial(page: Any) -> None:
     trial = start("early", "import time\ntime.sleep(60)", page)
     assert trial.state in {"queued", "starting"}
     trial.interrupt()
-    assert trial.wait(20).state == "stopped"
+    assert trial.wait(120).state == "stopped"
 
 
 def test_interrupt_keeps_the_variables(page: Any, until: Until) -> None:
@@ -388,7 +388,7 @@ def test_interrupt_keeps_the_variables(page: Any, until: Until) -> None:
         trial["steps"]  # waits for the end; the user does not
     assert trial.state == "running"
     trial.interrupt()
-    assert trial.wait(5).state == "interrupted"
+    assert trial.wait(60).state == "interrupted"
     assert trial["steps"] == 3
 
 
@@ -413,7 +413,7 @@ def test_a_failed_trial_keeps_nothing_of_the_step_that_failed(page: Any) -> None
     """Its traceback would hold every local of every frame: the activations of a batch, on a GPU perhaps."""
     trial = run_cell("broken", PROBE + "step()", {}, outlet=page)
     with pytest.raises(TrialFailed, match="in the middle of a step"):
-        trial.wait(60)
+        trial.wait(120)
     assert trial["gone"] == "True"
 
 
@@ -432,10 +432,10 @@ gone = Probe(lambda ref=weakref.ref(activations): ref() is None)
 activations.itself = activations
 del activations
 """
-    trial = run_cell("used", PROBE + seam, {}, outlet=page).wait(60)
+    trial = run_cell("used", PROBE + seam, {}, outlet=page).wait(120)
     assert trial["asked"] == [True]
     unused = "import torch\nasked = []\ntorch.cuda.empty_cache = lambda: asked.append(1)"
-    assert run_cell("unused", unused, {}, outlet=page).wait(60)["asked"] == []
+    assert run_cell("unused", unused, {}, outlet=page).wait(120)["asked"] == []
 
 
 def test_processes_of_trials_that_ended_long_ago_go_and_their_variables_stay(
@@ -445,10 +445,10 @@ def test_processes_of_trials_that_ended_long_ago_go_and_their_variables_stay(
     monkeypatch.setattr(board, "KEPT_PROCESSES", 1)
     variables = {"history": [], "rate": 0.1}
     cell = "history.append(rate)\nnet = {{'w': {0}}}\nstream = (k for k in ())\nimport math"
-    former = [run_cell(f"t{k}", cell.format(k), variables, outlet=page).wait(60) for k in range(2)]
+    former = [run_cell(f"t{k}", cell.format(k), variables, outlet=page).wait(120) for k in range(2)]
     until(lambda: former[0].pid is None)
     assert former[1].pid is not None
-    last = run_cell("t2", cell.format(2), variables, outlet=page).wait(60)
+    last = run_cell("t2", cell.format(2), variables, outlet=page).wait(120)
     until(lambda: former[1].pid is None)
     assert last.pid is not None
     for k, trial in enumerate(former):
@@ -469,7 +469,7 @@ def test_one_whose_variables_are_too_large_keeps_its_process(
     """And is asked once only; they can be fetched as before."""
     monkeypatch.setattr(board, "KEPT_PROCESSES", 1)
     limit = "import tsnb.experiments.in_kernel.keeping as k\nk.KEPT_BYTES = 1000\n"
-    large = run_cell("large", limit + "data = bytes(range(256)) * 100", {}, outlet=page).wait(60)
+    large = run_cell("large", limit + "data = bytes(range(256)) * 100", {}, outlet=page).wait(120)
     released: list[str] = []
     real = Attempt.release
 
@@ -479,7 +479,7 @@ def test_one_whose_variables_are_too_large_keeps_its_process(
 
     monkeypatch.setattr(Attempt, "release", counted)
     for k in range(2):
-        run_cell(f"after{k}", "x = 1", {}, outlet=page).wait(60)
+        run_cell(f"after{k}", "x = 1", {}, outlet=page).wait(120)
     until(lambda: len(released) >= 2)
     assert large.pid is not None and len(large["data"]) == 25600
 
@@ -487,8 +487,8 @@ def test_one_whose_variables_are_too_large_keeps_its_process(
 def test_one_that_has_ended_keeps_no_more_memory_than_its_variables_need(page: Any, until: Until) -> None:
     """What training freed lies scattered in malloc's heaps: it goes back to the system at the end."""
     cell = "hoard = [bytearray(5000) for _ in range(60_000)]\nkept = hoard[::500]\ndel hoard\nprint('freed')"
-    trial = start("large", cell, page).wait(30)
-    until(lambda: psutil.Process(trial.pid).memory_full_info().uss < 150 << 20, 20)
+    trial = start("large", cell, page).wait(120)
+    until(lambda: psutil.Process(trial.pid).memory_full_info().uss < 150 << 20, 120)
     assert len(trial["kept"]) == 120
 
 
@@ -499,7 +499,7 @@ def test_a_name_started_again_replaces_the_old_one(page: Any, until: Until) -> N
     pid = old.pid
     new = start("same", "x = 2", page)
     assert trials["same"] is new
-    assert new.wait(20)["x"] == 2
+    assert new.wait(120)["x"] == 2
     assert old.state == "stopped"
     assert pid is not None
     assert not psutil.pid_exists(pid)
@@ -509,21 +509,21 @@ def test_stopping_before_it_has_started_ends_it(page: Any) -> None:
     """A stop at once after the start leaves no kernel behind."""
     trial = start("early", "import time\ntime.sleep(60)", page)
     trial.stop()
-    assert trial.wait(10).state == "stopped"
+    assert trial.wait(120).state == "stopped"
     assert trial.pid is None
 
 
 def test_every_number_arrives_and_the_last_one_is_right(page: Any) -> None:
     """A burst faster than reports go out loses neither a row nor the last value; numbers come without a stream."""
     cell = "for step in range(1000):\n    tsnb.log(step=step, loss=1 / (step + 1))\ntsnb.log(accuracy=0.5)"
-    trial = start("numbers", cell, page).wait(30)
+    trial = start("numbers", cell, page).wait(120)
     assert [row.step for row in trial.metrics.rows] == [*range(1000), 1000]
     assert trial.metrics == {"loss": pytest.approx(0.001), "accuracy": 0.5}
 
 
 def test_a_diverged_loss_is_still_a_number(page: Any) -> None:
     """JSON has no nan and no inf; the history has, and nothing is said about it under the cell."""
-    trial = start("diverged", "tsnb.log(loss=float('nan'), norm=float('inf'))", page).wait(30)
+    trial = start("diverged", "tsnb.log(loss=float('nan'), norm=float('inf'))", page).wait(120)
     assert math.isnan(trial.metrics["loss"])
     assert trial.metrics.rows[0].numbers["norm"] == math.inf
     assert re.fullmatch(r"trial 'diverged' running .*\ntrial 'diverged' done .*\n", page.text)
@@ -546,7 +546,7 @@ def test_options_reach_the_trial(page: Any) -> None:
         "bars = {kind.__module__ for kind in tqdm.__mro__}"
     )
     options: dict[str, Any] = {"producer": "p", "batch_size": 4, "device": "cpu", "seed": 5, "threads": 2}
-    trial = start("options", cell, page, **options, env={"MODE": "fast"}).wait(60)
+    trial = start("options", cell, page, **options, env={"MODE": "fast"}).wait(120)
     assert trial["given"] == ("options", "p", 4, "cpu", 2, "fast")
     random.seed(5)
     assert trial["drawn"][0] == random.random()
@@ -554,7 +554,7 @@ def test_options_reach_the_trial(page: Any) -> None:
     assert "tqdm.notebook" not in trial["bars"], "its widgets would open where nobody sees them"
     assert trial.options == options
     assert trial.params == {}
-    again = start("again", cell, page, **options, env={"MODE": "fast"}).wait(60)
+    again = start("again", cell, page, **options, env={"MODE": "fast"}).wait(120)
     assert again["drawn"] == trial["drawn"]
 
 
@@ -584,7 +584,7 @@ def test_a_module_that_the_notebook_put_before_an_installed_one_is_the_one(
     """`sys.path.insert(0, "../src")` means the same in a trial, where Python has a path of its own already."""
     (tmp_path / "colorsys.py").write_text("OURS = True\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    trial = start("shadow", "import colorsys, sys\nfound, path = colorsys.__file__, sys.path", page).wait(60)
+    trial = start("shadow", "import colorsys, sys\nfound, path = colorsys.__file__, sys.path", page).wait(120)
     assert trial["found"] == str(tmp_path / "colorsys.py")
     assert [p for p in trial["path"] if p in sys.path] == list(dict.fromkeys(sys.path))
 
@@ -596,13 +596,13 @@ def test_the_notebook_s_own_modules_are_found(
     (tmp_path / "beside.py").write_text("def answer(): return 42")
     monkeypatch.syspath_prepend(tmp_path)
     box = notebook.run("import beside\nfrom beside import answer")
-    trial = start("imports", "got = beside.answer() + answer()", page, box).wait(20)
+    trial = start("imports", "got = beside.answer() + answer()", page, box).wait(120)
     assert trial["got"] == 84
 
 
 def test_what_cannot_be_pulled_says_why(page: Any) -> None:
     """A variable that cannot travel back is explained like one that cannot travel there."""
-    trial = start("locked", "import threading\nlock = threading.Lock()", page).wait(20)
+    trial = start("locked", "import threading\nlock = threading.Lock()", page).wait(120)
     with pytest.raises(NotShippable, match=r"pulling 'lock' out of the trial .* is a lock"):
         trial["lock"]
     assert not page.of("error")
@@ -615,7 +615,7 @@ def test_a_variable_that_does_not_arrive_fails_the_trial(page: Any, notebook: An
         "class Odd:\n    def __reduce__(self): return arrive, ()\nodd = Odd()"
     )
     with pytest.raises(TrialFailed, match="not there"):
-        start("odd", "odd", page, box).wait(20)
+        start("odd", "odd", page, box).wait(120)
 
 
 def test_the_board_is_a_mapping_that_shows_as_a_table(page: Any) -> None:
@@ -623,7 +623,7 @@ def test_the_board_is_a_mapping_that_shows_as_a_table(page: Any) -> None:
     start("board-a", "tsnb.log(loss=0.25)", page)
     start("board-b", "1 / 0", page)
     with pytest.raises(TrialFailed, match="board-b"):
-        trials.wait(30)
+        trials.wait(120)
     shown = repr(trials)
     assert "board-a" in shown
     assert "loss 0.25" in shown
@@ -638,7 +638,7 @@ def test_the_board_is_a_mapping_that_shows_as_a_table(page: Any) -> None:
 
 def test_results_are_a_row_a_trial(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A DataFrame with pandas, else rows with the same keys."""
-    start("row", "tsnb.log(loss=0.25)", page).wait(30)
+    start("row", "tsnb.log(loss=0.25)", page).wait(120)
     table = tsnb.results().set_index("name")
     assert table.loc["row", "state"] == "done"
     assert table.loc["row", "loss"] == 0.25

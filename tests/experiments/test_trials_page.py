@@ -29,7 +29,7 @@ def test_its_script_runs(tmp_path: Path) -> None:
         env=env,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -32,7 +32,7 @@ CELL_TIMEOUT_S = 300
 END = """
 import tsnb
 for trial in tsnb.trials.values():
-    trial.wait(60)
+    trial.wait(120)
 tsnb.trials.clear()
 for entry in tsnb.producers():
     tsnb.stop(entry.name)

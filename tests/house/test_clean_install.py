@@ -93,7 +93,7 @@ def test_the_wheel_alone_gives_a_working_notebook(
     notebook = new_notebook(cells=[new_code_cell(cell.strip()) for cell in CELLS])
     client = NotebookClient(
         notebook,
-        timeout=120,
+        timeout=240,
         kernel_name="clean",
         store_widget_state=True,
         resources={"metadata": {"path": str(tmp_path)}},
@@ -114,7 +114,7 @@ def test_doctor_finds_the_lone_wheel_well(clean: Path, tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = [str(clean.with_name("tsnb")), "doctor"]
     done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100, check=False
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "no JupyterLab in this environment" in " ".join(done.stdout.split())

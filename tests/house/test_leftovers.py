@@ -51,7 +51,7 @@ def other_program(note: Path) -> Iterator[None]:
         yield
     finally:
         note.unlink()
-        process.wait(20)
+        process.wait(120)
 
 
 def test_what_another_program_makes_and_removes_is_not_ours(tmp_path: Path) -> None:

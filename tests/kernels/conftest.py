@@ -72,7 +72,7 @@ def cargoes() -> list[object]:
     return [thing for thing in gc.get_objects() if type(thing) is _Hold]
 
 
-def wait_until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     """Wait until a condition holds, or fail."""
     deadline = time.monotonic() + timeout_s
     while not condition():

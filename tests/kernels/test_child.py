@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from binder.check import make_group
+from tests.promises import HANG_S, promptly, took
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes.child import ENTRY, Child
 from tsnb.kernels.processes.death import Death, KernelDied
@@ -81,17 +82,17 @@ def test_a_death_is_noticed_within_a_second_with_the_signal_s_name(child: Child,
     hub = the_hub()
     code = "import subprocess, time\np = subprocess.Popen(['sleep', '60'])\nprint(p.pid)\ntime.sleep(60)"
     running = hub.post(child.execute(code))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_S
     while not (below := psutil.Process(child.pid).children()) and time.monotonic() < deadline:
         time.sleep(0.02)
     began = time.monotonic()
     os.kill(child.pid, getattr(signal, name))
     with pytest.raises(KernelDied, match=name):
-        running.result(10)
-    assert time.monotonic() - began < 1.0
+        running.result(HANG_S)
+    took(time.monotonic() - began)
     assert not child.alive
     hub.call(child.kill())  # of a dead one: nothing to do
-    psutil.wait_procs(below, 2)
+    psutil.wait_procs(below, HANG_S)
     assert not [p for p in below if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     assert [p.name for p in hub.directory.iterdir()] == ["lock"]
 
@@ -112,10 +113,7 @@ def test_without_pidfd_a_death_is_noticed_as_well(monkeypatch: pytest.MonkeyPatc
     child = hub.call(make())
     hub.call(child.start())
     os.kill(child.pid, signal.SIGKILL)
-    began = time.monotonic()
-    while child.alive and time.monotonic() - began < 5:
-        time.sleep(0.01)
-    assert time.monotonic() - began < 1.0
+    promptly(lambda: not child.alive)
 
 
 def test_a_crash_in_compiled_code_leaves_its_last_words(child: Child) -> None:
@@ -167,12 +165,9 @@ def test_it_dies_with_its_parent_however_that_ends(ending: str, kill: bool) -> N
     pid = int(parent.stdout.readline())
     if kill:
         parent.kill()
-    parent.wait(20)
+    parent.wait(HANG_S)
     parent.stdout.close()
-    gone_by = time.monotonic() + 1.0
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < gone_by, "the kernel outlived its parent"
-        time.sleep(0.01)
+    promptly(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 @pytest.fixture
@@ -182,7 +177,7 @@ def small_group() -> Iterator[Path]:
     if group is None:
         pytest.skip("no control group with a memory limit can be made here")
     yield group.path
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while left := (group.path / "cgroup.procs").read_text():
         if time.monotonic() > deadline:
             break
@@ -209,14 +204,16 @@ except Exception as error:
 def test_a_kernel_that_the_system_kills_for_its_memory_is_said_to_be(small_group: Path) -> None:
     """The control group counts such kills; a SIGKILL while it does is put down to memory."""
     enter = f"echo $$ > {small_group}/cgroup.procs && exec {sys.executable} -c '{GREEDY.replace(chr(39), chr(34))}'"
-    done = subprocess.run(["sh", "-c", enter], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["sh", "-c", enter], capture_output=True, text=True, timeout=240, check=False)
     assert "killed by SIGKILL: the system did it because memory ran out" in done.stdout, done
     assert str(small_group) in done.stdout
 
 
 def test_a_parent_that_died_first_is_noticed() -> None:
     """The signal is asked for after the start: a parent that was gone by then is seen by its pid."""
-    done = subprocess.run([sys.executable, "-c", ENTRY, "1", "-f", "/nonexistent"], check=False, timeout=20)
+    done = subprocess.run(
+        [sys.executable, "-c", ENTRY, "1", "-f", "/nonexistent"], check=False, timeout=HANG_S
+    )
     assert done.returncode == 1
 
 

@@ -86,7 +86,7 @@ def test_kernels_and_their_workers_import_nothing_from_the_working_directory(
     script = forking.start(IN_A_SHARED_DIRECTORY, stdin=False)
     assert script.stdout is not None
     said = script.stdout.read()
-    assert script.wait(20) == 0, said
+    assert script.wait(120) == 0, said
     script.stdout.close()
     assert not planted_code_that_ran(shared_directory)
     assert said.splitlines()[-2:] == ["forked [2, 2] []", "spawned [2, 2] []"]
@@ -114,7 +114,7 @@ def test_tsnb_serve_shadows_nothing_by_the_directory_it_is_called_in(shared_dire
     assert serving.stdout is not None
     line = serving.stdout.readline()
     serving.terminate()
-    said = line + serving.communicate(timeout=60)[0]
+    said = line + serving.communicate(timeout=240)[0]
     assert "serving 'door'" in said
     assert not planted_code_that_ran(shared_directory)
 
@@ -185,7 +185,7 @@ def busy_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
         assert said[-1], "".join(said)
         yield script, Path(runtime) / "run"
         script.kill()
-        script.wait(20)
+        script.wait(120)
         script.stdout.close()
 
 

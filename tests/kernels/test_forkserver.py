@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.promises import HANG_S, took
 from tsnb.kernels.cargo.orders import thread_variables
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes import forking
@@ -149,7 +150,7 @@ def test_an_interrupt_reaches_one_kernel_only(start: Start) -> None:
     one, other = (start(lambda kind, _: begun.append(kind) if kind == "stream" else None) for _ in range(2))
     code = "import time; print('begun', flush=True); time.sleep(60)"
     interrupted, spared = hub.post(one.execute(code)), hub.post(other.execute(code))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(begun) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -173,7 +174,7 @@ def test_how_a_forked_kernel_ended_is_told(start: Start, code: str, said: str) -
     began = time.monotonic()
     with pytest.raises(KernelDied, match=said):
         the_hub().call(child.execute(code))
-    assert time.monotonic() - began < 1.0
+    took(time.monotonic() - began)
     assert not psutil.pid_exists(child.pid), "the server has taken its status: no zombie is left"
 
 
@@ -190,10 +191,10 @@ def test_a_killed_server_takes_its_kernels_along_and_the_next_start_has_a_new_on
         with pytest.raises(
             KernelDied, match="because the process that it was forked from was killed by SIGKILL"
         ):
-            future.result(10)
-    assert time.monotonic() - began < 1.0
+            future.result(HANG_S)
+    took(time.monotonic() - began)
     assert not any(child.alive for child in children)
-    psutil.wait_procs([psutil.Process(c.pid) for c in children if psutil.pid_exists(c.pid)], 2)
+    psutil.wait_procs([psutil.Process(c.pid) for c in children if psutil.pid_exists(c.pid)], HANG_S)
     child = start()
     assert server() is not former
     assert is_forked(child)
@@ -239,7 +240,7 @@ def test_a_start_that_nobody_waits_for_any_more_leaves_no_kernel(start: Start, t
     os.kill(before.pid, signal.SIGCONT)
     start()  # answered after the one before
     assert len(psutil.Process(before.pid).children()) <= 2
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(psutil.Process(before.pid).children()) > 2:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -427,7 +428,7 @@ def test_the_notebooks_death_takes_the_server_and_its_kernels_along() -> None:
     notebook.kill()
     notebook.wait()
     notebook.stdout.close()
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + 60
     for process in below:
         with contextlib.suppress(psutil.NoSuchProcess):
             while process.status() != psutil.STATUS_ZOMBIE:
@@ -456,7 +457,7 @@ def test_a_running_kernel_is_adopted_in_the_middle_of_its_cell(start: Start, tmp
         with pytest.raises(KernelDied, match=why):
             hub.call(Child.adopt(hub, "found", take, connection, other))
     adopted = hub.call(Child.adopt(hub, "found", take, connection, found))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not seen:
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -33,7 +33,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def comes_true(what: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20.0
+    deadline = time.monotonic() + 60
     while not what():
         if time.monotonic() > deadline:
             return False

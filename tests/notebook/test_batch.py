@@ -75,7 +75,7 @@ def test_a_failed_trial_fails_the_run(tmp_path: Path, runner: str) -> None:
 def run_in_memory(notebook: nbformat.NotebookNode, folder: Path) -> None:
     """Run a notebook that has no file."""
     environment = {**os.environ, "TSNB_PROJECT_DIR": str(folder)}
-    NotebookClient(notebook, timeout=60, kernel_name="python3").execute(env=environment)
+    NotebookClient(notebook, timeout=240, kernel_name="python3").execute(env=environment)
 
 
 @pytest.mark.system

@@ -29,7 +29,7 @@ class FrontEnd:
     def run(self, code: str) -> str:
         return str(self.client.execute(code))
 
-    def listen(self, done: Any, timeout_s: float = 30.0) -> None:
+    def listen(self, done: Any, timeout_s: float = 60.0) -> None:
         """Take messages until `done()`."""
         deadline = time.monotonic() + timeout_s
         while not done():

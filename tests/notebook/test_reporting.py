@@ -215,7 +215,7 @@ def test_the_panel_s_interrupt_button_is_ctrl_c(shell: Any) -> None:
     panel.close()
 
 
-def until(true: Callable[[], object], timeout_s: float = 20.0) -> None:
+def until(true: Callable[[], object], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline

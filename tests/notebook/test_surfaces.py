@@ -132,7 +132,7 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
     lanes = {lane.name: lane for lane in panel._tape.lanes}
     table = tsnb.results().set_index("name")
     with contextlib.suppress(AssertionError):
-        until(lambda: [top[name].state for name, *_ in ENDS if name in top] == [end[3] for end in ENDS], 10)
+        until(lambda: [top[name].state for name, *_ in ENDS if name in top] == [end[3] for end in ENDS], 120)
     assert {name: row.state for name, row in top.items()} == {name: state for name, _, _, state, _ in ENDS}
     newcomer = Story()
     newcomer.feed(tsnb.status("numbers"))
@@ -178,7 +178,7 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
     )
 
     numbers.stop()
-    assert recorder.wait(10)
+    assert recorder.wait(60)
     again = story(recorded(tmp_path / "numbers.jsonl").readings, ended=True).trials
     assert {one.name: (one.state, one.error, one.metrics) for one in again} == {
         name: (one.state, one.error, one.metrics) for name, one in told.items()
@@ -211,7 +211,7 @@ def test_what_is_logged_after_the_stream_has_ended_counts(train: Callable[..., A
         panel.follow()
         trial = tsnb.run(train, name="waits", how="waits", accuracy=0.75)
         until(lambda: trial.metrics.get("final") == 42.0, LIMIT_S)
-    until(lambda: panel.state == "gone", 10)
+    until(lambda: panel.state == "gone", 120)
     trial.interrupt()
     trial.wait(LIMIT_S)
     (lane,) = panel._tape.lanes

@@ -46,7 +46,7 @@ class Pages:
     def text(self, name: str) -> str:
         return "".join(m["text"] for m in self.messages if m.get("name") == name and "text" in m)
 
-    def until(self, condition: Callable[[], object], timeout_s: float = 10.0) -> None:
+    def until(self, condition: Callable[[], object], timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, self.messages

@@ -74,7 +74,7 @@ def test_a_stop_click_calls_back_off_the_shell_thread(panel: Panel) -> None:
 
     panel.stop_consumer = stop
     panel._hear(panel, {"op": "stop", "name": "resnet10"}, [])
-    assert done.wait(5)
+    assert done.wait(60)
     assert called == [("resnet10", False)]
 
 
@@ -97,7 +97,7 @@ def join(name: str) -> None:
     """Wait for a thread of that name."""
     for thread in threading.enumerate():
         if thread.name == name:
-            thread.join(5)
+            thread.join(120)
 
 
 def test_interrupt_and_report_are_offered_where_somebody_does_them(

@@ -22,5 +22,5 @@ def test_no_thread_outlives_the_stop(asked_by: str) -> None:
         producer.stop()
     else:
         tsnb.stop("short")
-        assert producer.wait(10)
+        assert producer.wait(120)
     assert not set(threading.enumerate()) - before

@@ -120,5 +120,5 @@ def test_many_who_ask_at_once_are_told_by_few_looks(
     for _ in range(100):
         look(lambda found: (told.append(found), over.release()))  # type: ignore[func-returns-value, arg-type]
     go_on.set()
-    assert all(over.acquire(timeout=60) for _ in range(100))
+    assert all(over.acquire(timeout=240) for _ in range(100))
     assert len(set(told)) == 1 and len(looks) <= 2

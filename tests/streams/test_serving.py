@@ -86,7 +86,7 @@ def test_trials_attach_by_their_own_names_and_their_results_say_what_they_took(
     )
     for name in ("takes-one", "takes-two"):  # names that no test beside this one records in the same project
         run_cell(name, cell, {}, outlet=page)
-    trials.wait(60)
+    trials.wait(120)
     assert trials["takes-one"]["name"] == "takes-one"
     table = tsnb.results().set_index("name").loc[["takes-one", "takes-two"]]
     assert list(table["samples"]) == [128, 128]
@@ -161,7 +161,7 @@ def test_a_loader_that_fails_later_says_so_to_the_trial(squares: Any, page: Any)
     kernel = serve_loader(squares(bad=50, batch_size=4), "late", outlet=page)
     trial = run_cell("victim", "for batch in tsnb.attach(): pass", {}, outlet=page)
     with pytest.raises(TrialFailed, match="image 50 is broken"):
-        trial.wait(30)
+        trial.wait(120)
     assert kernel.alive
 
 
@@ -177,7 +177,7 @@ def test_a_killed_producer_is_told_under_its_cell(
     os.kill(kernel.pid, signal.SIGKILL)
     with pytest.raises(ProducerGone):
         list(batches)
-    until(lambda: "producer 'killed' is gone: its kernel was killed by SIGKILL" in page.text, 2.0)
+    until(lambda: "producer 'killed' is gone: its kernel was killed by SIGKILL" in page.text, 120)
     assert not kernel.alive
     consumer.close()
 

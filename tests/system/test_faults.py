@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.promises import HANG_S, promptly, took
 from tests.system.conftest import Run
 from tsnb.registry import find
 from tsnb.telemetry.observer import status
@@ -59,8 +60,7 @@ def test_a_killed_consumer_is_noticed_within_a_second_and_its_slots_come_back(ru
     assert {c.name: c.state for c in held.consumers}["stuck"] == "sets the pace"
     assert held.state == "blocked"
     killed = stuck.send(signal.SIGKILL)
-    while len(status("s").consumers) > 1:
-        assert time.monotonic() - killed < 1.0, "not noticed within a second"
+    promptly(lambda: len(status("s").consumers) == 1, killed)
     steady.expect("batches 100")
     assert status("s").slots_used <= 4 + 4 + 2, "what the dead one held is free"
 
@@ -74,7 +74,7 @@ def test_a_consumer_killed_while_its_child_keeps_the_socket_open_is_noticed_too(
         consumer = tsnb.attach("parent")
         next(iter(consumer))
         if ctypes.CDLL(None).fork() == 0:
-            time.sleep(30)
+            time.sleep(300)
             os._exit(0)
         say("forked")
         time.sleep(100)
@@ -84,9 +84,7 @@ def test_a_consumer_killed_while_its_child_keeps_the_socket_open_is_noticed_too(
     child = psutil.Process(script.process.pid).children()[0]
     killed = script.send(signal.SIGKILL)
     try:
-        while status("s").consumers:
-            assert time.monotonic() - killed < 1.0, "not noticed within a second"
-            time.sleep(0.02)
+        promptly(lambda: not status("s").consumers, killed)
     finally:
         child.kill()
 
@@ -127,8 +125,8 @@ def test_a_killed_producer_raises_in_every_consumer_within_a_second(run: Run, wa
     workers = psutil.Process(producer.process.pid).children(recursive=True)
     killed = producer.send(signal.SIGKILL)
     for consumer in consumers:
-        moment, message = consumer.expect("gone", 10).split(" ", 1)
-        assert float(moment) - killed < 1.0
+        moment, message = consumer.expect("gone").split(" ", 1)
+        took(float(moment) - killed)
         assert "start it again" in message
     _, alive = psutil.wait_procs(workers, 1.0)
     assert all(p.status() == psutil.STATUS_ZOMBIE for p in alive), "a worker outlived its producer"
@@ -154,7 +152,7 @@ def test_a_stopped_producer_says_goodbye(run: Run) -> None:
     )
     assert done.stdout == "stopped 's'\n", done.stderr
     assert "was stopped" in consumer.expect("gone")
-    assert producer.end(10) == 0
+    assert producer.end() == 0
 
 
 def test_a_loader_that_raises_at_its_500th_batch_says_so_everywhere_and_the_producer_lives_on(
@@ -310,16 +308,17 @@ def test_closing_in_another_thread_ends_the_loop(run: Run) -> None:
     script = run(
         """
         import threading
+        go_on = threading.Event()
         def slow(epoch):
             yield torch.zeros(2)
-            time.sleep(3)
+            go_on.wait(60)
             yield torch.zeros(2)
         with tsnb.serve(slow, name="s", patience_s=5):
             consumer = tsnb.attach("c")
             threading.Timer(0.5, consumer.close).start()
-            began = time.monotonic()
             try: list(consumer)
-            except tsnb.errors.ConsumerReplaced: say("ended", time.monotonic() - began < 2)
+            except tsnb.errors.ConsumerReplaced: say("ended", not go_on.is_set())
+            go_on.set()
         """
     )
     assert script.expect("ended") == "True"
@@ -384,7 +383,7 @@ def test_a_name_in_use_says_who_holds_it_and_a_dead_holder_is_replaced_at_once(r
     assert str(first.process.pid) in second.expect("in use")
     second.expect("pid")
     first.send(signal.SIGKILL)
-    second.expect("attached", 3)
+    second.expect("attached")
 
 
 def test_a_loop_that_was_left_behind_in_the_same_process_is_replaced(run: Run) -> None:
@@ -444,7 +443,7 @@ def test_one_that_stands_still_is_parked_after_patience_and_told(run: Run) -> No
     goes.expect("step")
     stopped = stands.send(signal.SIGSTOP)
     while time.monotonic() - stopped < 6:
-        goes.expect("step", 10)
+        goes.expect("step")
     stands.send(signal.SIGCONT)
     assert "they went on without it" in stands.expect("parked")
 
@@ -516,11 +515,11 @@ def test_what_is_not_in_the_protocol_drops_the_connection_and_harms_nobody(run: 
     for garbage in (b"\xff", b"\x02", b"\x40{", b"\x40[]", bomb, b"\x40" + b"[" * 100_000, b"\x01" * 35):
         channel = connect(find("s").address)
         channel.send(garbage)
-        assert channel.wait(2.0)
+        assert channel.wait(HANG_S)
         with pytest.raises(ChannelClosed):
             channel.receive()
         channel.close()
-    steady.expect("batches", 5)
+    steady.expect("batches")
 
 
 def test_everything_killed_at_once_leaves_nothing(run: Run) -> None:

@@ -55,7 +55,7 @@ with tsnb.serve(DataLoader(Numbers(64), batch_size=8), name="s", seed=1) as prod
     tsnb.report("s").save("report.svg")
     tsnb.report("s").save("report.json")
     open("own-go", "w").close()
-    slow.wait(60), far.wait(60)
+    slow.wait(120), far.wait(120)
     recorder.stop()
 tsnb.export("runs.csv")
 tsnb.export("numbers.parquet", what="metrics")
@@ -88,10 +88,10 @@ def test_all_files_of_a_session_are_private_under_any_umask(run: Run, tmp_path: 
     with tempfile.TemporaryDirectory(prefix="tsnb-", ignore_cleanup_errors=True) as runtime:  # short: sockets
         script = run(SESSION, str(tmp_path), umask, runtime)
         for when, modes in found.items():
-            while (line := script.expect(when, 90.0).strip()) != "all":
+            while (line := script.expect(when).strip()) != "all":
                 path, mode = json.loads(line)
                 modes[path] = mode
-        script.process.wait(30)
+        script.process.wait(120)
     missing = {path for path, when in SEEN.items() if path not in found[when]}
     assert not missing, sorted(found["during"] | found["after"])
     assert any(path.endswith(".json") and "/hub-" in path for path in found["during"]), "a connection file"

@@ -200,7 +200,7 @@ def test_a_live_producer_outlives_fuzzers_and_its_consumer_gets_every_batch_once
             thread.join()
         while half_open:
             half_open.pop().close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while [c.name for c in status("s").consumers] != ["steady"]:
             assert time.monotonic() < deadline, "a fuzzer is still attached"
         counted, end = 0, time.monotonic() + 1.5
@@ -240,7 +240,7 @@ def fake_producer(name: str) -> Iterator[Listener]:
         listener.close()
 
 
-def accepted(listener: Listener, timeout_s: float = 30.0) -> Line:
+def accepted(listener: Listener, timeout_s: float = 60.0) -> Line:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         channel = listener.accept()
@@ -311,10 +311,10 @@ def arena_with(values: bytes) -> Arena:
 
 def in_an_epoch(channel: Line, arena: Arena) -> None:
     """Do what a producer does until its consumer waits for the first batch."""
-    channel.wait(10.0)
+    channel.wait(60.0)
     channel.receive()  # its Hello
     channel.send(welcome(), arena.fd)
-    channel.wait(10.0)
+    channel.wait(60.0)
     channel.send(encode(ms.EpochStarted(1, 0, 0)))
 
 
@@ -396,7 +396,7 @@ def test_a_consumer_meets_false_welcomes(run: Run) -> None:
         for packets, wanted in attempts:
             script.expect("attaching")
             channel = accepted(listener)
-            channel.wait(10.0)
+            channel.wait(60.0)
             channel.receive()
             with contextlib.suppress(ChannelClosed):  # it may hang up at the first of them
                 for packet, fd in packets:
@@ -437,7 +437,7 @@ def test_a_consumer_does_not_map_memory_that_can_be_cut_short(run: Run) -> None:
             stdin=True,
         )
         channel = accepted(listener)
-        channel.wait(10.0)
+        channel.wait(60.0)
         channel.receive()
         channel.send(welcome(), shrinks)
         channel.send(encode(ms.EpochStarted(1, 0, 0)))

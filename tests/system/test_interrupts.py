@@ -78,7 +78,7 @@ def test_interrupts_at_any_moment_cost_no_slot_and_no_batch(run: Run, seed: str)
         labels = None
         say("interrupted", interrupted, "of", attempts)
         def pinned(): return sum(len(m.leases) for m in producer._core.dispatch.members.values())
-        deadline = time.monotonic() + 3
+        deadline = time.monotonic() + 60
         while pinned() and time.monotonic() < deadline: time.sleep(0.01)
         say("pinned", pinned(), "held", consumer.stats().held, "copied", consumer.stats().copied - copied)
         consumer.close()
@@ -87,7 +87,7 @@ def test_interrupts_at_any_moment_cost_no_slot_and_no_batch(run: Run, seed: str)
         """,
         seed,
     )
-    assert script.expect("swallowed", 60) == "0"
+    assert script.expect("swallowed") == "0"
     assert int(script.expect("interrupted").split()[0]) > 200
     assert script.expect("pinned") == "0 held 0 copied 0"
     assert script.end() == 0
@@ -121,7 +121,7 @@ def test_an_interrupt_inside_a_finalizer_is_raised_again_and_costs_no_release(ru
         """,
         "5",
     )
-    assert script.expect("swallowed", 60) == "0 0 0", "no interrupt, and no block of memory twice"
+    assert script.expect("swallowed") == "0 0 0", "no interrupt, and no block of memory twice"
     fired, _, lost = script.expect("fired").split()
     assert int(fired) > 300
     assert int(lost) <= 0
@@ -189,7 +189,7 @@ def test_a_loop_that_goes_on_after_an_interrupt_inside_next_is_complete_or_says_
         """,
         "3",
     )
-    assert int(script.expect("interrupted", 60)) > 50
+    assert int(script.expect("interrupted")) > 50
     assert script.expect("found") == ""
     assert script.expect("whole") == "[True, True, True]"
 
@@ -216,7 +216,7 @@ def test_an_interrupted_cell_holds_nobody_and_runs_again_from_an_epochs_start(
     hub = the_hub()
     run(
         """
-        with tsnb.serve(DataLoader(Numbers(12800), batch_size=64), name="s", window=4) as producer:
+        with tsnb.serve(DataLoader(Numbers(12800), batch_size=64), name="s", window=4, patience_s=600) as producer:
             say("serving")
             producer.wait()
         """
@@ -237,17 +237,17 @@ def test_an_interrupted_cell_holds_nobody_and_runs_again_from_an_epochs_start(
             say("epoch", rows == list(range(12800)))
         """
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while _state("cell") != "sets the pace":
         assert time.monotonic() < deadline, "it holds the window"
         time.sleep(0.02)
     hub.loop.call_soon_threadsafe(kernel.interrupt)
-    assert running.result(10)["ename"] == "KeyboardInterrupt"
-    assert neighbour.expect("epoch", 15) == "True", "patience is 30 s: the interrupt itself let it go on"
+    assert running.result(60)["ename"] == "KeyboardInterrupt"
+    assert neighbour.expect("epoch") == "True", "patience is ten minutes: the interrupt itself let it go on"
     hub.call(kernel.execute("slow = False"))
-    reply: dict[str, Any] = hub.post(kernel.execute(cell)).result(30)
+    reply: dict[str, Any] = hub.post(kernel.execute(cell)).result(60)
     assert reply["status"] == "ok", reply
-    assert neighbour.expect("epoch", 15) == "True"
+    assert neighbour.expect("epoch") == "True"
 
 
 def _state(name: str) -> str:

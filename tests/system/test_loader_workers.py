@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.promises import took
 from tests.system.conftest import Run
 
 pytestmark = pytest.mark.system
@@ -63,7 +64,7 @@ def test_a_worker_that_dies_is_an_error_everywhere_and_the_producer_lives_on(
         told = consumer.expect("told")
         assert "DataLoader worker (pid(s) " in told and "exited unexpectedly" in told
         consumer.expect("again")
-    assert float(producer.expect("noticed")) < 10.0
+    took(float(producer.expect("noticed")), 10.0)  # torch looks every 5 s
     assert producer.expect("missing") == "0"
     assert producer.end() == 0
 
@@ -74,9 +75,9 @@ def test_a_stopped_worker_is_an_error_by_the_loaders_own_timeout(run: Run) -> No
     producer.expect("serving")
     consumers = [run(TOLD, "a"), run(TOLD, "b")]
     for consumer in consumers:
-        assert "timed out after 2 seconds" in consumer.expect("told", 40)
-        consumer.expect("again", 40)
-    assert float(producer.expect("noticed")) < 6.0
+        assert "timed out after 2 seconds" in consumer.expect("told")
+        consumer.expect("again")
+    took(float(producer.expect("noticed")), 6.0)
     assert producer.expect("missing") == "0"
     assert producer.expect("workers") == "0"
     assert producer.end() == 0
@@ -112,8 +113,8 @@ def test_a_stopped_worker_is_told_to_those_who_wait_and_goes_on(run: Run) -> Non
     pid = producer.expect("stopped")
     line = ""
     while f"the loader behind the producer 's' (pid {pid}) is stopped" not in line:
-        line = consumer.expect("", 20)
-    assert consumer.expect("whole", 30) == "True"
+        line = consumer.expect("")
+    assert consumer.expect("whole") == "True"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_every_way_to_run_a_dataloader_is_left_and_taken_again(run: Run, options
             say("missing", core.arena.slots - free)
         """
     )
-    assert script.expect("missing", 60) == "0"
+    assert script.expect("missing") == "0"
     assert script.end() == 0
 
 

@@ -88,8 +88,8 @@ def test_a_change_of_mode_widens_and_narrows_the_window_and_loses_nothing() -> N
                 "the loader rests, but for the batch in its hand"
             )
         slow.step_s = 0.0
-        fast.join(60)
-        slow.join(60)
+        fast.join(120)
+        slow.join(120)
     assert fast.taken == slow.taken == list(range(BATCHES))
 
 
@@ -103,7 +103,7 @@ def test_by_weight_the_heavy_one_has_its_share_of_compute() -> None:
         light, heavy = Trial("light", 0.02), Trial("heavy", 0.02)
         until(lambda: min(len(light.taken), len(heavy.taken)) > 3)  # one of them may have begun much earlier
         before, had = producer.status(), len(heavy.taken)
-        until(lambda: len(heavy.taken) > had + 150, 60)
+        until(lambda: len(heavy.taken) > had + 150, 120)
         reading = producer.status()
 
         def grown(name: str, what: str) -> float:
@@ -113,8 +113,8 @@ def test_by_weight_the_heavy_one_has_its_share_of_compute() -> None:
         assert 2.0 < ratio < 4.0, reading.consumers
         assert grown("light", "held_s") > grown("light", "waiting_s")
         light.step_s = heavy.step_s = 0.0
-        light.join(60)
-        heavy.join(60)
+        light.join(120)
+        heavy.join(120)
     assert light.taken == heavy.taken == list(range(BATCHES))
 
 
@@ -143,8 +143,8 @@ def test_held_back_for_one_that_stands_still_it_goes_on_as_soon_as_cores_are_idl
         until(lambda: len(light.taken) > had + 3)
         light.step_s = 0.0
         ends.set()
-        light.join(60)
-        heavy.join(60)
+        light.join(120)
+        heavy.join(120)
     assert light.taken == list(range(BATCHES))
 
 

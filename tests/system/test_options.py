@@ -91,7 +91,7 @@ def test_a_consumer_of_the_same_thread_that_has_finished_holds_nobody(run: Run) 
             say("done")
         """
     )
-    script.expect("done", 20)
+    script.expect("done")
 
 
 def test_two_streams_in_one_loop(run: Run) -> None:
@@ -107,7 +107,7 @@ def test_two_streams_in_one_loop(run: Run) -> None:
             say("done")
         """
     )
-    script.expect("done", 20)
+    script.expect("done")
 
 
 def test_a_consumer_asked_to_stop_raises_and_the_others_go_on(run: Run) -> None:

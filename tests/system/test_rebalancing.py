@@ -91,7 +91,7 @@ TRIAL = """
 """
 
 
-def until(look: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
+def until(look: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
     """Wait until a look finds something; return it."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):

@@ -54,7 +54,7 @@ def serving(run: Run, tmp_path: Path) -> Script:
     return script
 
 
-def refused(serving: Script, at_least: int, timeout_s: float = 20.0) -> int:
+def refused(serving: Script, at_least: int, timeout_s: float = 60.0) -> int:
     """Wait until so many connections were refused; return how many."""
     deadline = time.monotonic() + timeout_s
     while (count := int(serving.expect("refused"))) < at_least:
@@ -71,7 +71,7 @@ def attached(name: str) -> Line:
     """Return the connection of a consumer that has been welcomed and does nothing of itself."""
     channel = connect(find("s").address)
     channel.send(encode(hello("consumer", name)))
-    assert channel.wait(5.0)
+    assert channel.wait(60.0)
     packet, fd = channel.receive_with_fd()
     assert packet is not None and isinstance(decode(packet), ms.Welcome)
     assert fd is not None
@@ -79,7 +79,7 @@ def attached(name: str) -> Line:
     return channel
 
 
-def drained(channel: Line, timeout_s: float = 10.0) -> bool:
+def drained(channel: Line, timeout_s: float = 60.0) -> bool:
     """Read until the other end closes; return whether it does in time."""
     deadline = time.monotonic() + timeout_s
     try:
@@ -105,7 +105,7 @@ def flood(channel: Line, packet: bytes, most: int) -> int:
 def take_for_ever(channel: Line) -> None:
     """Take every batch that comes, and release none."""
     while True:
-        assert channel.wait(20.0)
+        assert channel.wait(60.0)
         packet = channel.receive()
         if packet is not None and isinstance(decode(packet), ms.Batch):
             channel.send(encode(ms.Take()))
@@ -203,7 +203,7 @@ def test_who_does_not_know_the_entrys_token_is_told_nothing_and_gets_nothing(ser
             channel = connect(entry.address)
             with closing([channel]):
                 channel.send(encode(ms.Hello(role, "x", "a test", token=token)))
-                assert channel.wait(5.0)
+                assert channel.wait(60.0)
                 packet, fd = channel.receive_with_fd()
                 answer = decode(packet or b"")
                 assert isinstance(answer, ms.Refused) and "TSNB_RUNTIME_DIR" in answer.reason
@@ -234,7 +234,7 @@ def test_numbers_and_texts_of_any_size_are_shown_cut(serving: Script) -> None:
         other = connect(find("s").address)
         with closing([other]):
             other.send(encode(hello("consumer", "x", "second")))
-            assert other.wait(5.0)
+            assert other.wait(60.0)
             answer = decode(other.receive() or b"")
             assert isinstance(answer, ms.Refused)
             assert "?[31mooo" in answer.reason and len(answer.reason) < 500
@@ -255,7 +255,7 @@ def test_a_flooding_peer_is_cut_off_and_the_others_go_on(
     with closing([channel]):
         sent = flood(channel, encode(message), 100 * BURST)
         assert sent < 20 * BURST, "cut off"
-    steady.expect("batches", 10)
+    steady.expect("batches")
     assert refused(serving, 1) == 1
 
 
@@ -273,7 +273,7 @@ def test_who_takes_and_never_releases_is_cut_off_before_the_slots_run_out(servin
                 take_for_ever(channel)
         assert refused(serving, turn + 1) == turn + 1
         before = status("s").batches
-        deadline = time.monotonic() + 20.0
+        deadline = time.monotonic() + 60
         while status("s").batches < before + 20:
             assert time.monotonic() < deadline, "the one who behaves stands still"
             time.sleep(0.01)
@@ -308,7 +308,7 @@ def test_who_never_says_hello_is_dropped_and_a_flood_of_connections_is_bounded(
         half_open.extend(connect(find("s").address) for _ in range(count))
         run(STEADY).expect("batches")
         assert descriptors(serving.process.pid) <= before + MAX_STRANGERS + 10
-        deadline = time.monotonic() + HELLO_S + 10
+        deadline = time.monotonic() + HELLO_S + 60
         assert all(drained(channel, deadline - time.monotonic()) for channel in half_open)
         assert refused(serving, count) == count
 

@@ -29,9 +29,9 @@ def test_all_stopped_and_continued_lose_nothing_and_nobody_is_parked(run: Run, f
     for process in everybody if first == "producer" else reversed(everybody):
         process.resume()
     for consumer in consumers:
-        taken = int(consumer.expect("batches", 10))
+        taken = int(consumer.expect("batches"))
         for more in range(1, 4):
-            assert int(consumer.expect("batches", 10)) == taken + 20 * more
+            assert int(consumer.expect("batches")) == taken + 20 * more
 
 
 def test_one_that_stays_behind_after_everything_was_paused_is_parked(run: Run) -> None:
@@ -47,9 +47,9 @@ def test_one_that_stays_behind_after_everything_was_paused_is_parked(run: Run) -
         script.send(signal.SIGCONT)
     continued = time.monotonic()
     while time.monotonic() - continued < 6:
-        goes.expect("batches", 10)
+        goes.expect("batches")
     stays.send(signal.SIGCONT)
-    assert "they went on without it" in stays.expect("ConsumerParked", 10)
+    assert "they went on without it" in stays.expect("ConsumerParked")
 
 
 CLOCK = """

@@ -36,7 +36,7 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     subprocess.run([sys.executable, "-c", "from tsnb import registry; registry.entries()"], check=True)
 
 
-def gone(processes: list[psutil.Process], timeout_s: float = 20.0) -> bool:
+def gone(processes: list[psutil.Process], timeout_s: float = 60.0) -> bool:
     """Wait until they have ended."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -81,14 +81,14 @@ os.waitpid(stays, 0)
 say("producers", tsnb.producers())
 """
     script = run(FAMILY + code)
-    pid, address = script.expect("serving", 60).split()
+    pid, address = script.expect("serving").split()
     assert address.startswith("/") and os.path.exists(address)
-    script.expect("let go", 60)
+    script.expect("let go")
     producer = psutil.Process(int(pid))
     workers = producer.children(recursive=True)
     assert workers
     producer.kill()
-    assert "start it again" in script.expect("gone", 20)
+    assert "start it again" in script.expect("gone")
     assert gone(workers), "a worker outlived its producer"
     assert script.expect("producers") == "[]"
     assert not os.path.exists(address), "the next look sweeps the socket"
@@ -134,10 +134,10 @@ except tsnb.errors.ProducerGone: say("gone")
     script = run(FAMILY + code)
     left = []
     try:
-        left.append(psutil.Process(int(script.expect("child", 60))))
-        script.expect("let go", 20)
         left.append(psutil.Process(int(script.expect("child"))))
-        script.expect("gone", 20)
+        script.expect("let go")
+        left.append(psutil.Process(int(script.expect("child"))))
+        script.expect("gone")
     finally:
         for process in left:
             process.kill()
@@ -162,7 +162,7 @@ def test_a_trial_runs_beside_and_ends_with_who_started_it(run: Run, tmp_path: Pa
         """,
         str(tmp_path / "seen"),
     )
-    script.expect("trained", 90)
+    script.expect("trained")
     assert (tmp_path / "seen").read_text() == "640 True"
     below = psutil.Process(script.process.pid).children(recursive=True)
     assert below
@@ -202,7 +202,7 @@ def test_the_doctor_tries_everything_and_says_which_pair_is_used() -> None:
         env={**os.environ, "PYTHONPATH": f"{BLIND}{os.pathsep}{ROOT}"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=240,
         check=False,
     )
     said = " ".join(done.stdout.split())

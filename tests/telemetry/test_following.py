@@ -70,7 +70,7 @@ class Listener:
     def note(self, state: str, text: str, name: str) -> None:
         self.said.put((state, text, name))
 
-    def heard(self, timeout_s: float = 5.0) -> tuple[str, str, str]:
+    def heard(self, timeout_s: float = 60.0) -> tuple[str, str, str]:
         return self.said.get(timeout=timeout_s)
 
     def heard_until(self, state: str) -> tuple[str, str, str]:
@@ -206,6 +206,6 @@ def test_readings_carry_the_machine_where_it_can_be_seen(
     follower.start()
     for _ in range(3):
         stream.readings.put(reading)
-    assert [heard.get(timeout=5).host is not None for _ in range(3)] == hosts
+    assert [heard.get(timeout=60).host is not None for _ in range(3)] == hosts
     assert sampler.asked == asked
     follower.close()

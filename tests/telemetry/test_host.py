@@ -321,7 +321,7 @@ def test_the_follower_adds_the_host(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.stdout.strip() == "True True", done.stderr

@@ -121,7 +121,7 @@ def test_a_stream_is_recorded_until_it_ends(run: Run, tmp_path: Path) -> None:
         while not any('"cnn":{"cpu"' in line for line in open(sys.argv[1])): time.sleep(0.1)
         say("active", recorder.active, recorder.wait(0.01))
         tsnb.stop("s")
-        say("ended", recorder.wait(5), recorder.active)
+        say("ended", recorder.wait(60), recorder.active)
         say(repr(recorder))
         """,
         str(path),
@@ -164,7 +164,7 @@ def test_a_producer_that_comes_back_is_recorded_on(run: Run, tmp_path: Path) -> 
             time.sleep(0.05)
         say("two producers")
         recorder._return_s = 0.5
-        say("ended", recorder.wait(20))
+        say("ended", recorder.wait(60))
         """,
         str(path),
     )
@@ -204,7 +204,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_says_so(run: Run, tmp_path:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2500, resource.RLIM_INFINITY))
         recorder = tsnb.record("s", sys.argv[1])
-        try: recorder.wait(20)
+        try: recorder.wait(60)
         except tsnb.errors.TsnbError as error: say("told", error)
         recorder._follower.close()
         """,

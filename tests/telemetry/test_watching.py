@@ -27,7 +27,7 @@ def closed() -> Iterator[None]:
     forget_watches()
 
 
-def eventually(true: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+def eventually(true: Callable[[], bool], timeout_s: float = 60.0) -> bool:
     deadline = time.monotonic() + timeout_s
     while not true() and time.monotonic() < deadline:
         time.sleep(0.02)

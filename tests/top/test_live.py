@@ -64,7 +64,7 @@ class Terminal:
         self.theirs = theirs
         self.said = b""
 
-    def expect(self, what: bytes, timeout_s: float = 30.0) -> None:
+    def expect(self, what: bytes, timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s
         start = len(self.said)
         while what not in self.said[start:]:
@@ -73,7 +73,7 @@ class Terminal:
             assert time.monotonic() < deadline, self.said[-3000:].decode(errors="replace")
 
     def end(self) -> int:
-        code = self.process.wait(60)
+        code = self.process.wait(120)
         while select.select([self.ours], [], [], 0)[0]:
             self.said += os.read(self.ours, 65536)
         return code
@@ -137,7 +137,7 @@ def test_where_there_is_no_terminal_it_is_printed_once(stream: Script) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert "slow sets the pace. fast is held back" in done.stdout, done.stderr
     assert "\x1b" not in done.stdout
@@ -148,7 +148,7 @@ def test_where_there_is_no_terminal_it_is_printed_once(stream: Script) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"},
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert ascii_only.returncode == 0, ascii_only.stderr
     assert b"sets the pace" in ascii_only.stdout

@@ -65,7 +65,7 @@ def test_nothing_to_receive_is_none_and_wait_tells(ends: tuple[Channel, Channel]
     assert two.receive() is None
     assert two.wait(0.01) is False
     one.send(b"a")
-    assert two.wait(1.0) is True
+    assert two.wait(60.0) is True
 
 
 def test_a_full_queue_is_false_and_the_outbox_keeps_the_order(ends: tuple[Channel, Channel]) -> None:
@@ -113,7 +113,7 @@ def test_what_was_sent_before_a_close_is_received_before_the_end(ends: tuple[Cha
         two.receive()
     with pytest.raises(ChannelClosed):
         two.send(b"x")
-    assert two.wait(1.0) is True, "the end is something to receive"
+    assert two.wait(60.0) is True, "the end is something to receive"
 
 
 def test_closing_twice_is_harmless_and_a_closed_end_refuses(ends: tuple[Channel, Channel]) -> None:
@@ -160,7 +160,7 @@ def test_a_forked_child_keeps_no_channel_open(lines: tuple[Line, Line]) -> None:
         os._exit(0)
     try:
         one.close()
-        assert two.wait(1.0), "the end of file comes though the child lives"
+        assert two.wait(60.0), "the end of file comes though the child lives"
         with pytest.raises(ChannelClosed):
             two.receive()
     finally:
@@ -229,7 +229,7 @@ listener.close()
 
 def test_a_listener_without_descriptors_turns_the_next_one_away_with_a_word(address: str) -> None:
     """And takes the one after that, once there are some. In a process of its own: no other thread closes any there."""
-    subprocess.run([sys.executable, "-c", FULL, address], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FULL, address], check=True, timeout=240)
 
 
 def test_nobody_listening_is_refused_at_once(address: str) -> None:
