@@ -17,8 +17,9 @@ Letters of every script, emoji and what joins them stay as they are.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-__all__ = ["LINE", "TEXT", "block", "coloured", "one_line"]
+__all__ = ["LINE", "TEXT", "block", "coloured", "one_line", "uncoloured"]
 
 LINE = 1000
 """Characters of a line, where nothing else is said."""
@@ -62,6 +63,11 @@ def block(text: object, most: int = TEXT) -> str:
     if len(lines) > most:
         lines = "..." + lines[len(lines) - max(0, most - 3) :]
     return lines if lines.isprintable() else lines.replace("\r\n", "\n").translate(_IN_A_BLOCK)
+
+
+def uncoloured(lines: Iterable[str]) -> str:
+    """Return lines of a traceback as one text, without the colours that IPython gives it."""
+    return _COLOUR.sub("", "\n".join(lines))
 
 
 def coloured(text: str, most: int = TEXT) -> str:

@@ -71,7 +71,13 @@ def test_a_secret_reaches_the_trial_and_nothing_that_is_kept_or_shown(
         repr(trials),
         str(raised.value),
     ]
-    shown += [str(tsnb.results()), repr(sweep), sweep._repr_html_(), str(sweep.results()), repr(first._plan)]
+    shown += [
+        str(tsnb.results()),
+        repr(sweep),
+        sweep._repr_html_(),
+        str(sweep.results()),
+        repr(first.life.plan),
+    ]
     shown += [tsnb.export(tmp_path / "runs.csv").read_text()]
     record = Run.find(first.name)
     assert record is not None

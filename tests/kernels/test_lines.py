@@ -22,7 +22,7 @@ from tsnb.kernels.cargo import lane
 from tsnb.kernels.cargo.lane import Lane
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.in_kernel import worker_output
+from tsnb.kernels.in_kernel import channel
 from tsnb.kernels.processes import forking, forkserver
 from tsnb.kernels.processes.forking import ForkServer, Unable
 from tsnb.kernels.processes.process import Launch
@@ -144,21 +144,21 @@ def test_the_kernels_end_of_a_lane_says_what_is_wrong(
 def test_what_a_worker_prints_is_a_message_or_left_out(seed: int, tmp_path: Path, descriptors: None) -> None:
     """Counts and lengths of gigabytes, cut off and mixed up; a device that has no end."""
     rng = random.Random(seed)
-    good = worker_output._packet([b"", b"stream.stdout", DELIM, b"s", b"{}", b"{}", b"{}", b"{}"])
-    assert worker_output._frames(good)[0] == b"stream.stdout"
+    good = channel._packet([b"", b"stream.stdout", DELIM, b"s", b"{}", b"{}", b"{}", b"{}"])
+    assert channel._frames(good)[0] == b"stream.stdout"
     for _ in range(300):
         made = bytearray(good)
         for _ in range(rng.randint(1, 4)):
             made[rng.randrange(len(made))] = rng.randrange(256)
         for packet in (junk(rng), bytes(made), good[: rng.randrange(len(good))], good + junk(rng)):
             try:
-                frames = worker_output._frames(packet)
+                frames = channel._frames(packet)
             except ValueError:
                 continue
             assert sum(map(len, frames)) <= len(packet) and DELIM in frames
     for what in ("/dev/zero", str(tmp_path)):
         with pytest.raises(ValueError, match="no file"):
-            worker_output._read(os.open(what, os.O_RDONLY))
+            channel._read(os.open(what, os.O_RDONLY))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

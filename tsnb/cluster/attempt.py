@@ -18,8 +18,9 @@ from tsnb.cluster.remote import RemoteChild
 from tsnb.cluster.room import Needs
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
+from tsnb.experiments.news import Artifact, Begun, Consumed, Logged, News
 from tsnb.experiments.plan import RESULT, TrialPlan
-from tsnb.experiments.recording import asked, noted, read_rows
+from tsnb.experiments.recording import asked, noted
 from tsnb.hardware.placing import ANY_GPU
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
@@ -28,7 +29,7 @@ from tsnb.printable import block
 from tsnb.records.run import Run
 
 if TYPE_CHECKING:
-    from tsnb.experiments.hosting import Hosting
+    from tsnb.experiments.life import TrialLife
 
 __all__ = ["ClusterAttempt", "needs_of"]
 
@@ -57,14 +58,13 @@ class ClusterAttempt(Attempt):
     child: RemoteChild
 
     def __init__(
-        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Hosting, run: Run
+        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: TrialLife, run: Run
     ) -> None:
-        self._host = host
         self._run = run
         self._coming: set[asyncio.Future[None]] = set()
         self._fetching = asyncio.Lock()
         self._gate: asyncio.Future[None] | None = None
-        super().__init__(hub, plan, settings, host.take)
+        super().__init__(hub, plan, settings, host)
 
     @property
     def where(self) -> str:
@@ -105,19 +105,20 @@ class ClusterAttempt(Attempt):
         with contextlib.suppress(KernelDied):
             await self.child.ask("open_gate")
 
-    def _take(self, kind: str, content: dict[str, Any]) -> None:
-        if kind == "tsnb_artifact":
-            coming = asyncio.ensure_future(self._fetch(content["path"], content["name"]))
-            self._coming.add(coming)
-            coming.add_done_callback(self._coming.discard)
-            return
-        if kind == "tsnb_begun":
-            noted(self._run.process, os.getpid(), content["versions"])
-        elif kind == "tsnb_log":
-            noted(self._run.add_rows, read_rows(content["rows"]))
-        elif kind == "tsnb_report":
-            noted(self._run.report, content)
-        super()._take(kind, content)
+    def _hear(self, news: News) -> None:
+        match news:
+            case Artifact(path, name):
+                coming = asyncio.ensure_future(self._fetch(path, name))
+                self._coming.add(coming)
+                coming.add_done_callback(self._coming.discard)
+                return
+            case Begun(versions):
+                noted(self._run.process, os.getpid(), versions)
+            case Logged(rows):
+                noted(self._run.add_rows, rows)
+            case Consumed(report):
+                noted(self._run.report, report)
+        super()._hear(news)
 
     async def _fetch(self, there: str, name: str) -> None:
         """Bring an artifact home."""

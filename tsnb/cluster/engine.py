@@ -12,7 +12,7 @@ from tsnb.options import StreamOptions
 
 if TYPE_CHECKING:
     from tsnb.experiments.attempt import Attempt
-    from tsnb.experiments.hosting import Hosting
+    from tsnb.experiments.life import TrialLife
     from tsnb.experiments.plan import TrialPlan
     from tsnb.kernels.hub import Hub
     from tsnb.producer.stream import Producer
@@ -49,7 +49,7 @@ class RayCluster:
         join(self.address)
 
     def attempt(
-        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Hosting, run: Run
+        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: TrialLife, run: Run
     ) -> Attempt:
         """Return a kernel on a machine of the cluster, for one run through a trial's code."""
         from tsnb.cluster.attempt import ClusterAttempt

@@ -22,14 +22,13 @@ from tsnb.cluster.streams import OPEN_S
 from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
 from tsnb.experiments.in_kernel import trial
+from tsnb.experiments.in_kernel.reporting import tell
+from tsnb.experiments.news import Artifact
 from tsnb.files import copy_whole, place_in
-from tsnb.kernels.in_kernel.publishing import publish
+from tsnb.kernels.in_kernel.channel import publish
 from tsnb.records.run import Run
 
-__all__ = ["ARTIFACT_MESSAGE", "FarRun", "enter"]
-
-ARTIFACT_MESSAGE = "tsnb_artifact"
-"""Content: `path`, where a copy of it lies on this machine, to be fetched and removed; `name`, as it is called."""
+__all__ = ["FarRun", "enter"]
 
 LOOK_S = 0.02
 """How often to look for an answer."""
@@ -86,7 +85,7 @@ class FarRun(Run):
             raise TsnbError(
                 f"{source} cannot be copied to {self._outbox}: {error}. Free some space there."
             ) from None
-        publish(ARTIFACT_MESSAGE, {"path": str(waiting), "name": chosen})
+        tell(Artifact(str(waiting), chosen))
         return target
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tsnb.errors import TsnbError
+from tsnb.experiments.news import Begun, Ended, News, how_it_ended, news_in
 from tsnb.experiments.plan import TrialPlan
 from tsnb.hardware.placing import place
 from tsnb.kernels.cargo import orders
@@ -20,15 +20,14 @@ from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.child import Child
 from tsnb.kernels.processes.death import KernelDied
-from tsnb.printable import block
+
+if TYPE_CHECKING:
+    from tsnb.experiments.life import TrialLife
 
 __all__ = ["Attempt", "Delivery", "Kernel", "Outcome"]
 
 INSIDE = "tsnb.experiments.in_kernel.trial"
 """What its kernel is told to do stands there."""
-
-STOPPED = frozenset({"KeyboardInterrupt", "StopRequested"})
-"""What ends a cell that was asked to end."""
 
 
 Delivery = tuple[dict[str, Any], Cargo | None]
@@ -81,7 +80,7 @@ class Attempt:
         hub: The hub on whose thread it lives.
         plan: What is run.
         settings: What `in_kernel.trial.enter` takes, beside what the plan says.
-        take: Takes what the kernel publishes.
+        host: The trial.
         log: Where a detached kernel logs; None for one that ends with this process.
     """
 
@@ -90,13 +89,13 @@ class Attempt:
         hub: Hub,
         plan: TrialPlan,
         settings: Mapping[str, Any],
-        take: Callable[[str, dict[str, Any]], None],
+        host: TrialLife,
         log: Path | None = None,
     ) -> None:
         self._hub = hub
         self._plan = plan
         self._settings = {**plan.options.attach, **plan.arrival, "name": plan.name, **settings}
-        self._taker = take
+        self._host = host
         self._said: Outcome | None = None
         self._over = asyncio.Event()
         self._kept: Cargo | None = None
@@ -123,14 +122,22 @@ class Attempt:
         return self.child.sent(self._settings)
 
     def _take(self, kind: str, content: dict[str, Any]) -> None:
+        """Take what the kernel publishes."""
+        news = news_in(kind, content)
+        if news is None:
+            self._host.show(kind, content)
+        else:
+            self._hear(news)
+
+    def _hear(self, news: News) -> None:
         """Keep what the kernel says of its own end: that holds even if the reply is lost on the way."""
-        if kind == "tsnb_begun":
+        if isinstance(news, Begun):
             self._begun()
-        elif kind == "tsnb_end":
-            self._said = Outcome(content["state"], content["failure"])
+        elif isinstance(news, Ended):
+            self._said = Outcome(*news)
             self._over.set()
         else:
-            self._taker(kind, content)
+            self._host.hear(news)
 
     async def run(self, begun: Callable[[], None]) -> Outcome:
         """Run the code.
@@ -239,9 +246,6 @@ def _of_setup(outcome: Outcome) -> Outcome:
 def _outcome(reply: Mapping[str, Any]) -> Outcome:
     """Read how it ended from the kernel's reply."""
     if reply["status"] == "ok":
-        return Outcome("done")
-    if reply.get("ename") in STOPPED:
-        return Outcome("stopped")
-    traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(reply.get("traceback", ())))
-    first = f"{reply.get('ename', 'Error')}: {reply.get('evalue', '')}"
-    return Outcome("failed", block(f"{first}\n\n{traceback}".rstrip()))
+        return Outcome(*how_it_ended(""))
+    raised = reply.get("ename", "Error")
+    return Outcome(*how_it_ended(raised, f"{raised}: {reply.get('evalue', '')}", reply.get("traceback", ())))

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tsnb.errors import NameInUse, TsnbError
-from tsnb.experiments.course import OwnCourse, discard
 from tsnb.experiments.detached import FoundTrial
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.entries import entries_of, entry_of
+from tsnb.experiments.life import OwnLife, discard
 from tsnb.experiments.plan import TrialPlan, shown_value
 from tsnb.experiments.recording import begin_run
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
@@ -85,7 +85,7 @@ class Board(Mapping[str, Trial]):
                 known = self._found.get(name)
                 if known is None or known.key != entry.run["key"]:
                     self._found[name] = FoundTrial(entry, the_hub())
-                    self._found[name].begin()
+                    self._found[name].life.begin()
             self._found = {name: self._found[name] for name in there}
             return {**self._found}
 
@@ -100,10 +100,12 @@ class Board(Mapping[str, Trial]):
             the_hub().post(self._release_former())
 
     async def _release_former(self) -> None:
-        ended = sorted((trial for trial in self.own if trial.state in ENDED), key=lambda trial: trial.ended_s)
+        ended = sorted(
+            (trial for trial in self.own if trial.state in ENDED), key=lambda trial: trial.life.ended_s
+        )
         there = [trial for trial in ended if trial.pid is not None]
         for trial in there[:-KEPT_PROCESSES]:
-            await trial.release()
+            await trial.life.release()
 
     def wait(self, timeout_s: float | None = None) -> Board:
         """Wait until all of this process's own have ended.
@@ -145,10 +147,10 @@ class Board(Mapping[str, Trial]):
         with self._lock:
             forgotten, self._trials = self._trials, {}
         for trial in forgotten.values():
-            trial.forget()
+            trial.life.forget()
 
     async def _end_all(self) -> None:
-        await asyncio.gather(*(trial.end(STOP_GRACE_S) for trial in self.own))
+        await asyncio.gather(*(trial.life.end(STOP_GRACE_S) for trial in self.own))
 
     def __repr__(self) -> str:
         shown = list(self.values())
@@ -228,10 +230,11 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
     except BaseException:  # an interrupt while it looks for the cluster, a full disk
         discard(plan)
         raise
-    course = OwnCourse(hub, plan, run, after)
-    trial = Trial(plan, hub, outlet or outlet_here(plan.name), run, course, launch)
+    before = None if after is None else after.life
+    trial = Trial(OwnLife(plan, hub, outlet or outlet_here(plan.name), run, launch, before))
     trial.listen(trials.tidy)
-    trial.begin(trials.put(trial))
+    former = trials.put(trial)
+    trial.life.begin(None if former is None else former.life)
     return trial
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Delivery, Outcome
 from tsnb.experiments.entries import Entry
-from tsnb.experiments.hosting import Hosting
+from tsnb.experiments.life import TrialLife
 from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.recording import asked
 from tsnb.experiments.trial import Trial
@@ -25,7 +25,7 @@ from tsnb.records.reading import ENDED, RunRecord
 from tsnb.records.run import Run
 from tsnb.records.writes import LoggedRow
 
-__all__ = ["FoundCourse", "FoundTrial"]
+__all__ = ["FoundLife", "FoundTrial"]
 
 LOOK_S = 0.5
 """How often the records of a trial that was found are read while it runs."""
@@ -41,47 +41,63 @@ class _Nowhere:
         """Show nothing."""
 
 
-class FoundCourse:
-    """The course of a trial that another process has started and left.
+class FoundLife(TrialLife):
+    """The life of a trial that another process has started and left.
 
     Args:
         entry: Where it was found.
-        run: Its place in the records.
+        hub: The hub on whose thread it is followed.
     """
 
-    def __init__(self, entry: Entry, run: Run) -> None:
-        self.restarts = 0
+    def __init__(self, entry: Entry, hub: Hub) -> None:
+        run = Run.of(entry.run)
+        plan = TrialPlan(run.name, "", {"cargo": None, "changed": None}, {}, TrialOptions(detach=True))
+        super().__init__(plan, hub, _Nowhere(), run)
         self.entry = entry
-        self._run = run
+        self.log_path = Path(entry.log_path)
         self._position = 0
+        record = None
+        with contextlib.suppress(TsnbError):
+            record = run.read()
+        self.metrics.add(self._until_now())
+        self.state = "running"
+        if record is not None:
+            self.params, self.options, self.report = record.params, record.options, record.report
+            self.started_s, self.state = record.started_s, record.state
+            self.took_s = record.duration_s if record.state in ENDED else None
+
+    @property
+    def key(self) -> str:
+        """What tells its run from every other (`records.Run.key`)."""
+        return self._run.key
 
     @property
     def pid(self) -> int | None:
         """Its process, while there is one whose number means something here."""
         return self.entry.pid if self.entry.runs_here else None
 
-    async def go(self, host: Hosting) -> Outcome:
+    async def _go(self) -> Outcome:
         """Follow it to its end."""
         while self.entry.alive:
-            record = await self._look(host)
+            record = await self._look()
             if not self.entry.runs_here and record is not None and record.state in ENDED:
                 break  # in another container: its records alone tell of its end
             await asyncio.sleep(LOOK_S)
-        return outcome_of(await self._look(host))
+        return outcome_of(await self._look())
 
-    async def _look(self, host: Hosting) -> RunRecord | None:
+    async def _look(self) -> RunRecord | None:
         """Take what is new in the records."""
         with contextlib.suppress(TsnbError):
             rows, self._position = await asked(self._run.rows, self._position)
             if rows:
-                host.take_rows(rows)
+                self.take_rows(rows)
             record = await asked(self._run.read)
             if record is not None:
-                host.take("tsnb_report", record.report)
+                self.report = record.report
             return record
         return None
 
-    def catch_up(self) -> list[LoggedRow]:
+    def _until_now(self) -> list[LoggedRow]:
         """Return what it has logged until now. Called once, before it is followed."""
         with contextlib.suppress(TsnbError):
             rows, self._position = self._run.rows(0)
@@ -116,13 +132,6 @@ class FoundCourse:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.entry.pid, number)
 
-    async def release(self) -> None:
-        """Do nothing: its process ends with its code."""
-
-    def keeps(self, variable: str) -> bool:
-        """Return that there is none."""
-        return False
-
     async def deliver(self, variable: str) -> Delivery:
         """Refuse: its kernel speaks to the notebook that started it only.
 
@@ -154,21 +163,9 @@ class FoundTrial(Trial):
     """
 
     def __init__(self, entry: Entry, hub: Hub) -> None:
-        run = Run.of(entry.run)
-        record = None
-        with contextlib.suppress(TsnbError):
-            record = run.read()
-        plan = TrialPlan(run.name, "", {"cargo": None, "changed": None}, {}, TrialOptions(detach=True))
-        course = self._found = FoundCourse(entry, run)
-        super().__init__(plan, hub, _Nowhere(), run, course)
-        self.key = run.key
-        self.log_path = Path(entry.log_path)
-        self.metrics.add(course.catch_up())
-        self._state = "running"
-        if record is not None:
-            self.params, self.options, self.report = record.params, record.options, record.report
-            self.started_s, self._state = record.started_s, record.state
-            self._took_s = record.duration_s if record.state in ENDED else None
+        self._found = FoundLife(entry, hub)
+        super().__init__(self._found)
+        self.key = self._found.key
 
     def interrupt(self) -> None:
         """Interrupt its code.

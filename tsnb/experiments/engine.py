@@ -13,7 +13,7 @@ from tsnb.native.processes import usable_cores
 from tsnb.records.run import Run
 
 if TYPE_CHECKING:
-    from tsnb.experiments.hosting import Hosting
+    from tsnb.experiments.life import TrialLife
 
 __all__ = ["Engine", "ThisMachine", "engine_of", "places_here"]
 
@@ -42,7 +42,7 @@ class Engine(Protocol):
         """
 
     def attempt(
-        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Hosting, run: Run
+        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: TrialLife, run: Run
     ) -> Attempt:
         """Return a kernel for one run through a trial's code.
 
@@ -70,10 +70,10 @@ class ThisMachine:
         """Do nothing: it is here."""
 
     def attempt(
-        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: Hosting, run: Run
+        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: TrialLife, run: Run
     ) -> Attempt:
         """Return a kernel of this machine; a detached one logs by itself."""
-        return Attempt(hub, plan, settings, host.take, run.log_path if plan.options.detach else None)
+        return Attempt(hub, plan, settings, host, run.log_path if plan.options.detach else None)
 
     def places(self, plan: TrialPlan, trials: int) -> tuple[int, str]:
         """Return as many as the cores of this process have places for."""

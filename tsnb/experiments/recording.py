@@ -18,7 +18,7 @@ from tsnb.records.commits import commit_here, look
 from tsnb.records.run import Run, RunStart
 from tsnb.records.writes import LoggedRow
 
-__all__ = ["Metrics", "asked", "begin_run", "noted", "read_rows", "written"]
+__all__ = ["Metrics", "asked", "begin_run", "noted", "written"]
 
 
 class Metrics(Mapping[str, float]):
@@ -104,11 +104,6 @@ class Metrics(Mapping[str, float]):
 
 def _whole(number: float) -> int | None:
     return None if math.isnan(number) else int(number)
-
-
-def read_rows(sent: Sequence[Sequence[Any]]) -> list[LoggedRow]:
-    """Return rows as a trial's kernel has published them; nan and inf came as text."""
-    return [LoggedRow._make([*row, {k: float(v) for k, v in told.items()}]) for *row, told in sent]
 
 
 T = TypeVar("T")

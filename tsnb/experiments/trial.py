@@ -30,8 +30,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
-from tsnb.experiments.hosting import ENDED, STOP_GRACE_S, TRIAL_STATES, Hosting, Listener
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT
+from tsnb.experiments.life import ENDED, STOP_GRACE_S, TRIAL_STATES, Listener, TrialLife
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
 from tsnb.kernels.cargo.shipping import fetch
@@ -91,7 +91,7 @@ class NoSuchVariable(TsnbError, KeyError):
     __str__ = Exception.__str__  # KeyError would show the message quoted
 
 
-class Trial(Hosting, Bound):
+class Trial(Bound):
     """Code that runs in a background kernel.
 
     Attributes:
@@ -107,24 +107,75 @@ class Trial(Hosting, Bound):
         successor: The run that took its name, if one did.
         started_s: Seconds since 1970 when it was asked for.
         failure_seen: Whether somebody has waited for it and was told that it failed.
+        life: What happens to it, on the hub's thread. tsnb's own.
+
+    Args:
+        life: That.
     """
 
     instead = 'Send what it computed: trial["net"], trial.result() or trial.metrics.'
 
+    def __init__(self, life: TrialLife) -> None:
+        self.life = life
+        life.trial = self
+        self.name = life.name
+        self.number = life.number
+        self.log_path = life.log_path
+        self.metrics = life.metrics
+        self.failure_seen = False
+
+    @property
+    def state(self) -> str:
+        """One of `TRIAL_STATES`."""
+        return self.life.state
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The user's parameters, secrets masked."""
+        params: dict[str, Any] = self.life.params
+        return params
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How it is run, as far as that was given."""
+        return self.life.options
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """What its consumers did so far."""
+        return self.life.report
+
+    @property
+    def attached(self) -> bool:
+        """Whether it has attached to a stream."""
+        return self.life.attached
+
+    @property
+    def started_s(self) -> float:
+        """Seconds since 1970 when it was asked for."""
+        return self.life.started_s
+
+    @property
+    def successor(self) -> Trial | None:
+        """The run that took its name, if one did."""
+        after = self.life.successor
+        found: Trial | None = None if after is None else after.trial
+        return found
+
     @property
     def pid(self) -> int | None:
         """Its kernel's process, while there is one; on a cluster, its number on the machine that it is on."""
-        return self._course.pid
+        return self.life.pid
 
     @property
     def restarts(self) -> int:
         """How often its process died and was started again (`restart`)."""
-        return self._course.restarts
+        return self.life.restarts
 
     @property
     def duration_s(self) -> float:
         """Seconds from its start to its end, or until now."""
-        return time.time() - self.started_s if self._took_s is None else self._took_s
+        return time.time() - self.started_s if self.life.took_s is None else self.life.took_s
 
     def listen(self, listener: Listener) -> None:
         """Have `listener(trial, rows)` called for all rows that come from now on.
@@ -132,7 +183,7 @@ class Trial(Hosting, Bound):
         It is called with [] when anything else changes: the trial's state, or that it has attached. That happens on
         the thread that all background kernels share, so it must not wait for anything.
         """
-        self._listeners.append(listener)
+        self.life.listeners.append(listener)
 
     def wait(self, timeout_s: float | None = None) -> Trial:
         """Wait until the trial has ended; its output goes on meanwhile.
@@ -144,11 +195,11 @@ class Trial(Hosting, Bound):
             TrialFailed: Its cell raised, or its process died; the message carries the traceback.
             TimeoutError: It has not ended within `timeout_s` seconds. It goes on.
         """
-        if not self._ended.wait(timeout_s):
-            raise TimeoutError(f"trial {self.name!r} is still {self._state} after {timeout_s} s; it goes on")
-        if self._state in {"failed", "lost"}:
+        if not self.life.ended.wait(timeout_s):
+            raise TimeoutError(f"trial {self.name!r} is still {self.state} after {timeout_s} s; it goes on")
+        if self.state in {"failed", "lost"}:
             self.failure_seen = True
-            raise TrialFailed(f"trial {self.name!r} {self._state}: {self._failure}")
+            raise TrialFailed(f"trial {self.name!r} {self.state}: {self.life.failure}")
         return self
 
     def stop(self) -> None:
@@ -156,26 +207,26 @@ class Trial(Hosting, Bound):
 
         A running cell is interrupted first and has two seconds to put things in order.
         """
-        self._call(self.end(STOP_GRACE_S))
+        self._call(self.life.end(STOP_GRACE_S))
 
     def interrupt(self) -> None:
         """Interrupt the cell, as the stop button does for an ordinary one; its variables stay.
 
         One whose code has not begun is ended: there is nothing to interrupt, and it is not wanted any more.
         """
-        if self._state == "running":
-            self._ended_by = "interrupted"
-            self._hub.loop.call_soon_threadsafe(self._course.interrupt)
-        elif self._state not in ENDED:
-            self._hub.post(self.end())
+        if self.state == "running":
+            self.life.ended_by = "interrupted"
+            self.life.hub.loop.call_soon_threadsafe(self.life.interrupt)
+        elif self.state not in ENDED:
+            self.life.hub.post(self.life.end())
 
     def logs(self) -> str:
         """Return what it printed, tracebacks included (the last million characters)."""
-        return self._printed.text
+        return self.life.printed.text
 
     def log_since(self, position: int, most: int) -> LogPart:
         """Return what was printed since a position of the log, `most` characters at most (`Transcript.since`)."""
-        return self._printed.since(position, most)
+        return self.life.printed.since(position, most)
 
     def follow(self) -> None:
         """Show its output under the running cell from now on: the end of what came until now, then what comes.
@@ -185,7 +236,7 @@ class Trial(Hosting, Bound):
         Raises:
             TsnbError: It is a detached trial of another notebook, which prints to its log.
         """
-        if self._launch is None:
+        if self.life.launch is None:
             raise TsnbError(
                 f"trial {self.name!r} was started elsewhere, and prints to its log: %trials logs {self.name}"
             )
@@ -193,7 +244,7 @@ class Trial(Hosting, Bound):
         start = max(0, text.rfind("\n", 0, len(text) - FOLLOWED)) if len(text) > FOLLOWED else 0
         before = ("..." if start else "") + text[start:]
         self._call(
-            self.move(outlet_here(self.name), before or f"trial {self.name!r} has printed nothing yet\n")
+            self.life.move(outlet_here(self.name), before or f"trial {self.name!r} has printed nothing yet\n")
         )
 
     def pull(self, variable: str) -> Any:
@@ -206,27 +257,27 @@ class Trial(Hosting, Bound):
             NotShippable: It cannot travel; says why.
             TsnbError: Its kernel has gone, or ends with its code (a detached trial's).
         """
-        if self._state not in ENDED:
-            if self._plan.options.detach:
+        if self.state not in ENDED:
+            if self.life.plan.options.detach:
                 raise TsnbError(
                     f"trial {self.name!r} is detached: its variables end with it. Have it keep what is wanted: "
                     "tsnb.log_artifact(path)"
                 )
-            self._hub.require_other_thread()
-            wait_and_tell(self._ended, self.name, lambda: self._waiting_for(variable))
-        if self.pid is None and not self._course.keeps(variable):
-            first = self._failure.partition("\n")[0]
+            self.life.hub.require_other_thread()
+            wait_and_tell(self.life.ended, self.name, lambda: self._waiting_for(variable))
+        if self.pid is None and not self.life.keeps(variable):
+            first = self.life.failure.partition("\n")[0]
             raise TsnbError(
-                f"the kernel of trial {self.name!r} has ended ({self._state}{first and f': {first}'}), its variables "
+                f"the kernel of trial {self.name!r} has ended ({self.state}{first and f': {first}'}), its variables "
                 "with it"
             )
-        reply, cargo = self._call(self._course.deliver(variable))
+        reply, cargo = self._call(self.life.deliver(variable))
         if cargo is not None:
             return self._among(fetch(cargo, apart=True), variable)
         kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
         said = block(reply["evalue"])
         if kind is NoSuchVariable:
-            failed = f" It failed: {self._failure.partition(chr(10))[0]}" if self._failure else ""
+            failed = f" It failed: {self.life.failure.partition(chr(10))[0]}" if self.life.failure else ""
             said = said.strip("\"'") + failed
         raise kind(said)
 
@@ -252,7 +303,7 @@ class Trial(Hosting, Bound):
         """Say how far it is, to those who wait for a variable of it."""
         numbers = "".join(f", {name} {value:.4g}" for name, value in self.metrics.items())
         return (
-            f"{self.name}[{variable!r}]: trial {self.name!r} {self._state}, {self.duration_s:.0f} s{numbers}"
+            f"{self.name}[{variable!r}]: trial {self.name!r} {self.state}, {self.duration_s:.0f} s{numbers}"
         )
 
     def result(self, timeout_s: float | None = None) -> Any:
@@ -278,7 +329,7 @@ class Trial(Hosting, Bound):
             TsnbError: What it was started from is there no more, or lies in another notebook; names the parameters
                 whose values were masked in its record.
         """
-        if self._launch is None:
+        if self.life.launch is None:
             not_kept = ", ".join(name for name, value in self.params.items() if is_masked(value))
             lacks = (
                 f". Its record does not have the value of {not_kept}: give it again there" if not_kept else ""
@@ -287,15 +338,15 @@ class Trial(Hosting, Bound):
                 f"trial {self.name!r} was started elsewhere, where what it was started from lies: run its cell again"
                 f"{lacks}"
             )
-        again = replanned(self._plan, changes)
-        beneath = getattr(self._outlet, "beneath", self._outlet)  # a sweep marks its trials' lines
+        again = replanned(self.life.plan, changes)
+        beneath = getattr(self.life.outlet, "beneath", self.life.outlet)  # a sweep marks its trials' lines
         ours = isinstance(beneath, (CellOutlet, TerminalOutlet))
-        started: Trial = self._launch(again, outlet_here(again.name) if ours else self._outlet)
+        started: Trial = self.life.launch(again, outlet_here(again.name) if ours else self.life.outlet)
         return started
 
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return self._hub.call(work, PULL_S)
+        return self.life.hub.call(work, PULL_S)
 
     def __repr__(self) -> str:
         numbers = "".join(f", {name}={value:.4g}" for name, value in self.metrics.items())
-        return f"<Trial {self.name!r} {self._state}, {self.duration_s:.1f} s{numbers}>"
+        return f"<Trial {self.name!r} {self.state}, {self.duration_s:.1f} s{numbers}>"

@@ -190,7 +190,7 @@ class _Course(Settled):
         if trial.state == "done" and not math.isnan(value) and better:
             loses, self._best = best or trial, trial
         if loses is not self._best:
-            self._endings.append(the_hub().post(loses.end()))
+            self._endings.append(the_hub().post(loses.life.end()))
 
     def close(self) -> None:
         """Wait for the kernels that are being ended, and tell the study of trials that never came to an end."""

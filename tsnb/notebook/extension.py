@@ -96,7 +96,7 @@ def tell_of_still_cells(_result: Any = None) -> None:
         trial
         for trial in trials.own
         if trial.state not in ENDED
-        and trial.shown_in not in {None, here}
+        and trial.life.shown_in not in {None, here}
         and (here, f"{trial.name}-{trial.number}") not in _told
     ]
     if not still:

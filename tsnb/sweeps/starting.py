@@ -16,9 +16,9 @@ from typing import Any
 from tsnb.config import check_name
 from tsnb.experiments.board import launch
 from tsnb.experiments.cells import plan_cell
-from tsnb.experiments.course import discard
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
+from tsnb.experiments.life import discard
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, trial_name
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial

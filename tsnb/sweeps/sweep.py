@@ -158,7 +158,7 @@ class Sweep(Bound, Mapping[str, Trial]):
             the_hub().call(self._end_all(), STOPPING_S)
 
     async def _end_all(self) -> None:
-        await asyncio.gather(*(trial.end(STOP_GRACE_S) for trial in self.values()))
+        await asyncio.gather(*(trial.life.end(STOP_GRACE_S) for trial in self.values()))
 
     def best(self, metric: str | None = None, mode: str | None = None) -> Trial:
         """Return the best trial, by the last value that it logged.

@@ -1,8 +1,7 @@
 """What a background kernel reports: the numbers given to `tsnb.log`, how far it is, how it ended.
 
 Rows go out a few times a second at most, all that were logged since the last time together: neither the last value
-nor any in between is lost, and what is left goes out when the cell ends. Each message is one of our own kinds on
-the kernel's output channel, which no front end shows.
+nor any in between is lost, and what is left goes out when the cell ends. What is told is `experiments.news`.
 
 Beside each row stands where this process is in its streams (`Position`). Numbers of the consumers are read from any
 thread; none of this may raise into training.
@@ -12,60 +11,30 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tsnb.kernels.in_kernel.publishing import publish
+from tsnb.experiments.news import Logged, News, as_message
+from tsnb.kernels.in_kernel.channel import publish
 from tsnb.records.writes import LoggedRow
 
-__all__ = [
-    "ATTACHED_MESSAGE",
-    "BEGUN_MESSAGE",
-    "DIRECTION_MESSAGE",
-    "END_MESSAGE",
-    "LOG_MESSAGE",
-    "REPORT_MESSAGE",
-    "Position",
-    "Reporter",
-    "position",
-    "publish_rows",
-    "report",
-    "tell_metrics",
-]
-
-LOG_MESSAGE = "tsnb_log"
-"""Content: `rows`, a list of rows as `LoggedRow` has them; nan and inf as text, for which JSON has no word."""
-
-REPORT_MESSAGE = "tsnb_report"
-"""Content: what the trial's consumers did so far (`report`)."""
-
-BEGUN_MESSAGE = "tsnb_begun"
-"""Content: `versions`, of Python and packages. The trial's code begins; a detached one needs its notebook no more."""
-
-ATTACHED_MESSAGE = "tsnb_attached"
-"""Content: nothing. The trial has asked for its first epoch; it may be waiting at its gate."""
-
-END_MESSAGE = "tsnb_end"
-"""Content: `state` and `failure`, how the trial's code ended."""
-
-DIRECTION_MESSAGE = "tsnb_direction"
-"""Content: what the trial told `tsnb.direction`, "min" or "max" by metric."""
+__all__ = ["Position", "Reporter", "position", "report", "tell", "tell_metrics", "tell_rows"]
 
 EVERY_S = 0.25
 """Four reports a second, as often as a stream's readings."""
 
 
-def publish_rows(rows: Sequence[LoggedRow]) -> None:
-    """Send rows to the notebook."""
-    publish(LOG_MESSAGE, {"rows": [[*row[:-1], _as_json(row.numbers)] for row in rows]})
+def tell(news: News) -> None:
+    """Tell the process that started this trial. From any thread."""
+    publish(*as_message(news))
 
 
-def _as_json(numbers: dict[str, float]) -> dict[str, float | str]:
-    return {name: value if math.isfinite(value) else repr(value) for name, value in numbers.items()}
+def tell_rows(rows: Sequence[LoggedRow]) -> None:
+    """Tell it what was logged."""
+    tell(Logged(list(rows)))
 
 
 Sink = Callable[[Sequence[LoggedRow]], None]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 import signal
 import sys
 import time
@@ -23,25 +22,15 @@ from tsnb.config import attach_defaults
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
 from tsnb.experiments.in_kernel.others import Others
-from tsnb.experiments.in_kernel.reporting import (
-    ATTACHED_MESSAGE,
-    BEGUN_MESSAGE,
-    DIRECTION_MESSAGE,
-    END_MESSAGE,
-    REPORT_MESSAGE,
-    Reporter,
-    publish_rows,
-    report,
-    tell_metrics,
-)
+from tsnb.experiments.in_kernel.reporting import Reporter, report, tell, tell_metrics, tell_rows
+from tsnb.experiments.news import Attached, Begun, Consumed, Directions, Ended, how_it_ended
 from tsnb.experiments.plan import PARAMETERS
 from tsnb.kernels.cargo.lane import give
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
-from tsnb.kernels.in_kernel.publishing import publish
 from tsnb.masks import remember
 from tsnb.native.ties import untie
-from tsnb.printable import block
+from tsnb.printable import uncoloured
 from tsnb.records.run import Run, enter_run
 from tsnb.records.scores import told
 from tsnb.words import did_you_mean
@@ -76,10 +65,10 @@ class _Course:
 
             self.bridges = open_bridges(self.settings["log_to"], self.run)
         self.reporter = Reporter(
-            [publish_rows, self.run.add_rows, *(bridge.rows for bridge in self.bridges)], self.report
+            [tell_rows, self.run.add_rows, *(bridge.rows for bridge in self.bridges)], self.report
         )
         subscribe(self.reporter.take)
-        told(lambda directions: publish(DIRECTION_MESSAGE, directions))
+        told(lambda directions: tell(Directions(directions)))
         keep_others(Others(self.run))
 
     def report(self, *, now: bool = False) -> None:
@@ -94,7 +83,7 @@ class _Course:
         news = report()
         if news and news != self._reported:  # when all has been detached there is none
             self._reported, self._reported_s = news, time.monotonic()
-            publish(REPORT_MESSAGE, news)
+            tell(Consumed(news))
             self.run.report(news)
 
     def end(self, state: str, failure: str) -> None:
@@ -108,7 +97,7 @@ class _Course:
         for bridge in self.bridges:
             bridge.end(state)
         self.run.end(state, failure, time.time() - self.settings["started_s"])
-        publish(END_MESSAGE, {"state": state, "failure": failure})
+        tell(Ended(state, failure))
 
 
 def _versions() -> dict[str, str]:
@@ -142,7 +131,7 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
         setattr(attach_defaults, name, settings[name])
     attach_defaults.threads_fixed = settings["threads"] is not None
     attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
-    attach_defaults.attached = lambda: publish(ATTACHED_MESSAGE, {})
+    attach_defaults.attached = lambda: tell(Attached())
     variables = arrive(settings, ("Trial", settings["name"]))
     if settings["changed"] is not None:
         variables.get(PARAMETERS, variables).update(fetch_sent(settings["changed"]))
@@ -207,7 +196,7 @@ def _before_code(info: Any) -> None:
             if course.settings["detach"]:
                 enter_detached(course.run)
                 untie()
-            publish(BEGUN_MESSAGE, {"versions": course.versions})
+            tell(Begun(course.versions))
 
 
 def _after_code(result: Any) -> None:
@@ -242,22 +231,19 @@ def _is_nested(info: Any) -> bool:
     return bool(_cells) and known != [0]
 
 
-def _outcome(result: Any) -> tuple[str, str]:
+def _outcome(result: Any) -> Ended:
     """Read how the code ended from IPython's ExecutionResult (None: it did not get as far)."""
     from IPython.core.getipython import get_ipython
 
     error = None if result is None else result.error_before_exec or result.error_in_exec
     shown = getattr(get_ipython(), "_last_traceback", None) or []
     if error is None and result is not None and not shown:
-        return "done", ""
+        return how_it_ended("")
     if isinstance(error, SystemExit) and (error.code is None or error.code == 0):
-        return "done", ""  # sys.exit() and sys.exit(0): it is what a script ends well with
-    kind = "KeyboardInterrupt" if result is None else type(error).__name__
-    if kind in {"KeyboardInterrupt", "CancelledError", "StopRequested"}:
-        return "stopped", ""
-    traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(shown))
-    first = f"{kind}: {error}" if error is not None else traceback.rstrip().rpartition("\n")[2]
-    return "failed", block(f"{first}\n\n{traceback}".rstrip())
+        return how_it_ended("")  # sys.exit() and sys.exit(0): it is what a script ends well with
+    raised = "KeyboardInterrupt" if result is None else type(error).__name__
+    last = uncoloured(shown).rstrip().rpartition("\n")[2]
+    return how_it_ended(raised, last if error is None else f"{raised}: {error}", shown)
 
 
 def finish(state: str, failure: str = "") -> None:

@@ -6,7 +6,6 @@ Orders carry no objects (those are shipped, see `shipping`) and leave no names i
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from tsnb.errors import LoaderFailed
 from tsnb.kernels.cargo.capture import Captured
 from tsnb.kernels.cargo.numerics import numerics_here
 from tsnb.kernels.cargo.unnamed_file import Cargo
-from tsnb.printable import block, one_line
+from tsnb.printable import block, one_line, uncoloured
 
 __all__ = ["as_written", "call", "require", "thread_variables", "to_arrive"]
 
@@ -116,7 +115,7 @@ def require(reply: Mapping[str, Any], what: str = "", ours: tuple[type[Exception
     kind: Any = {error.__name__: error for error in ours}.get(name) or getattr(errors, name, None)
     if isinstance(kind, type) and issubclass(kind, Exception) and not what:
         raise kind(message)
-    traceback = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(reply.get("traceback", ())))
+    traceback = uncoloured(reply.get("traceback", ()))
     said = f"{what or 'the loader could not be served'}: {name}: {message}"
     raise LoaderFailed(
         said, "" if what else block(traceback)

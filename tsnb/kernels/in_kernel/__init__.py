@@ -5,6 +5,5 @@
 | `arrival` | the variables, settings and modules of the notebook, taken in |
 | `forked` | what a kernel must not share with the server that it was forked from |
 | `surroundings` | spawned workers, progress bars: what libraries find in a kernel |
-| `worker_output` | the output of the processes that a cell starts |
-| `publishing` | messages of our own kinds to the notebook |
+| `channel` | its output channel: messages of our own kinds, and what its forked workers print |
 """

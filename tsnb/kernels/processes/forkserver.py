@@ -50,7 +50,7 @@ PRELOADED = (
     "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
     "tsnb.experiments.in_kernel.trial", "tsnb.streams.in_kernel", "tsnb.kernels.in_kernel.forked",
-    "tsnb.kernels.in_kernel.worker_output",
+    "tsnb.kernels.in_kernel.channel",
     "tsnb.consumer", "tsnb.producer",
 )  # fmt: skip
 """What every kernel would import. What is missing here is imported by the kernel, or not at all."""

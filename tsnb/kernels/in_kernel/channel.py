@@ -1,4 +1,4 @@
-"""What forked workers of a kernel print, on its way to that kernel's output.
+"""This kernel's output channel: messages of our own kinds on it, and what its forked workers print.
 
 ipykernel has them send it to a TCP port of its own on 127.0.0.1, whatever the kernel's transport is: any user of the
 machine may connect there, and fill its memory. Here it goes through a pair of sockets that nobody else can open: a
@@ -28,7 +28,7 @@ from tornado.ioloop import IOLoop
 
 from tsnb.native.ties import CLOEXEC, packet_pair
 
-__all__ = ["keep_off_the_network"]
+__all__ = ["keep_off_the_network", "publish"]
 
 PACKET_BYTES = 1 << 16
 """The longest packet; a socket's buffer holds three of them or more, on every system."""
@@ -151,3 +151,11 @@ def _frames(packet: bytes) -> list[bytes]:
     if DELIM not in frames[:-4]:
         raise ValueError("no message")
     return frames[1:]
+
+
+def publish(kind: str, content: dict[str, Any]) -> None:
+    """Send one message on this kernel's output channel. From any thread."""
+    from IPython.core.getipython import get_ipython
+
+    kernel: Any = get_ipython().kernel  # type: ignore[union-attr]
+    kernel.session.send(kernel.iopub_socket, kind, content, ident=f"kernel.{kind}".encode())

@@ -1,0 +1,501 @@
+"""A trial's life on the hub's thread: from the start to the end, and who hears of it.
+
+What its user calls is `trial.Trial`, which has a life; a life of this process's own (`OwnLife`) drives kernels, one
+after the other (`attempt`).
+
+| step | it waits for |
+|---|---|
+| the run of the same name before it | that one's end: it is asked to stop, and killed after a grace |
+| the trial that it comes after | that one to be done; if it ends otherwise, this one does not run |
+| an attempt | its kernel's end; with `restart` another one follows when the process died |
+
+How it ended is told to all who watch its stream: its producer tells every observer; this process's own panels and
+reports know at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tsnb import registry
+from tsnb.errors import TsnbError
+from tsnb.experiments.attempt import Attempt, Delivery, Outcome
+from tsnb.experiments.engine import engine_of
+from tsnb.experiments.news import Attached, Consumed, Directions, Logged, News
+from tsnb.experiments.plan import TrialPlan
+from tsnb.experiments.recording import Metrics, written
+from tsnb.kernels.hub import Hub
+from tsnb.kernels.output.outlets import Outlet
+from tsnb.kernels.output.relay import Relay
+from tsnb.kernels.output.transcript import FollowedLog, Transcript
+from tsnb.kernels.processes.death import KernelDied
+from tsnb.masks import masked, masked_text
+from tsnb.records.reading import ENDED as ENDED_STATES
+from tsnb.records.run import Run
+from tsnb.records.scores import direction
+from tsnb.records.writes import LoggedRow
+from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.readings import EndReading
+from tsnb.telemetry.watching import watched
+
+__all__ = [
+    "ENDED",
+    "RESTARTS_AT_MOST",
+    "STOP_GRACE_S",
+    "TRIAL_STATES",
+    "Launch",
+    "Listener",
+    "OwnLife",
+    "TrialLife",
+    "discard",
+    "end_reading",
+    "tell_end",
+]
+
+TRIAL_STATES = ("queued", "starting", "running", *ENDED_STATES)
+ENDED = frozenset(ENDED_STATES)
+
+STOP_GRACE_S = 2.0
+"""How long `stop` leaves the cell to put things in order (`finally`, `with`) after its interrupt."""
+
+TELLING_S = 2.0
+"""How long telling a stream how a trial ended may take: milliseconds, unless its producer stands still."""
+
+ENDING_S = 10.0
+"""How long a trial whose kernel has gone may take to note its end."""
+
+Listener = Callable[[Any, "list[LoggedRow]"], None]
+"""Takes the trial and rows that it logged; none at each change of its state. Called on the hub's thread."""
+
+Launch = Callable[[TrialPlan, Outlet], Any]
+"""Starts a trial from its plan and returns it (`board.launch`)."""
+
+
+class TrialLife(ABC):
+    """What happens to a trial, from its start to its end.
+
+    Attributes:
+        trial: What its user has, and what listeners are given.
+        restarts: How often its process was started again.
+
+    Args:
+        plan: What is run.
+        hub: The hub on whose thread it is lived.
+        outlet: Where its output goes.
+        run: Its place in the project's records.
+        launch: Starts a trial from its plan; None: this one was started elsewhere.
+    """
+
+    def __init__(
+        self,
+        plan: TrialPlan,
+        hub: Hub,
+        outlet: Outlet,
+        run: Run,
+        launch: Launch | None = None,
+    ) -> None:
+        self.trial: Any = None
+        self.restarts = 0
+        self.name = plan.name
+        self.number = run.number
+        self.params = masked(plan.params)
+        masked(plan.options.env)  # known from now on: what it prints of them is masked
+        self.options = plan.options.given
+        self.metrics = Metrics()
+        self.report: dict[str, Any] = {}
+        self.attached = False
+        self.started_s = time.time()
+        self.log_path = run.log_path
+        self.successor: TrialLife | None = None
+        self.plan = plan
+        self.hub = hub
+        self._run = run
+        self.launch = launch
+        self.outlet = outlet
+        own, rest = not plan.options.detach, f"%trials logs {plan.name} shows its end."
+        self._relay = Relay(hub.loop, outlet, run.log_path if own else None, rest)
+        # a detached trial writes its log itself, so that it has one without this notebook
+        self.printed: Transcript | FollowedLog = self._relay.transcript if own else FollowedLog(run.log_path)
+        self.listeners: list[Listener] = []
+        self.state = "queued"
+        self.failure = ""
+        self.took_s: float | None = None
+        self._pid = 0
+        self._stopping = False
+        self.ended_by = "stopped"  # which kind of stop it is, should it end by one
+        self.ended = threading.Event()
+        self._over = asyncio.Event()  # the same, for the hub's thread
+
+    @property
+    @abstractmethod
+    def pid(self) -> int | None:
+        """Its process, while there is one."""
+
+    @abstractmethod
+    async def _go(self) -> Outcome:
+        """Go the whole way to the end of its code.
+
+        Raises:
+            KernelDied: Its process ended without a word.
+        """
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Interrupt its code."""
+
+    @abstractmethod
+    async def leave(self) -> None:
+        """End its process, or its waiting for one, and have `_go` return."""
+
+    async def release(self) -> None:  # noqa: B027 (there may be nothing to release)
+        """Keep the variables of a trial that has ended here, and end its process, where that can be."""
+
+    def keeps(self, variable: str) -> bool:
+        """Return whether a variable can be had although the process has ended."""
+        return False
+
+    @abstractmethod
+    async def deliver(self, variable: str) -> Delivery:
+        """Have one of its variables sent; return the kernel's reply with it.
+
+        Raises:
+            TsnbError: There is no process to ask.
+        """
+
+    def _tell(self, rows: list[LoggedRow]) -> None:
+        for listener in self.listeners:
+            try:
+                listener(self.trial, rows)
+            except Exception:  # who listens must not end the trial
+                logging.getLogger("tsnb").exception("a listener of trial %r raised", self.name)
+
+    def begin(self, former: TrialLife | None = None) -> None:
+        """Start it. Called once, by the board.
+
+        Args:
+            former: A run of the same name, asked to stop first, its kernel ended with it.
+        """
+        if not self.plan.options.detach:
+            self.hub.at_end(self, self.end)
+        if former is not None:
+            former.successor = self
+        self.hub.post(self._live(former))
+
+    def forget(self) -> None:
+        """Remove what it was started from, once it has ended: nobody will run it again."""
+        discard(self.plan)
+
+    async def _live(self, former: TrialLife | None) -> None:
+        """Go through the whole life of the trial. Never raises: what happens becomes its state."""
+        outcome = Outcome("stopped")
+        try:
+            if former is not None:
+                await former.end(STOP_GRACE_S)
+                former.forget()
+            if not self._stopping:
+                outcome = await self._go()
+        except KernelDied as error:
+            outcome = Outcome("lost", str(error))
+        except Exception as error:  # noqa: BLE001 (a trial that cannot be started must not wait for ever)
+            outcome = Outcome("failed", f"{type(error).__name__}: {error}")
+        finally:
+            if outcome.state == "lost" and (self._stopping or self.hub.closing):
+                outcome = Outcome("stopped")
+            await self._conclude(outcome)
+
+    async def _conclude(self, outcome: Outcome) -> None:
+        """Note how it ended, tell under its cell, and wake whoever waits."""
+        state, failure, took_s = outcome
+        self.failure = masked_text(failure)
+        self.took_s = time.time() - self.started_s if took_s is None else took_s
+        await written(self._run.end, state, self.failure, self.took_s)
+        if state == "stopped" and self.ended_by != state:
+            state = self.ended_by
+            await written(self._run.stopped_by, state)  # its kernel knows only that it was stopped
+        await self._tell_end(state)
+        first, _, rest = self.failure.partition("\n")
+        detail = f"\n{rest}" if state == "lost" and rest else ""
+        stream = "stderr" if state in {"failed", "lost"} else "stdout"
+        short = f": {first}" if first else ""
+        self.say(f"trial {self.name!r} {state} after {self.took_s:.1f} s{short}{detail}\n", stream)
+        self._relay.flush()
+        self.hub.forget(self)
+        self.state = state
+        self.ended.set()
+        self._over.set()
+        self._tell([])
+
+    async def _tell_end(self, state: str) -> None:
+        """Tell all who watch the stream how it ended, and what it logged last."""
+        end = end_reading(self.name, state, time.time(), self._pid, self.failure, self.metrics)
+        streams, producer = self.report.get("stream", ""), self.options.get("producer")
+        if not self.hub.closing:
+            with contextlib.suppress(
+                RuntimeError, asyncio.TimeoutError, TimeoutError
+            ):  # the interpreter ends
+                await asyncio.wait_for(asyncio.to_thread(tell_end, end, streams, producer), TELLING_S)
+
+    # -- what happens to its kernel -----------------------------------------------------------------------
+
+    def become(self, state: str) -> None:
+        """Enter a state."""
+        self.state = state
+        self._pid = self.pid or self._pid
+        self._tell([])
+
+    def say(self, text: str, stream: str = "stdout") -> None:
+        """Show text under its cell."""
+        self._relay.say(text, stream)
+
+    def show(self, kind: str, content: dict[str, Any]) -> None:
+        """Show a message of the kernel's under its cell."""
+        self._relay.feed(kind, content)
+
+    def hear(self, news: News) -> None:
+        """Take what the kernel tells."""
+        match news:
+            case Logged(rows):
+                self.take_rows(rows)
+            case Consumed(report):
+                self.report = report
+            case Directions(by_metric):
+                direction(by_metric)
+            case Attached():
+                self.attached = True
+                self._tell([])
+
+    def take_rows(self, rows: list[LoggedRow]) -> None:
+        """Take what it has logged since the last time."""
+        self.metrics.add(rows)
+        self._tell(rows)
+
+    @property
+    def hint(self) -> str:
+        """How its output is found once its cell does not follow it any more; nothing where that cannot happen."""
+        if getattr(self.outlet, "client", None) is None:
+            return ""
+        return f"; after a reload of this page, %trials follow {self.name} shows what comes"
+
+    @property
+    def shown_in(self) -> str | None:
+        """Which client shows its output (`kernels.outlets.client_here`), as long as that is not loaded again."""
+        outlet = getattr(self.outlet, "beneath", self.outlet)  # a sweep marks its trials' lines
+        client: str | None = getattr(outlet, "client", None)
+        return client
+
+    async def move(self, outlet: Outlet, before: str) -> None:
+        """Show its output elsewhere from now on; see `Relay.move`."""
+        self._relay.move(outlet, before, f"trial {self.name!r}: its output goes on under another cell\n")
+        self.outlet = outlet
+
+    @property
+    def ended_s(self) -> float:
+        """Seconds since 1970 when it ended; infinite before."""
+        return self.started_s + self.took_s if self.state in ENDED and self.took_s is not None else math.inf
+
+    async def over(self) -> TrialLife:
+        """Wait until it has ended; return it, or the run that has taken its place. On the hub's thread."""
+        await self._over.wait()
+        return self if self.successor is None else await self.successor.over()
+
+    async def end(self, grace_s: float = 0.0, state: str = "stopped") -> None:
+        """End the code if it runs, and the kernel. On the hub's thread; `stop` is for all others.
+
+        Args:
+            grace_s: How long interrupted code may take to put things in order.
+            state: What it is called then: "stopped", or "pruned".
+        """
+        if not self._stopping:
+            self.ended_by = state
+        self._stopping = self._stopping or self.state not in ENDED
+        if grace_s and self.state == "running":
+            self.interrupt()
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._over.wait(), grace_s)
+        await self.leave()
+        with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+            await asyncio.wait_for(self._over.wait(), ENDING_S)
+
+
+RESTARTS_AT_MOST = 3
+"""How often a trial with `restart` is started again: a cell that kills its process does so every time."""
+
+
+class OwnLife(TrialLife):
+    """The life of a trial that this process has started.
+
+    Args:
+        plan: What is run.
+        hub: The hub on whose thread it is lived.
+        outlet: Where its output goes.
+        run: Its place in the project's records.
+        launch: Starts a trial from its plan.
+        after: The trial that has to be done first.
+    """
+
+    def __init__(
+        self,
+        plan: TrialPlan,
+        hub: Hub,
+        outlet: Outlet,
+        run: Run,
+        launch: Launch,
+        after: TrialLife | None = None,
+    ) -> None:
+        super().__init__(plan, hub, outlet, run, launch)
+        self._after = after
+        self._attempt: Attempt | None = None
+        self._unwanted = asyncio.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while there is one."""
+        attempt = self._attempt
+        return attempt.child.pid if attempt is not None and attempt.child.alive else None
+
+    async def _go(self) -> Outcome:
+        """Wait for its turn, and run."""
+        if self._after is not None:
+            refusal = await self._turn(self._after)
+            if refusal is not None:
+                return refusal
+        while not self._unwanted.is_set():
+            try:
+                return await self._once()
+            except KernelDied as error:
+                if self._unwanted.is_set() or not self._may_restart():
+                    raise
+                self.restarts += 1
+                times = f"{self.restarts} of {RESTARTS_AT_MOST}"
+                self.say(
+                    f"trial {self.name!r} lost its process: {str(error).partition(chr(10))[0]}; "
+                    f"started again from the top ({times})\n",
+                    "stderr",
+                )
+        return Outcome("stopped")
+
+    def _may_restart(self) -> bool:
+        allowed = self.plan.options.restart and self.restarts < RESTARTS_AT_MOST
+        return allowed and not self.hub.closing
+
+    async def _turn(self, after: TrialLife) -> Outcome | None:
+        """Wait for the trial before this one; return how this one ends if it is not to run."""
+        self.say(f"trial {self.name!r} queued: it starts when {self.plan.options.after!r} is done\n")
+        over = asyncio.ensure_future(after.over())
+        unwanted = asyncio.ensure_future(self._unwanted.wait())
+        both: set[asyncio.Future[Any]] = {over, unwanted}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in both:
+            waiting.cancel()
+        if self._unwanted.is_set():
+            return Outcome("stopped")
+        state = over.result().state
+        if state == "done":
+            return None
+        said = f"it was to run after {self.plan.options.after!r}, which is {state}; it was not run"
+        return Outcome("failed" if state in {"failed", "lost"} else "stopped", said)
+
+    async def _once(self) -> Outcome:
+        """Run through the code once, in a new kernel."""
+        self.become("starting")
+        await written(self._run.state, "starting")
+        settings = {"run": self._run.as_settings(), "started_s": self.started_s}
+        self._attempt = attempt = engine_of(self.plan).attempt(self.hub, self.plan, settings, self, self._run)
+
+        def begun() -> None:
+            self.become("running")
+            self.say(f"trial {self.name!r} running ({attempt.where}){self._beyond()}{self.hint}\n")
+
+        if self._unwanted.is_set():
+            return Outcome("stopped")
+        outcome = await attempt.run(begun)
+        if self.plan.options.sweep and not self._unwanted.is_set():
+            await attempt.release()
+        return outcome
+
+    def _beyond(self) -> str:
+        """Say what becomes of it when this process ends, where that is not what one expects."""
+        return (
+            f"; it goes on without this notebook, log: {self._run.log_path}"
+            if self.plan.options.detach
+            else ""
+        )
+
+    def interrupt(self) -> None:
+        """Interrupt its code."""
+        if self._attempt is not None:
+            self._attempt.child.interrupt()
+
+    async def leave(self) -> None:
+        """End its process, or its waiting for its turn."""
+        self._unwanted.set()
+        if self._attempt is not None:
+            await self._attempt.leave()
+
+    async def release(self) -> None:
+        """Keep the variables here, and end the process."""
+        if self._attempt is not None:
+            await self._attempt.release(everything=True)
+
+    def keeps(self, variable: str) -> bool:
+        """Return whether a variable can be had although the process has ended."""
+        return self._attempt is not None and self._attempt.keeps(variable)
+
+    async def deliver(self, variable: str) -> Delivery:
+        """Have one of its variables sent."""
+        if self._attempt is None:
+            raise TsnbError("it has never run, so it has no variables")
+        return await self._attempt.deliver(variable)
+
+
+def discard(plan: TrialPlan) -> None:
+    """Let go of what was shipped for a trial: nobody will run it again."""
+    for cargo in (plan.arrival["cargo"], plan.arrival["changed"]):
+        if cargo is not None:
+            cargo.close()
+
+
+MOST_LETTERS = 300
+"""Letters of an error's line that are told."""
+
+
+def end_reading(
+    name: str, state: str, time_s: float, pid: int, failure: str, metrics: Mapping[str, float]
+) -> EndReading:
+    """Return how a trial ended, in short.
+
+    Args:
+        name: The trial's.
+        state: One of `END_STATES`.
+        time_s: When: wall clock, seconds since 1970.
+        pid: Its process; 0: it never had one.
+        failure: What went wrong: one line, then the traceback.
+        metrics: The last numbers that it logged.
+    """
+    finite = {metric: value for metric, value in metrics.items() if math.isfinite(value)}
+    return EndReading(name, state, time_s, pid, failure.partition("\n")[0][:MOST_LETTERS], finite)
+
+
+def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
+    """Tell an end to the streams that the trial took. Never raises; takes milliseconds.
+
+    Args:
+        end: How it ended.
+        streams: Those it attached to, as its report has them ("train, val"); empty: none.
+        producer: The one that it was meant for; with neither, the one that is served, if it is the only one.
+    """
+    with contextlib.suppress(TsnbError, OSError):
+        names = [name for name in streams.split(", ") if name] or [producer or registry.find(None).name]
+        for name in names:
+            if name in (watches := watched()):
+                watches[name].tell_end(end)
+            with contextlib.suppress(TsnbError, OSError), contextlib.closing(Observer(name)) as observer:
+                observer.tell_end(end)

@@ -1,0 +1,144 @@
+"""What a trial's kernel tells the process that started it: a type for each, used on both ends.
+
+| news | when | who takes it |
+|---|---|---|
+| `Begun` | its code begins | `attempt` |
+| `Logged` | a few times a second, if `tsnb.log` was called | `life` |
+| `Consumed` | once a second, if its consumers have moved on | `life` |
+| `Attached` | it has asked for its first epoch | `life` |
+| `Directions` | it has called `tsnb.direction` | `life` |
+| `Artifact` | it has called `tsnb.log_artifact`, on a machine of a cluster | `cluster.attempt` |
+| `Ended` | its code has ended | `attempt` |
+
+Each travels as a message of a kind of our own on the kernel's output channel, which no front end shows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tsnb.printable import block, uncoloured
+from tsnb.records.writes import LoggedRow
+
+__all__ = [
+    "Artifact",
+    "Attached",
+    "Begun",
+    "Consumed",
+    "Directions",
+    "Ended",
+    "Logged",
+    "News",
+    "as_message",
+    "how_it_ended",
+    "news_in",
+]
+
+STOPPED = frozenset({"CancelledError", "KeyboardInterrupt", "StopRequested"})
+"""What ends code that was asked to end."""
+
+
+class Begun(NamedTuple):
+    """The trial's code begins; a detached trial needs its notebook no more."""
+
+    versions: dict[str, str]
+    """Of Python, tsnb, torch and numpy there."""
+
+
+class Logged(NamedTuple):
+    """Numbers that were logged since the last time."""
+
+    rows: list[LoggedRow]
+    """In the order in which they were logged."""
+
+
+class Consumed(NamedTuple):
+    """What the trial's consumers did so far."""
+
+    report: dict[str, Any]
+    """As `Trial.report` has it."""
+
+
+class Attached(NamedTuple):
+    """The trial has asked for its first epoch; it may be waiting at its gate."""
+
+
+class Directions(NamedTuple):
+    """Which way metrics are good, as the trial has said."""
+
+    by_metric: dict[str, str]
+    """"min" or "max"."""
+
+
+class Artifact(NamedTuple):
+    """A copy of a file or folder waits on the machine of the cluster that the trial runs on."""
+
+    path: str
+    """Where it lies there; to be fetched and removed."""
+    name: str
+    """As it is called among the run's artifacts."""
+
+
+class Ended(NamedTuple):
+    """How the trial's code ended."""
+
+    state: str
+    """"done", "failed" or "stopped"."""
+    failure: str = ""
+    """What was raised: one line, then the traceback."""
+
+
+News = Begun | Logged | Consumed | Attached | Directions | Artifact | Ended
+
+_KINDS: dict[str, Any] = {
+    f"tsnb_{kind.__name__.lower()}": kind
+    for kind in (Begun, Logged, Consumed, Attached, Directions, Artifact, Ended)
+}
+
+
+def as_message(news: News) -> tuple[str, dict[str, Any]]:
+    """Return news as a message: its kind and its content, which JSON can hold (nan and inf as text)."""
+    content = news._asdict()
+    if isinstance(news, Logged):
+        content["rows"] = [[*row[:-1], _as_json(row.numbers)] for row in news.rows]
+    return f"tsnb_{type(news).__name__.lower()}", content
+
+
+def _as_json(numbers: Mapping[str, float]) -> dict[str, float | str]:
+    return {name: value if math.isfinite(value) else repr(value) for name, value in numbers.items()}
+
+
+def news_in(kind: str, content: dict[str, Any]) -> News | None:
+    """Return the news that a message of a kernel holds; None if it is one of Jupyter's own.
+
+    Args:
+        kind: Its kind.
+        content: Its content.
+    """
+    if kind not in _KINDS:
+        return None
+    if kind == "tsnb_logged":
+        told = [
+            LoggedRow._make([*row, {name: float(value) for name, value in numbers.items()}])
+            for *row, numbers in content["rows"]
+        ]
+        return Logged(told)
+    news: News = _KINDS[kind](**content)
+    return news
+
+
+def how_it_ended(raised: str, first: str = "", traceback: Sequence[str] = ()) -> Ended:
+    """Return how code ended, wherever that is seen: in its kernel, or in the kernel's reply.
+
+    Args:
+        raised: The name of the error's class; "" if nothing was raised.
+        first: What the error says, in one line.
+        traceback: Its lines, as IPython has them.
+    """
+    if not raised:
+        return Ended("done")
+    if raised in STOPPED:
+        return Ended("stopped")
+    return Ended("failed", block(f"{first}\n\n{uncoloured(traceback)}".rstrip()))
