@@ -17,12 +17,9 @@ from tsnb.errors import LoaderFailed
 from tsnb.kernels.in_kernel.arrival import arrive
 from tsnb.kernels.in_kernel.channel import publish
 from tsnb.native.ties import untie
-from tsnb.streams.served import seed_of
+from tsnb.streams.served import SERVED_MESSAGE, seed_of
 
 __all__ = ["enter", "prove", "serve_variable"]
-
-SERVED_MESSAGE = "tsnb_served"
-"""Content: what a producer kernel's order is drawn from: seed (a number or None), and order, its identity."""
 
 LEAVING_S = 5.0
 """How long the kernel may take to end in good order once its stream has."""

@@ -14,7 +14,7 @@ from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.child import Child, log_path
 from tsnb.options import StreamOptions
-from tsnb.streams.served import RECONNECT_S, Shipment
+from tsnb.streams.served import RECONNECT_S, SERVED_MESSAGE, Shipment
 
 __all__ = ["STOP_GRACE_S", "Life"]
 
@@ -115,7 +115,7 @@ class Life:
         await self.child.kill()
 
     def _take(self, kind: str, content: dict[str, Any]) -> None:
-        if kind == "tsnb_served":
+        if kind == SERVED_MESSAGE:
             self.seed, self.order = content["seed"], content["order"]
         else:
             self._output(kind, content)

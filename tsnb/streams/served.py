@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RECONNECT_S", "Shipment", "seed_of"]
+__all__ = ["RECONNECT_S", "SERVED_MESSAGE", "Shipment", "seed_of"]
+
+SERVED_MESSAGE = "tsnb_served"
+"""Content: what a producer kernel's order is drawn from: seed (a number or None), and order, its identity."""
 
 RECONNECT_S = 60.0
 """How long consumers wait for a producer that is being started again: a kernel with torch needs seconds on an idle
