@@ -3,7 +3,7 @@
 Two things bound the batches a second of a stream over N nodes, whatever the loader gives:
 
 - **the hub**: one process decides for all. Its decisions are run here, the real ones
-  (`tsnb.cluster.dispatch`), with N relays in lockstep, and their CPU time a batch is measured. What Ray takes
+  (`tsnb.cluster.hub_dispatch`), with N relays in lockstep, and their CPU time a batch is measured. What Ray takes
   for the messages is assumed: MESSAGE_S for each, and three a batch and node (a question, its answer's delivery, an
   acknowledgement).
 - **the network**: a batch of B bytes must enter each node once. Assumed: each node has one link of LINK_BYTES_PER_S,
@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tsnb.cluster.dispatch import ClusterDispatch
+from tsnb.cluster.hub_dispatch import ClusterDispatch
 
 MESSAGE_S = 0.0002
 """CPU seconds that the hub's process spends on one of Ray's messages, beside the decisions: a guess."""

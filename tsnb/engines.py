@@ -53,7 +53,7 @@ def cluster_at(engine: str) -> Cluster | None:
     """
     if runs_here(engine):
         return None
-    cluster: Cluster = import_module("tsnb.cluster.engine").RayCluster(engine)
+    cluster: Cluster = import_module("tsnb.cluster.ray_cluster").RayCluster(engine)
     return cluster
 
 
@@ -80,6 +80,6 @@ def stream_of_cluster(name: str | None) -> str | None:
         return attach_defaults.ask_cluster(name)
     if joined() is None:
         return None
-    streams = import_module("tsnb.cluster.streams")
+    streams = import_module("tsnb.cluster.lookup")
     found: str | None = streams.only_stream() if name is None else streams.bring_here(name)
     return found

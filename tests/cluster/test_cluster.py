@@ -20,7 +20,7 @@ from tests.ecosystem.apart import RAY_DATA
 from tests.ecosystem.trying import assert_two_epochs_are_as_alone
 from tests.house.pages import blocks_of
 from tsnb import registry
-from tsnb.cluster import serving, streams
+from tsnb.cluster import lookup, offer
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.integrations.ray_tune import CommonStart
 from tsnb.options import StreamOptions
@@ -93,7 +93,7 @@ def main(machines: Machines) -> Iterator[tsnb.Producer]:
 def hasty(machines: Machines) -> Iterator[tsnb.Producer]:
     """One of little patience, whose order cannot be given again: for those that come first, and for its end."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serving, "LATER_S", 1.0)
+        patch.setattr(offer, "LATER_S", 1.0)
         producer = tsnb.serve(loader(shuffle=True), name="hasty", engine="ray", patience_s=3.0)
     with producer:
         yield producer
@@ -316,7 +316,7 @@ def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_k
         far("go_on")
         assert far("result")[1].startswith("ProducerGone")
         until(lambda: not psutil.pid_exists(pid))  # relays end with their stream
-        until(lambda: streams.hub_name("kernel") not in str(ray.util.list_named_actors(all_namespaces=True)))
+        until(lambda: lookup.hub_name("kernel") not in str(ray.util.list_named_actors(all_namespaces=True)))
     finally:
         kernel.stop()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tsnb.cluster.dispatch import IDLE_S, LEASE_S, ClusterDispatch, Told
+from tsnb.cluster.hub_dispatch import IDLE_S, LEASE_S, ClusterDispatch, Told
 
 BATCHES = 12
 

@@ -15,7 +15,7 @@ import tsnb
 from tests.cluster.conftest import Machines, status, until
 from tests.cluster.script import Script
 from tsnb import registry
-from tsnb.cluster import remote_epochs, serving
+from tsnb.cluster import offer, remote_epochs
 from tsnb.cluster.feed import Feed
 from tsnb.cluster.remote_epochs import RemoteEpochs
 from tsnb.cluster.stream_hub import Wants
@@ -120,7 +120,7 @@ def test_stopping_a_stream_does_not_wait_for_a_hub_that_stands_still(
 ) -> None:
     """Its process is stopped, as in a debugger: the stream's name is free here afterwards."""
     producer = tsnb.serve([torch.ones(2)], name="stuck", engine="ray")
-    monkeypatch.setattr(serving, "STOP_S", 0.5)
+    monkeypatch.setattr(offer, "STOP_S", 0.5)
     hub = psutil.Process(status("stuck")["pid"])
     hub.suspend()
     try:

@@ -19,9 +19,9 @@ import torch
 import tsnb
 from tests.second_user import OTHER, two_users
 from tsnb.cluster import membership
-from tsnb.cluster.engine import RayCluster
+from tsnb.cluster.lookup import namespace
 from tsnb.cluster.membership import local_address
-from tsnb.cluster.streams import namespace
+from tsnb.cluster.ray_cluster import RayCluster
 from tsnb.engines import cluster_at
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.options import StreamOptions

@@ -18,7 +18,7 @@ import tsnb
 from tsnb.errors import NameInUse, TrialFailed, TsnbError
 from tsnb.experiments import run_cell, trials
 from tsnb.experiments.board import Board
-from tsnb.experiments.entries import Entry, entries_of, entry_of
+from tsnb.experiments.detached_entries import DetachedEntry, entries_of, entry_of
 from tsnb.kernels.hub import short_parent
 from tsnb.kernels.output.logfile import LOG_BYTES
 from tsnb.native.owners import owner
@@ -179,7 +179,7 @@ def test_one_of_another_container_is_never_signalled_from_here() -> None:
     run.state("running")
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as bystander:
         there = owner(bystander.pid)._replace(namespace="pid:[1]")
-        Entry(run.as_settings(), there, "", "").write()
+        DetachedEntry(run.as_settings(), there, "", "").write()
         found = trials["far"]
         for signalled in (found.interrupt, found.stop):
             with pytest.raises(TsnbError, match=r"runs in another container .*stop it there"):
@@ -268,9 +268,9 @@ def test_old_entries_of_dead_trials_go(project: Path, tmp_path: Path) -> None:
     """After a week; one that still runs stays, and a broken file is no trial."""
     project.mkdir()
     run = {"name": "old", "directory": str(project), "number": 1, "key": "k", "id": 0, "params": "{}"}
-    Entry.here(run, "", "").write()
+    DetachedEntry.here(run, "", "").write()
     gone = owner(os.getpid())._replace(pid=2**22 + 1)
-    Entry({**run, "name": "dead"}, gone, "", "").write()
+    DetachedEntry({**run, "name": "dead"}, gone, "", "").write()
     (path,) = Path(os.environ["TSNB_RUNTIME_DIR"], "trials").glob("*/dead.json")
     (path.parent / "broken.json").write_text("{")
     assert [entry.name for entry in entries_of(project)] == ["dead", "old"]
@@ -285,7 +285,7 @@ def test_one_whose_records_were_deleted_is_no_trial_any_more(project: Path, tmp_
     """Its file goes as well: nobody is shown a trial that nothing is known of."""
     run = Run.begin(RunStart("far", "x = 1"))
     dead = owner(os.getpid())._replace(started=1)
-    Entry(run.as_settings(), dead, "", str(tmp_path / "far.log")).write()
+    DetachedEntry(run.as_settings(), dead, "", str(tmp_path / "far.log")).write()
     run.end("done")
     assert list(Board()) == ["far"]
     assert tsnb.delete("far") == ["far-1"]

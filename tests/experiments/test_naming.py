@@ -10,7 +10,7 @@ import torch
 
 from tsnb.config import check_name
 from tsnb.experiments.plan import LONGEST, trial_name
-from tsnb.sweeps.grammar import filled
+from tsnb.sweeps.space_grammar import filled
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tracemalloc
 
-from tsnb.experiments.recording import Metrics
+from tsnb.experiments.bookkeeping import LoggedNumbers
 from tsnb.records.writes import LoggedRow
 
 
@@ -17,7 +17,7 @@ def test_rows_come_back_as_they_were_logged() -> None:
         LoggedRow(7, 0, 0, 0, 2.0, {}),
         LoggedRow(8, 1, 2, 3, 4.0, {"accuracy": -0.0}),
     ]
-    metrics = Metrics(rows[:2])
+    metrics = LoggedNumbers(rows[:2])
     metrics.add(rows[2:])
     assert metrics.rows == rows
     assert [type(part) for part in metrics.rows[1][:5]] == [int, int, int, int, float]
@@ -31,7 +31,7 @@ def test_rows_come_back_as_they_were_logged() -> None:
 def test_a_long_training_takes_little_of_the_notebooks_memory() -> None:
     """200,000 rows took 117 MiB as objects."""
     tracemalloc.start()
-    metrics = Metrics()
+    metrics = LoggedNumbers()
     for step in range(20_000):
         metrics.add(
             [LoggedRow(step, 0, step, step * 32, float(step), {"loss": 1.0 / (1 + step), "accuracy": 0.5})]

@@ -19,10 +19,10 @@ from jupyter_client.session import DELIM
 
 from tsnb.errors import TsnbError
 from tsnb.kernels.cargo import lane
-from tsnb.kernels.cargo.lane import Lane
+from tsnb.kernels.cargo.lane import FileLane
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.in_kernel import channel
+from tsnb.kernels.in_kernel import output_channel
 from tsnb.kernels.processes import forking, forkserver
 from tsnb.kernels.processes.forking import ForkServer, Unable
 from tsnb.kernels.processes.process import Launch
@@ -78,7 +78,7 @@ def test_the_hubs_end_of_a_lane_takes_what_it_waits_for_and_nothing_else(
         loop = asyncio.get_running_loop()
         raised: list[Any] = []
         loop.set_exception_handler(lambda _, context: raised.append(context))
-        line = Lane(loop)
+        line = FileLane(loop)
         wanted = [line.expect() for _ in range(20)]
         line.theirs.settimeout(5.0)
         sound, files, none = wanted[:10], wanted[10:15], wanted[15:]
@@ -144,21 +144,21 @@ def test_the_kernels_end_of_a_lane_says_what_is_wrong(
 def test_what_a_worker_prints_is_a_message_or_left_out(seed: int, tmp_path: Path, descriptors: None) -> None:
     """Counts and lengths of gigabytes, cut off and mixed up; a device that has no end."""
     rng = random.Random(seed)
-    good = channel._packet([b"", b"stream.stdout", DELIM, b"s", b"{}", b"{}", b"{}", b"{}"])
-    assert channel._frames(good)[0] == b"stream.stdout"
+    good = output_channel._packet([b"", b"stream.stdout", DELIM, b"s", b"{}", b"{}", b"{}", b"{}"])
+    assert output_channel._frames(good)[0] == b"stream.stdout"
     for _ in range(300):
         made = bytearray(good)
         for _ in range(rng.randint(1, 4)):
             made[rng.randrange(len(made))] = rng.randrange(256)
         for packet in (junk(rng), bytes(made), good[: rng.randrange(len(good))], good + junk(rng)):
             try:
-                frames = channel._frames(packet)
+                frames = output_channel._frames(packet)
             except ValueError:
                 continue
             assert sum(map(len, frames)) <= len(packet) and DELIM in frames
     for what in ("/dev/zero", str(tmp_path)):
         with pytest.raises(ValueError, match="no file"):
-            channel._read(os.open(what, os.O_RDONLY))
+            output_channel._read(os.open(what, os.O_RDONLY))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -168,7 +168,7 @@ def test_the_fork_server_answers_every_request_that_makes_no_sense(seed: int, de
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with mine, theirs:
         mine.settimeout(5.0)
-        server = forkserver._Server(theirs)
+        server = forkserver._Forker(theirs)
         for _ in range(60):
             packet = junk(rng)
             descriptor = os.open("/dev/null", os.O_RDONLY)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tsnb.cluster.actor import KernelActor
-from tsnb.cluster.remote import RemoteChild
+from tsnb.cluster.remote_kernel import RemoteChild
 from tsnb.directories import make_private
 
 

@@ -12,7 +12,7 @@ from IPython.testing.globalipapp import start_ipython
 from tests.telemetry.watches import forget_watches
 from tsnb.experiments import trials
 from tsnb.experiments.cells import set_up
-from tsnb.notebook.reporting import recorders
+from tsnb.notebook.report_cells import recorders
 from tsnb.streams import producer_kernels
 
 

@@ -23,7 +23,7 @@ from tests.panel.streams import three_models
 from tests.telemetry.watches import forget_watches
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
-from tsnb.notebook.reporting import recorders
+from tsnb.notebook.report_cells import recorders
 from tsnb.notebook.streams import stop
 from tsnb.reports import Report
 from tsnb.telemetry.watching import watched

@@ -16,7 +16,7 @@ from tests.records.recorded import START_S, begun, forked, row, succeeded
 from tsnb.errors import ExtraMissing
 from tsnb.records import trackers
 from tsnb.records.run import Run
-from tsnb.records.trackers import Apart, check_bridges, open_bridges
+from tsnb.records.trackers import OwnThread, check_bridges, open_bridges
 from tsnb.records.writes import LoggedRow
 
 
@@ -182,7 +182,7 @@ class Slow:
 def test_a_tracker_that_does_not_answer_holds_up_nothing(project: Path) -> None:
     """Rows wait for it, in order; the trial waits at its end only."""
     slow = Slow()
-    bridge = Apart("slow", lambda: slow)
+    bridge = OwnThread("slow", lambda: slow)
     bridge.begin("cnn-1", {}, project)
     for _ in range(100):
         bridge.rows([row(0, loss=1.0)])
@@ -200,7 +200,7 @@ def test_a_tracker_that_never_answers_is_given_up(
     monkeypatch.setattr(trackers, "ENDING_S", 0.05)
     slow = Slow()
     with caplog.at_level(logging.WARNING, "tsnb"):
-        bridge = Apart("slow", lambda: slow)
+        bridge = OwnThread("slow", lambda: slow)
         bridge.begin("cnn-1", {}, project)
         for _ in range(100):
             bridge.rows([row(0, loss=1.0)])
@@ -217,7 +217,7 @@ def test_a_tracker_that_fails_is_given_up_with_one_warning(
     """Whatever it raises, the trial goes on."""
     broken = Slow(fails=True)
     broken.answers.set()
-    bridge = Apart("broken", (lambda: 1 / 0) if when == "at its start" else (lambda: broken))  # type: ignore[arg-type,return-value]
+    bridge = OwnThread("broken", (lambda: 1 / 0) if when == "at its start" else (lambda: broken))  # type: ignore[arg-type,return-value]
     bridge.begin("cnn-1", {}, project)
     for _ in range(3):
         bridge.rows([row(0, loss=1.0)])

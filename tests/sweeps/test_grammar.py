@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tsnb.config import check_name
-from tsnb.sweeps.grammar import filled, read_grid, read_sample, unlike
+from tsnb.sweeps.space_grammar import filled, read_grid, read_sample, unlike
 from tsnb.sweeps.spaces import choice, loguniform, randint, uniform
 
 

@@ -1,7 +1,7 @@
 """Streams and trials over several machines, on Ray (the extra `tsnb[ray]`). All that knows Ray is here.
 
-The rest of tsnb reaches it through `tsnb.engines` only, which loads `engine` by its name. `tsnb.integrations.ray_tune`
-is an adapter for Ray's own trials, and needs nothing of this.
+The rest of tsnb reaches it through `tsnb.engines` only, which loads `ray_cluster` by its name.
+`tsnb.integrations.ray_tune` is an adapter for Ray's own trials, and needs nothing of this.
 
 
     producer's machine                       anywhere                  every machine with a consumer
@@ -18,14 +18,14 @@ A trial's kernel on another machine is an ordinary one, started there by an acto
 
 | module | what it owns |
 |---|---|
-| `engine` | the cluster as the rest of tsnb knows it |
+| `ray_cluster` | the cluster as the rest of tsnb knows it |
 | `membership` | this process in a cluster: which one, joining, leaving |
-| `serving`, `feed` | a stream over the cluster; the feed |
-| `stream_hub`, `dispatch` | the hub's actor; what it decides, pure |
-| `relay`, `remote_epochs` | the relay's actor; its source of batches |
-| `streams` | finding a stream of the cluster from a process on any of its machines |
-| `attempt`, `remote` | one run through a trial's code there; its kernel, as seen from here |
+| `offer`, `feed` | a stream over the cluster; the feed |
+| `stream_hub`, `hub_dispatch` | the hub's actor; what it decides, pure |
+| `stream_relay`, `remote_epochs` | the relay's actor; its source of batches |
+| `lookup` | finding a stream of the cluster from a process on any of its machines |
+| `remote_attempt`, `remote_kernel` | one run through a trial's code there; its kernel, as seen from here |
 | `room` | room for a kernel on some machine, and Ray's reasons why there is none |
-| `actor`, `outbox` | what starts the kernel there, and speaks for it; what it has to tell, until that is fetched |
-| `in_kernel` | what is different in a trial's kernel there |
+| `actor`, `backlog` | what starts the kernel there, and speaks for it; what it has to tell, until that is fetched |
+| `remote_run` | what is different in a trial's kernel there |
 """

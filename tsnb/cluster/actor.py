@@ -1,7 +1,7 @@
 """A kernel on a machine of a Ray cluster: the actor there that starts it, speaks for it, and ends with it.
 
 The kernel is an ordinary one (`child`), a process of the actor's own: when the actor ends, however that happens, so
-does the kernel. What it publishes and replies waits in one line (`outbox`) until the notebook asks for it; objects
+does the kernel. What it publishes and replies waits in one line (`backlog`) until the notebook asks for it; objects
 come and go as files in the private directory of the actor's hub.
 
 Methods are called by `remote.RemoteChild`, from the notebook's process, several at once.
@@ -21,11 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tsnb.cluster import streams
-from tsnb.cluster.outbox import DIED, REPLY, WANTED, Message, Outbox
+from tsnb.cluster import lookup
+from tsnb.cluster.backlog import DIED, REPLY, WANTED, Backlog, Message
 from tsnb.files import write_private
-from tsnb.kernels.cargo.lane import Lane
-from tsnb.kernels.cargo.unnamed_file import Cargo, Loading
+from tsnb.kernels.cargo.lane import FileLane
+from tsnb.kernels.cargo.unnamed_file import Cargo, CargoWriter
 from tsnb.kernels.hub import Hub, the_hub
 from tsnb.kernels.processes.child import Child
 from tsnb.kernels.processes.death import KernelDied
@@ -41,7 +41,7 @@ CHUNK_BYTES = 8 * 2**20
 T = TypeVar("T")
 
 
-class _Kernel:
+class _OwnKernel:
     """The kernel, and what it has to tell. On the hub's thread, all of it.
 
     Args:
@@ -52,7 +52,7 @@ class _Kernel:
         self.child: Child | None = None
         self._hub = hub
         self._opening = asyncio.Lock()
-        self._outbox = Outbox()
+        self._outbox = Backlog()
         self._told = asyncio.Event()
         self._asked: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -109,9 +109,9 @@ class _Kernel:
         """Have a stream of the cluster on this machine; the kernel itself has not joined the cluster."""
         try:
             if stream is None:
-                name = await asyncio.to_thread(streams.only_stream)
+                name = await asyncio.to_thread(lookup.only_stream)
             else:
-                name = await asyncio.to_thread(streams.bring_here, stream)
+                name = await asyncio.to_thread(lookup.bring_here, stream)
             said = {"name": name}
         except Exception as error:  # noqa: BLE001 (raised again where it was asked)
             said = {"error": type(error).__name__, "text": str(error)}
@@ -134,8 +134,8 @@ class KernelActor:
         # one kernel: a server to fork it from would cost more than it saves
         os.environ["TSNB_START"] = "spawn"
         self._hub = the_hub()
-        self._kernel = _Kernel(self._hub)
-        self._loading: dict[int, Loading] = {}
+        self._kernel = _OwnKernel(self._hub)
+        self._loading: dict[int, CargoWriter] = {}
         self._sent: dict[int, int] = {}
         self._received: dict[int, Cargo] = {}
         self._gate: int | None = None
@@ -181,14 +181,14 @@ class KernelActor:
 
     def load(self, number: int, offset: int, data: bytes) -> None:
         """Take the next part of what is to be handed to the kernel, under a number of the caller's."""
-        loading = self._loading.setdefault(number, Loading())
+        loading = self._loading.setdefault(number, CargoWriter())
         if offset == loading.size:  # an answer may be lost on the way, and the question repeated
             loading.write(data)
 
     def send(self, number: int) -> int:
         """Hand what was taken under a number to the kernel; return the number under which that takes it."""
         if number not in self._sent:  # as above
-            cargo = self._loading.pop(number, Loading()).done()
+            cargo = self._loading.pop(number, CargoWriter()).done()
             self._sent[number] = self._on_hub(lambda lane: lane.send(cargo))
         return self._sent[number]
 
@@ -208,7 +208,7 @@ class KernelActor:
         self._received.pop(number, None)
         self._on_hub(lambda lane: lane.forget(number))
 
-    def _on_hub(self, work: Callable[[Lane], T]) -> T:
+    def _on_hub(self, work: Callable[[FileLane], T]) -> T:
         async def run() -> T:
             assert self._kernel.child is not None
             return work(self._kernel.child.lane)

@@ -12,12 +12,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb.cluster.streams import last_words
+from tsnb.cluster.lookup import last_words
 from tsnb.engines import joined
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes.death import KernelDied
 
-__all__ = ["LEFT", "Needs", "Room", "cannot_start", "cause_of_loss", "job_here", "join", "places_in_cluster"]
+__all__ = [
+    "LEFT",
+    "KernelRoom",
+    "Needs",
+    "cannot_start",
+    "cause_of_loss",
+    "job_here",
+    "join",
+    "places_in_cluster",
+]
 
 LOOK_S = 0.2
 """How often to look for room."""
@@ -71,7 +80,7 @@ def places_in_cluster(needs: Needs) -> int:
     return sum(needs.times_in(node["Resources"]) for node in joined().nodes() if node["Alive"])
 
 
-class Room:
+class KernelRoom:
     """Room for one kernel. On the hub's thread.
 
     Args:

@@ -17,8 +17,8 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tsnb.cluster.dispatch import ClusterDispatch
-from tsnb.cluster.relay import StreamRelay
+from tsnb.cluster.hub_dispatch import ClusterDispatch
+from tsnb.cluster.stream_relay import StreamRelay
 from tsnb.errors import JoinRefused
 from tsnb.wire.messages import PROTOCOL
 

@@ -8,12 +8,12 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `plan`, `replanning` | what a trial is to do, and its name; the same once more with other parameters |
 | `cells`, `functions` | starting a trial from a cell, and the set-up cell; from a function: `tsnb.run`, `@tsnb.trial` |
 | `trial` | one trial, as its user sees it |
-| `life` | what happens to it, on the hub's thread: its turn, its restarts, its end |
+| `trial_life` | what happens to it, on the hub's thread: its turn, its restarts, its end |
 | `attempt` | one kernel, for one run through its code |
 | `news` | what that kernel tells |
 | `engine` | where trials run: this machine, or a cluster (`tsnb.cluster`) |
-| `entries`, `detached` | where detached trials are found; following and ending one that was |
-| `recording` | what it has logged; the launching process's part of the project's records |
+| `detached_entries`, `detached` | where detached trials are found; following and ending one that was |
+| `bookkeeping` | what it has logged; the launching process's part of the project's records |
 | `board` | all trials of this process |
 | `in_kernel` | what runs in a trial's kernel |
 """

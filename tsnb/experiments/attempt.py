@@ -22,11 +22,11 @@ from tsnb.kernels.processes.child import Child
 from tsnb.kernels.processes.death import KernelDied
 
 if TYPE_CHECKING:
-    from tsnb.experiments.life import TrialLife
+    from tsnb.experiments.trial_life import TrialLife
 
 __all__ = ["Attempt", "Delivery", "Kernel", "Outcome"]
 
-INSIDE = "tsnb.experiments.in_kernel.trial"
+INSIDE = "tsnb.experiments.in_kernel.steps"
 """What its kernel is told to do stands there."""
 
 

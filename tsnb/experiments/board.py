@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tsnb.errors import NameInUse, TsnbError
+from tsnb.experiments.bookkeeping import begin_run
 from tsnb.experiments.detached import FoundTrial
+from tsnb.experiments.detached_entries import entries_of, entry_of
 from tsnb.experiments.engine import engine_of
-from tsnb.experiments.entries import entries_of, entry_of
-from tsnb.experiments.life import OwnLife, discard
 from tsnb.experiments.plan import TrialPlan, shown_value
-from tsnb.experiments.recording import begin_run
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
+from tsnb.experiments.trial_life import OwnLife, discard
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.records.project import project_directory

@@ -15,11 +15,11 @@ from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Delivery, Outcome
-from tsnb.experiments.entries import Entry
-from tsnb.experiments.life import TrialLife
+from tsnb.experiments.bookkeeping import asked
+from tsnb.experiments.detached_entries import DetachedEntry
 from tsnb.experiments.plan import TrialOptions, TrialPlan
-from tsnb.experiments.recording import asked
 from tsnb.experiments.trial import Trial
+from tsnb.experiments.trial_life import TrialLife
 from tsnb.kernels.hub import Hub
 from tsnb.records.reading import ENDED, RunRecord
 from tsnb.records.run import Run
@@ -49,7 +49,7 @@ class FoundLife(TrialLife):
         hub: The hub on whose thread it is followed.
     """
 
-    def __init__(self, entry: Entry, hub: Hub) -> None:
+    def __init__(self, entry: DetachedEntry, hub: Hub) -> None:
         run = Run.of(entry.run)
         plan = TrialPlan(run.name, "", {"cargo": None, "changed": None}, {}, TrialOptions(detach=True))
         super().__init__(plan, hub, _Nowhere(), run)
@@ -162,7 +162,7 @@ class FoundTrial(Trial):
         hub: The hub on whose thread it is followed.
     """
 
-    def __init__(self, entry: Entry, hub: Hub) -> None:
+    def __init__(self, entry: DetachedEntry, hub: Hub) -> None:
         self._found = FoundLife(entry, hub)
         super().__init__(self._found)
         self.key = self._found.key

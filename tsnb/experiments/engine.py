@@ -13,7 +13,7 @@ from tsnb.native.processes import usable_cores
 from tsnb.records.run import Run
 
 if TYPE_CHECKING:
-    from tsnb.experiments.life import TrialLife
+    from tsnb.experiments.trial_life import TrialLife
 
 __all__ = ["Engine", "ThisMachine", "engine_of", "places_here"]
 
@@ -32,7 +32,7 @@ def places_here(trials: int, cores: int) -> int:
 
 
 class Engine(Protocol):
-    """Where trials run: `ThisMachine`, or a cluster (`tsnb.cluster.engine`)."""
+    """Where trials run: `ThisMachine`, or a cluster (`tsnb.cluster.ray_cluster`)."""
 
     def join(self) -> None:
         """Have what trials need there. Called before the first is started.

@@ -3,11 +3,11 @@
 | news | when | who takes it |
 |---|---|---|
 | `Begun` | its code begins | `attempt` |
-| `Logged` | a few times a second, if `tsnb.log` was called | `life` |
-| `Consumed` | once a second, if its consumers have moved on | `life` |
-| `Attached` | it has asked for its first epoch | `life` |
-| `Directions` | it has called `tsnb.direction` | `life` |
-| `Artifact` | it has called `tsnb.log_artifact`, on a machine of a cluster | `cluster.attempt` |
+| `Logged` | a few times a second, if `tsnb.log` was called | `trial_life` |
+| `Consumed` | once a second, if its consumers have moved on | `trial_life` |
+| `Attaching` | it has asked for its first epoch | `trial_life` |
+| `Directions` | it has called `tsnb.direction` | `trial_life` |
+| `Artifact` | it has called `tsnb.log_artifact`, on a machine of a cluster | `cluster.remote_attempt` |
 | `Ended` | its code has ended | `attempt` |
 
 Each travels as a message of a kind of our own on the kernel's output channel, which no front end shows.
@@ -24,7 +24,7 @@ from tsnb.records.writes import LoggedRow
 
 __all__ = [
     "Artifact",
-    "Attached",
+    "Attaching",
     "Begun",
     "Consumed",
     "Directions",
@@ -61,7 +61,7 @@ class Consumed(NamedTuple):
     """As `Trial.report` has it."""
 
 
-class Attached(NamedTuple):
+class Attaching(NamedTuple):
     """The trial has asked for its first epoch; it may be waiting at its gate."""
 
 
@@ -90,11 +90,11 @@ class Ended(NamedTuple):
     """What was raised: one line, then the traceback."""
 
 
-News = Begun | Logged | Consumed | Attached | Directions | Artifact | Ended
+News = Begun | Logged | Consumed | Attaching | Directions | Artifact | Ended
 
 _KINDS: dict[str, Any] = {
     f"tsnb_{kind.__name__.lower()}": kind
-    for kind in (Begun, Logged, Consumed, Attached, Directions, Artifact, Ended)
+    for kind in (Begun, Logged, Consumed, Attaching, Directions, Artifact, Ended)
 }
 
 

@@ -31,12 +31,12 @@ from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT
-from tsnb.experiments.life import ENDED, STOP_GRACE_S, TRIAL_STATES, Listener, TrialLife
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
+from tsnb.experiments.trial_life import ENDED, STOP_GRACE_S, TRIAL_STATES, Listener, TrialLife
 from tsnb.kernels.cargo.shipping import fetch
 from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
-from tsnb.kernels.output.transcript import LogPart
+from tsnb.kernels.output.transcript import PrintedPart
 from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
 from tsnb.printable import block
@@ -224,7 +224,7 @@ class Trial(Bound):
         """Return what it printed, tracebacks included (the last million characters)."""
         return self.life.printed.text
 
-    def log_since(self, position: int, most: int) -> LogPart:
+    def log_since(self, position: int, most: int) -> PrintedPart:
         """Return what was printed since a position of the log, `most` characters at most (`Transcript.since`)."""
         return self.life.printed.since(position, most)
 

@@ -42,7 +42,7 @@ def our_processes() -> dict[int, str]:
     found: dict[int, str] = {}
     with contextlib.suppress(TsnbError, OSError):
         for run in read_runs(project_directory(make=False)):
-            # of one on a cluster the owner is the process that started it (`cluster.attempt`)
+            # of one on a cluster the owner is the process that started it (`cluster.remote_attempt`)
             if run.state not in ENDED and "engine" not in run.options and alive(run.owner):
                 found[run.owner.pid] = run.name
     with contextlib.suppress(TsnbError):

@@ -116,7 +116,7 @@ def optimize(
     ours = {key: value for key, value in options.items() if key in OPTION_NAMES}
     own = {key: value for key, value in options.items() if key not in OPTION_NAMES}
     plan = plan_function(fn, {**own, **dict.fromkeys(space)}, name=f"{title}-0", **{**ours, "sweep": title})
-    course = _Course(title, plan, study, drawn, n_trials, metric)
+    course = _StudyLauncher(title, plan, study, drawn, n_trials, metric)
     engine = engine_of(plan)
     engine.join()
     places = Places(at_once or engine.places(plan, n_trials)[0])
@@ -131,7 +131,7 @@ def optimize(
     return sweep.wait()
 
 
-class _Course(Settled):
+class _StudyLauncher(Settled):
     """What one call of `optimize` has asked the study for, and told it.
 
     Attributes:

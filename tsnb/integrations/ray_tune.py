@@ -29,7 +29,7 @@ LATER_S = 10.0
 """How long the gate's process may take to come up, and to answer."""
 
 
-class _Gate:
+class _Barrier:
     """Lets all through once enough have come. Runs as an actor."""
 
     def __init__(self, trials: int) -> None:
@@ -66,7 +66,7 @@ class CommonStart:
             raise ExtraMissing("Ray Tune needs Ray: pip install 'tsnb[ray]' 'ray[tune]'") from None
         if trials < 1:
             raise ValueError(f"trials={trials!r}: give how many begin together, 1 or more.")
-        actor: Any = ray.remote(_Gate)
+        actor: Any = ray.remote(_Barrier)
         self._gate = actor.options(num_cpus=0, max_concurrency=1000).remote(trials)
         self._within_s = within_s
 

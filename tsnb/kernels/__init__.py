@@ -10,6 +10,4 @@ affair of other packages: trials (`tsnb.experiments`), loaders that are served (
 | `cargo` | what a kernel is given and gives back: variables, settings, orders |
 | `output` | a kernel's output, live, to where it belongs |
 | `in_kernel` | what runs in the kernel itself |
-| `remote`, `room` | a kernel on a machine of a Ray cluster, as seen from here; room for it |
-| `actor`, `outbox` | what starts it there, and speaks for it; what it has to tell, until that is fetched |
 """

@@ -7,7 +7,7 @@
 | `grammar` | one parser a subcommand, with did-you-mean |
 | `streams`, `runs` | what the subcommands do: `%tensorsocket`; `%%trial`, one or many, and `%trials` |
 | `panels` | `tsnb.dashboard`, `tsnb.replay`: the panel in a cell or beside it, its picture in the saved file |
-| `reporting` | reports in cells, recordings |
+| `report_cells` | reports in cells, recordings |
 | `batch` | what is different where a notebook is run as a whole (nbconvert, papermill) |
 | `completion` | subcommands, variables, names and options at the Tab key |
 """

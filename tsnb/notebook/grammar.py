@@ -15,7 +15,7 @@ from IPython.core.error import UsageError
 from tsnb.config import MODES, read_weight
 from tsnb.experiments.plan import TrialOptions, read_setting, read_words
 from tsnb.options import NOTEBOOK, StreamOptions, add_options, share, whole
-from tsnb.sweeps.grammar import read_grid, read_sample
+from tsnb.sweeps.space_grammar import read_grid, read_sample
 from tsnb.words import did_you_mean
 
 __all__ = [

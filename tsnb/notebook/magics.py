@@ -12,7 +12,7 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, 
 from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.board import trials
 from tsnb.experiments.plan import TrialOptions
-from tsnb.notebook import reporting, runs, streams
+from tsnb.notebook import report_cells, runs, streams
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, expanded, parse, words_of
 from tsnb.options import NOTEBOOK, StreamOptions, help_of
 
@@ -23,7 +23,7 @@ _BY_NAME = {
     "logs": streams.logs,
     "restart": streams.restart,
 }
-_BY_OPTIONS = {"record": reporting.record, "balance": streams.balance}
+_BY_OPTIONS = {"record": report_cells.record, "balance": streams.balance}
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ class TsnbMagics(Magics):
             if command == "dashboard":
                 return streams.dashboard(given.name, side=given.side)
             if command == "report":
-                return reporting.report(given.name)
+                return report_cells.report(given.name)
             shown = None
             if command == "start":
                 text = streams.start(self.shell, given, cell)

@@ -25,7 +25,7 @@ from typing import Any
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.experiments.board import trials
 from tsnb.kernels.output.outlets import outlet_here
-from tsnb.notebook.reporting import report_here
+from tsnb.notebook.report_cells import report_here
 from tsnb.notebook.runs import interrupt_consumer, stop_consumer
 from tsnb.panel import Panel
 from tsnb.panel import dashboard as panel_of

@@ -14,7 +14,7 @@ from tsnb import registry
 from tsnb.config import check_name
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 from tsnb.kernels.processes.child import log_path
-from tsnb.notebook.reporting import Ending, begin
+from tsnb.notebook.report_cells import Ending, begin
 from tsnb.options import options_from
 from tsnb.registry import own_name
 from tsnb.streams.producing import ProducerKernel

@@ -11,7 +11,7 @@
 | `selection` | which runs a question is about; `tag`, `delete` |
 | `commits` | the commit that a run started from |
 | `tables`, `exporting` | `results`, `history` and `compare`; `export` |
-| `frames` | what `results`, `history` and `compare` return where pandas is installed |
+| `dataframe` | what `results`, `history` and `compare` return where pandas is installed |
 | `trackers` | the same numbers in TensorBoard, MLflow, W&B |
 """
 

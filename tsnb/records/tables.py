@@ -122,7 +122,7 @@ def shown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
     try:
         import pandas as pd  # noqa: F401 (hidden from us, it is not there, though the module below is loaded)
 
-        from tsnb.records.frames import PrintableFrame
+        from tsnb.records.dataframe import PrintableFrame
     except ImportError:
         return [dict(zip(columns, row, strict=True)) for row in rows]
     return PrintableFrame(rows, columns=list(columns))

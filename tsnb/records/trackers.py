@@ -109,13 +109,13 @@ def open_bridges(names: Sequence[str], run: Run) -> list[Bridge]:
     }
     opened: list[Bridge] = []
     for name in dict.fromkeys(names):
-        bridge = Apart(name, kinds[name])
+        bridge = OwnThread(name, kinds[name])
         bridge.begin(run.label, run.params, run.directory)
         opened.append(bridge)
     return opened
 
 
-class Apart:
+class OwnThread:
     """A bridge that works on a thread of its own, and is given up when it fails. Never raises.
 
     Args:

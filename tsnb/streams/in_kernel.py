@@ -15,7 +15,7 @@ from typing import Any
 
 from tsnb.errors import LoaderFailed
 from tsnb.kernels.in_kernel.arrival import arrive
-from tsnb.kernels.in_kernel.channel import publish
+from tsnb.kernels.in_kernel.output_channel import publish
 from tsnb.native.ties import untie
 from tsnb.streams.served import SERVED_MESSAGE, seed_of
 

@@ -4,7 +4,7 @@
 
 | module | what it owns |
 |---|---|
-| `spaces`, `grammar` | which parameters the trials get; the same as it is written on a magic's line |
+| `spaces`, `space_grammar` | which parameters the trials get; the same as it is written on a magic's line |
 | `queueing` | which trials start now |
 | `rungs` | at which steps trials are compared, and which of them are stopped there |
 | `conductor` | the way of all these decisions to real trials, and their common start |

@@ -27,7 +27,7 @@ from tsnb.records.writes import LoggedRow
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Cut, Rungs
 
-__all__ = ["WAITING_S", "Conductor", "Course", "Gate"]
+__all__ = ["WAITING_S", "Conductor", "Gate", "Launcher"]
 
 WAITING_S = 600.0
 """How long the first to have attached waits for the last, as long as that one lives: code that prepares its own things
@@ -109,7 +109,7 @@ NOTED_S = 10.0
 """How long the end of a trial may take to be noted everywhere, once it has been told of."""
 
 
-class _News(NamedTuple):
+class _TrialNews(NamedTuple):
     """What a trial had to tell, as it was at that moment."""
 
     trial: Trial
@@ -118,7 +118,7 @@ class _News(NamedTuple):
     rows: Sequence[LoggedRow]
 
 
-class Course(ABC):
+class Launcher(ABC):
     """What a sweep is about: which trials there are, and what becomes of them. Called on the sweep's thread."""
 
     @abstractmethod
@@ -162,7 +162,7 @@ class Conductor:
         rungs: Which trials are stopped early; None: none.
     """
 
-    def __init__(self, course: Course, places: Places, rungs: Rungs | None = None) -> None:
+    def __init__(self, course: Launcher, places: Places, rungs: Rungs | None = None) -> None:
         self.trials: dict[str, Trial] = {}
         self.cuts: dict[str, Cut] = {}
         self.gave_up = ""
@@ -173,7 +173,7 @@ class Conductor:
         self._gates: dict[str, Gate] = {}
         self._ended: set[str] = set()
         self._stopping = threading.Event()
-        self._news: queue.SimpleQueue[_News | None] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[_TrialNews | None] = queue.SimpleQueue()
 
     @property
     def _metric(self) -> str:
@@ -293,9 +293,9 @@ class Conductor:
 
     def _hear(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
         """Pass a trial's news on. Called on the hub's thread."""
-        self._news.put(_News(trial, trial.state, trial.attached, list(rows)))
+        self._news.put(_TrialNews(trial, trial.state, trial.attached, list(rows)))
 
-    def _take(self, news: _News) -> None:
+    def _take(self, news: _TrialNews) -> None:
         """Do what follows from one piece of news."""
         name, over = news.trial.name, news.state in ENDED
         if (gate := self._gates.get(name)) is not None:
@@ -316,7 +316,7 @@ class Conductor:
         self._places.leave(cut.name for cut in cuts)
         self._end((self.trials[cut.name] for cut in cuts), "pruned")
 
-    def _judged(self, news: _News) -> list[Cut]:
+    def _judged(self, news: _TrialNews) -> list[Cut]:
         """Return who is to be stopped after this."""
         rungs, name, cuts = self._rungs, news.trial.name, []
         if rungs is None:

@@ -18,17 +18,17 @@ from tsnb.experiments.board import launch
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
-from tsnb.experiments.life import discard
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, trial_name
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
+from tsnb.experiments.trial_life import discard
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.outlets import Outlet, TerminalOutlet, outlet_here
-from tsnb.sweeps.conductor import Conductor, Course
-from tsnb.sweeps.grammar import filled, unlike
+from tsnb.sweeps.conductor import Conductor, Launcher
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Halving, Ladder
+from tsnb.sweeps.space_grammar import filled, unlike
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
 from tsnb.words import did_you_mean
@@ -271,7 +271,7 @@ def _naming(template: str, words: Iterable[str]) -> Callable[[Mapping[str, Any],
     return naming
 
 
-class Settled(Course):
+class Settled(Launcher):
     """A course that starts its trials from one plan.
 
     Args:

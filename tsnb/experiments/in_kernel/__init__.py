@@ -2,9 +2,9 @@
 
 | module | what it owns |
 |---|---|
-| `trial` | the life of the code: enter, run, end |
-| `reporting` | what is told of it: logged rows, where in its streams it is, how it ended |
-| `others` | what is logged that is not a number |
+| `steps` | the life of the code: enter, run, end |
+| `reporter` | what is told of it: logged rows, where in its streams it is, how it ended |
+| `pictures` | what is logged that is not a number: pictures, tables, text |
 | `keeping` | what stays of a trial whose code has ended, and the memory that is given back |
 | `detaching` | a kernel that outlives its notebook: be found, and end |
 """

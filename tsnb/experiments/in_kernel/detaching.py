@@ -11,7 +11,7 @@ import time
 from ipykernel.kernelapp import IPKernelApp
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.entries import Entry
+from tsnb.experiments.detached_entries import DetachedEntry
 from tsnb.kernels.output.logfile import LogFile
 from tsnb.records.run import Run
 
@@ -32,7 +32,9 @@ def enter_detached(run: Run) -> None:
     """Make this process known to other notebooks. One that cannot be is told of, and trained all the same."""
     threading.Thread(target=_bound, args=(LogFile(run.log_path),), name="tsnb-log", daemon=True).start()
     try:
-        Entry.here(run.as_settings(), IPKernelApp.instance().abs_connection_file, str(run.log_path)).write()
+        DetachedEntry.here(
+            run.as_settings(), IPKernelApp.instance().abs_connection_file, str(run.log_path)
+        ).write()
     except (TsnbError, OSError) as error:
         logging.getLogger("tsnb").warning("other notebooks will not find this trial: %s", error)
 

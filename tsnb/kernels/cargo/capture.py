@@ -102,7 +102,7 @@ def capture(
         SyntaxError: It is no Python.
     """
     tree = compile(source, "<cell>", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    reading = _Reading(symtable.symtable(source, "<cell>", "exec"))
+    reading = _NameReader(symtable.symtable(source, "<cell>", "exec"))
     reading.run(tree.body)
     wanted = list(also)
     take_along(wanted, namespace)
@@ -202,7 +202,7 @@ def _missing_message(missing: list[str], namespace: Mapping[str, Any]) -> str:
     )
 
 
-class _Reading(ast.NodeVisitor):
+class _NameReader(ast.NodeVisitor):
     """Reads a module's statements in the order of execution.
 
     Attributes:

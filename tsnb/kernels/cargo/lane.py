@@ -18,7 +18,7 @@ from tsnb.errors import TsnbError
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.native.ties import CLOEXEC, packet_pair
 
-__all__ = ["Lane", "give", "open_here", "take"]
+__all__ = ["FileLane", "give", "open_here", "take"]
 
 _NUMBER = struct.Struct("=I")
 
@@ -26,7 +26,7 @@ WAIT_S = 60.0
 """How long the other end may take; what is waited for was sent before it was spoken of."""
 
 
-class Lane:
+class FileLane:
     """The hub's end.
 
     Attributes:

@@ -316,7 +316,7 @@ def fingerprint(obj: Any, most_bytes: float, until_s: float) -> str:
     return str(digest.of.hexdigest())
 
 
-class _Unpacker(pickle.Unpickler):
+class _CargoUnpickler(pickle.Unpickler):
     """Reads what `pack` wrote, and leaves alone what is here.
 
     Args:
@@ -362,7 +362,7 @@ class _Unpacker(pickle.Unpickler):
     def _within(self, data: bytes, **how: Any) -> Any:
         if how:  # another library's
             return pickle.loads(data, **how)  # noqa: S301
-        return _Unpacker(io.BytesIO(data), self._apart).load()
+        return _CargoUnpickler(io.BytesIO(data), self._apart).load()
 
     def _make_class(self, *parts: Any) -> type:
         return self._own(parts) or cloudpickle.cloudpickle._make_skeleton_class(*parts)
@@ -393,7 +393,7 @@ def unpack(file: BinaryIO, *, apart: bool = False) -> Any:
     Raises:
         Exception: Whatever the object raises on arrival.
     """
-    return _Unpacker(file, {"__name__": "__main__"} if apart else None).load()
+    return _CargoUnpickler(file, {"__name__": "__main__"} if apart else None).load()
 
 
 def unpack_bytes(data: bytes) -> Any:

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from tsnb.errors import NotShippable
 from tsnb.kernels.cargo.obstacles import explain
 from tsnb.kernels.cargo.pickling import Sink, TooLarge, pack, unpack
-from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, Cargo, Loading, opened, spill_directory
+from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, Cargo, CargoWriter, opened, spill_directory
 from tsnb.telemetry.memory import Free, free_memory
 
 __all__ = ["LARGE_BYTES", "CellLines", "fetch", "lines_of", "remember", "ship", "title_of"]
@@ -63,7 +63,7 @@ def ship(variables: Mapping[str, Any], purpose: str, *, most_bytes: int | None =
     room = _room()
     if most_bytes is not None:
         room = min(room, Free(most_bytes, "to keep"))
-    loading = Loading()
+    loading = CargoWriter()
     try:
         code_files = pack(dict(variables), Sink(cast("BinaryIO", loading), room.size))
         pickle.dump(lines_of(code_files), cast("BinaryIO", loading))

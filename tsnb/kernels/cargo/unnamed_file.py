@@ -21,7 +21,7 @@ from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.native import memfd
 
-__all__ = ["SMALL_BYTES", "Cargo", "Loading", "opened", "spill_directory"]
+__all__ = ["SMALL_BYTES", "Cargo", "CargoWriter", "opened", "spill_directory"]
 
 SMALL_BYTES = 256 * 2**10
 """Up to this it is kept in memory: hundreds of trials take no descriptor each, and a full disk stops none."""
@@ -112,7 +112,7 @@ class Cargo:
         return self._hold
 
 
-class Loading:
+class CargoWriter:
     """Takes bytes, piece by piece, until they are a `Cargo`.
 
     Attributes:

@@ -5,5 +5,5 @@
 | `arrival` | the variables, settings and modules of the notebook, taken in |
 | `forked` | what a kernel must not share with the server that it was forked from |
 | `surroundings` | spawned workers, progress bars: what libraries find in a kernel |
-| `channel` | its output channel: messages of our own kinds, and what its forked workers print |
+| `output_channel` | its output channel: messages of our own kinds, and what its forked workers print |
 """

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from tsnb.kernels.output.screen import Screen
 
-__all__ = ["TRANSCRIPT_CHARACTERS", "FollowedLog", "LogPart", "Transcript"]
+__all__ = ["TRANSCRIPT_CHARACTERS", "FollowedLog", "PrintedPart", "Transcript"]
 
 TRANSCRIPT_CHARACTERS = 1_000_000
 """What can be looked back on."""
 
 
-class LogPart(NamedTuple):
+class PrintedPart(NamedTuple):
     """A part of a log: settled text from a position on, and the lines behind it that may still change."""
 
     start: int
@@ -70,7 +70,7 @@ class Transcript:
         """Whether the next text would stand behind other text."""
         return self._screen.in_a_line
 
-    def since(self, position: int, most: int = TRANSCRIPT_CHARACTERS) -> LogPart:
+    def since(self, position: int, most: int = TRANSCRIPT_CHARACTERS) -> PrintedPart:
         """Return what has come since a position.
 
         Args:
@@ -85,7 +85,7 @@ class Transcript:
                     break
                 parts.append(text[-wanted:])
                 wanted -= len(text)
-            return LogPart(start, "".join(reversed(parts)), self._screen.open)
+            return PrintedPart(start, "".join(reversed(parts)), self._screen.open)
 
 
 class FollowedLog:
@@ -111,7 +111,7 @@ class FollowedLog:
         self._catch_up()
         return self._transcript.text
 
-    def since(self, position: int, most: int = TRANSCRIPT_CHARACTERS) -> LogPart:
+    def since(self, position: int, most: int = TRANSCRIPT_CHARACTERS) -> PrintedPart:
         """Return what has come since a position; see `Transcript.since`."""
         self._catch_up()
         return self._transcript.since(position, most)

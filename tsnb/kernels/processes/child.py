@@ -24,7 +24,7 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.connect import write_connection_file
 
 from tsnb.config import private_directory, runtime_directory
-from tsnb.kernels.cargo.lane import Lane
+from tsnb.kernels.cargo.lane import FileLane
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
 from tsnb.kernels.processes import forking
@@ -88,7 +88,7 @@ class Child:
         self._tasks: list[asyncio.Task[None]] = []
         self._published = asyncio.Event()
         self._process: KernelProcess | None = None
-        self._lane: Lane | None = None  # of one that was started from here
+        self._lane: FileLane | None = None  # of one that was started from here
         self._sweeper: Sweeper | None = None  # of a detached one's directory
         self._memory: OutOfMemory
         self._client: AsyncKernelClient
@@ -160,7 +160,7 @@ class Child:
 
     async def _launch(self) -> KernelProcess:
         """Start the process, with a lane to it."""
-        lane = self._lane = Lane(self._hub.loop)
+        lane = self._lane = FileLane(self._hub.loop)
         try:
             return await self._launch_with(lane.theirs.fileno())
         except BaseException:
@@ -290,7 +290,7 @@ class Child:
         return future
 
     @property
-    def lane(self) -> Lane:
+    def lane(self) -> FileLane:
         """The line on which files come and go, once it was started from here.
 
         Raises:

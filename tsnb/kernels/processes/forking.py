@@ -38,9 +38,9 @@ from tsnb.kernels.processes.death import cause_of_death, when_gone
 from tsnb.kernels.processes.forkserver import LONGEST_PACKET
 from tsnb.kernels.processes.process import (
     THREADS,
-    Ending,
     KernelProcess,
     Launch,
+    ProcessEnd,
     entry,
     environment,
     read_once,
@@ -236,7 +236,7 @@ class ForkServer:
     def _died(self, number: int, code: int) -> None:
         process = self._kernels.pop(number, None)
         if process is not None:
-            process.end_with(Ending(code))
+            process.end_with(ProcessEnd(code))
         request = self._requests.pop(number, None)
         if request is not None and not request.done():
             request.set_exception(Unable(cause_of_death(code, "the new process")))
@@ -263,7 +263,7 @@ class ForkServer:
         reason = f"its kernel ended because {cause}{tail}\nWhat you start next comes from a new one."
         for process in self._kernels.values():
             process.signal_group(signal.SIGKILL)  # the system did so already, unless a child untied itself
-            process.end_with(Ending(-signal.SIGKILL, reason))
+            process.end_with(ProcessEnd(-signal.SIGKILL, reason))
         self._kernels.clear()
 
     def _last_words(self) -> str:

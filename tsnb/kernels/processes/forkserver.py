@@ -49,8 +49,8 @@ PRELOADED = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "comm",
     "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
-    "tsnb.experiments.in_kernel.trial", "tsnb.streams.in_kernel", "tsnb.kernels.in_kernel.forked",
-    "tsnb.kernels.in_kernel.channel",
+    "tsnb.experiments.in_kernel.steps", "tsnb.streams.in_kernel", "tsnb.kernels.in_kernel.forked",
+    "tsnb.kernels.in_kernel.output_channel",
     "tsnb.consumer", "tsnb.producer",
 )  # fmt: skip
 """What every kernel would import. What is missing here is imported by the kernel, or not at all."""
@@ -71,12 +71,12 @@ def main() -> None:
     gc.disable()  # in here: a collection would write to memory that all kernels share
     gc.freeze()
     control.send(b'{"ready": true}')
-    arguments = _Server(control).serve()
+    arguments = _Forker(control).serve()
     gc.enable()
     become_kernel(arguments)
 
 
-class _Server:
+class _Forker:
     """Forks, and reports ends.
 
     Args:

@@ -58,7 +58,7 @@ def become_kernel(arguments: list[str]) -> None:
     """
     from ipykernel.kernelapp import IPKernelApp
 
-    from tsnb.kernels.in_kernel.channel import keep_off_the_network
+    from tsnb.kernels.in_kernel.output_channel import keep_off_the_network
 
     keep_off_the_network()
     sys.argv[1:] = arguments

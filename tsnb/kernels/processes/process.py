@@ -2,7 +2,7 @@
 
 There are three ways to one. It is *forked* from a server that has imported torch and ipykernel once (`forking`),
 *spawned* as a Python of its own, or *adopted*: somebody else started it, and it goes on without us. Whoever uses
-it sees no difference but in `Ending.code`, which nobody knows of an adopted process.
+it sees no difference but in `ProcessEnd.code`, which nobody knows of an adopted process.
 
 Its environment is this process's own and what is added; of some variables a fork would come too late (`read_once`).
 
@@ -33,9 +33,9 @@ from tsnb.registry import OWNER, this_owner
 __all__ = [
     "ENTRY",
     "THREADS",
-    "Ending",
     "KernelProcess",
     "Launch",
+    "ProcessEnd",
     "adopt",
     "entry",
     "environment",
@@ -93,7 +93,7 @@ class Launch:
     """Whether it is to outlive this process once it has called `native.ties.untie`."""
 
 
-class Ending(NamedTuple):
+class ProcessEnd(NamedTuple):
     """How a process ended."""
 
     code: int | None
@@ -112,9 +112,9 @@ class KernelProcess:
 
     def __init__(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         self.pid = pid
-        self.ended: asyncio.Future[Ending] = loop.create_future()
+        self.ended: asyncio.Future[ProcessEnd] = loop.create_future()
 
-    def end_with(self, ending: Ending) -> None:
+    def end_with(self, ending: ProcessEnd) -> None:
         """Note that it has gone; the first word counts."""
         if not self.ended.done():
             self.ended.set_result(ending)
@@ -150,7 +150,7 @@ def spawn(launch: Launch, loop: asyncio.AbstractEventLoop) -> KernelProcess:
             start_new_session=True,
         )
     process = KernelProcess(popen.pid, loop)
-    when_gone(loop, popen, lambda: process.end_with(Ending(popen.wait())))
+    when_gone(loop, popen, lambda: process.end_with(ProcessEnd(popen.wait())))
     return process
 
 
@@ -169,7 +169,7 @@ def adopt(found: Owner, loop: asyncio.AbstractEventLoop) -> KernelProcess:
         )
         raise KernelDied(f"its kernel {why} (pid {found.pid})")
     process = KernelProcess(found.pid, loop)
-    when_gone(loop, found.pid, lambda: process.end_with(Ending(None)))
+    when_gone(loop, found.pid, lambda: process.end_with(ProcessEnd(None)))
     return process
 
 

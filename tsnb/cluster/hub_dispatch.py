@@ -33,7 +33,7 @@ class Told(NamedTuple):
 
 
 @dataclass
-class _Relay:
+class _RelayState:
     name: str
     seen_s: float
     ask: int = 0
@@ -66,7 +66,7 @@ class ClusterDispatch:
         self.decisions = Dispatch(window, band, patience_s)
         self.decisions.admission.repeatable = repeatable
         self.decisions.admission.window = 0  # see `Admission.window`
-        self.relays: dict[int, _Relay] = {}
+        self.relays: dict[int, _RelayState] = {}
         self.largest = self.kept_bytes = self.most_bytes = 0
         self._budget_bytes = budget_bytes
         self._refs: dict[int, tuple[Any, int]] = {}
@@ -134,7 +134,7 @@ class ClusterDispatch:
     def join(self, name: str, now: float) -> int:
         """A machine's relay is there; return its key."""
         self._keys += 1
-        self.relays[self._keys] = _Relay(name, now)
+        self.relays[self._keys] = _RelayState(name, now)
         self._step(ev.Joined(self._keys, name), now)
         return self._keys
 

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.cluster.actor import CHUNK_BYTES, KernelActor
-from tsnb.cluster.outbox import DIED, REPLY
-from tsnb.cluster.room import LEFT, Needs, Room, cannot_start, cause_of_loss, job_here
+from tsnb.cluster.backlog import DIED, REPLY
+from tsnb.cluster.room import LEFT, KernelRoom, Needs, cannot_start, cause_of_loss, job_here
 from tsnb.directories import make_private
 from tsnb.engines import joined
 from tsnb.errors import TsnbError
 from tsnb.files import open_private, place_in
-from tsnb.kernels.cargo.unnamed_file import Cargo, Loading
+from tsnb.kernels.cargo.unnamed_file import Cargo, CargoWriter
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.child import Output
 from tsnb.kernels.processes.death import KernelDied
@@ -80,7 +80,7 @@ class RemoteChild:
         self._output = output
         self._env = env
         self.needs = needs
-        self._room = Room(needs, waiting)
+        self._room = KernelRoom(needs, waiting)
         self._job = job_here()
         self._actor: Any = None
         self._death: str | None = None
@@ -242,7 +242,7 @@ class RemoteChild:
 
     async def delivered(self, number: int) -> Cargo:
         """Bring what the kernel has sent under a number that the actor has named (`expect`)."""
-        loading, offset = Loading(), 0
+        loading, offset = CargoWriter(), 0
         while chunk := await self._ask("receive", number, offset):
             offset += loading.write(chunk)
         return loading.done()

@@ -23,14 +23,14 @@ from tsnb.files import write_private
 from tsnb.native.owners import Owner, alive, has_gone, owner
 from tsnb.records.run import Run
 
-__all__ = ["Entry", "entries_of", "entry_of"]
+__all__ = ["DetachedEntry", "entries_of", "entry_of"]
 
 KEPT_S = 7 * 24 * 3600.0
 """How long the file of a trial that has ended is kept."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class DetachedEntry:
     """One detached trial."""
 
     run: dict[str, Any]
@@ -63,7 +63,7 @@ class Entry:
         return alive(self.process) is True
 
     @classmethod
-    def here(cls, run: dict[str, Any], connection_file: str, log_path: str) -> Entry:
+    def here(cls, run: dict[str, Any], connection_file: str, log_path: str) -> DetachedEntry:
         """Return the entry of this very process."""
         return cls(run, owner(os.getpid()), connection_file, log_path)
 
@@ -80,7 +80,7 @@ class Entry:
         write_private(path, json.dumps({**vars(self), "process": list(self.process)}))
 
 
-def entry_of(project: Path, name: str) -> Entry | None:
+def entry_of(project: Path, name: str) -> DetachedEntry | None:
     """Return the detached trial of that name, whether it runs or has ended; None if there is none.
 
     Args:
@@ -92,7 +92,7 @@ def entry_of(project: Path, name: str) -> Entry | None:
     return None
 
 
-def entries_of(project: Path) -> list[Entry]:
+def entries_of(project: Path) -> list[DetachedEntry]:
     """Return the detached trials of a project, by name; files go long after the end, or when its records do."""
     found = []
     with contextlib.suppress(TsnbError):
@@ -105,7 +105,7 @@ def entries_of(project: Path) -> list[Entry]:
     return found
 
 
-def _is_forgotten(entry: Entry) -> bool:
+def _is_forgotten(entry: DetachedEntry) -> bool:
     """Return whether the records of a trial that has ended were deleted."""
     with contextlib.suppress(TsnbError):
         return bool(entry.run["id"]) and Run.of(entry.run).read() is None
@@ -118,10 +118,10 @@ def _old(path: Path) -> bool:
     return False
 
 
-def _read(path: Path) -> Entry | None:
+def _read(path: Path) -> DetachedEntry | None:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        return Entry(**{**kept, "process": Owner(*kept["process"])})
+        return DetachedEntry(**{**kept, "process": Owner(*kept["process"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

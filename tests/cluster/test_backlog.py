@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsnb.cluster.outbox import Outbox
+from tsnb.cluster.backlog import Backlog
 
 
 def text(word: str, name: str = "stdout") -> dict[str, Any]:
@@ -32,7 +32,7 @@ def test_whatever_gets_lost_on_the_way_all_of_it_arrives_once_and_in_order(
 
     The question whose answer was lost may still be looked at, behind the next one.
     """
-    outbox = Outbox()
+    outbox = Backlog()
     arrived: list[Any] = []
     sent: list[Any] = []
     for messages, comes_through, late in [*rounds, ([], True, False)]:
@@ -62,7 +62,7 @@ def _joined(messages: list[Any]) -> list[Any]:
 
 def test_text_is_joined_until_somebody_has_it() -> None:
     """A progress bar's crumbs are one message; what was handed out is not changed any more."""
-    outbox = Outbox()
+    outbox = Backlog()
     outbox.add("stream", text("a"))
     outbox.add("stream", text("b"))
     assert outbox.since(0) == [("stream", text("ab"))]
@@ -73,7 +73,7 @@ def test_text_is_joined_until_somebody_has_it() -> None:
 
 def test_a_loop_that_prints_without_end_leaves_text_out_and_says_how_much() -> None:
     """Text is bounded while nobody asks; replies and errors are never left out."""
-    outbox = Outbox(most_chars=10)
+    outbox = Backlog(most_chars=10)
     for _ in range(5):
         outbox.add("stream", text("12345"))
     outbox.add("tsnb_reply", {"request": "r"})

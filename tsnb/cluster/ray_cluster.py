@@ -12,8 +12,8 @@ from tsnb.options import StreamOptions
 
 if TYPE_CHECKING:
     from tsnb.experiments.attempt import Attempt
-    from tsnb.experiments.life import TrialLife
     from tsnb.experiments.plan import TrialPlan
+    from tsnb.experiments.trial_life import TrialLife
     from tsnb.kernels.hub import Hub
     from tsnb.producer.stream import Producer
     from tsnb.records.run import Run
@@ -38,7 +38,7 @@ class RayCluster:
 
     def serve(self, loader: Any, options: StreamOptions, *, name: str, origin: str | None) -> Producer:
         """Serve a loader to the consumers on every machine; see `serving.serve`."""
-        from tsnb.cluster.serving import serve
+        from tsnb.cluster.offer import serve
 
         return serve(loader, options, name=name, origin=origin, address=self.address)
 
@@ -52,13 +52,13 @@ class RayCluster:
         self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: TrialLife, run: Run
     ) -> Attempt:
         """Return a kernel on a machine of the cluster, for one run through a trial's code."""
-        from tsnb.cluster.attempt import ClusterAttempt
+        from tsnb.cluster.remote_attempt import ClusterAttempt
 
         return ClusterAttempt(hub, plan, settings, host, run)
 
     def places(self, plan: TrialPlan, trials: int) -> tuple[int, str]:
         """Return how many of these trials the cluster has room for at once, and that it is so."""
-        from tsnb.cluster.attempt import needs_of
+        from tsnb.cluster.remote_attempt import needs_of
         from tsnb.cluster.room import places_in_cluster
 
         needs = needs_of(plan)

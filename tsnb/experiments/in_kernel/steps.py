@@ -21,9 +21,9 @@ from typing import Any
 from tsnb.config import attach_defaults
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
-from tsnb.experiments.in_kernel.others import Others
-from tsnb.experiments.in_kernel.reporting import Reporter, report, tell, tell_metrics, tell_rows
-from tsnb.experiments.news import Attached, Begun, Consumed, Directions, Ended, how_it_ended
+from tsnb.experiments.in_kernel.pictures import Pictures
+from tsnb.experiments.in_kernel.reporter import Reporter, report, tell, tell_metrics, tell_rows
+from tsnb.experiments.news import Attaching, Begun, Consumed, Directions, Ended, how_it_ended
 from tsnb.experiments.plan import PARAMETERS
 from tsnb.kernels.cargo.lane import give
 from tsnb.kernels.cargo.shipping import ship
@@ -42,7 +42,7 @@ REPORT_S = 1.0
 """How often a trial says how far it is, in seconds."""
 
 
-class _Course:
+class _TrialHere:
     """What this kernel knows of its trial, from `enter` to its end."""
 
     def __init__(self, settings: dict[str, Any], run: Run | None) -> None:
@@ -69,7 +69,7 @@ class _Course:
         )
         subscribe(self.reporter.take)
         told(lambda directions: tell(Directions(directions)))
-        keep_others(Others(self.run))
+        keep_others(Pictures(self.run))
 
     def report(self, *, now: bool = False) -> None:
         """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
@@ -112,7 +112,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-_courses: list[_Course] = []
+_courses: list[_TrialHere] = []
 
 _MAY_BE_SECRET = (str, bytes, dict, list)
 """Variables that are looked at for secrets, so that a traceback does not show them in the records."""
@@ -131,14 +131,14 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
         setattr(attach_defaults, name, settings[name])
     attach_defaults.threads_fixed = settings["threads"] is not None
     attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
-    attach_defaults.attached = lambda: tell(Attached())
+    attach_defaults.attached = lambda: tell(Attaching())
     variables = arrive(settings, ("Trial", settings["name"]))
     if settings["changed"] is not None:
         variables.get(PARAMETERS, variables).update(fetch_sent(settings["changed"]))
     remember(os.environ)
     remember({name: value for name, value in variables.items() if type(value) in _MAY_BE_SECRET})
     arrived(vars(sys.modules["__main__"]))
-    course = _Course(settings, run)
+    course = _TrialHere(settings, run)
     course.begin()
     _courses.append(course)
     if not settings["setup"]:

@@ -1,4 +1,4 @@
-"""One life of a trial's kernel on a machine of a Ray cluster: as `attempt`, with files that travel.
+"""One life of a trial's kernel on a machine of a Ray cluster: as `experiments.attempt`, with files that travel.
 
 The kernel is told what a local one is told, and tells what that tells. What a local one writes into the project's
 records itself is written here, from what it publishes; the run belongs to this process then, since it ends with it.
@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tsnb.cluster.remote import RemoteChild
+from tsnb.cluster.remote_kernel import RemoteChild
 from tsnb.cluster.room import Needs
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
+from tsnb.experiments.bookkeeping import asked, noted
 from tsnb.experiments.news import Artifact, Begun, Consumed, Logged, News
 from tsnb.experiments.plan import RESULT, TrialPlan
-from tsnb.experiments.recording import asked, noted
 from tsnb.hardware.placing import ANY_GPU
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
@@ -29,11 +29,11 @@ from tsnb.printable import block
 from tsnb.records.run import Run
 
 if TYPE_CHECKING:
-    from tsnb.experiments.life import TrialLife
+    from tsnb.experiments.trial_life import TrialLife
 
 __all__ = ["ClusterAttempt", "needs_of"]
 
-INSIDE = "tsnb.cluster.in_kernel"
+INSIDE = "tsnb.cluster.remote_run"
 """Where its kernel is told to get ready."""
 GATE_S = 0.05
 """How often to look whether the gate has been opened."""

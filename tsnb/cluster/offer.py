@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tsnb.cluster import streams
+from tsnb.cluster import lookup
 from tsnb.cluster.membership import join_cluster
 from tsnb.engines import joined
 from tsnb.errors import NameInUse, TsnbError
@@ -83,7 +83,7 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
-    where = {"name": streams.hub_name(producer.name), "namespace": streams.namespace()}
+    where = {"name": lookup.hub_name(producer.name), "namespace": lookup.namespace()}
     window, patience_s = options["window"], options["patience_s"] + LATER_S
     actor: Any = ray.remote(StreamHub)
     hub = _named(
@@ -93,13 +93,13 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
         producer.name,
     )
     try:
-        ray.get(hub.begin.remote(), timeout=streams.OPEN_S)
+        ray.get(hub.begin.remote(), timeout=lookup.OPEN_S)
         feed = Feed(hub, producer.entry)
     except BaseException as error:
         ray.kill(hub)
         if isinstance(error, ray.exceptions.RayError):
             raise TsnbError(
-                f"Ray cannot start a process of tsnb on this machine: {streams.last_words(error)}. tsnb must be "
+                f"Ray cannot start a process of tsnb on this machine: {lookup.last_words(error)}. tsnb must be "
                 "installed where `ray start` was called from; `ray status` says whether the cluster is well."
             ) from None
         raise
@@ -133,7 +133,7 @@ def _named(make: Callable[[], Any], stream: str) -> Any:
         except ValueError:
             if time.monotonic() > deadline:
                 raise NameInUse(
-                    f"a stream named {stream!r} is served in the cluster already (namespace {streams.namespace()}). "
+                    f"a stream named {stream!r} is served in the cluster already (namespace {lookup.namespace()}). "
                     "Choose another name, or stop it where it is served."
                 ) from None
         time.sleep(0.1)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tsnb.records.run import Run
 
-__all__ = ["Others"]
+__all__ = ["Pictures"]
 
 LONGEST = 500
 """Characters of a text that are printed."""
@@ -27,7 +27,7 @@ _WRITERS = (("savefig", ".png"), ("write_html", ".html"), ("to_csv", ".csv"))
 """What writes itself to a path: figures of matplotlib and plotly, tables of pandas."""
 
 
-class Others:
+class Pictures:
     """Keeps what is not a number.
 
     Args:

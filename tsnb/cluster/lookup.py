@@ -1,7 +1,7 @@
 """Find a stream that is served over a Ray cluster, from a process on any of its machines.
 
-Knows names only: what runs behind them is `stream_hub` and `relay`. A process that has not joined a cluster finds what
-its own machine has.
+Knows names only: what runs behind them is `stream_hub` and `stream_relay`. A process that has
+not joined a cluster finds what its own machine has.
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ from typing import Any
 from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
+from tsnb.experiments.bookkeeping import LoggedNumbers, written
 from tsnb.experiments.engine import engine_of
-from tsnb.experiments.news import Attached, Consumed, Directions, Logged, News
+from tsnb.experiments.news import Attaching, Consumed, Directions, Logged, News
 from tsnb.experiments.plan import TrialPlan
-from tsnb.experiments.recording import Metrics, written
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.output.relay import Relay
@@ -109,7 +109,7 @@ class TrialLife(ABC):
         self.params = masked(plan.params)
         masked(plan.options.env)  # known from now on: what it prints of them is masked
         self.options = plan.options.given
-        self.metrics = Metrics()
+        self.metrics = LoggedNumbers()
         self.report: dict[str, Any] = {}
         self.attached = False
         self.started_s = time.time()
@@ -268,7 +268,7 @@ class TrialLife(ABC):
                 self.report = report
             case Directions(by_metric):
                 direction(by_metric)
-            case Attached():
+            case Attaching():
                 self.attached = True
                 self._tell([])
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["DIED", "REPLY", "WANTED", "Message", "Outbox"]
+__all__ = ["DIED", "REPLY", "WANTED", "Backlog", "Message"]
 
 REPLY = "tsnb_reply"
 """Content: `request`, and `reply`, the kernel's reply to it."""
@@ -29,7 +29,7 @@ JOINED_CHARS = 65_536
 """Pieces of text are joined up to this size."""
 
 
-class Outbox:
+class Backlog:
     """Messages that wait.
 
     Args:

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from tsnb import errors
-from tsnb.cluster.outbox import WANTED
-from tsnb.cluster.streams import OPEN_S
+from tsnb.cluster.backlog import WANTED
+from tsnb.cluster.lookup import OPEN_S
 from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
-from tsnb.experiments.in_kernel import trial
-from tsnb.experiments.in_kernel.reporting import tell
+from tsnb.experiments.in_kernel import steps
+from tsnb.experiments.in_kernel.reporter import tell
 from tsnb.experiments.news import Artifact
 from tsnb.files import copy_whole, place_in
-from tsnb.kernels.in_kernel.channel import publish
+from tsnb.kernels.in_kernel.output_channel import publish
 from tsnb.records.run import Run
 
 __all__ = ["FarRun", "enter"]
@@ -46,7 +46,7 @@ def enter(settings: dict[str, Any]) -> None:
     """
     attach_defaults.ask_cluster = lambda stream: _ask_cluster(stream, Path(settings["outbox"]))
     sys.path.extend(path for path in settings["sys_path"] if path not in sys.path)
-    trial.enter({**settings, "sys_path": []}, FarRun(settings))
+    steps.enter({**settings, "sys_path": []}, FarRun(settings))
 
 
 class FarRun(Run):

@@ -18,10 +18,10 @@ from tsnb.records.commits import commit_here, look
 from tsnb.records.run import Run, RunStart
 from tsnb.records.writes import LoggedRow
 
-__all__ = ["Metrics", "asked", "begin_run", "noted", "written"]
+__all__ = ["LoggedNumbers", "asked", "begin_run", "noted", "written"]
 
 
-class Metrics(Mapping[str, float]):
+class LoggedNumbers(Mapping[str, float]):
     """A trial's logged numbers: the last value of each by its name, and all of them by step or epoch.
 
     Rows are added on the hub's thread; any other may read.

@@ -3,8 +3,8 @@
 Rows go out a few times a second at most, all that were logged since the last time together: neither the last value
 nor any in between is lost, and what is left goes out when the cell ends. What is told is `experiments.news`.
 
-Beside each row stands where this process is in its streams (`Position`). Numbers of the consumers are read from any
-thread; none of this may raise into training.
+Beside each row stands where this process is in its streams (`StreamPosition`). Numbers of the consumers are read from
+any thread; none of this may raise into training.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from tsnb.experiments.news import Logged, News, as_message
-from tsnb.kernels.in_kernel.channel import publish
+from tsnb.kernels.in_kernel.output_channel import publish
 from tsnb.records.writes import LoggedRow
 
-__all__ = ["Position", "Reporter", "position", "report", "tell", "tell_metrics", "tell_rows"]
+__all__ = ["Reporter", "StreamPosition", "position", "report", "tell", "tell_metrics", "tell_rows"]
 
 EVERY_S = 0.25
 """Four reports a second, as often as a stream's readings."""
@@ -94,7 +94,7 @@ class Reporter:
             time.sleep(EVERY_S)
 
 
-class Position(NamedTuple):
+class StreamPosition(NamedTuple):
     """How far training has come in its stream."""
 
     epoch: int | None = None
@@ -111,16 +111,16 @@ def _consumers() -> list[Any]:
     return [] if found is None else list(found())
 
 
-def position() -> Position:
+def position() -> StreamPosition:
     """Return where training is. With several streams it is in the one that it has taken most samples of."""
     consumers = _consumers()
     if not consumers:
-        return Position()
+        return StreamPosition()
     taken = [consumer.stats().samples for consumer in consumers]
     main = consumers[taken.index(max(taken))]
     if main.epoch < 0:
-        return Position(samples=sum(taken))
-    return Position(main.epoch, _batch(main), sum(taken))
+        return StreamPosition(samples=sum(taken))
+    return StreamPosition(main.epoch, _batch(main), sum(taken))
 
 
 def _batch(consumer: Any) -> int | None:
