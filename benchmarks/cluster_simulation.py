@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tsnb.cluster.hub_dispatch import ClusterDispatch
+from tsnb.cluster.hub_dispatch import ClusterDispatch, Offered
 
 MESSAGE_S = 0.0002
 """CPU seconds that the hub's process spends on one of Ray's messages, beside the decisions: a guess."""
@@ -68,7 +68,7 @@ def decisions_s(nodes: int, batches: int) -> float:
         dispatch.loaded(wanted.run, None, 1, 1, number * 1.0)
         for key in keys:
             told = dispatch.more(key, 1, number * 1.0)
-            for lease in [message.content[0] for message in told if message.kind == "batch"]:
+            for lease in [one.message.lease for one in told if isinstance(one.message, Offered)]:
                 dispatch.took(key, 1, lease, number * 1.0)
             dispatch.more(key, 1, number * 1.0)
     return (time.process_time() - began) / batches

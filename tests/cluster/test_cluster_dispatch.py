@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tsnb.cluster.hub_dispatch import IDLE_S, LEASE_S, ClusterDispatch, Told
+from tsnb.cluster.hub_dispatch import IDLE_S, LEASE_S, ClusterDispatch, Offered, Told
+from tsnb.wire import messages as ms
 
 BATCHES = 12
 
@@ -48,22 +49,22 @@ class SimRelay:
             ]
         if not self.inbox:
             return
-        told = self.inbox.pop(0)
-        if told.kind == "started":
-            self.epoch, self.seq = told.content
-        elif told.kind == "batch":
-            lease, epoch, seq, ref = told.content
+        told = self.inbox.pop(0).message
+        if isinstance(told, ms.EpochStarted):
+            self.epoch, self.seq = told.epoch, told.seq
+        elif isinstance(told, Offered):
+            lease, epoch, seq, ref = told
             assert (epoch, seq) == (self.epoch, self.seq), "out of order, twice, or with a hole"
             self.epochs.setdefault(epoch, []).append(ref)
             self.seq += 1
             if self.lost.random() >= self.deaf:
                 self.dispatch.took(self.key, self.asks, lease, now)
-        elif told.kind == "ended":
-            assert told.content == (self.epoch, self.seq)
-            self.complete.append(int(str(told.content[0])))
+        elif isinstance(told, ms.EpochEnded):
+            assert (told.epoch, told.batches) == (self.epoch, self.seq)
+            self.complete.append(told.epoch)
             self.asking = False
-        elif told.kind == "parked":
-            self.want(told.content[0], self.seq, True)
+        elif isinstance(told, ms.Parked):
+            self.want(told.epoch, self.seq, True)
         else:
             self.asking = False
 

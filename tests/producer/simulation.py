@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
@@ -17,13 +17,6 @@ from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.loopback import LoopbackChannel, pair
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
-
-_EVENTS: dict[type[Any], Any] = {
-    ms.Take: ev.Took,
-    ms.Waiting: ev.WaitingForBatch,
-    ms.Leave: ev.LeftEpoch,
-    ms.Rest: ev.Rested,
-}
 
 
 @dataclass(eq=False)
@@ -224,7 +217,7 @@ class Simulation:
     def start(self, first_epoch: int) -> None:
         """Begin with a new producer; who was attached to the one before comes back, one after the other."""
         self.dispatch = Dispatch(self.window, self.band, 50.0, first_epoch)
-        self.dispatch.admission.repeatable = True
+        self.dispatch.note_repeatable(True)
         self.slots = set(range(400))
         self.loaded = 0  # batches of the epoch that were loaded, or skipped at its beginning
         self.loading = -1
@@ -273,18 +266,8 @@ class Simulation:
         elif isinstance(made, ev.Granted):
             batch = ms.Batch(0, made.batch.slot, made.epoch, made.seq, 4, made.lease, 0, 0)
             self._send(made.member, batch)
-        elif isinstance(made, ev.SendEpochStarted):
-            self._send(made.member, ms.EpochStarted(made.ask, made.epoch, made.seq))
-        elif isinstance(made, ev.SendNotJoined):
-            self._send(made.member, ms.NotJoined(*made[1:]))
-        elif isinstance(made, ev.SendEpochEnded):
-            self._send(made.member, ms.EpochEnded(made.epoch, made.batches))
-        elif isinstance(made, ev.SendFailed):
-            self._send(made.member, ms.Failed(made.epoch, made.message, made.traceback))
-        elif isinstance(made, ev.SendRankGone):
-            self._send(made.member, ms.RankGone(*made[1:]))
-        elif isinstance(made, ev.SendParked):
-            self._send(made.member, ms.Parked(made.epoch, made.seq, made.stood_still_s))
+        elif isinstance(made, ev.Tell):
+            self._send(*made)
 
     def _send(self, key: int, message: ms.Message) -> None:
         try:
@@ -301,15 +284,14 @@ class Simulation:
         self.ends[key] = ours
         skips = self.skips and self.rng.random() < 0.5 if skips is None else skips
         consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips)
-        self.step(ev.Joined(key, consumer.name, skips))
+        self.step(self._joined(key, consumer))
         return consumer
 
-    def _joined(self, key: int, consumer: SimConsumer, back: bool = False) -> ev.Joined:
+    def _joined(self, key: int, consumer: SimConsumer, back: bool = False) -> ev.Heard:
         name, _, rank = consumer.name.rstrip("]").partition("[")
-        if not rank:
-            return ev.Joined(key, name, consumer.skips)
-        size = len(consumer.group)
-        return ev.Joined(key, consumer.name, group=name, rank=int(rank), world_size=size, back=back)
+        return joined(
+            key, name, consumer.skips, rank=int(rank or 0), of=max(1, len(consumer.group)), back=back
+        )
 
     def join_group(self, name: str, size: int) -> list[SimConsumer]:
         """Attach all ranks of a group."""
@@ -334,13 +316,7 @@ class Simulation:
         for key, end in list(self.ends.items()):
             try:
                 while (packet := end.receive()) is not None:
-                    message = decode(packet)
-                    if isinstance(message, ms.Release):
-                        self.step(ev.Released(key, message.lease))
-                    elif isinstance(message, ms.Ask):
-                        self.step(ev.Asked(key, *message[:-1], frozenset(message.held)))
-                    else:
-                        self.step(_EVENTS[type(message)](key))
+                    self.step(ev.Heard(key, decode(packet)))
             except ChannelClosed:
                 del self.ends[key]
                 self.step(ev.Left(key))
@@ -456,3 +432,56 @@ class Steady(random.Random):
 
     def random(self) -> float:
         return 1.0
+
+
+# -- what consumers say, and what they are told -------------------------------------------------------------
+
+
+def joined(
+    key: int, name: str, skips: bool = False, *, rank: int = 0, of: int = 1, back: bool = False
+) -> ev.Heard:
+    """A consumer attaches; `of` more than 1: as one rank of so many."""
+    on_lag = "skip" if skips else "wait"
+    return ev.Heard(key, ms.Hello("consumer", name, "", on_lag, rank=rank, world_size=of, back=back))
+
+
+def asked(
+    key: int,
+    number: int = 0,
+    epoch: int = 0,
+    seq: int = 0,
+    *,
+    exact: bool = False,
+    now: bool = False,
+    held: tuple[int, ...] = (),
+) -> ev.Heard:
+    """A consumer says where it stands."""
+    return ev.Heard(key, ms.Ask(number, epoch, seq, exact, now, held))
+
+
+def took(key: int) -> ev.Heard:
+    """A consumer takes its next batch."""
+    return ev.Heard(key, ms.Take())
+
+
+def waits(key: int) -> ev.Heard:
+    """A consumer has nothing left to take."""
+    return ev.Heard(key, ms.Waiting())
+
+
+def released(key: int, lease: int) -> ev.Heard:
+    """A consumer lets go of a batch."""
+    return ev.Heard(key, ms.Release(lease))
+
+
+def left_epoch(key: int) -> ev.Heard:
+    """A consumer breaks its loop."""
+    return ev.Heard(key, ms.Leave())
+
+
+T = TypeVar("T")
+
+
+def tells(out: list[ev.Instruction], kind: type[T]) -> list[tuple[int, T]]:
+    """Return who is told messages of one kind, and which."""
+    return [(x.member, x.message) for x in out if isinstance(x, ev.Tell) and isinstance(x.message, kind)]

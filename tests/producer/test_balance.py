@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.producer.simulation import asked, joined, left_epoch, released, took, waits
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
+from tsnb.wire import messages as ms
 
 WIDE = 10_000
 
@@ -38,16 +40,16 @@ class Machine:
         self.slots = itertools.count()
         for key, name in enumerate(steps):
             self.ready[key] = []
-            self.do(ev.Joined(key, name))
-            self.do(ev.Asked(key))
+            self.do(joined(key, name))
+            self.do(asked(key))
 
     def join(self, name: str, step_s: float) -> None:
         """Let one more come, to the newest batch."""
         key = len(self.steps)
         self.steps[name] = step_s
         self.used[name], self.ready[key] = 0.0, []
-        self.do(ev.Joined(key, name))
-        self.do(ev.Asked(key, 0, 0, self.dispatch.epochs.end, exact=True))
+        self.do(joined(key, name))
+        self.do(asked(key, 0, 0, self.dispatch.epochs.end, exact=True))
 
     def do(self, event: ev.Event) -> None:
         for made in self.dispatch.step(event, self.now):
@@ -68,12 +70,12 @@ class Machine:
 
     def go_on(self, key: int) -> None:
         if not self.ready[key]:
-            self.do(ev.WaitingForBatch(key))
+            self.do(waits(key))
             return
         granted = self.ready[key].pop(0)
         self.left[key] = self.steps[list(self.steps)[key]]
-        self.do(ev.Took(key))
-        self.do(ev.Released(key, granted.lease))
+        self.do(took(key))
+        self.do(released(key, granted.lease))
 
     def pass_time(self, until: float) -> None:
         share = min(1.0, self.cores / max(1, len(self.left)))
@@ -117,7 +119,7 @@ def test_nobody_is_withheld_anything_while_nobody_else_computes() -> None:
     assert shares(machine.used)["small"] < 0.05
     machine.silent.add(1)
     machine.run(1.0)  # the step that it was in
-    machine.do(ev.WaitingForBatch(1)) if not machine.ready[1] else machine.do(ev.Left(1))
+    machine.do(waits(1)) if not machine.ready[1] else machine.do(ev.Left(1))
     before = machine.used["small"]
     machine.run(10.0)
     assert machine.used["small"] - before == pytest.approx(10.0, abs=0.2)
@@ -142,7 +144,7 @@ def test_a_long_absence_saves_up_no_claim() -> None:
     machine.silent.add(1)
     machine.run(1.0)
     machine.ready[1].clear()
-    machine.do(ev.Asked(1, 1, 0, 60, exact=True))  # it waits while the other one computes
+    machine.do(asked(1, 1, 0, 60, exact=True))  # it waits while the other one computes
     machine.run(30.0)
     machine.silent.clear()
     before = dict(machine.used)
@@ -219,13 +221,13 @@ def test_a_long_absence_saves_up_no_claim_though_the_others_wait_at_the_moment_i
     machine.silent.add(1)
     machine.run(1.0)
     machine.ready[1].clear()
-    machine.do(ev.Asked(1, 1, 0, 60, exact=True))
+    machine.do(asked(1, 1, 0, 60, exact=True))
     machine.run(30.0)
     machine.left.clear()
     while machine.dispatch.members[0].granted:
-        machine.do(ev.Took(0))
+        machine.do(took(0))
     machine.ready[0].clear()
-    machine.do(ev.WaitingForBatch(0))
+    machine.do(waits(0))
     machine.silent.clear()
     before = dict(machine.used)
     machine.go_on(1)
@@ -238,8 +240,8 @@ def test_a_newcomer_does_not_begin_where_one_is_that_has_long_been_away() -> Non
     machine = Machine({"small": 0.1, "gone": 0.1})
     machine.do(ev.Balanced("weights", {}, WIDE))
     machine.run(5.0)
-    machine.do(ev.LeftEpoch(1))
-    machine.do(ev.Rested(1))
+    machine.do(left_epoch(1))
+    machine.do(ev.Heard(1, ms.Rest()))
     del machine.ready[1]
     machine.left.pop(1, None)
     machine.run(60.0)

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.producer.simulation import SimConsumer, Simulation
+from tests.producer.simulation import SimConsumer, Simulation, asked, joined, left_epoch, tells, took, waits
 from tsnb.consumer.ranks import stricter
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
 from tsnb.producer.decisions.groups import awaited
+from tsnb.wire import messages as ms
 from tsnb.wire.messages import WHOLE_EPOCH, RankGone
 
 
@@ -156,7 +157,7 @@ class Stream:
             self.join(rank, rank)
 
     def join(self, key: int, rank: int, *, back: bool = False) -> None:
-        self.do(ev.Joined(key, f"bert[{rank}]", group="bert", rank=rank, world_size=2, back=back))
+        self.do(joined(key, "bert", rank=rank, of=2, back=back))
 
     def do(self, event: ev.Event, now: float = 0.0) -> list[ev.Instruction]:
         out = self.dispatch.step(event, now)
@@ -170,37 +171,37 @@ class Stream:
             self.do(ev.BatchLoaded(wanted.run, ev.Placed(next(self.slots), b"", 4, 0, 0)), now)
 
 
-def gone(out: list[ev.Instruction]) -> list[ev.SendRankGone]:
-    return [x for x in out if isinstance(x, ev.SendRankGone)]
+def gone(out: list[ev.Instruction]) -> list[tuple[int, ms.RankGone]]:
+    return tells(out, ms.RankGone)
 
 
 def started(out: list[ev.Instruction]) -> list[tuple[int, int, int]]:
     """Who was let in, into which epoch, at which batch."""
-    return [(x.member, x.epoch, x.seq) for x in out if isinstance(x, ev.SendEpochStarted)]
+    return [(m, x.epoch, x.seq) for m, x in tells(out, ms.EpochStarted)]
 
 
 def test_a_group_is_let_in_when_its_last_rank_has_asked_and_not_before() -> None:
     """The first to ask gets nothing; with the second both get the same epoch, in the same step."""
     stream = Stream()
     stream.load(1)
-    assert stream.do(ev.Asked(0, 1)) == []
-    out = stream.do(ev.Asked(1, 1, epoch=3))
+    assert stream.do(asked(0, 1)) == []
+    out = stream.do(asked(1, 1, epoch=3))
     assert started(out) == [(0, 3, 0), (1, 3, 0)], "the later of the epochs they asked for"
 
 
 def test_ranks_that_would_begin_at_different_places_are_all_turned_away() -> None:
     """A saved state that only rank 0 has loaded, or another one in each: both are told, and may ask again."""
     stream = Stream()
-    stream.dispatch.admission.repeatable = True
-    stream.do(ev.Asked(0, 1, epoch=1, seq=3, exact=True))
-    for other in (ev.Asked(1, 1), ev.Asked(1, 2, epoch=1, seq=4, exact=True)):
+    stream.dispatch.note_repeatable(True)
+    stream.do(asked(0, 1, epoch=1, seq=3, exact=True))
+    for other in (asked(1, 1), asked(1, 2, epoch=1, seq=4, exact=True)):
         out = stream.do(other)
-        told = [(x.member, x.code) for x in out if isinstance(x, ev.SendRefused)]
+        told = [(m, x.code) for m, x in tells(out, ms.Refused)]
         assert sorted(told) == [(0, "group"), (1, "group")]
-        assert "batch 3 of epoch 1 in rank 0" in next(x.reason for x in out if isinstance(x, ev.SendRefused))
+        assert "batch 3 of epoch 1 in rank 0" in tells(out, ms.Refused)[0][1].reason
         assert started(out) == []
-        stream.do(ev.Asked(0, 2, epoch=1, seq=3, exact=True))
-    assert started(stream.do(ev.Asked(1, 3, epoch=1, seq=3, exact=True))) == [(0, 1, 3), (1, 1, 3)]
+        stream.do(asked(0, 2, epoch=1, seq=3, exact=True))
+    assert started(stream.do(asked(1, 3, epoch=1, seq=3, exact=True))) == [(0, 1, 3), (1, 1, 3)]
 
 
 def test_a_rank_that_is_new_does_not_get_an_epoch_that_the_others_are_in_the_middle_of() -> None:
@@ -212,55 +213,55 @@ def test_a_rank_that_is_new_does_not_get_an_epoch_that_the_others_are_in_the_mid
         stream = Stream()
         for key in (0, 1):
             stream.do(ev.Left(key))
-        stream.dispatch.admission.repeatable = True
+        stream.dispatch.note_repeatable(True)
         stream.join(2, 0, back=True)
-        assert started(stream.do(ev.Asked(2, 1, epoch=2, seq=1, exact=True))) == [(2, 2, 1)]
+        assert started(stream.do(asked(2, 1, epoch=2, seq=1, exact=True))) == [(2, 2, 1)]
         stream.join(3, 1, back=back)
-        assert started(stream.do(ev.Asked(3, 1))) == expected
+        assert started(stream.do(asked(3, 1))) == expected
 
 
 def test_a_rank_that_breaks_its_loop_waits_for_the_others_and_then_all_take_the_next_epoch() -> None:
     """Its own affair, and nobody else's: nobody is told that the group is broken, and the stream goes on."""
     stream = Stream()
     for key in (0, 1):
-        stream.do(ev.Asked(key, 1))
+        stream.do(asked(key, 1))
     stream.load(2)
-    stream.do(ev.Took(0))
-    assert gone(stream.do(ev.LeftEpoch(0))) == []
-    assert started(stream.do(ev.Asked(0, 2, epoch=1))) == []
+    stream.do(took(0))
+    assert gone(stream.do(left_epoch(0))) == []
+    assert started(stream.do(asked(0, 2, epoch=1))) == []
     stream.do(ev.LoaderEnded(0))
     for _ in range(2):
-        stream.do(ev.Took(1))
-    assert sorted(started(stream.do(ev.Asked(1, 2, epoch=1)))) == [(0, 1, 0), (1, 1, 0)]
+        stream.do(took(1))
+    assert sorted(started(stream.do(asked(1, 2, epoch=1)))) == [(0, 1, 0), (1, 1, 0)]
 
 
 def test_who_would_rather_not_wait_is_refused_with_its_whole_group_and_not_before_it_is_there() -> None:
     """`join="now"`: one rank alone is not refused while another has yet to ask; then both are, at once."""
     stream = Stream(window=2)
-    stream.do(ev.Joined(7, "other"))
-    stream.do(ev.Asked(7, 1))
+    stream.do(joined(7, "other"))
+    stream.do(asked(7, 1))
     for _ in range(4):
         stream.load(1)
-        stream.do(ev.Took(7))
-    assert stream.do(ev.Asked(0, 1, now=True)) == []
-    refused = [x.member for x in stream.do(ev.Asked(1, 1, now=True)) if isinstance(x, ev.SendNotJoined)]
+        stream.do(took(7))
+    assert stream.do(asked(0, 1, now=True)) == []
+    refused = [m for m, _ in tells(stream.do(asked(1, 1, now=True)), ms.NotJoined)]
     assert sorted(refused) == [0, 1]
 
 
 def test_ranks_that_are_parked_have_been_granted_the_same_batches() -> None:
     """One has taken two batches more; when both are parked, both can read on to the same place."""
     stream = Stream()
-    stream.do(ev.Joined(7, "other"))
+    stream.do(joined(7, "other"))
     for key in (0, 1, 7):
-        stream.do(ev.Asked(key, 1))
+        stream.do(asked(key, 1))
     stream.load(4)
     for _ in range(2):
-        stream.do(ev.Took(1), 1.0)
+        stream.do(took(1), 1.0)
     for _ in range(4):
-        stream.do(ev.Took(7), 1.0)
-    stream.do(ev.WaitingForBatch(7), 1.0)
+        stream.do(took(7), 1.0)
+    stream.do(waits(7), 1.0)
     out = stream.do(ev.Tick(), 40.0)
-    assert [(x.member, x.seq) for x in out if isinstance(x, ev.SendParked)] == [(0, 4), (1, 4)]
+    assert [(m, x.seq) for m, x in tells(out, ms.Parked)] == [(0, 4), (1, 4)]
     assert [(x.member, x.seq) for x in out if isinstance(x, ev.Granted)] == [(0, 2), (0, 3)]
     assert stream.dispatch.wanted is not None
 
@@ -269,25 +270,25 @@ def test_a_rank_that_waits_for_its_own_group_gets_nobody_parked() -> None:
     """Alone on the stream, a group may take its time: an evaluation on rank 0, a breakpoint."""
     stream = Stream(window=1)
     for key in (0, 1):
-        stream.do(ev.Asked(key, 1))
+        stream.do(asked(key, 1))
     stream.load(1)
-    stream.do(ev.Took(1), 1.0)
-    stream.do(ev.WaitingForBatch(1), 1.0)
+    stream.do(took(1), 1.0)
+    stream.do(waits(1), 1.0)
     assert stream.do(ev.Tick(), 1000.0) == []
 
 
 def test_a_rank_that_ended_in_order_lets_the_others_finish_its_last_epoch() -> None:
     """It took all of it: the others may, too, and no further. Who left in the middle marks how far they may go."""
-    for took, far in ((2, WHOLE_EPOCH), (1, 1)):
+    for taken, far in ((2, WHOLE_EPOCH), (1, 1)):
         stream = Stream()
         for key in (0, 1):
-            stream.do(ev.Asked(key, 1))
+            stream.do(asked(key, 1))
         stream.load(2)
         stream.do(ev.LoaderEnded(0))
-        for _ in range(took):
-            stream.do(ev.Took(0))
-        out = stream.do(ev.Detached(0))
-        assert gone(out) == [ev.SendRankGone(1, 0, 0, far)]
+        for _ in range(taken):
+            stream.do(took(0))
+        out = stream.do(ev.Heard(0, ms.Bye()))
+        assert gone(out) == [(1, ms.RankGone(0, 0, far))]
         assert stream.dispatch.members[1].phase.value == "streaming"
         assert gone(stream.do(ev.Left(0))) == [], "told once"
 
@@ -295,40 +296,40 @@ def test_a_rank_that_ended_in_order_lets_the_others_finish_its_last_epoch() -> N
 def test_a_rank_that_was_parked_and_had_its_epoch_after_all_did_not_die_in_it() -> None:
     """Both were parked with its last batches in hand, and took them: the first to end does not stop the other."""
     for events, far in (
-        ((ev.LeftEpoch(0), ev.Detached(0)), WHOLE_EPOCH),
-        ((ev.LeftEpoch(0), ev.Left(0)), WHOLE_EPOCH),
+        ((left_epoch(0), ev.Heard(0, ms.Bye())), WHOLE_EPOCH),
+        ((left_epoch(0), ev.Left(0)), WHOLE_EPOCH),
         ((ev.Left(0),), 0),  # perhaps in the last step's collective
     ):
         stream = Stream(window=2)
-        stream.do(ev.Joined(7, "other"))
+        stream.do(joined(7, "other"))
         for key in (0, 1, 7):
-            stream.do(ev.Asked(key, 1))
+            stream.do(asked(key, 1))
         stream.load(2)
         stream.do(ev.LoaderEnded(0))
         for _ in range(2):
-            stream.do(ev.Took(7), 1.0)
-        stream.do(ev.Asked(7, 2, epoch=1), 1.0)
+            stream.do(took(7), 1.0)
+        stream.do(asked(7, 2, epoch=1), 1.0)
         stream.do(ev.Tick(), 40.0)
         assert stream.dispatch.members[0].parked
         for key in (0, 1, 0, 1):
-            stream.do(ev.Took(key), 41.0)
+            stream.do(took(key), 41.0)
         out = [x for event in events for x in stream.do(event, 42.0)]
-        assert gone(out) == [ev.SendRankGone(1, 0, 0, far)]
+        assert gone(out) == [(1, ms.RankGone(0, 0, far))]
 
 
 def test_ranks_do_not_hold_each_other_back_by_weight() -> None:
     """One that has computed more waits for nobody of its own group: the others wait for it in the step anyway."""
     stream = Stream()
     stream.do(ev.Balanced("weights", {"other": 10}, 8))
-    stream.do(ev.Joined(7, "other"))
+    stream.do(joined(7, "other"))
     for key in (0, 1, 7):
-        stream.do(ev.Asked(key, 1))
+        stream.do(asked(key, 1))
     stream.load(1)
     for key in (0, 1, 7):
-        stream.do(ev.Took(key))
-    stream.do(ev.WaitingForBatch(1))
+        stream.do(took(key))
+    stream.do(waits(1))
     stream.load(1, 9.9)
-    stream.do(ev.Took(1), 9.9)
+    stream.do(took(1), 9.9)
     rank = stream.dispatch.members[0]
     assert rank.withheld_since_s is not None, "who has a larger share goes first"
     stream.do(ev.Left(7), 10.0)
@@ -340,14 +341,14 @@ def test_who_waits_for_whom_is_said_in_words() -> None:
     """For the panel: those that are not there, and those that have not asked; many are counted."""
     stream = Stream()
     assert awaited(stream.dispatch.members[0]) == "", "it has not asked itself"
-    stream.do(ev.Asked(0, 1))
+    stream.do(asked(0, 1))
     assert awaited(stream.dispatch.members[0]) == "rank 1 of 2"
     for key, rank in ((10, 0), (11, 2)):
-        stream.do(ev.Joined(key, f"big[{rank}]", group="big", rank=rank, world_size=4))
-    stream.do(ev.Asked(10, 1))
+        stream.do(joined(key, "big", rank=rank, of=4))
+    stream.do(asked(10, 1))
     assert awaited(stream.dispatch.members[10]) == "ranks 1, 2 and 3 of 4"
-    stream.do(ev.Joined(20, "huge[0]", group="huge", rank=0, world_size=16))
-    stream.do(ev.Asked(20, 1))
+    stream.do(joined(20, "huge", rank=0, of=16))
+    stream.do(asked(20, 1))
     assert awaited(stream.dispatch.members[20]) == "15 of 16 ranks"
 
 
@@ -362,14 +363,14 @@ def test_of_two_ranks_that_have_gone_the_one_counts_that_went_less_far() -> None
 def test_a_rank_that_died_takes_the_others_off_the_window_at_once() -> None:
     """Nothing of the epoch counts any more, and the loader goes on for those outside."""
     stream = Stream(window=1)
-    stream.do(ev.Joined(7, "other"))
+    stream.do(joined(7, "other"))
     for key in (0, 1, 7):
-        stream.do(ev.Asked(key, 1))
+        stream.do(asked(key, 1))
     stream.load(1)
-    stream.do(ev.Took(7))
+    stream.do(took(7))
     assert stream.dispatch.wanted is None, "the group holds the window"
     out = stream.do(ev.Left(0))
-    assert gone(out) == [ev.SendRankGone(1, 0, 0, 0)]
+    assert gone(out) == [(1, ms.RankGone(0, 0, 0))]
     assert stream.dispatch.wanted is not None
 
 
@@ -377,24 +378,24 @@ def test_a_new_group_of_the_name_does_not_wait_for_the_old_ones_last_process() -
     """Rank 0 was killed; a new rank 0 and 1 come while the old rank 1 still hangs."""
     stream = Stream()
     for key in (0, 1):
-        stream.do(ev.Asked(key, 1))
+        stream.do(asked(key, 1))
     stream.load(1)
     stream.do(ev.Left(0))
     stream.join(2, 0)
     stream.join(3, 1)
-    stream.do(ev.Asked(2, 1))
-    out = stream.do(ev.Asked(3, 1))
-    assert {x.member for x in out if isinstance(x, ev.SendEpochStarted)} == {2, 3}
+    stream.do(asked(2, 1))
+    out = stream.do(asked(3, 1))
+    assert {m for m, _, _ in started(out)} == {2, 3}
     assert gone(stream.do(ev.Left(1))) == []
 
 
 def test_a_rank_that_detached_before_it_asked_can_be_replaced() -> None:
     """Attached, looked at `len`, closed, attached again: nobody is told that the group is broken."""
     stream = Stream()
-    stream.do(ev.Asked(0, 1))
-    assert gone(stream.do(ev.Detached(1))) == []
+    stream.do(asked(0, 1))
+    assert gone(stream.do(ev.Heard(1, ms.Bye()))) == []
     stream.join(2, 1)
-    stream.do(ev.Asked(2, 1))
+    stream.do(asked(2, 1))
     stream.load(1)
     assert {m.phase.value for k, m in stream.dispatch.members.items() if k != 1} == {"streaming"}
 

@@ -119,7 +119,7 @@ def test_a_slot_of_the_host_stays_until_the_copy_from_it_is_over(scene: Scene) -
     """Though everybody has let go of it: a loader's worker would write into what is being copied."""
     copies = scene.ready(1)
     assert scene.grant(3, 1, 1) == 0
-    scene.devices.note(ev.Released(1, 1))
+    scene.devices.note(ev.Heard(1, ms.Release(1)))
     assert scene.devices.keeps(3)
     assert not scene.devices.keeps(5), "from which nothing was copied"
     assert scene.devices.settled() == []
@@ -142,7 +142,7 @@ def test_a_slot_that_was_written_anew_is_copied_anew(scene: Scene) -> None:
     for number in range(13):  # once round all places
         slot = number % 4
         assert scene.grant(slot, 1, number + 1) is not None
-        scene.devices.note(ev.Released(1, number + 1))
+        scene.devices.note(ev.Heard(1, ms.Release(number + 1)))
         copies.under_way.clear()
         assert not scene.devices.keeps(slot)
     assert len(copies.made) == 13

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
+from tsnb.wire import messages as ms
 
-__all__ = ["LEASE_S", "ClusterDispatch", "Told"]
+__all__ = ["LEASE_S", "ClusterDispatch", "Offered", "Told"]
 
 LEASE_S = 10.0
 """A relay that says nothing for so long is given up; one whose process has died is noticed sooner, by Ray."""
@@ -23,13 +24,21 @@ IDLE_S = 1.0
 """How long nobody takes an epoch before the loader is let go of it."""
 
 
+class Offered(NamedTuple):
+    """A batch that a relay may copy into its arena."""
+
+    lease: int
+    epoch: int
+    seq: int
+    refs: list[Any]
+    """References to the object that it is, in the object store."""
+
+
 class Told(NamedTuple):
     """One message for a relay. `ask` is the number of its ask that it belongs to: what is older is out of date."""
 
     ask: int
-    kind: str
-    """`started`, `batch`, `ended`, `failed`, `parked`, `not joined`."""
-    content: tuple[Any, ...]
+    message: ms.EpochStarted | Offered | ms.EpochEnded | ms.Failed | ms.Parked | ms.NotJoined
 
 
 @dataclass
@@ -64,8 +73,8 @@ class ClusterDispatch:
         self, window: int, band: int, patience_s: float, budget_bytes: int, *, repeatable: bool
     ) -> None:
         self.decisions = Dispatch(window, band, patience_s)
-        self.decisions.admission.repeatable = repeatable
-        self.decisions.admission.window = 0  # see `Admission.window`
+        self.decisions.note_repeatable(repeatable)
+        self.decisions.never_load_in_vain()
         self.relays: dict[int, _RelayState] = {}
         self.largest = self.kept_bytes = self.most_bytes = 0
         self._budget_bytes = budget_bytes
@@ -135,7 +144,7 @@ class ClusterDispatch:
         """A machine's relay is there; return its key."""
         self._keys += 1
         self.relays[self._keys] = _RelayState(name, now)
-        self._step(ev.Joined(self._keys, name), now)
+        self._step(ev.Heard(self._keys, ms.Hello("consumer", name, "")), now)
         return self._keys
 
     def left(self, key: int, now: float) -> None:
@@ -151,14 +160,14 @@ class ClusterDispatch:
         return relay is not None
 
     def ask(self, key: int, ask: int, epoch: int, seq: int, exact: bool, now: float) -> None:
-        """A relay wants an epoch, and has let go of all it had: as `events.Asked`. Heard once, however often said.
+        """A relay wants an epoch, and has let go of all it had: as `wire.messages.Ask`. Heard once, however often said.
 
         Args:
             key: The relay's.
             ask: Its number for this ask, each larger than the one before.
-            epoch: As `events.Asked`.
-            seq: As `events.Asked`.
-            exact: As `events.Asked`.
+            epoch: As `wire.messages.Ask`.
+            seq: As `wire.messages.Ask`.
+            exact: As `wire.messages.Ask`.
             now: Monotonic seconds.
         """
         relay = self.relays.get(key)
@@ -166,15 +175,15 @@ class ClusterDispatch:
             relay.ask = ask
             relay.messages.clear()
             relay.given.clear()
-            self._step(ev.Asked(key, ask, epoch, seq, exact, held=frozenset()), now)
+            self._step(ev.Heard(key, ms.Ask(ask, epoch, seq, exact)), now)
 
     def took(self, key: int, ask: int, lease: int, now: float) -> None:
         """A relay has copied a batch into its arena."""
         relay = self.relays.get(key)
         if relay is not None and relay.ask == ask and lease in relay.given:
             relay.given.remove(lease)
-            self._step(ev.Took(key), now)
-            self._step(ev.Released(key, lease), now)
+            self._step(ev.Heard(key, ms.Take()), now)
+            self._step(ev.Heard(key, ms.Release(lease)), now)
 
     def more(self, key: int, ask: int, now: float) -> list[Told]:
         """A relay has nothing left to copy: return, and forget, what it is to be told.
@@ -187,9 +196,9 @@ class ClusterDispatch:
         for lease in list(relay.given):
             self.took(key, ask, lease, now)
         told, relay.messages = relay.messages, []
-        relay.given += [message.content[0] for message in told if message.kind == "batch"]
+        relay.given += [one.message.lease for one in told if isinstance(one.message, Offered)]
         if not told:
-            self._step(ev.WaitingForBatch(key), now)
+            self._step(ev.Heard(key, ms.Waiting()), now)
         return told
 
     def leave(self, key: int, ask: int, rest: bool, now: float) -> None:
@@ -199,11 +208,11 @@ class ClusterDispatch:
             return  # it has asked again since
         relay.messages.clear()
         relay.given.clear()
-        self._step(ev.LeftEpoch(key), now)
+        self._step(ev.Heard(key, ms.Leave()), now)
         if rest:
-            self._step(ev.Rested(key), now)
+            self._step(ev.Heard(key, ms.Rest()), now)
         for lease in list(self.decisions.members[key].leases):  # what it reads just now, Ray keeps for it
-            self._step(ev.Released(key, lease), now)
+            self._step(ev.Heard(key, ms.Release(lease)), now)
 
     # -- the clock -----------------------------------------------------------------------------------------
 
@@ -237,26 +246,16 @@ class ClusterDispatch:
         for made in self.decisions.step(event, now):
             if isinstance(made, ev.FreeSlot):
                 self.kept_bytes -= self._refs.pop(made.slot)[1]
-            elif not isinstance(made, (ev.Abandon, ev.SendHeldUp)):  # a relay has nobody to tell
-                self._tell(made)
+            elif isinstance(made, ev.Granted):
+                relay = self.relays[made.member]
+                ref, size = self._refs[made.batch.slot]
+                relay.batches += 1
+                relay.size += size
+                self._tell(relay, Offered(made.lease, made.epoch, made.seq, ref))
+            elif isinstance(made, ev.Tell) and not isinstance(
+                made.message, ms.HeldUp
+            ):  # a relay has nobody to tell
+                self._tell(self.relays[made.member], made.message)
 
-    def _tell(self, made: Any) -> None:
-        relay = self.relays[made.member]
-        kind: str
-        content: tuple[Any, ...]
-        if isinstance(made, ev.Granted):
-            ref, size = self._refs[made.batch.slot]
-            relay.batches += 1
-            relay.size += size
-            kind, content = "batch", (made.lease, made.epoch, made.seq, ref)
-        elif isinstance(made, ev.SendEpochStarted):
-            kind, content = "started", (made.epoch, made.seq)
-        elif isinstance(made, ev.SendEpochEnded):
-            kind, content = "ended", (made.epoch, made.batches)
-        elif isinstance(made, ev.SendFailed):
-            kind, content = "failed", (made.message, made.traceback)
-        elif isinstance(made, ev.SendParked):
-            kind, content = "parked", (made.epoch, made.seq, made.stood_still_s)
-        else:
-            kind, content = "not joined", (made.epoch, made.published)
-        relay.messages.append(Told(relay.ask, kind, content))
+    def _tell(self, relay: _RelayState, message: Any) -> None:
+        relay.messages.append(Told(relay.ask, message))

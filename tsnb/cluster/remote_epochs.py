@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import (
@@ -16,9 +16,11 @@ from ray.exceptions import (
     RayError,
 )
 
+from tsnb.cluster.hub_dispatch import Offered
 from tsnb.errors import LoaderFailed
 from tsnb.producer.loader.packing import SlotImage
 from tsnb.producer.loader.repeating import EpochIs
+from tsnb.wire import messages as ms
 
 __all__ = ["RemoteEpochs"]
 
@@ -36,6 +38,10 @@ GONE_S = 10.0
 
 class _NoAnswer(Exception):
     """The hub has not answered yet, or has gone."""
+
+
+class _Lost(NamedTuple):
+    """An answer of the hub may have got lost, and what it told is not told again."""
 
 
 class RemoteEpochs:
@@ -124,22 +130,21 @@ class RemoteEpochs:
                 if message is None:
                     yield EpochIs(epoch)
                     continue
-                kind, content = message
-                if kind == "started":
+                if isinstance(message, ms.EpochStarted):
                     begun = True
-                    if content[0] != epoch:
-                        epoch = content[0]
+                    if message.epoch != epoch:
+                        epoch = message.epoch
                         yield EpochIs(epoch)
-                elif kind == "batch":
-                    lease, _, seq, refs = content
-                    yield from self._bring(lease, refs, epoch, seq)
+                elif isinstance(message, Offered):
+                    seq = message.seq
+                    yield from self._bring(message.lease, message.refs, epoch, seq)
                     seq += 1
-                elif kind in ("parked", "lost"):  # what is lacking may still be there
+                elif isinstance(message, (ms.Parked, _Lost)):  # what is lacking may still be there
                     self._want(epoch, seq, exact=begun or bool(start))
                 else:
                     over = True
-                    if kind != "ended":
-                        raise _failure(kind, content, epoch, seq)
+                    if not isinstance(message, ms.EpochEnded):
+                        raise _failure(message, epoch, seq)
         finally:
             self._told.clear()
             if not over and self._key is not None:
@@ -217,12 +222,12 @@ class RemoteEpochs:
         del image
         self._hub.took.remote(self._key, self._ask, lease)
 
-    def _next(self) -> tuple[str, Any] | None:
+    def _next(self) -> Any:
         """Return the next message of this ask; None when none has come for a moment."""
         while self._told:
-            ask, kind, content = self._told.popleft()
+            ask, message = self._told.popleft()
             if ask == self._ask:
-                return kind, content
+                return message
         if self.hub_gone:
             time.sleep(0.1)  # the watching thread ends this stream
             return None
@@ -233,7 +238,7 @@ class RemoteEpochs:
         except _NoAnswer:
             return None
         except ActorUnavailableError:
-            return "lost", ()  # the answer may have been, and what it told is not told again
+            return _Lost()  # the answer may have been, and what it told is not told again
         self._poll = None
         if told is None:
             self._key = None
@@ -242,17 +247,17 @@ class RemoteEpochs:
                 "it rejoins automatically."
             )
         self._told.extend(told)
-        pulled = [content[3][0] for ask, kind, content in told if kind == "batch" and ask == self._ask]
+        pulled = [one.refs[0] for ask, one in told if isinstance(one, Offered) and ask == self._ask]
         if pulled:  # all of them set out for this machine now
             ray.wait(pulled, num_returns=len(pulled), timeout=0, fetch_local=True)
         return None if not told else self._next()
 
 
-def _failure(kind: str, content: Any, epoch: int, seq: int) -> LoaderFailed:
-    if kind == "failed":
-        return LoaderFailed(*content)
+def _failure(told: ms.Failed | ms.NotJoined, epoch: int, seq: int) -> LoaderFailed:
+    if isinstance(told, ms.Failed):
+        return LoaderFailed(told.message, told.traceback)
     return LoaderFailed(
         f"this machine cannot go on at batch {seq} of epoch {epoch}: its consumers stood still, or came back too late, "
-        f"and other machines have gone on to batch {content[1]} of epoch {content[0]}. Iterate again for the next "
+        f"and other machines have gone on to batch {told.published} of epoch {told.epoch}. Iterate again for the next "
         "epoch. For long pauses on purpose serve with a larger patience_s."
     )

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from tsnb.engines import RELAY
-from tsnb.producer.decisions import events as ev
 from tsnb.wire.messages import PROTOCOL
 
 if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
@@ -76,7 +75,7 @@ class StreamRelay:
             epochs = RemoteEpochs(self._hub, self._facts, self._join)
             settings = Settings(**self._options, name=self._name, in_step=True)
             self._producer = begin(epochs, settings, origin=RELAY, primed=False)
-            self._producer.core.dispatch.admission.window = 0  # see `Admission.window`
+            self._producer.core.dispatch.never_load_in_vain()
             watching = threading.Thread(
                 target=self._watch, args=(self._producer, epochs), name="tsnb-relay", daemon=True
             )
@@ -122,7 +121,6 @@ def _look(core: Core, epochs: RemoteEpochs, long_idle: bool) -> tuple[bool, int]
         Whether nobody takes one now, and the number of the last ask to the hub that this holds for.
     """
     with core.lock:
-        loading = core.dispatch.epochs.loading
-        if core.dispatch.idle and long_idle and loading is not None:
-            core.step(ev.Withdrawn(loading.run))
-        return core.dispatch.idle and core.dispatch.epochs.loading is None, epochs.ask
+        if long_idle:
+            core.withdraw_if_idle()
+        return core.idle, epochs.ask

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
@@ -45,18 +44,6 @@ MIN_SLOT_BYTES = 1 << 16
 COOL_BYTES = 1 << 26
 """Memory of cold slots is given back so much at a time, and so much of it stays with free slots, in four at most."""
 
-_TOLD: dict[type[Any], type[Any]] = {
-    ev.SendEpochStarted: ms.EpochStarted,
-    ev.SendNotJoined: ms.NotJoined,
-    ev.SendEpochEnded: ms.EpochEnded,
-    ev.SendFailed: ms.Failed,
-    ev.SendHeldUp: ms.HeldUp,
-    ev.SendParked: ms.Parked,
-    ev.SendRankGone: ms.RankGone,
-    ev.SendRefused: ms.Refused,
-}
-"""What a consumer is told; the fields are those of the instruction, but for whom it is meant."""
-
 
 @dataclass(frozen=True)
 class Settings(StreamOptions):
@@ -79,12 +66,11 @@ class Core:
         stop_asked: Set when somebody wants the producer to stop: an observer, or a thread that cannot go on.
         farewell: What consumers are told at the end.
         successor_s: How long they are told to wait for a successor; 0: there will be none.
-        loader_waits: Whether the loading thread waits until something is wanted.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
         controller: Moves cores between trials and loader; None until the loading thread runs.
         ends: How consumers and trials ended, oldest first, the last of them.
         ended: How many ends there were.
-        refused: Connections dropped because they did not keep to the protocol, or flooded.
+        refused: How many connections were dropped (`count_refused`).
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -111,8 +97,8 @@ class Core:
         self.alarm: Callable[[], None] = lambda: None
         self._batch_bytes = 0  # what the first batch took
         self._held: set[int] = set()  # slots that consumers hold when it stops
-        self.abandoned = False
-        self.loader_waits = False
+        self._abandoned = False
+        self._loader_waits = False
         self.failure: tuple[str, str] | None = None
         self.loading_s = 0.0
         self.in_place = 0
@@ -129,10 +115,86 @@ class Core:
                 self.settle()
             for instruction in self.dispatch.step(event, time.monotonic()):
                 self._follow(instruction)
-            if self.loader_waits and (self.abandoned or self.dispatch.wanted is not None):
+            if self._loader_waits and (self._abandoned or self.dispatch.wanted is not None):
                 self.lock.notify_all()
             if due_s != self.dispatch.due_s is not None:
                 self.alarm()
+
+    # -- what the loading thread says ----------------------------------------------------------------------
+
+    def open(self, source: Source, in_pipe: int, unordered: str) -> None:
+        """Take what gives the batches, before either thread runs.
+
+        Args:
+            source: Gives them.
+            in_pipe: Slots that its workers may have in hand.
+            unordered: Why an epoch cannot be given again; empty where it can.
+        """
+        self.source, self.unordered = source, unordered
+        self.slots.in_pipe = in_pipe
+        self.dispatch.note_repeatable(bool(source.order))
+
+    def begin_unprimed(self) -> None:
+        """Load nothing before somebody asks."""
+        self.step(ev.Withdrawn(0))
+        self._abandoned = False
+
+    def wait_until_wanted(self) -> tuple[ev.Wanted | None, bool]:
+        """Wait until the loader has something to do, or the producer stops.
+
+        Returns:
+            What is wanted, if anything; and whether the run that was being loaded was given up since the last call.
+        """
+        with self.lock:
+            while (wanted := self.dispatch.wanted) is None and not (self.stopping or self._abandoned):
+                self._loader_waits = True
+                self.lock.wait()
+            self._loader_waits = False
+            abandoned, self._abandoned = self._abandoned, False
+            return wanted, abandoned
+
+    def publish(self, run: int, placed: ev.Placed, in_pipe: int | None) -> None:
+        """A batch lies in its slot.
+
+        Args:
+            run: As wanted.
+            placed: Where.
+            in_pipe: Slots that the loader's workers may have in hand, if one of them wrote it; else None.
+        """
+        with self.lock:  # once a batch: the serving thread wants it too
+            if in_pipe is None:
+                self.copied += 1
+            else:
+                self.in_place += 1
+                # never less: what was ordered before may need all of them
+                self.slots.in_pipe = max(self.slots.in_pipe, in_pipe)
+                self.slots.delivered(placed.slot)
+            self.failure = None
+            self.step(ev.BatchLoaded(run, placed))
+
+    def note_failure(self, message: str, traceback: str) -> None:
+        """Show that the loader raised, until it gives a batch again."""
+        with self.lock:
+            self.failure = (message, traceback)
+
+    def count_loading(self, seconds: float) -> None:
+        """Count time that the loading thread waited for the loader."""
+        self.loading_s += seconds
+
+    # -- a stream of a cluster -----------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody takes an epoch, waits for one or is expected back, and none is being loaded."""
+        return self.dispatch.idle and self.dispatch.epochs.loading is None
+
+    def withdraw_if_idle(self) -> None:
+        """Let go of the epoch being loaded, if no consumer takes it. Called under the lock."""
+        loading = self.dispatch.epochs.loading
+        if self.dispatch.idle and loading is not None:
+            self.step(ev.Withdrawn(loading.run))
+
+    # -- dividing and sharing ------------------------------------------------------------------------------
 
     def balance(self, mode: str, weights: Mapping[str, float]) -> None:
         """Divide compute in another way from now on. Called from any thread.
@@ -202,11 +264,10 @@ class Core:
                 self._held.add(made.batch.slot)
             self.sessions[made.member].grant(made, self.devices.place(made))
         elif isinstance(made, ev.Abandon):
-            self.abandoned = True
-        elif not (self.stopping and isinstance(made, ev.SendRankGone)):
+            self._abandoned = True
+        elif not (self.stopping and isinstance(made.message, ms.RankGone)):
             # once it stops, all connections end, one by one: it is not the ranks that have gone
-            message: ms.Message = _TOLD[type(made)](*made[1:])
-            self.sessions[made.member].send(message)
+            self.sessions[made.member].send(made.message)
 
     def fit_arena(self, first_batch_bytes: int, batches: int | None, ahead: int) -> None:
         """Give the arena its geometry, from the stream's first batch.
@@ -232,7 +293,7 @@ class Core:
         slot_bytes = self.settings.max_batch_bytes or max(MIN_SLOT_BYTES, ROOM * first_batch_bytes)
         require_memory(self.settings.window, band, batches, ahead, first_batch_bytes, free_memory())
         with self.lock:
-            self.dispatch.epochs.band = band
+            self.dispatch.keep_band(band)
             self.arena.fit(kept + 2 * (ahead + 2), slot_bytes)
             self.slots.open(self.arena.slots)
             self._batch_bytes = first_batch_bytes
@@ -257,11 +318,28 @@ class Core:
                     for one in (member, *member.mates):
                         self.sessions[one.key].send(ms.StopAsked())
 
+    def count_refused(self) -> None:
+        """Count a connection that was dropped because it did not keep to the protocol, or flooded."""
+        self.refused += 1
+
     def crashed(self, text: str) -> None:
         """A thread of the producer's own cannot go on: stop in as good an order as can be had, and say so."""
         with self.lock:
             self.farewell = f"failed inside tsnb (please report this): {text.strip().splitlines()[-1][:500]}"
             self.failure = (self.farewell, text)
+        self.stop_asked.set()
+
+    def expect_successor(self, within_s: float) -> None:
+        """Let consumers wait so long for a successor once this producer has stopped; 0: there will be none."""
+        self.successor_s = within_s
+
+    def ask_to_stop(self, reconnect_s: float) -> None:
+        """Let the producer stop in good order. Called from any thread.
+
+        Args:
+            reconnect_s: How long consumers wait for a successor.
+        """
+        self.expect_successor(reconnect_s)
         self.stop_asked.set()
 
     def note_end(self, end: EndReading) -> None:

@@ -68,16 +68,10 @@ class Feeder(threading.Thread):
 
     def _next_wanted(self) -> ev.Wanted | None:
         """Wait until a batch is wanted; return of which run, None when the producer stops."""
-        core = self._core
         while True:
-            with core.lock:
-                while (wanted := core.dispatch.wanted) is None and not (core.stopping or core.abandoned):
-                    core.loader_waits = True
-                    core.lock.wait()
-                core.loader_waits = False
-                if core.stopping:
-                    return None
-                abandoned, core.abandoned = core.abandoned, False
+            wanted, abandoned = self._core.wait_until_wanted()
+            if self._core.stopping:
+                return None
             if abandoned and (wanted is None or wanted.run != self._run):
                 self._close()
             if wanted is not None:
@@ -115,18 +109,8 @@ class Feeder(threading.Thread):
         self._failed(failure)
 
     def _loaded(self, placed: ev.Placed, *, in_place: bool) -> None:
-        core, slots = self._core, slots_for(self._source)
         self._count += 1
-        with core.lock:  # once a batch: the serving thread wants it too
-            if in_place:
-                core.in_place += 1
-                # never less: what was ordered before may need all of them
-                core.slots.in_pipe = max(core.slots.in_pipe, slots)
-                core.slots.delivered(placed.slot)
-            else:
-                core.copied += 1
-            core.failure = None
-            core.step(ev.BatchLoaded(self._run, placed))
+        self._core.publish(self._run, placed, slots_for(self._source) if in_place else None)
         self.proven.set()
 
     def _ended(self) -> None:
@@ -151,7 +135,7 @@ class Feeder(threading.Thread):
                 raise LoaderFailed(f"the loader gave no batch {when}: {why}") from None
             return _END
         finally:
-            self._core.loading_s += time.monotonic() - began
+            self._core.count_loading(time.monotonic() - began)
 
     def _copy(self, batch: Any) -> ev.Placed:
         """Copy a batch that came the ordinary way into a slot."""
@@ -209,8 +193,7 @@ class Feeder(threading.Thread):
         if not self.proven.is_set():
             self.failure = failure
             self.proven.set()
-        with self._core.lock:
-            self._core.failure = (message, text)
+        self._core.note_failure(message, text)
         run = self._run
         self._close()
         # the packet has a size, and the end of a traceback is what tells

@@ -26,7 +26,7 @@ from tsnb.telemetry.readings import END_STATES, EndReading
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode
 
-__all__ = ["ACCEPTS", "Guard", "hear_consumer", "hear_observer", "shown_name"]
+__all__ = ["ACCEPTS", "Guard", "hear_consumer", "hear_observer"]
 
 ACCEPTS = 32
 """Connections taken before those that are there already have their turn."""
@@ -80,7 +80,7 @@ class Guard:
     """Keeps one producer's door.
 
     Args:
-        core: Its `refused` is counted up for every connection that is shown out.
+        core: Counts the connections that are shown out.
         token: What each connection has to say first: it stands in the producer's entry, which only this user can read.
     """
 
@@ -99,11 +99,11 @@ class Guard:
         """Forget a connection that has ended, for whatever reason."""
         self._visits.pop(session.key, None)
         if session.outbox.overflowed:
-            self._core.refused += 1
+            self.refuse()
 
     def refuse(self) -> None:
         """Count a connection that broke the protocol."""
-        self._core.refused += 1
+        self._core.count_refused()
 
     def messages(self, session: Session) -> Iterator[ms.Message]:
         """Give what a connection has sent, at most a turn's worth; what is left is given in its next turn.
@@ -236,17 +236,8 @@ class Guard:
         return [*strangers[:surplus], *late]
 
 
-def shown_name(hello: ms.Hello) -> str:
-    """Return the name by which a consumer is known: that of a rank is like `bert[0]`."""
-    return hello.name if hello.world_size < 2 else f"{hello.name}[{hello.rank}]"
-
-
-_EVENTS: dict[type[object], type[ev.Took | ev.WaitingForBatch | ev.LeftEpoch | ev.Rested]] = {
-    ms.Take: ev.Took,
-    ms.Waiting: ev.WaitingForBatch,
-    ms.Leave: ev.LeftEpoch,
-    ms.Rest: ev.Rested,
-}
+_DECIDED = (ms.Take, ms.Waiting, ms.Release, ms.Leave, ms.Rest)
+"""What is for the decisions alone."""
 
 
 def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Message) -> None:
@@ -256,8 +247,7 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
         RemoteProtocolError: Observers ask for no such thing.
     """
     if isinstance(message, ms.StopProducer):
-        core.successor_s = message.reconnect_s
-        core.stop_asked.set()
+        core.ask_to_stop(message.reconnect_s)
     elif isinstance(message, (ms.Balance, ms.Rebalance)):
         try:
             if isinstance(message, ms.Balance):
@@ -281,18 +271,14 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
     Raises:
         RemoteProtocolError: Consumers say no such thing.
     """
-    kind = _EVENTS.get(type(message))
-    if kind is not None:
-        core.step(kind(session.key))
-    elif isinstance(message, ms.Release):
-        core.step(ev.Released(session.key, message.lease))
+    if isinstance(message, _DECIDED):
+        core.step(ev.Heard(session.key, message))
     elif isinstance(message, ms.Ask) and session.role == "leaving":
         pass  # of a thread that had not heard of the close in another
     elif isinstance(message, ms.Ask):
-        held = frozenset(message.held)
         with core.lock:
             session.forget_layouts()
-        core.step(ev.Asked(session.key, *message[:-1], held))
+        core.step(ev.Heard(session.key, message))
     elif isinstance(message, ms.Metrics):
         with core.lock:
             session.log(message.numbers)
@@ -306,6 +292,6 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
         session.role = "leaving"
         pid, logged = session.channel.peer.pid, dict(session.metrics)
         core.note_end(EndReading(session.name, "left", time.time(), pid, metrics=logged))
-        core.step(ev.Detached(session.key))
+        core.step(ev.Heard(session.key, message))
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from a consumer")

@@ -134,14 +134,13 @@ class OnDevices:
 
     def note(self, event: ev.Event) -> None:
         """See who lets go of what."""
-        if isinstance(event, ev.Released):
-            if (stock := self._of.get(event.member)) is not None:
-                stock.gpu_slots.release(event.member, event.lease)
-        elif isinstance(event, ev.Asked):
-            if event.held is not None and (stock := self._of.get(event.member)) is not None:
-                stock.gpu_slots.keep(event.member, event.held)
-        elif isinstance(event, ev.Left):
+        if isinstance(event, ev.Left):
             self.leave(event.member)
+        elif isinstance(event, ev.Heard) and (stock := self._of.get(event.member)) is not None:
+            if isinstance(event.message, ms.Release):
+                stock.gpu_slots.release(event.member, event.message.lease)
+            elif isinstance(event.message, ms.Ask):
+                stock.gpu_slots.keep(event.member, frozenset(event.message.held))
 
     def leave(self, member: int) -> None:
         """A consumer has gone, or wants nothing on a device any more."""

@@ -22,7 +22,7 @@ from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.native.processes import has_gone, has_told, watch
 from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
-from tsnb.producer.guard import ACCEPTS, Guard, hear_consumer, hear_observer, shown_name
+from tsnb.producer.guard import ACCEPTS, Guard, hear_consumer, hear_observer
 from tsnb.producer.reporting import reading, welcome
 from tsnb.producer.session import Session
 from tsnb.producer.steering import Contention
@@ -219,15 +219,13 @@ class Server(threading.Thread):
             if refusal is not None:
                 session.send(refusal)
                 return False
-            session.role, session.name, session.origin = hello.role, shown_name(hello), hello.origin
+            session.role, session.name, session.origin = hello.role, hello.shown_name, hello.origin
             if hello.role == "observer":
                 session.send(welcome(self._core))
                 self._next_reading_s = 0.0
                 return True
             session.channel.send(encode(welcome(self._core)), self._core.arena.fd)
-            group = hello.name if hello.world_size > 1 else ""
-            rank = (group, hello.rank, hello.world_size, hello.cut, hello.back)
-            self._core.step(ev.Joined(session.key, session.name, hello.on_lag == "skip", *rank))
+            self._core.step(ev.Heard(session.key, hello))
             self._core.devices.wish(session.key, hello.device)
         self._watch_process(session)
         return True
@@ -236,7 +234,7 @@ class Server(threading.Thread):
         refusal = self._guard.refusal(hello)
         if refusal is not None or hello.role == "observer":
             return refusal
-        name = shown_name(hello)
+        name = hello.shown_name
         holder = self._holder(name)
         if holder is not None:
             ranks = (

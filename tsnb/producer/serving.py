@@ -12,7 +12,6 @@ from tsnb.config import check_name, require_platform
 from tsnb.engines import cluster_at
 from tsnb.options import StreamOptions
 from tsnb.producer.core import Core, Settings
-from tsnb.producer.decisions import events as ev
 from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loader.dataloader import is_plain, why_not_persistent
 from tsnb.producer.loader.repeating import why_unordered
@@ -195,17 +194,14 @@ def begin(
     core = Core(settings)
     server = None
     try:
-        core.source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
-        core.unordered = "" if core.source.order else why_unordered(loader, seed, workers)
-        core.slots.in_pipe = slots_for(core.source)
-        core.dispatch.admission.repeatable = bool(core.source.order)
+        source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
+        core.open(source, slots_for(source), "" if source.order else why_unordered(loader, seed, workers))
         if not primed:
-            core.step(ev.Withdrawn(0))
-            core.abandoned = False
+            core.begin_unprimed()
         address = registry.new_address(settings.name)
         token = registry.new_token()
         server = Server(core, address, token)
-        feeder = Feeder(core, core.source)
+        feeder = Feeder(core, source)
         entry = registry.register(settings.name, address, origin or registry.describe_origin(), token)
         server.look_for_entry = functools.partial(registry.put_back, entry)
     except BaseException:

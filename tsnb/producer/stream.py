@@ -155,7 +155,7 @@ class Producer(Bound):
         if os.getpid() != self._entry.pid:
             return  # a forked child has a copy of this object, not of the producer
         if reconnect_s:
-            self._core.successor_s = reconnect_s
+            self._core.expect_successor(reconnect_s)
         self._end()
         if threading.current_thread() is not self._stopper:
             # it holds this producer, hence the user's dataset: were it to drop the last reference while the

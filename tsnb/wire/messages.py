@@ -85,6 +85,11 @@ class Hello(NamedTuple):
     """From the producer's entry in the registry: proof that this process can read it."""
     protocol: int = PROTOCOL
 
+    @property
+    def shown_name(self) -> str:
+        """The name by which the consumer is known: that of a rank is like `bert[0]`."""
+        return self.name if self.world_size < 2 else f"{self.name}[{self.rank}]"
+
 
 class Ask(NamedTuple):
     """The consumer says where it stands, and wants to go on from there: its next epoch, or the rest of one."""

@@ -19,6 +19,7 @@ from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.epochs import Epoch, Epochs
 from tsnb.producer.decisions.groups import disagreement, lets_in
 from tsnb.producer.decisions.members import Member, Phase
+from tsnb.wire import messages as ms
 
 __all__ = ["Admission"]
 
@@ -93,7 +94,7 @@ class Admission:
                 self._refuse(member)
             else:
                 member.epoch = number
-                self._out.append(ev.SendEpochStarted(member.key, member.asked.ask, number, 0))
+                self._tell(member, ms.EpochStarted(member.asked.number, number, 0))
         return self._out
 
     def withdraw(self, run: int) -> list[ev.Instruction]:
@@ -112,7 +113,7 @@ class Admission:
             if member.phase is Phase.ASKED and (why := disagreement(member)):
                 for one in (member, *member.mates):
                     one.phase = Phase.AWAY
-                    self._out.append(ev.SendRefused(one.key, "group", why))
+                    self._tell(one, ms.Refused("group", why))
 
     def _admit_all(self) -> list[Member]:
         """Let everybody in who can be; return who still waits."""
@@ -142,7 +143,7 @@ class Admission:
         if not member.moved_over:
             member.moved_s = self._now
         member.moved_over = False
-        self._out.append(ev.SendEpochStarted(member.key, ask.ask, epoch.number, seq))
+        self._tell(member, ms.EpochStarted(ask.number, epoch.number, seq))
         if not member.granted:
             member.began_waiting(self._now, self._blocked_s)  # it asked because it wants a batch
         return True
@@ -219,12 +220,13 @@ class Admission:
                 one.left_epoch(Phase.AWAY, self._now, self._blocked_s)
             one.phase = Phase.AWAY
             one.parked = one.asked.exact or one is not member
-            told = ev.SendNotJoined(
-                one.key, one.asked.ask, newest.number, newest.seq(newest.end), self._epochs.band
-            )
-            self._out.append(told)
+            published = newest.seq(newest.end)
+            self._tell(one, ms.NotJoined(one.asked.number, newest.number, published, self._epochs.band))
         if member.group is not None:
             member.group.together = False
+
+    def _tell(self, member: Member, message: ms.Message) -> None:
+        self._out.append(ev.Tell(member.key, message))
 
     def _young(self) -> bool:
         return self._young_until_s is not None and self._now < self._young_until_s

@@ -38,15 +38,16 @@ from tsnb.producer.decisions.epochs import Epochs
 from tsnb.producer.decisions.granting import LOOKAHEAD, Granting
 from tsnb.producer.decisions.groups import Groups, enumerated
 from tsnb.producer.decisions.members import Member, Phase
+from tsnb.wire import messages as ms
 
 __all__ = ["HELD_S", "Dispatch"]
 
 HELD_S = 3.0
 """Who waits so long for an epoch is told who holds it: less is what the end of any epoch may take."""
 
-_QUIET = (ev.Took, ev.WaitingForBatch, ev.Released)
-"""Events of one consumer in the middle of its epoch: three for each batch and consumer, so they look no further than
-they must. `check` after each of them, in the tests, proves that nothing else follows."""
+_QUIET = (ms.Take, ms.Waiting, ms.Release)
+"""What a consumer says in the middle of its epoch: three messages for each batch and consumer, so these steps look no
+further than they must. `check` after each of them, in the tests, proves that nothing else follows."""
 
 
 class Dispatch:
@@ -86,15 +87,7 @@ class Dispatch:
         self.wanted: ev.Wanted | None = None
         self._note_wanted()
         self._steps: dict[type[Any], Callable[[Any], None]] = {
-            ev.Joined: self._joined,
             ev.Left: self._left,
-            ev.Detached: self._detached,
-            ev.Asked: self._asked,
-            ev.Took: self._took,
-            ev.WaitingForBatch: self._waiting,
-            ev.Released: self._released,
-            ev.LeftEpoch: self._left_epoch,
-            ev.Rested: self._rested,
             ev.BatchLoaded: self._batch_loaded,
             ev.LoaderEnded: lambda event: self.epochs.finish(event.run, None),
             ev.LoaderRaised: lambda event: self.epochs.finish(event.run, (event.message, event.traceback)),
@@ -103,6 +96,16 @@ class Dispatch:
             ev.Tick: self._tick,
             ev.Balanced: self._balanced,
             ev.Contended: lambda event: self.balance.note_contended(event.contended),
+        }
+        self._heard: dict[type[Any], Callable[[int, Any], None]] = {
+            ms.Hello: self._joined,
+            ms.Ask: self._asked,
+            ms.Take: self._took,
+            ms.Waiting: self._waiting,
+            ms.Release: self._released,
+            ms.Leave: self._left_epoch,
+            ms.Rest: self._rested,
+            ms.Bye: self._detached,
         }
 
     @property
@@ -122,22 +125,27 @@ class Dispatch:
         """
         self._now = now
         self._out = self.granting.begin(now)
-        self._steps[type(event)](event)
+        kind: type[Any] = type(event)
+        if isinstance(event, ev.Heard):
+            kind = type(event.message)
+            self._heard[kind](*event)
+        else:
+            self._steps[kind](event)
         granting = self.granting
-        if granting.places_changed or self.drift.skipping or granting.withheld or type(event) not in _QUIET:
+        if granting.places_changed or self.drift.skipping or granting.withheld or kind not in _QUIET:
             self._settle()
             if isinstance(event, ev.Tick):
                 self._tell_held()
         return self._out
 
-    # -- events from consumers ---------------------------------------------------------------------------
+    # -- what consumers say ------------------------------------------------------------------------------
 
-    def _joined(self, event: ev.Joined) -> None:
-        self.drift.skipping = self.drift.skipping or event.skips
-        member = Member(event.member, event.name, event.skips, moved_s=self._now)
-        self.members[event.member] = member
-        if event.group:
-            self.groups.join(member, event)
+    def _joined(self, key: int, hello: ms.Hello) -> None:
+        skips = hello.on_lag == "skip"
+        self.drift.skipping = self.drift.skipping or skips
+        member = self.members[key] = Member(key, hello.shown_name, skips, moved_s=self._now)
+        if hello.world_size > 1:
+            self.groups.join(member, hello)
 
     def _left(self, event: ev.Left) -> None:
         member = self.members.pop(event.member, None)
@@ -150,10 +158,10 @@ class Dispatch:
             for mate in self.groups.leave(member, self._out, died=True):
                 self._stop(mate)
 
-    def _detached(self, event: ev.Detached) -> None:
-        member = self.members[event.member]
-        self._left_epoch(ev.LeftEpoch(event.member))
-        self._rested(ev.Rested(event.member))
+    def _detached(self, key: int, _bye: ms.Bye) -> None:
+        member = self.members[key]
+        self._leave_epoch(member)
+        self._rest(member)
         if member.group is not None:
             self.groups.leave(member, self._out, died=False)
 
@@ -162,24 +170,23 @@ class Dispatch:
         if member.phase is Phase.STREAMING:
             self.granting.end_epoch(member, Phase.AWAY)
         elif member.phase is Phase.ASKED:
-            self._left_epoch(ev.LeftEpoch(member.key))
+            self._leave_epoch(member)
 
-    def _asked(self, event: ev.Asked) -> None:
-        member = self.members[event.member]
+    def _asked(self, key: int, ask: ms.Ask) -> None:
+        member = self.members[key]
         if member.phase is Phase.STREAMING:
             self.granting.end_epoch(member, Phase.ASKED)
         member.last_step = False
         member.phase = Phase.ASKED
-        member.asked = event
+        member.asked = ask
         member.granted.clear()
         member.parked = member.moved_over = False
         member.moved_s = member.wants_since_s = self._now
         member.told_held = 0
-        held = member.leases if event.held is None else event.held
-        self._lost = [(member, lease) for lease in member.leases if lease not in held]
+        self._lost = [(member, lease) for lease in member.leases if lease not in ask.held]
 
-    def _took(self, event: ev.Took) -> None:
-        member = self.members[event.member]
+    def _took(self, key: int, _take: ms.Take) -> None:
+        member = self.members[key]
         if not member.granted:
             return  # it was never granted this: a confused peer, of no effect on the others
         member.took(self._now, self.drift.blocked_s(self._now))
@@ -202,13 +209,13 @@ class Dispatch:
             self._collect()
         self._note_wanted()
 
-    def _waiting(self, event: ev.WaitingForBatch) -> None:
-        member = self.members[event.member]
+    def _waiting(self, key: int, _waiting: ms.Waiting) -> None:
+        member = self.members[key]
         if (member.phase is Phase.STREAMING or member.moved_over) and not member.granted:
             member.began_waiting(self._now, self.drift.blocked_s(self._now))
 
-    def _released(self, event: ev.Released) -> None:
-        self._let_go(self.members[event.member], event.lease)
+    def _released(self, key: int, release: ms.Release) -> None:
+        self._let_go(self.members[key], release.lease)
         self._out += map(ev.FreeSlot, self.epochs.collect_unpinned())
 
     def _let_go(self, member: Member, lease: int) -> None:
@@ -216,8 +223,10 @@ class Dispatch:
         if index is not None:
             self.epochs.unpin(index)
 
-    def _left_epoch(self, event: ev.LeftEpoch) -> None:
-        member = self.members[event.member]
+    def _left_epoch(self, key: int, _leave: ms.Leave) -> None:
+        self._leave_epoch(self.members[key])
+
+    def _leave_epoch(self, member: Member) -> None:
         if member.phase is Phase.STREAMING:
             self.granting.end_epoch(member, Phase.BETWEEN)
         elif member.phase is Phase.ASKED:
@@ -231,9 +240,12 @@ class Dispatch:
             member.parked = False  # it has had its epoch after all
         member.last_step = False
 
-    def _rested(self, event: ev.Rested) -> None:
-        if self.members[event.member].phase is Phase.BETWEEN:
-            self.members[event.member].phase = Phase.AWAY
+    def _rested(self, key: int, _rest: ms.Rest) -> None:
+        self._rest(self.members[key])
+
+    def _rest(self, member: Member) -> None:
+        if member.phase is Phase.BETWEEN:
+            member.phase = Phase.AWAY
 
     # -- events from the loader and the clock ------------------------------------------------------------
 
@@ -270,13 +282,27 @@ class Dispatch:
             since_s = member.wants_since_s
             if since_s is not None and now - since_s >= HELD_S and member.told_held < stage:
                 member.told_held = stage
-                told = (member.asked.ask, loading.number, published, names, still_s, self.patience_s)
-                self._out.append(ev.SendHeldUp(member.key, *told))
+                told = ms.HeldUp(
+                    member.asked.number, loading.number, published, names, still_s, self.patience_s
+                )
+                self._out.append(ev.Tell(member.key, told))
 
     def _balanced(self, event: ev.Balanced) -> None:
         self._keep_within(event.window)
         self.balance.change(event.mode, event.weights)
         self._weighs = event.mode == "weights"
+
+    def note_repeatable(self, repeatable: bool) -> None:
+        """Whether the loader can give an epoch again in the same order."""
+        self.admission.repeatable = repeatable
+
+    def never_load_in_vain(self) -> None:
+        """Begin a pass just where somebody came back to, as over a cluster: see `Admission.window`."""
+        self.admission.window = 0
+
+    def keep_band(self, band: int) -> None:
+        """Keep so many batches from an epoch's start for latecomers from now on."""
+        self.epochs.band = band
 
     def narrow(self, window: int) -> None:
         """Let the window, and the rubber band, be no larger than this from now on."""

@@ -1,6 +1,8 @@
-"""What can happen to a stream, and what it can be told to do: the vocabulary of `dispatch`.
+"""What can happen to a stream, and what follows from it: the vocabulary of `dispatch`.
 
-Pure values. `member` is the key of one attached consumer, given by whoever runs the connections.
+What consumers say and are told are the messages of `tsnb.wire` themselves (`Heard`, `Tell`); here stands what comes
+from the loader and the clock, and what becomes of slots. Pure values. `member` is the key of one attached consumer,
+given by the code that runs the connections.
 """
 
 from __future__ import annotations
@@ -8,37 +10,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tsnb.wire.messages import Message
+
 __all__ = [
     "Abandon",
-    "Asked",
     "Balanced",
     "BatchLoaded",
     "Contended",
-    "Detached",
     "Event",
     "FreeSlot",
     "Granted",
+    "Heard",
     "Instruction",
-    "Joined",
     "Left",
-    "LeftEpoch",
     "LoaderEnded",
     "LoaderRaised",
     "Placed",
-    "Released",
     "Renumbered",
-    "Rested",
-    "SendEpochEnded",
-    "SendEpochStarted",
-    "SendFailed",
-    "SendHeldUp",
-    "SendNotJoined",
-    "SendParked",
-    "SendRankGone",
-    "SendRefused",
+    "Tell",
     "Tick",
-    "Took",
-    "WaitingForBatch",
     "Wanted",
     "Withdrawn",
 ]
@@ -59,81 +49,15 @@ class Placed(NamedTuple):
 # -- events: from the connections ---------------------------------------------------------------------------
 
 
-class Joined(NamedTuple):
-    """A consumer attached."""
+class Heard(NamedTuple):
+    """A consumer said something: its Hello first, then Ask, Take, Waiting, Release, Leave, Rest, Bye."""
 
     member: int
-    name: str
-    skips: bool = False
-    """It gives up batches rather than hold the others up (`on_lag="skip"`)."""
-    group: str = ""
-    """The group whose rank it is; empty: none."""
-    rank: int = 0
-    world_size: int = 1
-    cut: str = ""
-    """How a rank cuts batches; the same for all of a group."""
-    back: bool = False
-    """It was attached to a producer before this one, and may be in the middle of a step."""
+    message: Message
 
 
 class Left(NamedTuple):
-    """A consumer's connection has ended: everything it held comes back. Without `Detached` before it, it died."""
-
-    member: int
-
-
-class Detached(NamedTuple):
-    """A consumer says that it will not ask again. What it still holds stays its own."""
-
-    member: int
-
-
-class Asked(NamedTuple):
-    """A consumer says where it stands and wants to go on from there.
-
-    Unless it is `exact`, any epoch from number `epoch` on will do, from its start.
-    """
-
-    member: int
-    ask: int = 0
-    """The consumer's number for this ask."""
-    epoch: int = 0
-    seq: int = 0
-    """Only where it is exact: the loader batch of that epoch it wants next."""
-    exact: bool = False
-    now: bool = False
-    """It would rather be refused than wait for an epoch that it can take from the start (`join="now"`)."""
-    held: frozenset[int] | None = None
-    """The leases it still has: whatever else it was granted has got lost on its way, and comes back. None: all."""
-
-
-class Took(NamedTuple):
-    """A consumer took the next batch it had been granted."""
-
-    member: int
-
-
-class WaitingForBatch(NamedTuple):
-    """A consumer has taken all it was granted and waits."""
-
-    member: int
-
-
-class Released(NamedTuple):
-    """A consumer's last reference to one batch has gone."""
-
-    member: int
-    lease: int
-
-
-class LeftEpoch(NamedTuple):
-    """A consumer left its epoch before the end."""
-
-    member: int
-
-
-class Rested(NamedTuple):
-    """Nobody should wait for this consumer's next epoch."""
+    """A consumer's connection has ended: everything it held comes back. Without a Bye before it, it died."""
 
     member: int
 
@@ -214,23 +138,16 @@ class Contended(NamedTuple):
 
 
 Event = (
-    Balanced
-    | Contended
-    | Detached
-    | Joined
+    Heard
     | Left
-    | Asked
-    | Took
-    | WaitingForBatch
-    | Released
-    | LeftEpoch
-    | Rested
     | BatchLoaded
     | LoaderEnded
     | LoaderRaised
     | Renumbered
     | Withdrawn
     | Tick
+    | Balanced
+    | Contended
 )
 
 # -- instructions -------------------------------------------------------------------------------------------
@@ -246,85 +163,11 @@ class Granted(NamedTuple):
     batch: Placed
 
 
-class SendEpochStarted(NamedTuple):
-    """Answer the consumer's ask: its batches are of this epoch from now on."""
+class Tell(NamedTuple):
+    """Send this to this consumer."""
 
     member: int
-    ask: int
-    epoch: int
-    seq: int
-    """The first batch it gets."""
-
-
-class SendNotJoined(NamedTuple):
-    """Answer the consumer's ask: what it wants cannot be had."""
-
-    member: int
-    ask: int
-    epoch: int
-    """The epoch being given."""
-    published: int
-    """Batches of it that were given so far."""
-    band: int
-    """Batches from an epoch's start that are kept for latecomers."""
-
-
-class SendEpochEnded(NamedTuple):
-    """Tell the consumer that it has been sent the whole epoch."""
-
-    member: int
-    epoch: int
-    batches: int
-
-
-class SendFailed(NamedTuple):
-    """Tell the consumer that the loader raised."""
-
-    member: int
-    epoch: int
-    message: str
-    traceback: str
-
-
-class SendParked(NamedTuple):
-    """Tell the consumer that it lost its place in the epoch."""
-
-    member: int
-    epoch: int
-    seq: int
-    stood_still_s: float
-
-
-class SendHeldUp(NamedTuple):
-    """Tell a consumer that has waited for an epoch for long who takes the one being loaded."""
-
-    member: int
-    ask: int
-    epoch: int
-    published: int
-    holders: str
-    still_s: float
-    patience_s: float
-    """As in `wire.messages.HeldUp`."""
-
-
-class SendRankGone(NamedTuple):
-    """Tell a rank that another one of its group has gone."""
-
-    member: int
-    rank: int
-    epoch: int
-    seq: int
-    """As in `wire.messages.RankGone`."""
-
-
-class SendRefused(NamedTuple):
-    """Answer a rank's ask: its group cannot begin like that."""
-
-    member: int
-    code: str
-    reason: str
-    """As in `wire.messages.Refused`."""
+    message: Message
 
 
 class FreeSlot(NamedTuple):
@@ -339,16 +182,4 @@ class Abandon(NamedTuple):
     run: int
 
 
-Instruction = (
-    Granted
-    | SendEpochStarted
-    | SendEpochEnded
-    | SendFailed
-    | SendHeldUp
-    | SendParked
-    | SendRankGone
-    | SendRefused
-    | SendNotJoined
-    | FreeSlot
-    | Abandon
-)
+Instruction = Granted | Tell | FreeSlot | Abandon

@@ -10,6 +10,7 @@ from tsnb.producer.decisions.balance import Balance
 from tsnb.producer.decisions.drift import Drift
 from tsnb.producer.decisions.epochs import Epoch, Epochs
 from tsnb.producer.decisions.members import Grant, Member, Phase
+from tsnb.wire import messages as ms
 
 __all__ = ["ALIGNED", "LOOKAHEAD", "Granting"]
 
@@ -101,11 +102,14 @@ class Granting:
         member.told_end = True
         member.then = Phase.BETWEEN if epoch.failure is None else Phase.AWAY
         if epoch.failure is None:
-            self.out.append(ev.SendEpochEnded(member.key, epoch.number, epoch.seq(epoch.end)))
+            self._tell(member, ms.EpochEnded(epoch.number, epoch.seq(epoch.end)))
         else:
-            self.out.append(ev.SendFailed(member.key, epoch.number, *epoch.failure))
+            self._tell(member, ms.Failed(epoch.number, *epoch.failure))
         if not member.granted:
             self.end_epoch(member, member.then)
+
+    def _tell(self, member: Member, message: ms.Message) -> None:
+        self.out.append(ev.Tell(member.key, message))
 
     def end_epoch(self, member: Member, phase: Phase) -> None:
         """Take the member out of its epoch; what it was granted and did not take is its own to release."""
@@ -132,7 +136,7 @@ class Granting:
                 self._tell_end(one, epoch)
             if not one.told_end:
                 seq = epoch.seq(one.cursor)  # the first that it was not granted
-                self.out.append(ev.SendParked(one.key, one.epoch, seq, stood_still_s))
+                self._tell(one, ms.Parked(one.epoch, seq, stood_still_s))
             self.end_epoch(one, Phase.AWAY)
             one.parked = True
             if one.group is not None:

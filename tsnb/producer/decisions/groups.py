@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.members import Group, Member, Phase
-from tsnb.wire.messages import WHOLE_EPOCH
+from tsnb.wire.messages import WHOLE_EPOCH, Hello, RankGone
 
 __all__ = ["Groups", "awaited", "disagreement", "enumerated", "lets_in", "waits_for_own"]
 
@@ -55,14 +55,14 @@ class Groups:
                 )
         return ""
 
-    def join(self, member: Member, event: ev.Joined) -> None:
+    def join(self, member: Member, hello: Hello) -> None:
         """A rank attached; it fits (`misfit`)."""
-        group = self.open(event.group)
+        group = self.open(hello.name)
         if group is None:
-            group = self._newest[event.group] = Group(event.group, event.world_size, event.cut)
-        group.together = group.together and not event.back
-        group.ranks[event.rank] = member
-        member.group, member.rank, member.back = group, event.rank, event.back
+            group = self._newest[hello.name] = Group(hello.name, hello.world_size, hello.cut)
+        group.together = group.together and not hello.back
+        group.ranks[hello.rank] = member
+        member.group, member.rank, member.back = group, hello.rank, hello.back
 
     def leave(self, member: Member, out: list[ev.Instruction], *, died: bool) -> list[Member]:
         """A rank detached or died: tell the others.
@@ -92,7 +92,8 @@ class Groups:
         for mate in mates:
             if mate.phase is Phase.BETWEEN:
                 mate.phase = Phase.AWAY  # there is no next epoch to be expected back for
-        out += [ev.SendRankGone(mate.key, member.rank, max(0, member.epoch), seq) for mate in mates]
+        gone = RankGone(member.rank, max(0, member.epoch), seq)
+        out += [ev.Tell(mate.key, gone) for mate in mates]
         return [] if done else mates
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from tsnb.producer.decisions.events import Asked
+from tsnb.wire.messages import Ask
 
 __all__ = ["Grant", "Group", "Member", "Phase"]
 
@@ -73,7 +73,7 @@ class Member:
     back: bool = False
     """Whether it was attached to a producer before this one."""
     phase: Phase = Phase.JOINING
-    asked: Asked = field(default_factory=lambda: Asked(-1))
+    asked: Ask = field(default_factory=lambda: Ask(0))
     """Where it said it stands, at its last ask."""
     moved_over: bool = False
     """Whether it streamed, and waits now for a pass to come to its place again: somebody came back before it."""
