@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tsnb.consumer.line import Place, Progress
+from tsnb.consumer.session import Loop, Place
 
 
 def test_the_producers_word_counts_only_at_the_beginning() -> None:
     """After a restart the loop may hold rows that it has not given; its own place must not jump over them."""
-    progress = Progress(Place(2))
-    progress.began(3, 0)
-    assert progress.place == Place(3, 0, 0, begun=True)
-    progress.place = Place(3, 5, 2, begun=True)
-    progress.began(3, 9)
-    assert progress.place == Place(3, 5, 2, begun=True)
+    loop = Loop(Place(2))
+    loop.began(3, 0)
+    assert loop.place == Place(3, 0, 0, begun=True)
+    loop.place = Place(3, 5, 2, begun=True)
+    loop.began(3, 9)
+    assert loop.place == Place(3, 5, 2, begun=True)
 
 
 def test_a_place_comes_back_from_its_state() -> None:

@@ -15,8 +15,9 @@ import ray
 from ray.exceptions import RayActorError
 
 from tsnb.cluster.stream_hub import Wants
-from tsnb.consumer.line import Line, Place, Progress
+from tsnb.consumer.line import Line
 from tsnb.consumer.options import Options
+from tsnb.consumer.session import Place
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.engines import joined
 from tsnb.errors import LoaderFailed, ProducerGone, TsnbError
@@ -65,7 +66,6 @@ class Feed(threading.Thread):
         self._hub = hub
         self._stream = entry.name
         self._line = Line(entry, FEED_NAME, Options(reconnect_s=0.0), _ImageReader)
-        self._progress = Progress(Place())
         self._run: int | None = None  # the run that is being taken
         self._fresh = False  # nothing of it has come yet
         self._stopping = threading.Event()
@@ -132,10 +132,9 @@ class Feed(threading.Thread):
         if self._run is None:
             self._run, self._fresh = run, True
             place = Place(epoch, first, 0, begun=bool(first))
-            self._progress = Progress(place)
-            self._line.ask(place)
+            self._line.say(self._line.session.enter(self._line.session.begin(place)))
         try:
-            taken = self._line.next(self._progress)
+            taken = self._line.next()
         except ProducerGone:
             raise
         except TsnbError as error:
@@ -144,8 +143,8 @@ class Feed(threading.Thread):
             self._leave()
             self._ask(self._hub.raised, run, summary, text)
             return None
-        if self._fresh and self._line.epoch != epoch:
-            self._ask(self._hub.renumbered, run, self._line.epoch)
+        if self._fresh and self._line.session.epoch != epoch:
+            self._ask(self._hub.renumbered, run, self._line.session.epoch)
         self._fresh = False
         if taken is None:
             self._leave()

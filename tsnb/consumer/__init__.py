@@ -4,7 +4,8 @@
 |---|---|
 | `attaching`, `consumer` | `attach`; `Consumer`, one attachment to a stream |
 | `loop`, `options` | one loop over one epoch; how batches are wanted, and what was taken |
-| `line` | where a consumer stands, and its side of the protocol |
+| `session` | where a consumer stands, and its side of the protocol, without I/O |
+| `line` | carries out what the session decides |
 | `connection` | messages and batches of one producer, and finding its successor |
 | `unpacking`, `leaves` | a slot as tensors; each tensor, array and object in it |
 | `rebatching`, `ranks` | batches of another size; the part of one rank |

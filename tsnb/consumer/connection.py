@@ -17,14 +17,13 @@ import select
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.device import OnDevice
 from tsnb.consumer.options import Options
-from tsnb.consumer.ranks import stricter
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.engines import RELAY
 from tsnb.errors import (
@@ -66,7 +65,6 @@ class Connection:
 
     Attributes:
         on_device: Knows which batches lie there.
-        rank_gone: The rank of its group that has gone, if one has.
         successor_s: How long to wait for another producer of the name once this one has gone; 0: not at all.
         unpacker: Reads what the slots hold.
 
@@ -88,7 +86,6 @@ class Connection:
     ) -> None:
         self.entry = entry
         self.on_device = OnDevice(options.shared_device, 0 if entry.elsewhere else entry.pid)
-        self.rank_gone: ms.RankGone | None = None
         self._unread: deque[bytes] = deque()
         self.layouts = LayoutReader()
         self.allotted: ms.Allotted | None = None
@@ -180,9 +177,6 @@ class Connection:
             message = decode(packet)
             if self._note(message):
                 continue
-            if isinstance(message, ms.RankGone):
-                self.rank_gone = stricter(self.rank_gone, message)
-                return message
             if isinstance(message, ms.Stopping):
                 self.successor_s = message.reconnect_s
                 raise self._gone("was stopped")
@@ -206,15 +200,15 @@ class Connection:
             return False
         return True
 
-    def look_ahead(self) -> None:
-        """Hear of a rank that has gone before the batches that were sent earlier are taken."""
+    def look_ahead(self) -> Iterator[ms.RankGone]:
+        """Give what has to be heard before the batches that were sent earlier; `poll` gives it once more."""
         with contextlib.suppress(ChannelClosed):  # `poll` says so, when all that came before has been taken
             while (packet := self.channel.receive()) is not None:
                 self._unread.append(packet)
                 if is_rank_gone(packet):
                     message = decode(packet)
                     assert isinstance(message, ms.RankGone)
-                    self.rank_gone = stricter(self.rank_gone, message)
+                    yield message
 
     @property
     def arrived(self) -> bool:

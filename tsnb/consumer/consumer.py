@@ -13,11 +13,12 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.consumer.dataloader import ConsumerDataset, ConsumerLoader
-from tsnb.consumer.line import Line, Place, Progress
+from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options, Stats, epoch_length, full_batch_size
 from tsnb.consumer.rebatching import Rebatcher
+from tsnb.consumer.session import Loop, Place
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import (
     ArenaFull,
@@ -68,11 +69,9 @@ class Consumer(Bound):
         self.producer = entry.name
         self.thread = threading.get_ident()
         self._line = Line(entry, name, options)
+        self._session = self._line.session
         self.name = self._line.name
         self.prefetch = self._line.prefetch
-        self._current: Progress | None = None
-        self._last: Progress | None = None  # over or not: where it is is where this consumer is
-        self._resume: Place | None = None  # for the next loop
         self._closed = False
         self._lock = threading.Lock()  # closing only
         self._inside: int | None = None  # the thread that takes a batch now
@@ -87,16 +86,16 @@ class Consumer(Bound):
     @property
     def epoch(self) -> int:
         """The stream's number of the epoch that is being taken, or was taken last; -1 before the first."""
-        return self._line.epoch
+        return self._session.epoch
 
     @property
     def options(self) -> Options:
         """How it wants its batches."""
-        return self._line.options
+        return self._session.options
 
     @options.setter
     def options(self, options: Options) -> None:
-        self._line.options = options
+        self._session.options = options
 
     @property
     def guarded(self) -> bool:
@@ -130,22 +129,18 @@ class Consumer(Bound):
         """
         self._require_open()
         self.require_free()
-        # never where the line stands: an interrupt may have cut short the end of the epoch before
-        place = self._resume or self._line.place.next_epoch()
-        former = self._current
-        progress = self._current = Progress(place)
+        session = self._session
+        former, loop = session.loop, session.begin()
         if self.busy_elsewhere:  # it began to wait just now: `take` looks the other way round
-            self._current = former
+            session.loop = former
             raise self._in_use()
-        self._last = progress
         self.thread = threading.get_ident()
         self._leave_clock()
-        loop = EpochIterator(self, progress)
+        epoch = EpochIterator(self, loop)
         self._entered_s = time.monotonic()
         rest_siblings(self.producer, self.name)
-        self._line.ask(place)
-        self._resume = None
-        return loop
+        self._line.say(session.enter(loop))
+        return epoch
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this consumer stands, as plain values: after the batch that it gave last.
@@ -153,8 +148,7 @@ class Consumer(Bound):
         To go on from there, in this process or another, `load_state_dict` it before iterating. Within an epoch
         that needs a stream whose order can be given again: a `DataLoader` served with a seed.
         """
-        place = self._resume or (self._line.place if self._last is None else self._last.place)
-        return place.to_state(self.producer, self._line.connection.welcome.order)
+        return self._session.given.to_state(self.producer, self._line.connection.welcome.order)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where `state_dict` was taken: the next iteration gives the rest of that epoch.
@@ -178,13 +172,9 @@ class Consumer(Bound):
                 f"epoch {place.epoch} cannot go on at batch {place.batch}: the stream {self.producer!r} {why}."
                 " Or leave the state out, to begin with a whole epoch."
             )
-        if self._current is not None:
-            self.leave(self._current)
-        self._last = None
-        self._resume = place
-        # an epoch's start: any later epoch is whole, too, but it is another one
-        wanted = not place.begun and order and state.get("order") == order
-        self._line.saved_epoch = place.epoch if wanted else None
+        if self._session.loop is not None:
+            self.leave(self._session.loop)
+        self._session.load(place, same_order=bool(order) and state.get("order") == order)
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the stream counts its epochs itself. Trainers call this on every loader."""
@@ -204,7 +194,7 @@ class Consumer(Bound):
             copied=self._line.scratch.taken,
             held=len(self._line.connection.unpacker.held),
             waited_s=self._line.waited_s,
-            skipped=self._line.skipped,
+            skipped=self._session.skipped,
             reconnects=self._line.reconnects,
             on_device=self._line.on_device,
         )
@@ -220,7 +210,7 @@ class Consumer(Bound):
             if self._closed:
                 return
             self._closed = self._line.closed = True
-        self._current = None
+        self._session.over()
         self._leave_clock()
         self._line.tell_metrics(last=True)
         self._line.connection.post(ms.Bye())
@@ -251,7 +241,7 @@ class Consumer(Bound):
     @property
     def iterating(self) -> bool:
         """Whether a loop over it has not come to its end."""
-        return self._current is not None
+        return self._session.loop is not None
 
     @property
     def address(self) -> str:
@@ -270,7 +260,7 @@ class Consumer(Bound):
             taken_over: It is this thread's from now on. Else one that lives in another thread is left alone: what
                 comes for it is that thread's to read.
         """
-        if self._current is None and not self._closed and (taken_over or self.in_reach):
+        if self._session.loop is None and not self._closed and (taken_over or self.in_reach):
             try:
                 self._line.discard_waiting()
             except ProducerGone:
@@ -286,8 +276,9 @@ class Consumer(Bound):
         """
         self._line.tell_metrics()
         took = self._line.batches > self._batches_at_rest
-        if failed and took and self._current is not None and self.in_reach and not self.busy_elsewhere:
-            self.leave(self._current)
+        loop = self._session.loop
+        if failed and took and loop is not None and self.in_reach and not self.busy_elsewhere:
+            self.leave(loop)
         self._batches_at_rest = self._line.batches
         self._line.connection.post(ms.Rest())
 
@@ -317,7 +308,7 @@ class Consumer(Bound):
 
     # -- used by `EpochIterator` -------------------------------------------------------------------------
 
-    def take(self, loop: Progress) -> tuple[int, Delivered] | None:
+    def take(self, loop: Loop) -> tuple[int, Delivered] | None:
         """Return the epoch's next loader batch and its number; None at its end.
 
         Raises:
@@ -329,7 +320,7 @@ class Consumer(Bound):
             NameInUse: Another thread takes from this loop at the same time.
             ProducerGone: The producer has gone.
         """
-        if self._current is not loop:
+        if self._session.loop is not loop:
             raise self._not_current()
         if self._inside is not None:
             self.require_free()
@@ -339,8 +330,8 @@ class Consumer(Bound):
         finally:
             self._inside = None
 
-    def _take(self, loop: Progress) -> tuple[int, Delivered] | None:
-        if self._current is not loop:  # since just now: another thread's loop has begun
+    def _take(self, loop: Loop) -> tuple[int, Delivered] | None:
+        if self._session.loop is not loop:  # since just now: another thread's loop has begun
             raise self._not_current()
         if self._line.stop_asked is not None:
             error, self._line.stop_asked = self._line.stop_asked, None
@@ -348,7 +339,7 @@ class Consumer(Bound):
         self._line.tell_metrics()
         reconnects = self._line.reconnects
         try:
-            taken = self._line.next(loop)
+            taken = self._line.next()
         except (LoaderFailed, ConsumerParked, JoinRefused):
             self._end_epoch()
             raise
@@ -374,27 +365,26 @@ class Consumer(Bound):
         """Whether the last step was interrupted while it only waited."""
         return self._line.connection.idle
 
-    def go_back(self, loop: Progress) -> None:
+    def go_back(self, loop: Loop) -> None:
         """Have the rest of the epoch given again from where the loop is.
 
         Raises:
             ConsumerReplaced: A newer loop over this consumer took over, or it was detached.
             NameInUse: Another thread takes from this loop at the same time.
         """
-        if self._closed or self._current not in (None, loop):
+        if self._closed or self._session.loop not in (None, loop):
             raise self._not_current()
         self.require_free()
-        self._current = loop
-        self._line.ask(loop.place)
+        self._line.say(self._session.go_back(loop))
 
     def _end_epoch(self) -> None:
         self._line.leave()
-        self._current = None  # last: where an interrupt comes before, it is done again
+        self._session.over()  # last: where an interrupt comes before, it is done again
         self._leave_clock()
 
-    def leave(self, loop: Progress) -> None:
+    def leave(self, loop: Loop) -> None:
         """Leave the epoch: the loop was left by `break`, an exception, or deleted."""
-        if self._current is loop:
+        if self._session.loop is loop:
             self._end_epoch()
             if self.thread == threading.get_ident():  # else the collector came by in another thread
                 with contextlib.suppress(ProducerGone, ConsumerReplaced):  # the next step says so

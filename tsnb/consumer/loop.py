@@ -21,9 +21,8 @@ import torch
 
 from tsnb.config import attach_defaults
 from tsnb.consumer.device import Prefetch
-from tsnb.consumer.line import Place, Progress
-from tsnb.consumer.ranks import part
-from tsnb.consumer.rebatching import cut
+from tsnb.consumer.rebatching import cut, part
+from tsnb.consumer.session import Loop, Place
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.native.endings import Bound, ending
@@ -61,14 +60,14 @@ class EpochIterator(Iterator[Any], Bound):
 
     Args:
         consumer: Whose.
-        progress: Where it begins, and how far it has come.
+        loop: Where it begins, and how far it has come.
     """
 
     __slots__ = ("__del__", "__dict__", "__weakref__")
     instead = "Send batches, or attach where they are needed: tsnb.attach(NAME, producer=STREAM)."
 
-    def __init__(self, consumer: Consumer, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, consumer: Consumer, loop: Loop) -> None:
+        self._loop = loop
         self._consumer = consumer
         self._full_rows = consumer.full_rows
         self._failed: TsnbError | None = None
@@ -77,7 +76,7 @@ class EpochIterator(Iterator[Any], Bound):
         self._ahead: list[Prefetch] = []  # the same, for the loop's end
         self._begin()
         # the last reference to the loop goes after `break`, an exception, or at the epoch's end
-        self.__del__ = ending(partial(_left, consumer, progress, self._ahead))
+        self.__del__ = ending(partial(_left, consumer, loop, self._ahead))
 
     def _begin(self) -> None:
         """Forget what was received; all that comes follows on the place that was reached."""
@@ -108,7 +107,7 @@ class EpochIterator(Iterator[Any], Bound):
         notices.look_for_writes()
         try:
             if self._in_step and not self._consumer.idle:  # Ctrl-C, say: what was received may have got lost
-                self._consumer.go_back(self._progress)
+                self._consumer.go_back(self._loop)
                 self._begin()
             self._in_step = True
             options = self._consumer.options
@@ -122,7 +121,7 @@ class EpochIterator(Iterator[Any], Bound):
             self._failed = copy.copy(error)
             raise
         except StopIteration:
-            self._progress.place = self._progress.place.next_epoch()
+            self._loop.place = self._loop.place.next_epoch()
             self._in_step = False
             raise
         notices.given(delivered, guard=options.guard or self._consumer.guarded)
@@ -134,19 +133,19 @@ class EpochIterator(Iterator[Any], Bound):
             try:
                 batch = options.transform(batch)
             except Exception:
-                self._progress.place, self._in_step = (
+                self._loop.place, self._in_step = (
                     place,
                     False,
                 )  # it was given; whoever goes on gets the next one
                 raise
         # no call from here on: Python looks for signals at calls, and an interrupt here would lose the batch
-        self._progress.place = place
+        self._loop.place = place
         self._in_step = False
         return batch
 
     def _place_after(self, delivered: Delivered) -> Place:
         """Return the place after a batch that is about to be given."""
-        start = self._progress.place
+        start = self._loop.place
         if self._rebatcher is None:
             return Place(start.epoch, delivered.seq + 1, 0, begun=True)
         rows, place = delivered.rows, start
@@ -185,7 +184,7 @@ class EpochIterator(Iterator[Any], Bound):
                 raise StopIteration
             if attach_defaults.attached is not None:  # only in a trial, before its first batch
                 pass_gate()
-            taken = self._consumer.take(self._progress)
+            taken = self._consumer.take(self._loop)
             if taken is None:
                 self._ended = True
                 rest = self._rebatcher.rest() if self._rebatcher else None
@@ -193,11 +192,11 @@ class EpochIterator(Iterator[Any], Bound):
                 continue
             number, fresh = taken
             fresh.seq = number
-            if self._first and self._progress.place.offset:
+            if self._first and self._loop.place.offset:
                 rows = fresh.require_rows(
-                    f"going on at row {self._progress.place.offset}", "Begin with a whole epoch"
+                    f"going on at row {self._loop.place.offset}", "Begin with a whole epoch"
                 )
-                fresh = cut(fresh, self._progress.place.offset, rows)
+                fresh = cut(fresh, self._loop.place.offset, rows)
                 fresh.seq = number
             self._first = False
             if self._rebatcher is None:
@@ -206,12 +205,12 @@ class EpochIterator(Iterator[Any], Bound):
             self._ready = self._rebatcher.feed(fresh)
 
 
-def _left(consumer: Consumer, progress: Progress, ahead: list[Prefetch]) -> None:
+def _left(consumer: Consumer, loop: Loop, ahead: list[Prefetch]) -> None:
     for prefetch in ahead:
         with contextlib.suppress(Exception):
             prefetch.close()
     with contextlib.suppress(Exception):
-        consumer.leave(progress)
+        consumer.leave(loop)
 
 
 def _moved(leaf: Any, device: str | torch.device) -> Any:

@@ -1,7 +1,7 @@
-"""One rank of a group: the part of each batch that is its own, and what it means that another rank has gone.
+"""One rank of a group: what it means that another rank has gone, and what a rank is told that waits for others.
 
-Every rank takes every batch of the stream and keeps a slice of it, so all see the same batches in the same order, and
-make the same number of steps. Rank r of w keeps the rows from r*n//w to (r+1)*n//w of a batch of n: views, no copy.
+Pure. Every rank takes every batch of the stream and keeps a slice of it (`rebatching.part`), so all see the same
+batches in the same order, and make the same number of steps.
 """
 
 from __future__ import annotations
@@ -9,39 +9,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tsnb.consumer.options import Options
-from tsnb.consumer.rebatching import cut
-from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import GroupBroken
 from tsnb.wire.messages import RankGone
 
 if TYPE_CHECKING:
-    from tsnb.consumer.line import Place
+    from tsnb.consumer.options import Options
+    from tsnb.consumer.session import Place
 
-__all__ = ["broken", "hint", "incomplete", "part", "stricter"]
-
-
-def part(whole: Delivered, rank: int, world_size: int) -> Delivered:
-    """Return a rank's own rows of a batch, as views.
-
-    Where the batch has fewer rows than there are ranks, those without a row get one that another has too: every rank
-    must have something to compute on, or the others would wait for it.
-
-    Args:
-        whole: The batch for all ranks.
-        rank: 0 to world_size - 1.
-        world_size: Ranks that share the batch.
-
-    Raises:
-        BatchNotShareable: Its parts have no common first dimension.
-    """
-    rows = whole.require_rows(
-        f"rank={rank}, world_size={world_size}", "Say shard=False to give it whole to all ranks"
-    )
-    start, stop = rank * rows // world_size, (rank + 1) * rows // world_size
-    own = cut(whole, start, max(stop, min(start + 1, rows)))
-    own.seq, own.rows = whole.seq, whole.rows
-    return own
+__all__ = ["broken", "hint", "incomplete", "stricter"]
 
 
 def stricter(one: RankGone | None, other: RankGone) -> RankGone:

@@ -18,7 +18,7 @@ from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import BatchNotShareable
 
-__all__ = ["Rebatcher", "cut"]
+__all__ = ["Rebatcher", "cut", "part"]
 
 
 class Rebatcher:
@@ -143,3 +143,26 @@ def _without_gaps(shape: tuple[int, ...], strides: tuple[int, ...], unit: int) -
     for axis in sorted(range(len(shape)), key=lambda axis: (abs(strides[axis]), -axis)):
         made[axis], unit = unit, unit * shape[axis]
     return tuple(made)
+
+
+def part(whole: Delivered, rank: int, world_size: int) -> Delivered:
+    """Return a rank's own rows of a batch, as views: of n rows those from r*n//w to (r+1)*n//w for rank r of w.
+
+    Where the batch has fewer rows than there are ranks, those without a row get one that another has too: every rank
+    must have something to compute on, or the others would wait for it.
+
+    Args:
+        whole: The batch for all ranks.
+        rank: 0 to world_size - 1.
+        world_size: Ranks that share the batch.
+
+    Raises:
+        BatchNotShareable: Its parts have no common first dimension.
+    """
+    rows = whole.require_rows(
+        f"rank={rank}, world_size={world_size}", "Say shard=False to give it whole to all ranks"
+    )
+    start, stop = rank * rows // world_size, (rank + 1) * rows // world_size
+    own = cut(whole, start, max(stop, min(start + 1, rows)))
+    own.seq, own.rows = whole.seq, whole.rows
+    return own

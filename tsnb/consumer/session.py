@@ -1,0 +1,380 @@
+"""One consumer's side of the protocol, without any I/O: where it stands, what it asks for, what a message means to it.
+
+A message goes in, a `Turn` comes out: what to say, which batch to give the loop, whether the epoch has ended. No
+socket, clock, thread or tensor: the simulated streams of `tests/producer` join this code with the producer's decisions.
+
+    begin ------> Ask ------> EpochStarted ------> Batch, Batch ... ------> EpochEnded ------> leave
+                   ^                                   |
+                   +-- something lost on its way, parked, interrupted, another producer: it says where it stands
+
+A *place* is where the next sample is. There are three of them, and all are here:
+
+- `place`: what has been received; the next loader batch that has to come. Nothing is missing before it;
+- `loop.place`: what the user has been given. It is behind the other one while batches are cut or copied ahead;
+- `resume`: what `load_state_dict` named, until a loop begins there.
+
+An interrupt may come between any two steps of the code that runs this. So every verb may be done again: asking again,
+leaving again. What was received and not given is asked for again from the loop's place (`go_back`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tsnb.consumer.ranks import broken, stricter
+from tsnb.errors import ConsumerParked, JoinRefused, LoaderFailed, ProducerGone
+from tsnb.wire import messages as ms
+
+if TYPE_CHECKING:
+    from tsnb.consumer.options import Options
+
+__all__ = ["Begins", "ConsumerSession", "Loop", "Place", "Turn"]
+
+_VERSION = 1
+
+
+class Place(NamedTuple):
+    """The first sample that is still to come."""
+
+    epoch: int = 0
+    """The epoch's number; the least one that will do, while it has not begun."""
+    batch: int = 0
+    """The loader batch of it."""
+    offset: int = 0
+    """Rows of that loader batch that lie behind: other than 0 only where batches are cut to another size."""
+    begun: bool = False
+    """Whether the consumer has begun with just this epoch."""
+
+    def next_epoch(self) -> Place:
+        """Return the place after this one's epoch, or this one if it has not begun."""
+        return Place(self.epoch + 1) if self.begun else self
+
+    def to_state(self, stream: str, order: str) -> dict[str, Any]:
+        """Return it as plain values.
+
+        Args:
+            stream: The stream's name.
+            order: What the producer says of the order in which epochs come.
+        """
+        saved = {"epoch": self.epoch, "batch": self.batch, "offset": self.offset}
+        return {"tsnb": _VERSION, "stream": stream, "order": order, **saved}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Place:
+        """Read what `to_state` returned.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        numbers = [state.get(key) for key in ("tsnb", "epoch", "batch", "offset")]
+        if not all(isinstance(n, int) and n >= 0 for n in numbers) or numbers[0] != _VERSION:
+            raise ValueError(
+                f"this is not what Consumer.state_dict() of this version of tsnb returned: {dict(state)!r}"
+            )
+        _, epoch, batch, offset = numbers
+        return cls(epoch, batch, offset, begun=bool(batch or offset))  # type: ignore[arg-type]
+
+
+class Loop:
+    """How far one loop over a consumer has come: all that is kept of the loop itself.
+
+    The iterator must not be kept: the end of its last reference is how `break` is noticed.
+
+    Attributes:
+        place: The first sample that the user has not been given.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def began(self, epoch: int, batch: int) -> None:
+        """The producer says what comes first.
+
+        It may say so again: before the first batch, with the number of a later epoch; or after a restart, when the
+        loop has rows that it has not given yet, and its own place is the one that counts.
+        """
+        if not self.place.begun or not (batch or self.place.batch or self.place.offset):
+            self.place = Place(epoch, batch, 0, begun=True)
+
+
+class Begins(NamedTuple):
+    """An epoch begins, for the user to be told of if it is not the one that was expected."""
+
+    epoch: int
+    anywhere: bool
+    """Whether any epoch was wanted, not one that this consumer has left before."""
+    saved: int | None
+    """The epoch at whose start a loaded state stands."""
+
+
+class Turn(NamedTuple):
+    """What follows from a message. A batch is read before anything is said."""
+
+    say: tuple[ms.Message, ...] = ()
+    batch: ms.Batch | None = None
+    """The epoch's next loader batch, for the loop."""
+    ended: bool = False
+    """Whether the epoch has ended."""
+    news: Begins | ms.HeldUp | None = None
+    """What the user should hear of."""
+
+
+_NOTHING = Turn()
+_TAKE = (ms.Take(),)
+_ENDED = Turn(ended=True)
+
+
+class ConsumerSession:
+    """Where one consumer stands in its stream, over one producer after the other.
+
+    Args:
+        name: The consumer's name; that of a rank is like `bert[0]`.
+        group: The name of its group, or its own.
+        options: How it wants its batches; may be set anew between two epochs.
+        held: Returns the leases that it has now.
+
+    Attributes:
+        place: The next loader batch.
+        epoch: The epoch that is taken, or was taken last; -1 before the first.
+        loop: The loop that is going on; None between two.
+        resume: Where the next loop begins; None: at the next epoch.
+        skipped: Loader batches given up so far.
+    """
+
+    def __init__(
+        self, name: str, group: str, options: Options, held: Callable[[], tuple[int, ...]] = tuple
+    ) -> None:
+        self.options = options
+        self.place = Place()
+        self.epoch = -1
+        self.loop: Loop | None = None
+        self.resume: Place | None = None
+        self.skipped = 0
+        self._name = name
+        self._group = group
+        self._held = held
+        self._stream: ms.Welcome | None = None
+        self._last: Loop | None = None  # over or not: where it is is where this consumer is
+        self._saved_epoch: int | None = (
+            None  # at whose start a loaded state stands, until it is known which is given
+        )
+        self._asks = 0
+        self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
+        self._parked_as: ms.Parked | None = None  # told so, and asked for the place again
+        self._rank_gone: ms.RankGone | None = None
+        self._acts: dict[type[Any], Callable[[Any], Turn]] = {
+            ms.Batch: self._offered,
+            ms.EpochStarted: self._begun,
+            ms.EpochEnded: self._ended,
+            ms.NotJoined: self._not_joined,
+            ms.HeldUp: self._held_up,
+            ms.Parked: self._parked,
+            ms.Failed: self._failed,
+            ms.Refused: self._refused,
+            ms.RankGone: self._heard_of_rank,
+        }
+
+    # -- producers ---------------------------------------------------------------------------------------
+
+    def connected(self, stream: ms.Welcome) -> tuple[ms.Message, ...]:
+        """A producer has welcomed it, the first or one that was started again; return what to say.
+
+        Raises:
+            ProducerGone: It is in the middle of an epoch, which this producer cannot give again.
+        """
+        before, self._stream = self._stream, stream
+        if before is None:
+            return ()
+        if self.place.begun and (not before.order or before.order != stream.order):
+            raise ProducerGone(
+                f"the producer {stream.name!r} was started again, and it cannot give the rest of epoch "
+                f"{self.place.epoch}: the loader has no seed, or another order than before. Iterate again for a whole "
+                "epoch. To go on within an epoch next time, serve with seed=."
+            )
+        return (self.ask(),)
+
+    # -- loops -------------------------------------------------------------------------------------------
+
+    @property
+    def waits_for_epoch(self) -> bool:
+        """Whether it has asked, and no epoch has begun for it yet."""
+        return self._taking is None
+
+    def begin(self, place: Place | None = None) -> Loop:
+        """Return a new loop: from where `load_state_dict` named, else over the next epoch.
+
+        It begins with `ask`. Never where `place` is: an interrupt may have cut short the end of the epoch before.
+
+        Args:
+            place: Where it begins instead.
+        """
+        self.loop = Loop(place or self.resume or self.place.next_epoch())
+        return self.loop
+
+    def ask(self, place: Place | None = None) -> ms.Ask:
+        """Return what says where this consumer stands, and that it wants to go on from there.
+
+        Args:
+            place: Where; left out: at what has to come next.
+        """
+        self._asks += 1
+        self._taking = self._parked_as = None
+        self.place = place = self.place if place is None else place
+        now = self.options.join == "now" and not place.begun
+        return ms.Ask(self._asks, place.epoch, place.batch, place.begun, now, self._held())
+
+    def enter(self, loop: Loop) -> ms.Ask:
+        """Return what a loop asks for that has just begun."""
+        self._last = loop
+        return self.ask(loop.place)
+
+    def go_back(self, loop: Loop) -> ms.Ask:
+        """Return what asks for the rest of the epoch from where the loop is: what was received may have got lost."""
+        self.loop = loop
+        return self.ask(loop.place)
+
+    def leave(self) -> ms.Leave:
+        """The epoch has ended, or is left: the place is that of the next one. Then `over`, when that was said."""
+        self._taking = self._parked_as = self.resume = None
+        self.place = self.place.next_epoch()
+        return ms.Leave()  # after the end, too: it says when the last step's computing ended
+
+    def over(self) -> None:
+        """No loop is going on; where an interrupt comes before, `leave` is done again."""
+        self.loop = None
+
+    # -- saved states ------------------------------------------------------------------------------------
+
+    @property
+    def given(self) -> Place:
+        """The first sample that the user has not been given."""
+        return self.resume or (self.place if self._last is None else self._last.place)
+
+    def load(self, place: Place, *, same_order: bool) -> None:
+        """Go on there with the next loop.
+
+        Args:
+            place: Where.
+            same_order: Whether the state was saved of a stream whose epochs come in the same order.
+        """
+        self._last = None
+        self.resume = place
+        # an epoch's start: any later epoch is whole, too, but it is another one
+        self._saved_epoch = place.epoch if same_order and not place.begun else None
+
+    # -- messages ----------------------------------------------------------------------------------------
+
+    def hear(self, message: ms.Message) -> Turn:
+        """Take one message.
+
+        Returns:
+            What follows from it: nothing, if it is out of date or not for the session.
+
+        Raises:
+            ConsumerParked: It stood still for longer than the stream's patience, and its place has gone.
+            JoinRefused: It would not wait for an epoch, and the one being given cannot be had whole; or the ranks of
+                its group would begin at different places.
+            LoaderFailed: The loader raised.
+        """
+        act = self._acts.get(type(message))
+        return _NOTHING if act is None else act(message)
+
+    def hear_early(self, message: ms.RankGone) -> None:
+        """Hear of a rank that has gone before the batches that were sent earlier are taken. It may be heard again."""
+        self._rank_gone = stricter(self._rank_gone, message)
+
+    def require_ranks(self) -> None:
+        """Before a batch is taken: go no further than a rank of the group that has gone.
+
+        Raises:
+            GroupBroken: It has come as far as that one.
+        """
+        error = broken(self._group, self._rank_gone, self.place)
+        if error is not None:
+            raise error
+
+    def _offered(self, batch: ms.Batch) -> Turn:
+        missing = batch.seq - self.place.batch
+        if batch.epoch != self._taking or missing < 0:
+            return Turn((ms.Release(batch.lease),))  # of an epoch that was left: it was on its way
+        if missing and self.options.on_lag != "skip":
+            # one was received and lost, by an interrupt at the wrong moment
+            return Turn((ms.Release(batch.lease), self.ask()))
+        self.place = Place(batch.epoch, batch.seq + 1, 0, True)
+        self.skipped += missing
+        return Turn(_TAKE, batch)
+
+    def _begun(self, started: ms.EpochStarted) -> Turn:
+        if started.ask != self._asks:
+            return _NOTHING
+        anywhere = self.place == Place() and self._saved_epoch is None
+        news = Begins(started.epoch, anywhere, self._saved_epoch)
+        self._taking = self.epoch = started.epoch
+        self.place = Place(started.epoch, started.seq, 0, begun=True)
+        if self.loop is not None:
+            self.loop.began(started.epoch, started.seq)
+        self.resume = self._saved_epoch = self._parked_as = None
+        return Turn(news=news)
+
+    def _ended(self, ended: ms.EpochEnded) -> Turn:
+        """Whether nothing of the epoch is missing; what was received and lost is asked for again."""
+        if ended.epoch != self._taking:
+            return _NOTHING
+        missing = ended.batches - self.place.batch
+        if missing and self.options.on_lag != "skip":
+            return Turn((self.ask(),))
+        self.skipped += missing
+        return _ENDED
+
+    def _held_up(self, told: ms.HeldUp) -> Turn:
+        return Turn(news=told) if told.ask == self._asks else _NOTHING
+
+    def _parked(self, parked: ms.Parked) -> Turn:
+        if self._taking is None:  # of an epoch whose beginning was never heard of
+            return Turn((self.ask(),))
+        if parked.epoch != self._taking:
+            return _NOTHING
+        ask = self.ask()  # what it lacks may still be there
+        self._parked_as = parked
+        return Turn((ask,))
+
+    def _failed(self, failed: ms.Failed) -> Turn:
+        if failed.epoch == self._taking:
+            raise LoaderFailed(failed.message, failed.traceback)
+        return _NOTHING
+
+    def _refused(self, refused: ms.Refused) -> Turn:
+        raise JoinRefused(f"{refused.reason}.")
+
+    def _heard_of_rank(self, gone: ms.RankGone) -> Turn:
+        self.hear_early(gone)
+        return _NOTHING
+
+    def _not_joined(self, answer: ms.NotJoined) -> Turn:
+        if answer.ask == self._asks:
+            raise self._why_not_joined(answer)
+        return _NOTHING
+
+    def _why_not_joined(self, answer: ms.NotJoined) -> ConsumerParked | JoinRefused:
+        place, parked = self.place, self._parked_as
+        batches = None if self._stream is None else self._stream.epoch_batches
+        of = f" of {batches}" if batches is not None else ""
+        where = f"the stream is at batch {answer.published}{of} of epoch {answer.epoch}"
+        if parked is not None:
+            return ConsumerParked(
+                f"{self._name!r} stood still for {parked.stood_still_s:.0f} s in epoch {parked.epoch} while others "
+                f"waited for it, so they went on without it; it has had {place.batch} batches of that epoch, and "
+                f"{where}. Iterate again for the next epoch. For long pauses on purpose serve with a larger "
+                "patience_s."
+            )
+        if place.begun:
+            return ConsumerParked(
+                f"{self._name!r} cannot go on at batch {place.batch} of epoch {place.epoch}: {where}, others take "
+                "it, and what has gone is not given again. Iterate again for the next epoch."
+            )
+        return JoinRefused(
+            f"{self._name!r} cannot have all of the epoch now: {where}, and its first {answer.band} batches are "
+            'kept for latecomers. Attach with join="epoch" to begin with the next one, or serve with a larger '
+            "rubber_band."
+        )
