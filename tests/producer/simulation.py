@@ -1,16 +1,21 @@
-"""A stream without processes: the real decisions, simulated loader and consumers, a loopback channel each.
+"""A stream without processes: the real decisions and the real consumer's session, joined by a fake wire.
 
-Every random choice comes from one seed, so a run that breaks an invariant can be run again. Messages go
-through the real codec and the loopback channel, so the simulated consumers see what real ones see.
+On one side `Dispatch`, on the other a `ConsumerSession` for each consumer; a loopback channel and the real codec
+between them. Simulated are only the loader, the arena's slots, and the user's loop: when it takes a batch, holds it,
+breaks, is interrupted or killed. Every random choice comes from one seed, so a run that breaks can be run again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tsnb.consumer.options import Options
+from tsnb.consumer.session import ConsumerSession, Loop, Place
+from tsnb.errors import ConsumerParked, GroupBroken, JoinRefused, LoaderFailed
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
 from tsnb.transport.channel import ChannelClosed
@@ -18,33 +23,39 @@ from tsnb.transport.loopback import LoopbackChannel, pair
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
+WELCOME = ms.Welcome("s", 1, 8, 4, 4, None, None, order="the same every time")
+OLD = -1
+"""The lease of a batch that came from a producer which has gone: nobody waits for its release."""
+
 
 @dataclass(eq=False)
 class SimConsumer:
-    """A consumer that takes batches at random moments and may hold some, break, fall silent or be killed.
+    """A user's loop around a real session: it takes batches at random moments and may hold some, break, or fall silent.
 
-    It keeps its own place, as real ones do: which epoch, and which batch of it comes next.
+    What the session says and asks for is done as `consumer.line`, `consumer.consumer` and `consumer.loop` do it.
     """
 
     name: str
     channel: LoopbackChannel
     skips: bool = False
+    prefetch: int = 0
+    """Batches received before they are given, as when they are copied to a GPU ahead."""
     epochs: dict[int, list[int]] = field(default_factory=dict)
-    """Sequence numbers taken, by epoch."""
+    """Sequence numbers given, by epoch."""
     complete: set[int] = field(default_factory=set)
-    """Epochs taken to their end."""
-    inbox: list[ms.Message] = field(default_factory=list)
+    """Epochs given to their end."""
+    inbox: deque[ms.Message] = field(default_factory=deque)
+    ahead: deque[ms.Batch] = field(default_factory=deque)
+    """Received, and not given to the loop."""
     held: list[ms.Batch] = field(default_factory=list)
-    iterating: bool = False
-    asks: int = 0
-    epoch: int | None = None
-    """The epoch it takes; what belongs to another is released unread."""
-    place: tuple[int, int] = (0, 0)
-    """The epoch and the batch of it that it wants next."""
+    loop: Loop | None = None
+    ended: int | None = None
+    """The batches of the epoch, once all have been received."""
     silent: bool = False
+    broken: bool = False
+    """A rank of its group has gone: it has detached."""
     parked: int = 0
     failures: int = 0
-    skipped: int = 0
     group: list[SimConsumer] = field(default_factory=list, repr=False)
     """All ranks of its group, itself too; they train in lockstep."""
     gone: tuple[int, int] | None = None
@@ -52,128 +63,215 @@ class SimConsumer:
     steps: int = 0
     """Batches it has computed on, in all."""
 
-    def ask(self) -> None:
-        """Ask to go on from its place: the rest of an epoch, or a whole one."""
-        self.iterating = True
-        self.epoch = None
-        self.asks += 1
-        self.inbox.clear()  # what it leaves unread is not among what it holds
-        held = tuple(batch.lease for batch in self.held)
-        self.channel.send(encode(ms.Ask(self.asks, *self.place, exact=self.place[1] > 0, held=held)))
+    def __post_init__(self) -> None:
+        name, _, rank = self.name.rstrip("]").partition("[")
+        options = Options(
+            on_lag="skip" if self.skips else "wait", rank=int(rank or 0), world_size=2 if rank else 1
+        )
+        self.session = ConsumerSession(self.name, name, options, self.leases)
+        self.session.connected(WELCOME)
 
-    def reconnect(self, channel: LoopbackChannel) -> None:
-        """Go on with a producer that was started again. What it holds of the old one stays its own."""
-        self.channel = channel
-        self.held.clear()
-        self.inbox.clear()
-        if self.iterating:
-            self.ask()
+    def leases(self) -> tuple[int, ...]:
+        """Return what it can read of this producer's."""
+        return tuple(b.lease for b in (*self.held, *self.ahead) if b.lease != OLD)
 
-    def receive(self) -> None:
-        while (packet := self.channel.receive()) is not None:
-            message = decode(packet)
-            if isinstance(message, ms.EpochStarted):
-                if message.ask == self.asks and self.iterating:
-                    self.epoch = message.epoch
-                    self.inbox.append(message)
-            elif isinstance(message, ms.RankGone):
-                self.gone = min(self.gone or (message.epoch, message.seq), (message.epoch, message.seq))
-            elif isinstance(message, ms.NotJoined):
-                if message.ask == self.asks and self.iterating:
-                    self._over()
-            elif getattr(message, "epoch", None) == self.epoch:
-                self.inbox.append(message)
-            elif isinstance(message, ms.Batch):  # of an epoch it has left: was on its way
-                self.channel.send(encode(ms.Release(message.lease)))
+    def slots(self) -> set[int]:
+        """Return where that lies."""
+        return {b.slot for b in (*self.held, *self.ahead) if b.lease != OLD}
 
-    def act(self, rng: random.Random) -> None:
-        """Do one thing that a training loop may do."""
-        if self.silent:
-            return
-        self.receive()
-        if self.in_collective:
-            return
-        if self.held and rng.random() < 0.6:
-            batch = self.held.pop(rng.randrange(len(self.held)))
-            self.channel.send(encode(ms.Release(batch.lease)))
-        if not self.iterating:
-            if rng.random() < 0.5:
-                self.ask()
-            elif rng.random() < 0.1:
-                self.channel.send(encode(ms.Rest()))
-            return
-        if rng.random() < 0.01:
-            self.ask()  # interrupted in the middle of a step: it does not know what it has got, and says where it is
-            return
-        if not self.inbox:
-            self.channel.send(encode(ms.Waiting()))
-            return
-        self._next(self.inbox.pop(0), rng)
+    @property
+    def iterating(self) -> bool:
+        """Whether its loop has not come to its end."""
+        return self.loop is not None
 
-    def run_steadily(self) -> None:
-        """Do what is next at once: take, release, ask again at the epoch's end."""
-        self.silent = False
-        self.receive()
-        if self.in_collective:
-            return
-        if self.inbox:
-            self._next(self.inbox.pop(0), Steady())
-        elif not self.iterating:
-            self.ask()
-        else:
-            self.channel.send(encode(ms.Waiting()))
-        for batch in self.held:
-            self.channel.send(encode(ms.Release(batch.lease)))
-        self.held.clear()
+    @property
+    def place(self) -> Place:
+        """What has to come next."""
+        return self.session.place
 
     @property
     def in_collective(self) -> bool:
         """Whether it waits in its step for a rank that has not come so far."""
         return any(mate.steps < self.steps for mate in self.group)
 
-    def _next(self, message: ms.Message, rng: random.Random) -> None:
-        if isinstance(message, ms.EpochStarted):
-            assert self.place[1] == 0 or (message.epoch, message.seq) == self.place, (message, self.place)
-            self.place = (message.epoch, message.seq)
-        elif isinstance(message, ms.Batch):
-            gap = message.seq - self.place[1]
-            assert gap == 0 or (self.skips and gap > 0), (message, self.place)
-            self.skipped += gap
-            self.place = (message.epoch, message.seq + 1)
-            self.epochs.setdefault(message.epoch, []).append(message.seq)
-            self.steps += 1
-            self.channel.send(encode(ms.Take()))
-            self.held.append(message)
-            if rng.random() < 0.01:
-                self.leave_early()
-        elif isinstance(message, ms.EpochEnded):
-            taken = self.epochs.get(message.epoch, [])
-            if not self.skips:
-                assert taken == list(range(message.batches)), (message, taken)
-            self.complete.add(message.epoch)
-            self._over()
-        elif isinstance(message, ms.Failed):
-            self.failures += 1
-            self._over()
-        elif isinstance(message, ms.Parked):
-            self.parked += 1
-            self.ask()  # it may still have its place
+    # -- what the code around the session does -----------------------------------------------------------
 
-    def _over(self) -> None:
-        """Its loop has ended: the next one takes another epoch."""
-        self.iterating = False
-        self.epoch = None
-        if self.place[1] or self.place[0] in self.complete:
-            self.place = (self.place[0] + 1, 0)
+    def say(self, *messages: ms.Message) -> None:
+        """Send; to a producer that has gone, nothing."""
+        with contextlib.suppress(ChannelClosed):
+            for message in messages:
+                assert self.channel.send(encode(message)), "the producer's queue overflowed"
+
+    def release(self, batch: ms.Batch) -> None:
+        """Let go of a batch."""
+        if batch.lease != OLD:
+            self.say(ms.Release(batch.lease))
+
+    def ask(self) -> None:
+        """Begin a loop."""
+        self.ended = None
+        self.loop = self.session.begin()
+        self.say(self.session.enter(self.loop))
+
+    def receive(self) -> None:
+        """Read the line; what must be heard at once, is."""
+        while (packet := self.channel.receive()) is not None:
+            message = decode(packet)
+            if isinstance(message, ms.RankGone):
+                self.gone = min(self.gone or (message.epoch, message.seq), (message.epoch, message.seq))
+                self.session.hear_early(message)
+            self.inbox.append(message)
+
+    def step(self, breaks: bool = False) -> None:
+        """Do what is next in its loop: give a batch, receive one, end, or wait.
+
+        Args:
+            breaks: Leave the loop with the next batch that is given.
+        """
+        if self.ahead and (self.ended is not None or len(self.ahead) > self.prefetch or not self.inbox):
+            self._give()
+            if breaks:
+                self.leave_early()
+        elif self.ended is not None:
+            self._finish()
+        elif self.inbox:
+            self.hear()
+        else:
+            self.say(ms.Waiting())
+
+    def hear(self) -> None:
+        """Take the next message."""
+        if self.loop is None or self.broken:
+            self._discard()
+            return
+        try:
+            self.session.require_ranks()
+            turn = self.session.hear(self.inbox.popleft())
+        except GroupBroken:
+            self.broken = True
+            self._end()
+            self.say(ms.Bye())
+        except (LoaderFailed, ConsumerParked, JoinRefused) as error:
+            self.failures += isinstance(error, LoaderFailed)
+            self.parked += isinstance(error, ConsumerParked)
+            self._end()
+        else:
+            if turn.batch is not None:
+                self.ahead.append(turn.batch)
+            self.say(*turn.say)
+            if turn.ended:
+                self.ended = self.session.place.batch
+                self.say(self.session.leave())
+                self.session.over()
+
+    def _give(self) -> None:
+        assert self.loop is not None
+        batch, place = self.ahead.popleft(), self.loop.place
+        gap = batch.seq - place.batch
+        assert batch.epoch == place.epoch and (gap == 0 or (self.skips and gap > 0)), (batch, place)
+        self.loop.place = Place(batch.epoch, batch.seq + 1, 0, begun=True)
+        self.epochs.setdefault(batch.epoch, []).append(batch.seq)
+        self.steps += 1
+        self.held.append(batch)
+
+    def _finish(self) -> None:
+        """The loop has come to its end."""
+        assert self.loop is not None
+        epoch = self.loop.place.epoch
+        assert self.ended is not None
+        if not self.skips:
+            assert self.epochs.get(epoch, []) == list(range(self.ended)), (epoch, self.epochs)
+        self.complete.add(epoch)
+        self.loop.place = self.loop.place.next_epoch()
+        self.loop = self.ended = None
+
+    def _end(self) -> None:
+        """The loop ends, wherever it is."""
+        if self.session.loop is self.loop:
+            self.say(self.session.leave())
+            self.session.over()
+        while self.ahead:
+            self.release(self.ahead.popleft())
+        self.loop = self.ended = None
+
+    def _discard(self) -> None:
+        while self.inbox:
+            message = self.inbox.popleft()
+            if isinstance(message, ms.Batch):
+                self.say(ms.Release(message.lease))
 
     def leave_early(self) -> None:
         """Break the loop."""
-        self.channel.send(encode(ms.Leave()))
-        for message in self.inbox:
-            if isinstance(message, ms.Batch):
-                self.channel.send(encode(ms.Release(message.lease)))
+        self._end()
+        self._discard()
+
+    def interrupt(self, lost: int) -> None:
+        """An interrupt in the middle of a step, and the loop goes on after it.
+
+        Args:
+            lost: 0: between two messages; 1: one was received, and not heard; 2: it was heard, and not acted on.
+        """
+        if self.loop is None or self.broken:
+            return
+        if lost and self.inbox and self.ended is None:
+            message = self.inbox.popleft()
+            if lost == 2:
+                with contextlib.suppress(LoaderFailed, ConsumerParked, JoinRefused):
+                    self.session.hear(message)
+        while self.ahead:  # what was received goes with the iterator's own state
+            self.release(self.ahead.popleft())
+        self.ended = None
+        self.say(self.session.go_back(self.loop))
+
+    def reconnect(self, channel: LoopbackChannel) -> None:
+        """Go on with a producer that was started again. What it holds of the old one stays its own."""
+        self.channel = channel
+        self.held.clear()
         self.inbox.clear()
-        self._over()
+        self.ahead = deque(batch._replace(lease=OLD) for batch in self.ahead)
+        said = self.session.connected(WELCOME)
+        if self.session.loop is not None:
+            self.say(*said)
+
+    # -- what a training loop may do ---------------------------------------------------------------------
+
+    def act(self, rng: random.Random) -> None:
+        """Do one thing at random."""
+        if self.silent or self.broken:
+            return
+        self.receive()
+        if self.in_collective:
+            return
+        if self.held and rng.random() < 0.6:
+            self.release(self.held.pop(rng.randrange(len(self.held))))
+        if not self.iterating:
+            self._discard()
+            if rng.random() < 0.5:
+                self.ask()
+            elif rng.random() < 0.1:
+                self.say(ms.Rest())
+        elif rng.random() < 0.01:
+            self.interrupt(rng.randrange(3))
+        else:
+            self.step(breaks=rng.random() < 0.01)
+
+    def run_steadily(self) -> None:
+        """Do what is next at once: take, release, ask again at the epoch's end."""
+        self.silent = False
+        if self.broken:
+            return
+        self.receive()
+        if self.in_collective:
+            return
+        if not self.iterating:
+            self.ask()
+        else:
+            before = self.steps
+            self.step()
+            while self.iterating and self.steps == before and (self.inbox or self.ahead):
+                self.step()
+        while self.held:
+            self.release(self.held.pop())
 
 
 class Simulation:
@@ -276,14 +374,14 @@ class Simulation:
             pass  # killed; its Left event comes with the next poll
 
     def _read(self, slot: int) -> bool:
-        return any(b.slot == slot for c in self.consumers.values() for b in c.held)
+        return any(slot in c.slots() for c in self.consumers.values())
 
     def join(self, skips: bool | None = None) -> SimConsumer:
         key = len(self.consumers) + len(self.gone)
         ours, theirs = pair(512)
         self.ends[key] = ours
         skips = self.skips and self.rng.random() < 0.5 if skips is None else skips
-        consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips)
+        consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips, self.rng.choice([0, 0, 1, 2]))
         self.step(self._joined(key, consumer))
         return consumer
 
@@ -420,18 +518,8 @@ def _drain(consumer: SimConsumer) -> None:
     """Read what a producer had sent before it was killed; answers go nowhere."""
     with contextlib.suppress(ChannelClosed):
         consumer.receive()
-    while consumer.inbox and consumer.iterating:
-        message = consumer.inbox.pop(0)
-        with contextlib.suppress(ChannelClosed):
-            if isinstance(message, (ms.Batch, ms.EpochStarted, ms.EpochEnded)):
-                consumer._next(message, Steady())
-
-
-class Steady(random.Random):
-    """Never breaks its loop."""
-
-    def random(self) -> float:
-        return 1.0
+    while consumer.inbox and consumer.ended is None:
+        consumer.hear()
 
 
 # -- what consumers say, and what they are told -------------------------------------------------------------

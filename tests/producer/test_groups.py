@@ -72,7 +72,7 @@ def test_a_group_stays_in_step_however_often_the_producer_is_killed(seed: int, s
     assert simulation.restarted
     simulation.settle()
     for rank in ranks:
-        assert set(rank.epochs) == rank.complete | ({rank.place[0]} if rank.place[1] else set())
+        assert set(rank.epochs) == rank.complete | ({rank.place.epoch} if rank.place.batch else set())
 
 
 @settings(max_examples=10, deadline=None)
@@ -102,7 +102,7 @@ def test_ranks_that_break_at_the_same_batch_take_the_next_epoch_together(seed: i
     for _ in range(500):
         turn(simulation, list(simulation.consumers.values()))
         for rank in ranks:
-            if rank.iterating and rank.place[1] == last:
+            if rank.iterating and rank.place.batch == last:
                 rank.leave_early()
         simulation.poll()
         in_step(ranks)

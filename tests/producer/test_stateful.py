@@ -10,10 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.producer.simulation import SimConsumer, Simulation, Steady
+from tests.producer.simulation import SimConsumer, Simulation
 from tsnb.producer.decisions import events as ev
 from tsnb.wire import messages as ms
-from tsnb.wire.codec import encode
 
 WHO = st.integers(0, 5)
 
@@ -60,22 +59,19 @@ class Stream(RuleBasedStateMachine):
         for _ in range(steps):
             self.simulation.load()
             consumer.receive()
-            if consumer.inbox:
-                consumer._next(consumer.inbox.pop(0), Steady())
-            elif consumer.iterating:
-                consumer.channel.send(encode(ms.Waiting()))
+            if consumer.iterating:
+                consumer.step()
             else:
                 consumer.ask()
             while len(consumer.held) > (3 if keeps else 0):
-                consumer.channel.send(encode(ms.Release(consumer.held.pop(0).lease)))
+                consumer.release(consumer.held.pop(0))
             self.simulation.poll()
 
     @rule(who=WHO, which=st.integers(0, 9))
     def release(self, who: int, which: int) -> None:
         consumer = self.one(who)
         if consumer.held:
-            batch = consumer.held.pop(which % len(consumer.held))
-            consumer.channel.send(encode(ms.Release(batch.lease)))
+            consumer.release(consumer.held.pop(which % len(consumer.held)))
             self.simulation.poll()
 
     @rule(who=WHO)
@@ -85,18 +81,17 @@ class Stream(RuleBasedStateMachine):
             consumer.leave_early()
             self.simulation.poll()
 
-    @rule(who=WHO)
-    def be_interrupted(self, who: int) -> None:
-        """It says where it is, and what it still has."""
+    @rule(who=WHO, lost=st.integers(0, 2))
+    def be_interrupted(self, who: int, lost: int) -> None:
+        """It says where it is, and what it still has; what it had received may be lost."""
         consumer = self.one(who)
         consumer.receive()
-        if consumer.iterating:
-            consumer.ask()
-            self.simulation.poll()
+        consumer.interrupt(lost)
+        self.simulation.poll()
 
     @rule(who=WHO)
     def rest(self, who: int) -> None:
-        self.one(who).channel.send(encode(ms.Rest()))
+        self.one(who).say(ms.Rest())
         self.simulation.poll()
 
     @rule(who=WHO, message=st.sampled_from([ms.Take(), ms.Waiting(), ms.Leave(), ms.Release(12345)]))
@@ -104,7 +99,7 @@ class Stream(RuleBasedStateMachine):
         """A confused peer harms nobody but itself."""
         consumer = self.one(who)
         if not consumer.iterating:
-            consumer.channel.send(encode(message))
+            consumer.say(message)
             self.simulation.poll()
 
     @rule(who=WHO)
@@ -139,7 +134,7 @@ class Stream(RuleBasedStateMachine):
             return
         self.simulation.settle()
         for key, member in self.simulation.dispatch.members.items():
-            held = self.simulation.consumers[key].held
+            held = self.simulation.consumers[key].leases()
             assert len(member.leases) == len(held) + len(member.granted), "a lease that nobody has"
         for key in list(self.simulation.consumers):
             self.simulation.kill(key)

@@ -325,6 +325,7 @@ class ConsumerSession:
         if missing and self.options.on_lag != "skip":
             return Turn((self.ask(),))
         self.skipped += missing
+        self.place = Place(ended.epoch, ended.batches, 0, begun=True)
         return _ENDED
 
     def _held_up(self, told: ms.HeldUp) -> Turn:
