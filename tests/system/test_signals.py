@@ -18,7 +18,7 @@ from tsnb.telemetry.observer import status
 
 pytestmark = pytest.mark.system
 
-NOTICED_S = 60.0
+NOTICED_S = 25.0
 """A death is told at once, by the socket; on a busy machine that may take seconds. By patience it would be 30 s."""
 
 ENDLESS = """
