@@ -220,6 +220,8 @@ class Unpacker:
         """
         # held from here on: no other batch can come into these slots while their pages are copied
         held, slots = self._held_slots()
+        if not slots and self._arena.fd < 0:
+            return  # nothing can be given again, so nothing has to be put back under what was held
         for slot in self._own.slots - slots:
             self._own.share(slot)
         for slot in slots:

@@ -10,6 +10,10 @@ than one of a plain DataLoader, and holds the model up less.
 | `sharing` | pure: costs a sample in, samples/s of k trials out |
 | `clocks` | CPU time of other processes, time without a core, cores |
 | `measuring` | runs loader and step for some seconds and counts, without disturbing their owner |
+| `reading` | which files a loader's samples are in, their share of the page cache, what the disk costs |
+| `storage` | pure: paces at another share of the page cache, and on another disk |
+| `changing` | pure: what was measured, with something else |
+| `sizing` | pure: vCPUs that a GPU needs, and prices |
 | `result` | `stalls`, from counts to costs, and `Stalls`, which it returns |
 | `sentences` | pure: the sentences, and what to do next; tables as text and HTML |
 
@@ -18,5 +22,7 @@ The package is not called `stalls`, because a submodule of that name would hide 
 
 from tsnb.stalling.result import Stalls, stalls
 from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
+from tsnb.stalling.sizing import Need, Sizing
+from tsnb.stalling.storage import Hits, Storage
 
-__all__ = ["Computing", "Loading", "Sharing", "Stalls", "Way", "stalls"]
+__all__ = ["Computing", "Hits", "Loading", "Need", "Sharing", "Sizing", "Stalls", "Storage", "Way", "stalls"]

@@ -13,6 +13,7 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,18 @@ from torch.utils.data import DataLoader
 
 from tsnb.stalling import clocks
 
-__all__ = ["Continued", "Counted", "Step", "fresh", "length_of", "rows", "run", "run_step", "wait_for_gpu"]
+__all__ = [
+    "Continued",
+    "Counted",
+    "Step",
+    "fresh",
+    "length_of",
+    "rows",
+    "run",
+    "run_step",
+    "undisturbed",
+    "wait_for_gpu",
+]
 
 
 class Continued:
@@ -65,6 +77,27 @@ def fresh(loader: Any) -> Any:
     mine = copy.copy(loader)
     mine.__dict__["_iterator"] = None  # that of persistent workers
     return mine
+
+
+@contextmanager
+def undisturbed(loader: Any) -> Iterator[None]:
+    """Put torch's random numbers, and the loader's own, back where they were.
+
+    Args:
+        loader: That is gone through meanwhile.
+    """
+    generators = {
+        id(found): found
+        for part in (loader, getattr(loader, "sampler", None))
+        if isinstance(found := getattr(part, "generator", None), torch.Generator)
+    }
+    states = {key: generator.get_state() for key, generator in generators.items()}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        for key, generator in generators.items():
+            generator.set_state(states[key])
 
 
 def length_of(loader: Any) -> int | None:

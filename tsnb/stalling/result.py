@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +19,13 @@ import torch
 from tsnb.consumer import attach
 from tsnb.producer import serve
 from tsnb.stalling import clocks, measuring, sentences
-from tsnb.stalling.measuring import Continued, Counted, Step, fresh, length_of
-from tsnb.stalling.sharing import Computing, Loading, Sharing, Way, foretell, with_workers
+from tsnb.stalling.changing import changed
+from tsnb.stalling.measuring import Continued, Counted, Step, fresh, length_of, undisturbed
+from tsnb.stalling.reading import storage_of
+from tsnb.stalling.sharing import Computing, Loading, Sharing, Way, foretell
+from tsnb.stalling.sizing import Sizing, sized
+from tsnb.stalling.storage import Hits, Storage, hits
+from tsnb.words import bytes_of
 
 __all__ = ["Round", "Stalls", "others", "stalls", "ways"]
 
@@ -139,6 +144,17 @@ class Stalls:
     """The same loader, shared."""
     others: float | None
     """Cores that other programs took meanwhile; None where that is not told."""
+    storage: Storage | None = None
+    """What a sample reads from files; None: nothing, or it could not be seen."""
+    hits: Hits | None = None
+    """Share of the samples whose files are in memory in these figures; None: as it was while they were measured."""
+    off: float = 0.0
+    """How far figures may be off by the spread of the rounds, as a share of them: 80 % of calls are within."""
+
+    epoch_samples: int | None = None
+    """Samples in an epoch, where the loader says so."""
+    measured: Stalls | None = None
+    """What these figures were calculated from; None: they were measured themselves."""
 
     @property
     def plain(self) -> Loading:
@@ -176,6 +192,25 @@ class Stalls:
         """Samples/s of the same loader, shared with one process."""
         cost = self.served
         return 1 / max(cost.wall_s, (cost.cpu_s + cost.taking_s) / self.cores)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """What `loader_per_s` lies between in 80 of 100 cases, in samples/s.
+
+        By the spread of the rounds, of the waits for the disk, and by what the page cache keeps (`with_memory`).
+        """
+        low = high = self.loader_per_s
+        off = self.off
+        if self.hits is not None and self.storage is not None:
+            if self.hits.most > self.hits.least:
+                low, high = (
+                    self.with_cached(share).loader_per_s for share in (self.hits.least, self.hits.most)
+                )
+            # two standard errors are 95 of 100 cases, and 0.64 of that 80
+            off += (
+                0.64 * self.storage.off * max(0.0, 1 - self.loader_per_s / self.with_cached(1.0).loader_per_s)
+            )
+        return low * (1 - min(off, 0.9)), high * (1 + off)
 
     @property
     def model_per_s(self) -> float | None:
@@ -217,7 +252,77 @@ class Stalls:
         """
         if workers < 1:
             raise ValueError(f"workers={workers!r}: give a number of processes, 1 or more.")
-        return replace(self, own=with_workers(self.own, workers), one=with_workers(self.one, workers))
+        return changed(self, workers=workers)
+
+    def with_cached(self, share: float) -> Stalls:
+        """Return the same where this share of the samples is read from memory, the rest from the disk; calculated.
+
+        Args:
+            share: 0 to 1.
+
+        Raises:
+            ValueError: It is not a share, or what the disk costs is not known: `stalls(..., cold=True)` measures it.
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"share={share!r}: give a share of the samples, 0 to 1.")
+        return changed(self, hits=Hits(share, share, share))
+
+    def with_memory(self, memory: str | float) -> Stalls:
+        """Return the same with so much memory for the page cache, epoch after epoch in random order; calculated.
+
+        Args:
+            memory: "8GiB", or a number of bytes.
+
+        Raises:
+            ValueError: It is not a size, or what is read from where is not known: `stalls(..., cold=True)` measures it.
+        """
+        size = bytes_of(memory)
+        if self.storage is None or self.storage.total_bytes is None:
+            raise ValueError(
+                "How large an epoch's files are is not known: the loader is not a DataLoader with a length, or opens "
+                "no file that can be seen. Say the share yourself: found.with_cached(0.5)."
+            )
+        return changed(self, hits=hits(size, self.storage.total_bytes))
+
+    def with_disk(self, rate: str | float) -> Stalls:
+        """Return the same with a disk of this rate, for all workers together; calculated.
+
+        Args:
+            rate: "100MB/s", or a number of bytes a second.
+
+        Raises:
+            ValueError: It is not a rate, or what a sample reads is not known.
+        """
+        per_s = bytes_of(rate)
+        if self.storage is None or not self.storage.sample_bytes:
+            raise ValueError(
+                "What a sample reads is not known: the loader is not a DataLoader, or opens no file that can be seen."
+            )
+        wait_s = self.storage.sample_bytes / per_s
+        return changed(self, storage=replace(self.storage, wait_s=wait_s, busy_s=wait_s, off=0.0))
+
+    def sizing(
+        self,
+        *,
+        gpus: int = 1,
+        samples: int | None = None,
+        vcpu_price: float | None = None,
+        gpu_price: float | None = None,
+    ) -> Sizing:
+        """Return the vCPUs that each GPU needs so that its model does not wait, with and without sharing.
+
+        Args:
+            gpus: How many train at once, a trial each.
+            samples: In an epoch; by default those of the loader that was measured.
+            vcpu_price: Of a vCPU for an hour.
+            gpu_price: Of a GPU for an hour.
+
+        Raises:
+            ValueError: No step was measured, or a number is out of range.
+        """
+        if self.computing is None:
+            raise ValueError("sizing() needs the model's pace: call tsnb.stalls(loader, step=...).")
+        return sized(self.own, self.one, gpus, samples or self.epoch_samples, vcpu_price, gpu_price)
 
     def __repr__(self) -> str:
         return sentences.plain_text(self)
@@ -233,6 +338,7 @@ def stalls(
     trials: int = 4,
     seconds: float = 2.0,
     threads: int = 1,
+    cold: bool = False,
 ) -> Stalls:
     """Measure how long a model waits for its loader, and what trials would get from sharing it.
 
@@ -247,6 +353,8 @@ def stalls(
         trials: How many trials the sentences speak of; the result answers for any number.
         seconds: How long each measurement takes; longer is steadier.
         threads: Torch threads in the step, as `%%trial --threads`: trials share the machine, so each has one.
+        cold: Also measure what the disk costs, for `with_memory`, `with_disk` and `with_cached`: the files of some
+            samples leave the page cache and are read again. Others who read these files wait for the disk then, too.
 
     Returns:
         The measurements; shown as tables with sentences, with `sharing(k)` for numbers.
@@ -261,7 +369,9 @@ def stalls(
     batches = length_of(loader)
     rounds = []
     before, others = clocks.below(), clocks.threads()
-    with _threads(threads), torch.random.fork_rng(devices=[]), _served(loader, seconds) as stream:
+    with _threads(threads), undisturbed(loader):
+        storage = storage_of(loader, seconds / 2, cold=cold)
+    with _threads(threads), undisturbed(loader), _served(loader, seconds) as stream:
         serving = clocks.threads() - others
         kept = list(itertools.islice(iter(fresh(loader)), KEPT)) if step is not None else []
         part_s = seconds / ROUNDS
@@ -279,7 +389,7 @@ def stalls(
                 together_served = measuring.run(stream, step, *served_span)
                 measuring.wait_for_gpu()
             rounds.append(Round(alone, computing, together, served, together_served))
-    return _result(loader, trials, threads, rounds)
+    return _result(loader, trials, threads, rounds, storage)
 
 
 def _check(loader: Any, step: Any, trials: int, seconds: float, threads: int) -> None:
@@ -326,9 +436,21 @@ def _served(loader: Any, seconds: float) -> Iterator[Any]:
         yield stream
 
 
-def _result(loader: Any, trials: int, threads: int, rounds: list[Round]) -> Stalls:
+def _result(loader: Any, trials: int, threads: int, rounds: list[Round], storage: Storage | None) -> Stalls:
     """Draw the medians of all rounds together."""
     workers = getattr(loader, "num_workers", 0)
     own, one = ways(rounds, workers, on_gpu=measuring.wait_for_gpu())
     size = round(median(r.alone.samples / r.alone.batches for r in rounds))
-    return Stalls(trials, clocks.available_cores(), size, threads, own, one, others(rounds))
+    told = Stalls(trials, clocks.available_cores(), size, threads, own, one, others(rounds))
+    batches = length_of(loader)
+    return replace(
+        told,
+        storage=storage,
+        off=_off([r.alone.each(r.alone.wall_s - r.alone.no_core_s) for r in rounds]),
+        epoch_samples=None if batches is None else batches * size,
+    )
+
+
+def _off(paces: list[float]) -> float:
+    """Return how far a median of these may be off, as a share: 80 of 100 are within 1.28 standard errors of it."""
+    return 1.28 * stdev(paces) / len(paces) ** 0.5 / mean(paces) if len(paces) > 1 else 0.0

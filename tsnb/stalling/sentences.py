@@ -11,7 +11,7 @@ from tsnb.words import html_table, text_table
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls
 
-__all__ = ["html", "number_of", "plain_text", "rate", "sentences", "tables", "times"]
+__all__ = ["html", "number_of", "plain_text", "rate", "sentences", "size", "tables", "times"]
 
 SMALL = 0.10
 """A stall below a tenth of the time, or a gain below a tenth, is not worth doing something about."""
@@ -23,7 +23,7 @@ NOTICED = 0.25
 
 def sentences(told: Stalls) -> list[str]:
     """Return what limits one trial, what sharing would give several, what to do next, and how sure that is."""
-    return [_one_trial(told), _several(told), *_next(told), *_caution(told)]
+    return [_one_trial(told), _several(told), *_next(told), *_reading(told), *_caution(told)]
 
 
 def _one_trial(told: Stalls) -> str:
@@ -137,6 +137,64 @@ def _caution(told: Stalls) -> list[str]:
         "account as far as it can be; measure again when it is calmer."
     )
     return [text]
+
+
+def _reading(told: Stalls) -> list[str]:
+    """Say what a sample reads from files, how much of that was in memory, and what the disk costs."""
+    seen = told.storage
+    if seen is None:
+        return []
+    whole = "" if seen.total_bytes is None else f" of {size(seen.total_bytes)} an epoch"
+    text = f"A sample reads {size(seen.sample_bytes)}{whole} from files"
+    if seen.cached is not None:
+        text += f", {seen.cached:.0%} of it from the page cache"
+    if seen.unseen >= SMALL:
+        text += (
+            f"; {seen.unseen:.0%} of what is read is in files that only C code opens, which are not counted"
+        )
+    parts = [f"{text}."]
+    if seen.wait_s is not None:
+        limit = seen.disk_bytes_per_s
+        most = (
+            ""
+            if limit is None or seen.busy_s is None or seen.busy_s < seen.wait_s / 10
+            else (f", and the disk gives {size(limit)}/s to all workers together")
+        )
+        parts.append(
+            f"What is not there waits {1000 * seen.wait_s:.3g} ms for the disk (±{seen.off:.0%}){most}."
+        )
+        parts += [_from_disk(told)] if told.hits is None else [_assumed(told)]
+    elif seen.why_not:
+        parts.append(f"What the disk costs could not be measured: {seen.why_not}.")
+    elif seen.cached is not None and seen.total_bytes is not None:
+        parts.append("Pass cold=True to measure what the disk costs.")
+    return parts
+
+
+def _from_disk(told: Stalls) -> str:
+    cold = told.with_cached(0.0)
+    return f"With nothing in memory the loader would give {rate(cold.loader_per_s)} samples/s."
+
+
+def _assumed(told: Stalls) -> str:
+    assert told.hits is not None
+    low, high = told.interval
+    share = f"{told.hits.likely:.0%}"
+    if told.hits.most > told.hits.least:
+        share += f" ({told.hits.least:.0%} to {told.hits.most:.0%})"
+    return (
+        f"Foretold for {share} of the samples from memory: the loader gives {rate(low)} to {rate(high)} samples/s "
+        "(four times in five)."
+    )
+
+
+def size(count: float) -> str:
+    """Return bytes as text, by 1000 as disks are sold."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
 
 
 def _workers(told: Stalls) -> str:

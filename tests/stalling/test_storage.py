@@ -1,0 +1,132 @@
+"""The formulas behind `with_memory`, `with_disk` and `with_cached`, without a file or a clock."""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from dataclasses import replace
+
+import pytest
+
+from tests.stalling.made_up import measured
+from tsnb.stalling.storage import Storage, busy_of, ds_analyzer_s, hits, loading_s, preparing_s
+
+DISK = Storage(100_000.0, 1.0, 1e9, 1.0, 0.0, 100, wait_s=0.004, busy_s=0.001)
+
+
+def lru_hits(items: int, held: int, epochs: int = 30) -> float:
+    """Play a cache that forgets what was not used for longest, each epoch in an order of its own."""
+    luck, cache, found = random.Random(1), OrderedDict[int, None](), 0
+    for epoch in range(epochs):
+        for item in luck.sample(range(items), items):
+            found += epoch > 0 and item in cache
+            cache.pop(item, None)
+            cache[item] = None
+            if len(cache) > held:
+                cache.popitem(last=False)
+    return found / (items * (epochs - 1))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 0.9, 1.0])
+def test_the_lower_bound_of_hits_is_what_such_a_cache_does(share: float) -> None:
+    """The formula against a played cache; nothing is ever above the share that fits."""
+    told = hits(share * 1e9, 1e9)
+    assert told.least == pytest.approx(lru_hits(400, int(share * 400)), abs=0.02)
+    assert told.least <= told.likely <= told.most == share
+    assert hits(5e9, 1e9).least == 1.0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_between_its_bounds_a_loader_is_slower_than_either(workers: int) -> None:
+    """It is never faster than its workers, nor than the disk; with all in memory it is the workers."""
+    prepare_s = 0.004
+    assert loading_s(workers, prepare_s, DISK, 1.0) == prepare_s / workers
+    for share in (0.0, 0.25, 0.5, 0.75):
+        missed = 1 - share
+        worker_s = (prepare_s + missed * DISK.wait_s) / workers  # type: ignore[operator]
+        found = loading_s(workers, prepare_s, DISK, share, batch_size=8)
+        assert max(worker_s, missed * 0.001) * 0.95 < found < 1.35 * max(worker_s, missed * 0.001)
+    one_disk = replace(DISK, busy_s=0.004)
+    assert loading_s(8, prepare_s, one_disk, 0.0) == pytest.approx(0.004, rel=0.01)
+    assert loading_s(0, prepare_s, DISK, 0.0) == pytest.approx(0.008, rel=0.01)
+
+
+def test_each_formula_solved_backwards_gives_what_it_was_made_from() -> None:
+    """What a worker needs in memory, and how long the disk is busy, from paces."""
+    for share in (0.2, 0.6, 1.0):
+        wall_s = loading_s(2, 0.003, DISK, share)
+        assert preparing_s(wall_s, 2, DISK, share) == pytest.approx(0.003, rel=0.02)
+    for busy_s in (0.0021, 0.003, 0.004):
+        disk = replace(DISK, busy_s=busy_s)
+        wall_s = loading_s(4, 0.001, disk, 0.0, batch_size=1)
+        assert busy_of(0.004, wall_s, 4, 0.001, disk) == pytest.approx(busy_s, rel=0.02)
+
+
+def test_a_slow_disk_is_no_stage_of_a_pipeline() -> None:
+    """DS-Analyzer's formula hides reading behind preparing, which a DataLoader's worker cannot do."""
+    ours = loading_s(1, 0.004, DISK, 0.0)
+    theirs = ds_analyzer_s(1, 0.004, 100_000, 1e10, 100_000 / 0.004, 0.0)
+    assert ours == pytest.approx(0.008, rel=0.01) and theirs == pytest.approx(0.004, rel=0.01)
+
+
+def test_what_if_is_answered_from_what_was_measured() -> None:
+    """Less memory, a slower disk, more workers: each alone, and one after the other, in any order."""
+    told = replace(measured(prepare_ms=4.0, workers=2, cores=8), storage=DISK)
+    warm = told.loader_per_s
+    assert warm == pytest.approx(500)
+    assert told.with_cached(1.0).loader_per_s == pytest.approx(warm)
+    paces = [told.with_cached(share).loader_per_s for share in (1.0, 0.75, 0.5, 0.25, 0.0)]
+    assert paces == sorted(paces, reverse=True) and paces[-1] == pytest.approx(250, rel=0.02)
+    half = told.with_memory("500MB")
+    low, high = half.interval
+    assert low < half.loader_per_s < high
+    assert told.with_memory("2GiB").loader_per_s == pytest.approx(warm)
+    # the disk alone: everything comes from it, with 10 ms for each sample
+    slow = told.with_disk("10MB/s")
+    assert slow.loader_per_s == pytest.approx(100, rel=0.02)
+    assert slow.with_workers(8).loader_per_s == pytest.approx(
+        100, rel=0.02
+    )  # more workers do not help a disk
+    assert told.with_workers(8).with_disk("10MB/s").loader_per_s == pytest.approx(100, rel=0.02)
+    one_way = told.with_cached(0.5).with_disk("50MB/s").with_workers(4).loader_per_s
+    assert told.with_workers(4).with_disk("50MB/s").with_cached(0.5).loader_per_s == pytest.approx(
+        one_way, rel=0.03
+    )
+    # several loaders meet in front of the disk no less than one
+    assert told.with_cached(0.0).sharing(4).shared.limit == "loader"
+
+
+def test_what_is_not_known_is_said_with_the_way_out() -> None:
+    """No files, no cold reading, no size, no share."""
+    plain = measured()
+    with pytest.raises(ValueError, match="cold=True"):
+        plain.with_cached(0.5)
+    with pytest.raises(ValueError, match="with_cached"):
+        plain.with_memory("8GiB")
+    with pytest.raises(ValueError, match="opens no file"):
+        plain.with_disk("100MB/s")
+    seen = replace(plain, storage=replace(DISK, wait_s=None, busy_s=None, why_not="the files are on a tmpfs"))
+    with pytest.raises(ValueError, match=r"tmpfs.*cold=True.*with_disk"):
+        seen.with_memory("8GiB")
+    assert seen.with_disk("100MB/s").with_memory("1MB").loader_per_s < plain.loader_per_s
+    for wrong in (-0.1, 1.5):
+        with pytest.raises(ValueError, match="0 to 1"):
+            seen.with_cached(wrong)
+    with pytest.raises(ValueError, match="8GiB"):
+        seen.with_memory("a lot")
+
+
+def test_sizing_counts_the_cores_that_each_gpu_needs() -> None:
+    """By hand: 8 ms of preparing, 1 ms of CPU beside a step of 10 ms on a GPU."""
+    told = measured(prepare_ms=8.0, served_ms=8.0, compute_ms=10.0, device=True)
+    alone, four = told.sizing(), told.sizing(gpus=4, samples=360_000, vcpu_price=0.05, gpu_price=1.0)
+    assert alone.separate.vcpus == pytest.approx(0.9) == alone.shared.vcpus
+    assert four.shared.vcpus == pytest.approx(0.3) and four.separate.workers == pytest.approx(0.8)
+    assert four.separate.epoch_price == pytest.approx(1.0 * (0.9 * 0.05 + 1.0))  # an hour
+    assert four.shared.epoch_price == pytest.approx(1.0 * (0.3 * 0.05 + 1.0))
+    assert alone.separate.epoch_price is None and "not known" in repr(alone)
+    assert "one shared loader" in repr(four) and "<td" in four._repr_html_()
+    with pytest.raises(ValueError, match="step="):
+        measured(compute_ms=None).sizing()
+    with pytest.raises(ValueError, match="1 GPU or more"):
+        told.sizing(gpus=0)

@@ -1,0 +1,94 @@
+"""How many vCPUs a GPU needs so that its model does not wait, and what an epoch costs then. Pure.
+
+With c the CPU seconds of the training process a sample, p those of preparing one, t those of taking it, and m the
+seconds that a step takes: a trial with a loader of its own needs (p + t + c) / m vCPUs. With k equal trials on one
+loader each needs (p / k + t + c) / m. DS-Analyzer answers the first with the number of workers only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tsnb.stalling.sharing import Way
+from tsnb.words import html_table, text_table
+
+__all__ = ["Need", "Sizing", "sized"]
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one way of loading needs."""
+
+    vcpus: float
+    """For each GPU, all processes together."""
+    workers: float
+    """Loader workers for each GPU, of those vCPUs; with sharing a part of the one loader's."""
+    epoch_price: float | None
+    """Of one trial's epoch, in the currency of the prices; None where a price or the epoch's length is not known."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """vCPUs that each GPU needs, with a loader each and on one loader. Shown as a table."""
+
+    gpus: int
+    """GPUs that train at once, a trial each."""
+    samples_per_s: float
+    """Of each trial: its model does not wait."""
+    separate: Need
+    """With a loader each."""
+    shared: Need
+    """On one loader."""
+
+    def _rows(self) -> list[list[str]]:
+        def row(name: str, need: Need) -> list[str]:
+            price = "not known" if need.epoch_price is None else f"{need.epoch_price:.3g}"
+            return [name, f"{need.vcpus:.1f}", f"{need.workers:.1f}", price]
+
+        head = ["", "vCPUs a GPU", "of these for loading", "price of an epoch"]
+        return [head, row("a loader each", self.separate), row("one shared loader", self.shared)]
+
+    def __repr__(self) -> str:
+        trials = f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}, a trial each at {self.samples_per_s:,.0f} samples/s"
+        return "\n".join([f"{trials}, waiting for no data:", *text_table(self._rows())])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._rows())
+
+
+def sized(
+    own: Way,
+    one: Way,
+    gpus: int,
+    samples: int | None,
+    vcpu_price: float | None,
+    gpu_price: float | None,
+) -> Sizing:
+    """Return what GPUs need so that no model waits.
+
+    Args:
+        own: A trial with a loader of its own.
+        one: A trial on a shared one.
+        gpus: How many there are.
+        samples: In an epoch.
+        vcpu_price: Of a vCPU for an hour.
+        gpu_price: Of a GPU for an hour.
+
+    Raises:
+        ValueError: Fewer than one GPU, or a price below 0.
+    """
+    if gpus < 1 or any(price is not None and price < 0 for price in (vcpu_price, gpu_price)):
+        raise ValueError(f"gpus={gpus!r}: give 1 GPU or more, and prices of 0 or more.")
+    computing = own.computing or one.computing
+    assert computing is not None  # `Stalls.sizing` has seen to it
+    step_s = max(computing.wall_s, computing.device_s, 1e-12)
+
+    def need(way: Way, trials: int) -> Need:
+        loading = way.loading
+        workers = loading.cpu_s / trials / step_s
+        vcpus = workers + (loading.taking_s + computing.cpu_s) / step_s
+        if samples is None or vcpu_price is None or gpu_price is None:
+            return Need(vcpus, workers, None)
+        return Need(vcpus, workers, samples * step_s / 3600 * (vcpus * vcpu_price + gpu_price))
+
+    return Sizing(gpus, 1 / step_s, need(own, 1), need(one, gpus))
