@@ -419,3 +419,68 @@ def test_this_process_collates_as_before_while_and_after_a_loader_is_served() ->
         assert functions[torch.Tensor] is mine
     finally:
         functions.update(before)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("tickets", [1, 3])
+def test_workers_change_in_the_middle_of_an_epoch_and_no_batch_does(tickets: int, persistent: bool) -> None:
+    """One, three, two: the same stream bit for bit, its random draws too; the next epoch has as many."""
+    loader = DataLoader(Noisy(200), 8, shuffle=True, num_workers=1, persistent_workers=persistent)
+    with Stand(loader, seed=5) as plain:
+        expected = [plain.epoch(0), plain.epoch(1)]
+    with Stand(loader, seed=5) as stand:
+        stand.tickets_of(tickets)
+        given, seen = [], set()
+        for number, batch in enumerate(stand.give(0)):
+            given.append(batch)
+            seen.add(stand.source.workers)
+            if number in {3, 12}:
+                stand.source.change_workers(3 if number == 3 else 2)
+        assert seen == {1, 3, 2}
+        assert all(same(one, other) for one, other in zip(given, expected[0], strict=True))
+        assert all(same(one, other) for one, other in zip(stand.epoch(1), expected[1], strict=True))
+        stand.source.change_workers(1)  # between two epochs
+        assert all(same(one, other) for one, other in zip(stand.epoch(1), expected[1], strict=True))
+        assert stand.source.workers == 1
+
+
+def test_unseeded_epochs_lose_no_sample_while_workers_change() -> None:
+    """Each sample once, whatever the order; an epoch that is begun later than at its start, too."""
+    with Stand(DataLoader(Numbers(120), 4, shuffle=True, num_workers=2)) as stand:
+        given: list[int] = []
+        for number, batch in enumerate(stand.give(0, 5)):
+            given += batch.tolist()
+            stand.source.change_workers(1 + number % 3)
+        assert len(set(given)) == 100 == len(given)
+
+
+def test_an_error_stands_at_its_place_though_workers_change() -> None:
+    """The batches before it arrive, from workers of either number."""
+    given: list[Any] = []
+
+    def take(stand: Stand) -> None:
+        for batch in stand.give(0):
+            given.append(batch)
+            if len(given) == 3:
+                stand.source.change_workers(2)
+
+    with Stand(DataLoader(Fails(80, bad=41), 4, num_workers=1)) as stand:
+        with pytest.raises(ValueError, match="sample 41 is rotten"):
+            take(stand)
+        assert len(given) == 10
+
+
+def test_what_cannot_change_its_workers_says_why() -> None:
+    """Without workers, with an IterableDataset, to none."""
+    with Stand(DataLoader(Numbers(), 8)) as stand, pytest.raises(ValueError, match="workers=1 or more"):
+        stand.source.change_workers(2)
+    with (
+        Stand(DataLoader(Stream(), 4, num_workers=1)) as stand,
+        pytest.raises(ValueError, match="IterableDataset"),
+    ):
+        stand.source.change_workers(2)
+    with (
+        Stand(DataLoader(Numbers(), 8, num_workers=1)) as stand,
+        pytest.raises(ValueError, match="1 or more"),
+    ):
+        stand.source.change_workers(0)

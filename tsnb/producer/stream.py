@@ -130,6 +130,31 @@ class Producer(Bound):
             raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
         self._core.rebalance(on)
 
+    def tune(self, *, workers: int) -> None:
+        """Change the number of the loader's workers, while trials go on.
+
+        It takes effect with the next batch that no worker has been told to prepare. No batch is lost or given twice,
+        their order stays, and with `seed=` they are the same bit for bit as with any other number of workers.
+
+        Args:
+            workers: Processes, 1 or more.
+
+        Raises:
+            ValueError: The loader cannot change them: it is not a DataLoader, has an IterableDataset, or was served
+                without workers.
+            ProducerGone: It has been stopped.
+        """
+        if self._ended.is_set():
+            raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
+        source = self._core.source
+        change = getattr(source, "change_workers", None)
+        if change is None:
+            raise ValueError(
+                f"What {self.name!r} serves is not a DataLoader, so it has no workers to change. Serve a DataLoader "
+                "with num_workers=1 or more."
+            )
+        change(workers)
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the producer has stopped; return whether it has.
 

@@ -111,7 +111,8 @@ class DataLoaderSource:
         self._orders = mine.num_workers * (mine.prefetch_factor or 0)  # that the DataLoader keeps open
         self._batch_s: float | None = None
         self._most = 1
-        self._loading: Callable[[], Any] = lambda: None  # the iterator of the epoch being loaded
+        self._loading: list[Callable[[], Any]] = []  # the iterators of the epoch being loaded
+        self._wanted: int | None = None  # workers, where another number was asked for
         self.order = loader_order(loader, mine.num_workers, seed)
         self.workers: int = mine.num_workers
         self.persistent: bool = mine.persistent_workers
@@ -143,6 +144,8 @@ class DataLoaderSource:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         """Begin an epoch. Indices before `start` are passed over, unless the dataset is an IterableDataset."""
+        if self._wanted is not None:
+            self._set_workers(self._wanted)
         loader = self._loader
         # each of them may want to know, and telling one twice does no harm
         for part in (loader, *sampler_chain(self._sampler), self._dataset):
@@ -153,23 +156,87 @@ class DataLoaderSource:
                 generator.manual_seed(mix(self._seed, number, index))
         if self._tickets is not None:
             self._tickets.begin(number, start, None if self._seed is None else mix(self._seed, number, 2))
-        batches = iter(loader)
-        mind_own_workers(batches)
-        self._loading = weakref.ref(batches)
+        self._loading = []
+        self.persistent = self._loader.persistent_workers
+        batches = self._begun()
         if self._tickets is None:
             return replayed(batches, number, start)
         return self._unpacked(batches) if self.workers else batches
 
+    def _begun(self) -> Iterator[Any]:
+        """Have the loader's workers start; return its iterator."""
+        batches = iter(self._loader)
+        mind_own_workers(batches)
+        self._loading.append(weakref.ref(batches))
+        return batches
+
+    def change_workers(self, workers: int) -> None:
+        """Have another number of workers, from the next batch that nobody has been told to prepare. From any thread.
+
+        The new ones begin while the old ones still hand in what they have in hand. No batch is lost or given twice, the
+        order stays, and with a seed every batch is the same bit for bit as with any other number of workers.
+
+        Args:
+            workers: Processes, 1 or more.
+
+        Raises:
+            ValueError: The loader cannot change them; says why.
+        """
+        if why := self.why_fixed(workers):
+            raise ValueError(why)
+        self._wanted = workers
+
+    def why_fixed(self, workers: int) -> str:
+        """Return why there cannot be so many workers now; "" if there can."""
+        if self._tickets is None:
+            return (
+                "An IterableDataset divides its samples among its workers itself, so another number gives other "
+                "batches: stop the stream and serve it with workers=."
+            )
+        if not self.workers:
+            return "It was served without workers, in the serving process itself: serve it with workers=1 or more."
+        return "" if workers >= 1 else f"workers={workers!r}: give a number of processes, 1 or more."
+
+    def _set_workers(self, workers: int) -> None:
+        self._wanted = None
+        if workers == self.workers:
+            return
+        former, self._loader = self._loader, copy.copy(self._loader)
+        fields = self._loader.__dict__
+        former.__dict__["_iterator"] = fields["_iterator"] = (
+            None  # workers that would stay belong to an iterator
+        )
+        fields["num_workers"] = self.workers = workers
+        self._orders = workers * (self._loader.prefetch_factor or 0)
+
+    def _others(self) -> Iterator[Prepared] | None:
+        """Start other workers on the rest of the epoch, if they are asked for."""
+        wanted = self._wanted
+        if wanted is None or self._tickets is None:
+            return None
+        self._set_workers(wanted)
+        self._tickets.hand_over()
+        self.persistent = (
+            False  # at this epoch's end all end, and the slots that the former ones had come back
+        )
+        return self._begun()
+
     def _unpacked(self, answers: Iterator[Prepared]) -> Iterator[Any]:
         """Give the batches of each ticket, and its error at its place."""
-        for prepared in answers:
-            self._measured(prepared.batch_s)
-            yield from prepared.batches
-            if prepared.error is not None:
-                if issubclass(prepared.error.exc_type, StopIteration):  # as torch: the epoch ends here
-                    yield from self._in_hand(answers)
-                    return
-                prepared.error.reraise()  # type: ignore[no-untyped-call]
+        following: Iterator[Prepared] | None = answers
+        while following is not None:
+            answers, following = following, None
+            for prepared in answers:
+                self._measured(prepared.batch_s)
+                yield from prepared.batches
+                if prepared.error is not None:
+                    if issubclass(prepared.error.exc_type, StopIteration):  # as torch: the epoch ends here
+                        yield from self._in_hand(answers)
+                        yield from self._in_hand(following or iter(()))
+                        return
+                    prepared.error.reraise()  # type: ignore[no-untyped-call]
+                if following is None:
+                    following = self._others()
 
     def _in_hand(self, answers: Iterator[Prepared]) -> Iterator[Skipped]:
         """Give what the workers have in hand, order nothing more: the workers may stay, and slots lie in it."""
@@ -187,7 +254,7 @@ class DataLoaderSource:
 
     def wake_workers(self) -> None:
         """Let workers go on that were stopped: torch waits ten seconds for one before it gives up, and leaves it."""
-        for worker in getattr(self._loading(), "_workers", ()):
+        for worker in [w for loading in self._loading for w in getattr(loading(), "_workers", ())]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker.pid, signal.SIGCONT)
 

@@ -73,26 +73,40 @@ class Tickets:
         self._epoch = 0
         self._start = 0
         self._seed: int | None = None
+        self._turn = 0  # which of the iterations over one epoch gives tickets
+        self._rest: tuple[Iterator[Any], int] | None = None  # keys, and the number of the next batch
 
     def begin(self, epoch: int, start: int, seed: int | None) -> None:
         """Choose what the next iteration gives: an epoch from its batch `start` on."""
         self._epoch, self._start, self._seed = epoch, start, seed
         self.enough = False
+        self._rest = None
+
+    def hand_over(self) -> None:
+        """End the iteration that goes on; the next one gives the rest of the epoch."""
+        self._turn += 1
 
     def __len__(self) -> int:
         return len(cast("Sized", self.sampler))
 
     def __iter__(self) -> Iterator[Any]:
         # a generator: the DataLoader calls iter() twice and takes from one, and samplers may draw in iter()
+        turn = self._turn
+        keys, number = self._rest or self._from_start()
+        if not self.size:
+            yield from keys
+        while turn == self._turn and not self.enough and (several := list(islice(keys, self.size))):
+            first, number = number, number + len(several)
+            self._rest = keys, number
+            yield Ticket(several, first, self._seed)
+
+    def _from_start(self) -> tuple[Iterator[Any], int]:
         keys = iter(self.sampler)
         number = sum(1 for _ in islice(keys, self._start))
         if number < self._start:
             raise too_short(self._epoch, number, self._start)
-        if not self.size:
-            yield from keys
-        while not self.enough and (several := list(islice(keys, self.size))):
-            yield Ticket(several, number, self._seed)
-            number += len(several)
+        self._rest = keys, number
+        return self._rest
 
 
 class TicketDataset:
