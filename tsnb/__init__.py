@@ -25,6 +25,8 @@ _PUBLIC = {
     "stop": "tsnb.telemetry.observer",
     "doctor": "tsnb.checks",
     "stalls": "tsnb.stalling",
+    "plan": "tsnb.planning",
+    "Plan": "tsnb.planning",
     "devices": "tsnb.hardware.listing",
     "Devices": "tsnb.hardware.listing",
     "Stalls": "tsnb.stalling",
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from tsnb.experiments.functions import run, trial
     from tsnb.hardware.listing import Devices, devices
     from tsnb.notebook.panels import dashboard, replay
+    from tsnb.planning import Plan, plan
     from tsnb.producer import Producer
     from tsnb.producer.serving import serve
     from tsnb.records.exporting import export
@@ -77,6 +80,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Consumer",
     "Devices",
+    "Plan",
     "Producer",
     "Report",
     "Stalls",
@@ -95,6 +99,7 @@ __all__ = [
     "history",
     "log",
     "log_artifact",
+    "plan",
     "plot",
     "producers",
     "record",

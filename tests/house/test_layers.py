@@ -21,6 +21,7 @@ LAYERS = [
     {"__main__"},
     {"cli", "notebook"},
     {"integrations"},
+    {"planning"},
     {"checks", "panel", "reports", "stalling", "sweeps", "top"},
     {"cluster"},
     {"experiments", "streams"},

@@ -149,6 +149,18 @@ class Board(Mapping[str, Trial]):
         for trial in forgotten.values():
             trial.life.forget()
 
+    def drop(self, trial: Trial) -> None:
+        """Stop one trial and forget it: the table does not show it, and it cannot be run again.
+
+        Args:
+            trial: One of this process's own.
+        """
+        trial.stop()
+        with self._lock:
+            if self._trials.get(trial.name) is trial:
+                del self._trials[trial.name]
+        trial.life.forget()
+
     async def _end_all(self) -> None:
         await asyncio.gather(*(trial.life.end(STOP_GRACE_S) for trial in self.own))
 

@@ -5,5 +5,6 @@
 | `parties` | the vocabulary: who takes part, what was observed, what can be done |
 | `estimating` | what each party did, and how fast it would be on other cores |
 | `dividing` | how many cores each gets, and which |
+| `scheduling` | how long unequal trials take, together or in turn, and a good order |
 | `balancing` | when cores and threads move, and when they are given back |
 """

@@ -1,0 +1,101 @@
+"""The fluid model and the annealed list, without a process or a clock."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import pytest
+
+from tsnb.planners.scheduling import Feed, Job, annealed, apart, in_turn, listed
+
+FREE = Feed(0.0, 0.0, 0.0)
+
+
+def job(name: str, samples: float = 1000.0, ms: float = 1.0, **more: float) -> Job:
+    return Job(name, samples, ms / 1000, ms / 1000, **more)
+
+
+def mix(seed: int, number: int) -> list[Job]:
+    """Return unequal trials: short and long, light and heavy."""
+    luck = random.Random(seed)
+    return [
+        job(
+            f"t{i}",
+            luck.choice((2e3, 1e4, 3e4)),
+            luck.uniform(0.2, 4.0),
+            memory_bytes=luck.choice((1.0, 2.0, 3.0)),
+        )
+        for i in range(number)
+    ]
+
+
+def test_paces_by_hand() -> None:
+    """One stream: the slowest, the loader or the cores; a loader each: what one leaves is the others'."""
+    two = [job("fast", 1000, 1.0), job("slow", 1000, 3.0)]
+    assert listed(two, FREE, 8).ends_s == pytest.approx({"fast": 3.0, "slow": 3.0})
+    assert apart(two, FREE, 8).ends_s == pytest.approx({"fast": 1.0, "slow": 3.0})
+    assert listed(two, Feed(0.005, 0.0, 0.0), 8).makespan_s == pytest.approx(5.0)
+    # 2 + 1 + 3 ms of CPU a sample on two cores; then the slow one alone has nothing left to do
+    assert listed(two, Feed(0.0, 0.002, 0.0), 1).makespan_s == pytest.approx(6.0)
+    # on one core a loader each: 3 and 5 ms; half a core each until the fast one has ended, at 6 s
+    ends = apart(two, Feed(0.0, 0.002, 0.0), 1).ends_s
+    assert ends == pytest.approx({"fast": 6.0, "slow": 8.0})
+    assert in_turn(two, Feed(0.0, 0.002, 0.0), 1).makespan_s == pytest.approx(8.0)
+
+
+def test_places_memory_and_starts_are_kept() -> None:
+    """Never more at once than there are places or memory for; one that is too large for all runs alone."""
+    jobs = [job(f"t{i}", 1000, 1.0, memory_bytes=2.0, start_s=0.5) for i in range(4)]
+    found = listed(jobs, FREE, 64, memory_bytes=5.0)
+    assert found.starts_s == pytest.approx({"t0": 0, "t1": 0, "t2": 1.5, "t3": 1.5})
+    assert found.makespan_s == pytest.approx(3.0)
+    assert listed(jobs, FREE, 64, at_once=1).makespan_s == pytest.approx(6.0)
+    large = [job("large", memory_bytes=9.0), job("small", memory_bytes=1.0)]
+    assert listed(large, FREE, 64, memory_bytes=5.0).starts_s["small"] == pytest.approx(1.0)
+    for seed in range(20):
+        jobs = mix(seed, 8)
+        found = listed(jobs, FREE, 2, at_once=3, memory_bytes=5.0)
+        for now_s in found.starts_s.values():
+            here = [j for j in jobs if found.starts_s[j.name] <= now_s < found.ends_s[j.name]]
+            assert len(here) <= 3 and sum(j.memory_bytes for j in here) <= 5.0
+        assert found.ends_s.keys() == {j.name for j in jobs}
+
+
+def test_work_is_neither_lost_nor_invented() -> None:
+    """Where the cores are all that limits, every way takes the CPU time that it needs, and one loader needs less."""
+    feed = Feed(0.0, 0.002, 0.0)
+    for seed in range(10):
+        jobs = [Job(j.name, j.samples, 0.0, j.cpu_s) for j in mix(seed, 5)]
+        needed_s = sum(j.samples * (j.cpu_s + 0.002) for j in jobs)
+        assert apart(jobs, feed, 1).makespan_s == pytest.approx(needed_s, rel=1e-6)
+        assert in_turn(jobs, feed, 1).makespan_s == pytest.approx(needed_s, rel=1e-6)
+        assert listed(jobs, feed, 1).makespan_s <= needed_s
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_annealed_list_is_within_four_per_cent_of_the_best(seed: int) -> None:
+    """Against every order and every number at once, of five unequal trials with too little memory for all."""
+    jobs, feed = mix(seed, 5), Feed(0.0004, 0.0006, 0.0001)
+    found = annealed(jobs, feed, 2, memory_bytes=6.0, rounds=300)
+    best = min(
+        listed(order, feed, 2, at_once=k, memory_bytes=6.0).makespan_s
+        for order in itertools.permutations(jobs)
+        for k in range(1, 6)
+    )
+    assert best <= found.schedule.makespan_s * (1 + 1e-9) <= 1.04 * best
+    assert sorted(found.order) == sorted(j.name for j in jobs)
+    again = annealed(jobs, feed, 2, memory_bytes=6.0, rounds=300)
+    assert again == found
+
+
+def test_equals_are_put_together_on_one_stream() -> None:
+    """A slow trial beside fast ones would hold them up; with cores to spare, pairs of equals end sooner."""
+    jobs = [job("a", 1000, 1.0), job("B", 1000, 9.0), job("c", 1000, 1.0), job("D", 1000, 9.0)]
+    found = annealed(jobs, FREE, 64, memory_bytes=math.inf)
+    assert found.schedule.makespan_s == pytest.approx(9.0)
+    two = annealed([Job(j.name, j.samples, j.step_s, j.cpu_s, 1.0) for j in jobs], FREE, 64, memory_bytes=2.0)
+    assert two.schedule.makespan_s == pytest.approx(10.0)
+    assert {frozenset(two.order[:2]), frozenset(two.order[2:])} == {frozenset("ac"), frozenset("BD")}
+    assert annealed([], FREE, 2).order == () and annealed(jobs[:1], FREE, 2).order == ("a",)

@@ -1,0 +1,97 @@
+"""`tsnb.plan` with real trials: what they cost, nothing left behind, and the chosen way carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import tsnb
+from tsnb.errors import TsnbError
+
+pytestmark = pytest.mark.system
+
+BATCH, SAMPLES = 4, 160
+
+SOURCE = """
+def train(ms=1.0, mb=0, epochs=1, fails=False, leaves=False):
+    import time
+    import tsnb
+    taken = []
+    hold = bytearray(mb << 20)
+    for _ in range(epochs):
+        for number, batch in enumerate(tsnb.attach()):
+            if fails and number == 3:
+                raise RuntimeError("out of luck")
+            if leaves and number == 3:
+                return 0
+            taken += batch.tolist()
+            end = time.thread_time() + ms / 1000 * len(batch)
+            while time.thread_time() < end:
+                pass
+    return taken
+"""
+
+
+class Numbers(Dataset[Any]):
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(index)
+
+
+def make_train() -> Any:
+    """A function that travels by value: this file cannot be imported in a trial."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(SOURCE, made)
+    return made["train"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on() -> Iterator[None]:
+    yield
+    tsnb.trials.clear()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_trials_are_profiled_planned_and_run() -> None:
+    """Costs as they were made, memory as it was taken, a choice in words; every trial gets every sample."""
+    train, loader = make_train(), DataLoader(Numbers(), BATCH, shuffle=True)
+    state = torch.random.get_rng_state()
+    found = tsnb.plan(
+        {"small": (train, {"ms": 2.0}), "large": (train, {"ms": 6.0, "mb": 200, "epochs": 2})},
+        loader=loader,
+        seconds=0.2,
+    )
+    assert not tsnb.producers() and not list(tsnb.trials)  # nothing of it is kept
+    assert torch.equal(torch.random.get_rng_state(), state)
+    small, large = found.costs["small"], found.costs["large"]
+    assert 0.002 * 0.9 < small.cpu_s < large.cpu_s and large.cpu_s > 0.006 * 0.9
+    assert small.cpu_s * 0.9 <= small.step_s + 0.001
+    assert large.memory_bytes - small.memory_bytes > 150 << 20
+    assert found.choice in found.ways and found.choice.makespan_s > 2 * SAMPLES * 0.006 * 0.9
+    assert "large" in repr(found) and "four times in five" in repr(found) and "<table" in found._repr_html_()
+    done = found.run(name="numbers")
+    assert {trial.state for trial in done.values()} == {"done"}
+    assert sorted(done["small"].result()) == list(range(SAMPLES))
+    assert sorted(done["large"].result()) == sorted(2 * list(range(SAMPLES)))
+    assert not tsnb.producers()
+
+
+def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
+    """One that raises, one that takes too few batches; the message names the way out."""
+    train, loader = make_train(), DataLoader(Numbers(), BATCH)
+    with pytest.raises(TsnbError, match=r"(?s)'bad' failed while.*out of luck.*tsnb.run"):
+        tsnb.plan({"good": train, "bad": (train, {"fails": True})}, loader=loader, seconds=0.1)
+    with pytest.raises(TsnbError, match="'short' took too few batches"):
+        tsnb.plan({"short": (train, {"leaves": True})}, loader=loader, seconds=0.1)
+    assert not tsnb.producers() and not list(tsnb.trials)
+    with pytest.raises(ValueError, match="more than 0 cores"):
+        tsnb.plan(train, loader=loader, cores=0)
+    with pytest.raises(ValueError, match="8GiB"):
+        tsnb.plan(train, loader=loader, memory="plenty")

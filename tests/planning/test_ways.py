@@ -1,0 +1,79 @@
+"""Which way is chosen, and why, from made-up costs: no process, no clock."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tsnb.planners.scheduling import Feed, Job
+from tsnb.planning.profiling import wanted
+from tsnb.planning.ways import APART, IN_TURN, LISTED, TOGETHER, chosen, duration, foretold, why
+
+PLAIN, SERVED = Feed(0.002, 0.002, 0.0002), Feed(0.001, 0.001, 0.0001)
+
+
+def job(name: str, ms: float, samples: float = 10_000, memory: float = 1.0) -> Job:
+    return Job(name, samples, ms / 1000, ms / 1000, memory)
+
+
+def test_equal_trials_go_on_one_stream() -> None:
+    """One loader is paid for once; the simplest of equally good ways is taken."""
+    jobs = [job("a", 0.3), job("b", 0.3), job("c", 0.3)]
+    ways = foretold(jobs, PLAIN, SERVED, 2, math.inf, 0.1)
+    found = chosen(ways)
+    assert found.way == TOGETHER and [way.way for way in ways] == [IN_TURN, APART, TOGETHER, LISTED]
+    low, high = found.interval_s
+    assert low == pytest.approx(0.9 * found.makespan_s) and high == pytest.approx(1.1 * found.makespan_s)
+    said = why(ways, found, "cores")
+    assert "all at once on one stream" in said and "cores are what limits" in said and "paid for once" in said
+    assert "b is the slowest" in why(ways, found, "b")
+
+
+def test_what_does_not_fit_is_not_chosen_and_that_is_said() -> None:
+    """Memory for two of three: a list, two at once."""
+    jobs = [job("a", 0.3), job("b", 0.3), job("c", 0.3)]
+    ways = foretold(jobs, PLAIN, SERVED, 2, 2.0, 0.1)
+    found = chosen(ways)
+    assert found.way == LISTED and "not enough memory" in why(ways, found, "cores")
+    for now_s in found.schedule.starts_s.values():
+        here = [n for n in "abc" if found.schedule.starts_s[n] <= now_s < found.schedule.ends_s[n]]
+        assert len(here) <= 2
+
+
+def test_a_slow_trial_that_would_hold_the_others_up_is_kept_apart() -> None:
+    """With cores to spare and a cheap loader, a loader each or a list beats one stream; the best way is taken."""
+    cheap = Feed(0.0001, 0.0001, 0.0)
+    jobs = [job("fast", 0.2, 50_000), job("slow", 5.0, 1_000)]
+    ways = foretold(jobs, cheap, cheap, 16, math.inf, 0.05)
+    found = chosen(ways)
+    assert found.makespan_s <= 1.03 * min(way.makespan_s for way in ways)
+    together = next(way for way in ways if way.way == TOGETHER)
+    assert found.makespan_s < together.makespan_s
+
+
+def test_what_is_to_be_planned_is_read_in_every_form() -> None:
+    """Functions, pairs, mappings; names from parameters; epochs from them or from outside."""
+
+    def train(lr: float = 0.1, epochs: int = 1) -> None: ...
+
+    found = wanted([train, (train, {"lr": 0.5, "epochs": 3})], None)
+    assert [each.name for each in found] == ["train", "train-lr0.5-epochs3"]
+    assert [each.epochs for each in found] == [1.0, 3.0]
+    assert wanted({"x": train}, 2.5)[0].epochs == 2.5
+    assert wanted(train, None)[0].fn is train
+    for wrong in ([], [train, train]):
+        with pytest.raises(ValueError, match="name of its own"):
+            wanted(wrong, None)
+    with pytest.raises(TypeError, match=r"functions as tsnb.run does"):
+        wanted(["train"], None)
+    with pytest.raises(ValueError, match="number of epochs"):
+        wanted(train, 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(48.2, "48.2 s"), (720, "12 min"), (11_100, "3 h 05 min"), (math.inf, "for ever")]
+)
+def test_times_are_read_at_a_glance(seconds: float, text: str) -> None:
+    """Seconds, minutes, hours."""
+    assert duration(seconds) == text

@@ -1,0 +1,235 @@
+"""How long several unequal trials take, together or one after the other, and in which order they end soonest. Pure.
+
+A fluid model: between two events (a trial starts or ends) each trial goes at a constant pace, in samples a second.
+With m the seconds of a trial's step, c its CPU seconds, t those of taking a sample, and of the loader l its seconds a
+sample when nothing else limits it and p its CPU seconds:
+
+    one stream      all at 1 / max(max(m + t), l, (p + sum(c + t)) / cores): one loader, and the slowest sets the pace
+    a loader each   each at most at 1 / max(m + t, l); the cores are shared out evenly (water-filling) at a cost of
+                    p + c + t a sample
+
+Trials that wait for a place start in a given order as soon as places and memory allow. Which order, and how many at
+once: an annealed search over both, with the fluid model as its judge (Saturn, Nagrecha and Kumar 2023, solves a mixed
+integer program for it; the list of a dozen trials needs no solver). Slow trials on one stream hold fast ones up, so
+good lists put equals together.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Feed", "Job", "Listed", "Schedule", "annealed", "apart", "in_turn", "listed"]
+
+ROUNDS = 1500
+"""Lists that are tried; a dozen trials take a quarter of a second."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial."""
+
+    name: str
+    """Its name."""
+    samples: float
+    """That it has to take."""
+    step_s: float
+    """Seconds a sample of its step, where it has the cores that it uses."""
+    cpu_s: float
+    """CPU seconds a sample of its process."""
+    memory_bytes: float = 0.0
+    """Its largest use of memory."""
+    start_s: float = 0.0
+    """Seconds from its start to its first batch."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One loader, a sample."""
+
+    wall_s: float
+    """Seconds when nothing else limits it."""
+    cpu_s: float
+    """CPU seconds of its workers."""
+    taking_s: float
+    """CPU seconds of the trial that takes it, of each one."""
+    memory_bytes: float = 0.0
+    """What it needs itself: workers, batches."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When each trial starts and ends."""
+
+    starts_s: Mapping[str, float]
+    """By name, from the beginning."""
+    ends_s: Mapping[str, float]
+    """The same."""
+
+    @property
+    def makespan_s(self) -> float:
+        """When the last one ends."""
+        return max(self.ends_s.values(), default=0.0)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An order, and how many run at once."""
+
+    order: tuple[str, ...]
+    """Names: the next starts as soon as it may."""
+    at_once: int
+    """So many at most."""
+    schedule: Schedule = field(compare=False)
+    """What is foretold of it."""
+
+
+@dataclass
+class _Going:
+    """A trial that runs."""
+
+    job: Job
+    left: float
+    begins_s: float
+
+
+def _paces(going: Sequence[_Going], feed: Feed, cores: float, *, shared: bool) -> list[float]:
+    """Return samples/s of each that takes batches."""
+    if not going:
+        return []
+    if shared:
+        cpu_s = feed.cpu_s + sum(each.job.cpu_s + feed.taking_s for each in going)
+        slowest_s = max(each.job.step_s + feed.taking_s for each in going)
+        return [1 / max(slowest_s, feed.wall_s, cpu_s / cores, 1e-12)] * len(going)
+    most = [1 / max(each.job.step_s + feed.taking_s, feed.wall_s, 1e-12) for each in going]
+    costs = [max(feed.cpu_s + feed.taking_s + each.job.cpu_s, 1e-12) for each in going]
+    wanted = [pace * cost for pace, cost in zip(most, costs, strict=True)]
+    return [given / cost for given, cost in zip(_even(wanted, cores), costs, strict=True)]
+
+
+def _even(wanted: Sequence[float], cores: float) -> list[float]:
+    """Share cores out: nobody gets more than it wants, and what one leaves is the others'."""
+    given = [0.0] * len(wanted)
+    left, rest = cores, sorted(range(len(wanted)), key=wanted.__getitem__)
+    while rest:
+        first, share = rest[0], left / len(rest)
+        given[first] = min(wanted[first], share)
+        left -= given[first]
+        rest = rest[1:]
+    return given
+
+
+def listed(
+    jobs: Sequence[Job],
+    feed: Feed,
+    cores: float,
+    *,
+    at_once: int | None = None,
+    memory_bytes: float = math.inf,
+    shared: bool = True,
+) -> Schedule:
+    """Play a list of trials: each starts, in this order, as soon as there is a place and memory for it.
+
+    Args:
+        jobs: In their order.
+        feed: The loader; each has one of its own where it is not shared.
+        cores: For all of it.
+        at_once: How many run at once at most; by default all.
+        memory_bytes: For all of it. A trial that is larger than this runs alone.
+        shared: Whether all are on one stream.
+    """
+    waiting, going = list(jobs), list[_Going]()
+    places = at_once or max(1, len(jobs))
+    starts: dict[str, float] = {}
+    ends: dict[str, float] = {}
+    now_s = 0.0
+    while waiting or going:
+        while waiting and len(going) < places and _fits(waiting[0], going, feed, memory_bytes, shared=shared):
+            job = waiting.pop(0)
+            starts[job.name] = now_s
+            going.append(_Going(job, job.samples, now_s + job.start_s))
+        active = [each for each in going if each.begins_s <= now_s]
+        paces = _paces(active, feed, cores, shared=shared)
+        events = [each.begins_s for each in going if each.begins_s > now_s]
+        events += [now_s + each.left / pace for each, pace in zip(active, paces, strict=True)]
+        then_s = min(events)
+        for each, pace in zip(active, paces, strict=True):
+            each.left -= pace * (then_s - now_s)
+        now_s = then_s
+        for each in [each for each in active if each.left <= 1e-9 * each.job.samples + 1e-12]:
+            ends[each.job.name] = now_s
+            going.remove(each)
+    return Schedule(starts, ends)
+
+
+def _fits(job: Job, going: Sequence[_Going], feed: Feed, memory_bytes: float, *, shared: bool) -> bool:
+    loaders = 1 if shared else len(going) + 1
+    used = sum(each.job.memory_bytes for each in going) + job.memory_bytes + loaders * feed.memory_bytes
+    return not going or used <= memory_bytes
+
+
+def in_turn(jobs: Sequence[Job], feed: Feed, cores: float) -> Schedule:
+    """Return one after the other, each with a loader of its own and all cores."""
+    return listed(jobs, feed, cores, at_once=1, shared=False)
+
+
+def apart(jobs: Sequence[Job], feed: Feed, cores: float, memory_bytes: float = math.inf) -> Schedule:
+    """Return all at once, as far as memory allows, with a loader each."""
+    return listed(jobs, feed, cores, memory_bytes=memory_bytes, shared=False)
+
+
+def annealed(
+    jobs: Sequence[Job],
+    feed: Feed,
+    cores: float,
+    *,
+    memory_bytes: float = math.inf,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+) -> Listed:
+    """Return a good list of trials on one stream: its order, and how many run at once.
+
+    Args:
+        jobs: The trials.
+        feed: The shared loader.
+        cores: For all of it.
+        memory_bytes: For all of it.
+        rounds: Lists that are tried; more find the last per cent.
+        seed: Of the search: the same gives the same.
+    """
+    luck = random.Random(seed)
+
+    def judged(order: Sequence[Job], at_once: int) -> Listed:
+        found = listed(order, feed, cores, at_once=at_once, memory_bytes=memory_bytes)
+        return Listed(tuple(job.name for job in order), at_once, found)
+
+    def worth(one: Listed) -> float:  # of equal lists the one whose trials end sooner, on average
+        ends = one.schedule.ends_s.values()
+        return one.schedule.makespan_s + 1e-3 * sum(ends) / max(1, len(ends))
+
+    by_name = {job.name: job for job in jobs}
+    starts = [
+        sorted(jobs, key=lambda job: -job.samples * max(job.step_s, job.cpu_s)),  # the longest first
+        sorted(jobs, key=lambda job: -job.step_s),  # equals together
+        list(jobs),
+    ]
+    now = min((judged(order, k) for order in starts for k in range(1, max(1, len(jobs)) + 1)), key=worth)
+    best = now
+    for number in range(rounds if len(jobs) > 1 else 0):
+        heat = 0.05 * worth(best) * (1 - number / rounds)
+        order, at_once = [by_name[name] for name in now.order], now.at_once
+        if luck.random() < 0.15:
+            at_once = min(len(jobs), max(1, at_once + luck.choice((-1, 1))))
+        elif luck.random() < 0.5:
+            a, b = luck.sample(range(len(order)), 2)
+            order[a], order[b] = order[b], order[a]
+        else:
+            order.insert(luck.randrange(len(order)), order.pop(luck.randrange(len(order))))
+        tried = judged(order, at_once)
+        worse = worth(tried) - worth(now)
+        if worse <= 0 or luck.random() < math.exp(-worse / max(heat, 1e-12)):
+            now = tried
+        best = min(best, now, key=worth)
+    return best

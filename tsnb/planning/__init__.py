@@ -1,0 +1,17 @@
+"""Before hours are spent on several trials: how long they take in which way, and the best one done. `tsnb.plan`.
+
+| module | what it does |
+|---|---|
+| `profiling` | runs each trial for some batches on one stream: what a sample costs it, and its memory |
+| `ways` | pure: the ways there are, foretold; which one, and why in words |
+| `result` | `plan`, and `Plan`, which it returns: a table, a Gantt chart as text, `run()` |
+| `conducting` | carries a way out |
+
+How long is foretold by `tsnb.planners.scheduling` from what `tsnb.stalling` measures of the loader.
+"""
+
+from tsnb.planning.profiling import Cost
+from tsnb.planning.result import Plan, plan
+from tsnb.planning.ways import Foretold
+
+__all__ = ["Cost", "Foretold", "Plan", "plan"]

@@ -1,0 +1,134 @@
+"""Carries a plan out: serves the loader, starts trials in the plan's order as places and memory come free, waits.
+
+Trials that start together on one stream begin with the same batch: they wait for each other at a gate, as a sweep's do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from tsnb.experiments.board import launch
+from tsnb.experiments.functions import plan_function
+from tsnb.experiments.trial import ENDED, Trial
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.output.outlets import outlet_here
+from tsnb.planning.profiling import Wanted
+from tsnb.planning.ways import APART, IN_TURN, Foretold
+from tsnb.producer import Producer, serve
+from tsnb.sweeps.conductor import Gate
+
+__all__ = ["conduct"]
+
+LOOK_S = 5.0
+"""A trial's end is told at once; so often it is looked for besides."""
+
+
+def conduct(
+    way: Foretold,
+    wanted: Sequence[Wanted],
+    loader: Any,
+    name: str,
+    threads: int,
+    sizes: Mapping[str, float],
+    memory_bytes: float,
+) -> dict[str, Trial]:
+    """Run trials in one way; return when all have ended.
+
+    Args:
+        way: Which.
+        wanted: The trials.
+        loader: What they train on.
+        name: Of the stream.
+        threads: Torch threads of each.
+        sizes: Bytes of memory of each, by name.
+        memory_bytes: For all that run at once.
+
+    Raises:
+        Exception: As `serve` and `run` raise; all trials are stopped then.
+    """
+    apart = way.way in {APART, IN_TURN}
+    with ExitStack() as streams:
+        if not apart:
+            streams.enter_context(serve(loader, name=name))
+        run = _Run(way, {each.name: each for each in wanted}, threads, sizes, memory_bytes)
+        try:
+            while run.waiting or run.running:
+                starting = run.next()
+                for each in starting:
+                    stream = f"{name}-{each}"[:64] if apart else name
+                    if apart:
+                        run.own[each] = streams.enter_context(serve(loader, name=stream))
+                    run.start(each, stream)
+                run.look()
+        except BaseException:
+            for trial in run.running.values():
+                trial.stop()
+            raise
+        finally:
+            for gate in run.gates.values():
+                gate.open()
+    return {each.name: run.done[each.name] for each in wanted}
+
+
+class _Run:
+    """What waits, what runs and what has ended."""
+
+    def __init__(
+        self,
+        way: Foretold,
+        wanted: Mapping[str, Wanted],
+        threads: int,
+        sizes: Mapping[str, float],
+        memory_bytes: float,
+    ) -> None:
+        self.waiting = list(way.order)
+        self.running: dict[str, Trial] = {}
+        self.done: dict[str, Trial] = {}
+        self.own: dict[str, Producer] = {}
+        self.gates: dict[str, Gate] = {}
+        self._way, self._wanted, self._threads = way, wanted, threads
+        self._sizes, self._memory_bytes = sizes, memory_bytes
+        self._changed = threading.Event()
+
+    def next(self) -> list[str]:
+        """Return who starts now; on one stream they wait for each other at a gate."""
+        starting: list[str] = []
+        while self.waiting and self._may(self.waiting[0], [*self.running, *starting]):
+            starting.append(self.waiting.pop(0))
+        if len(starting) > 1 and self._way.way not in {APART, IN_TURN}:
+            gate = Gate(the_hub().new_path("gate"), starting)
+            self.gates |= dict.fromkeys(starting, gate)
+        return starting
+
+    def _may(self, name: str, there: Sequence[str]) -> bool:
+        """Tell whether a trial may start now; one that is too large for all of the memory runs alone."""
+        used = sum(self._sizes.get(each, 0.0) for each in (*there, name))
+        return not there or (len(there) < self._way.at_once and used <= self._memory_bytes)
+
+    def start(self, name: str, stream: str) -> None:
+        """Start a trial on a stream."""
+        each = self._wanted[name]
+        told = plan_function(each.fn, each.params, name=name, producer=stream, threads=self._threads)
+        if name in self.gates:
+            told = replace(told, options=replace(told.options, gate=self.gates[name].path))
+        trial = self.running[name] = launch(told, outlet_here(name))
+        trial.listen(lambda *_: self._changed.set())
+
+    def look(self) -> None:
+        """Wait for news, and take note of it."""
+        self._changed.wait(LOOK_S)
+        self._changed.clear()
+        for name, gate in self.gates.items():
+            trial = self.running.get(name)
+            if trial is None or trial.attached or trial.state in ENDED:
+                gate.arrived(name)
+            if gate.left_s() == 0.0:
+                gate.lapse()
+        for name in [name for name, trial in self.running.items() if trial.state in ENDED]:
+            self.done[name] = self.running.pop(name)
+            if name in self.own:
+                self.own.pop(name).stop()

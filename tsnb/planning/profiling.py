@@ -1,0 +1,256 @@
+"""Runs every trial for some batches, all on one stream, and counts what a sample costs each.
+
+A trial is run as `tsnb.run` runs it, in a kernel of its own, under another name and without output; when it has taken
+enough it is stopped, and nothing of it is kept: no record, no process, no stream. The user's own models and random
+numbers are in another process, so nothing here touches them.
+
+What is counted is CPU time and the time in the user's own code without what it had no core for, so it matters little
+that all run at once. The memory is the largest that belonged to the process alone (anonymous pages), as the system
+saw it after real steps with the optimizer's state in it: no estimate.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tsnb.errors import TsnbError
+from tsnb.experiments import trials as board
+from tsnb.experiments.board import launch
+from tsnb.experiments.functions import plan_function
+from tsnb.experiments.plan import trial_name
+from tsnb.experiments.trial import ENDED, Trial
+from tsnb.native.processes import HAS_PROC
+from tsnb.producer import serve
+from tsnb.records.selection import delete
+from tsnb.stalling import clocks
+from tsnb.stalling.measuring import undisturbed
+from tsnb.telemetry.readings import ConsumerReading
+
+__all__ = ["Cost", "Wanted", "profile", "wanted"]
+
+BATCHES = 24
+"""A trial is stopped when it has taken so many..."""
+SKIP = 4
+"""... and what it took before these is not counted: the first steps allocate, tune and compile."""
+LEAST = 3
+"""Batches that have to be counted."""
+LOOK_S = 0.02
+LIMIT_S = 120.0
+"""A trial that has not asked for enough batches by then is not profiled."""
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A trial that is to be planned."""
+
+    name: str
+    """Its name."""
+    fn: Callable[..., Any] = field(repr=False)
+    """What it runs."""
+    params: Mapping[str, Any]
+    """The function's arguments, by name."""
+    epochs: float
+    """That it takes."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a sample costs a trial."""
+
+    step_s: float
+    """Seconds in its own code, with a core."""
+    cpu_s: float
+    """CPU seconds of its process, taking the sample included."""
+    memory_bytes: float
+    """The largest that was its own."""
+    start_s: float
+    """From its start to its first batch."""
+    batches: int
+    """So many were counted."""
+    off: float
+    """How far apart the first half and the second were, as a share."""
+
+
+def wanted(given: Any, epochs: float | None) -> list[Wanted]:
+    """Read what is to be planned.
+
+    Args:
+        given: Functions, or pairs of a function and its parameters; with a mapping under the trials' names.
+        epochs: That each takes, where its parameters do not say so by "epochs".
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: There is none, or two have one name.
+    """
+    named = given.items() if isinstance(given, Mapping) else ((None, each) for each in _each(given))
+    found = []
+    for name, each in named:
+        fn, params = each if isinstance(each, tuple) and len(each) == 2 else (each, {})
+        if not callable(fn) or not isinstance(params, Mapping):
+            raise TypeError(
+                "tsnb.plan takes functions as tsnb.run does, each alone or with its parameters: "
+                'tsnb.plan({"small": (train, {"width": 32}), "large": (train, {"width": 512})}, loader=loader).'
+            )
+        own = getattr(fn, "__name__", "trial")
+        long = epochs if epochs is not None else params.get("epochs", 1)
+        if not isinstance(long, (int, float)) or not long > 0:
+            raise ValueError(f"epochs={long!r}: give the number of epochs that a trial takes.")
+        found.append(Wanted(name or trial_name(own, params), fn, dict(params), float(long)))
+    names = [each.name for each in found]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(
+            "tsnb.plan needs at least one trial, each with a name of its own: give a mapping of names to functions."
+        )
+    return found
+
+
+def _each(given: Any) -> Iterable[Any]:
+    return given if isinstance(given, Iterable) else [given]
+
+
+class _Silent:
+    """An outlet that shows nothing."""
+
+    def publish(self, kind: str, content: dict[str, Any]) -> None:
+        """Drop it."""
+
+
+@dataclass
+class _Mark:
+    """The clocks of a trial at one moment."""
+
+    batches: int
+    samples: int
+    computing_s: float
+    cpu_s: float
+    no_core_s: float
+
+    def since(self, before: _Mark, threads: int) -> tuple[float, float]:
+        """Return seconds of its own code, and of CPU, a sample."""
+        samples = max(1, self.samples - before.samples)
+        own_s, cpu_s = self.computing_s - before.computing_s, self.cpu_s - before.cpu_s
+        # some of the time without a core was before a batch came: that is not its own code's
+        step_s = min(own_s, max(own_s - (self.no_core_s - before.no_core_s), cpu_s / threads))
+        return step_s / samples, cpu_s / samples
+
+
+@dataclass
+class _Watched:
+    """A trial while it is profiled."""
+
+    trial: Trial
+    threads: int
+    began_s: float | None = None
+    first_s: float | None = None
+    marks: list[_Mark] = field(default_factory=list)
+    memory_bytes: float = 0.0
+
+    def look(self, reading: ConsumerReading | None) -> None:
+        """Read its clocks, if it has taken batches since."""
+        pid = self.trial.pid
+        if pid is None:
+            return
+        self.began_s = self.began_s or time.monotonic()
+        self.memory_bytes = max(self.memory_bytes, _own_bytes(pid))
+        if reading is None or not reading.batches:
+            return
+        self.first_s = self.first_s or time.monotonic()
+        cpu_s = clocks.cpu_s(pid)
+        late = not self.marks or reading.batches > self.marks[-1].batches
+        if cpu_s is not None and reading.batches > SKIP and late:
+            no_core_s = clocks.waited_s(pid)
+            mark = _Mark(reading.batches, reading.samples, reading.computing_s, cpu_s, no_core_s)
+            self.marks.append(mark)
+
+    @property
+    def done(self) -> bool:
+        """Whether enough was seen, or no more will be."""
+        enough = self.marks and self.marks[-1].batches - self.marks[0].batches >= BATCHES - SKIP
+        return bool(enough) or self.trial.state in ENDED
+
+    def cost(self) -> Cost:
+        """Return what was found.
+
+        Raises:
+            TsnbError: It took too few batches, or failed.
+        """
+        name = self.trial.name.removeprefix(PREFIX)
+        if self.trial.state in {"failed", "lost"}:
+            said = self.trial.logs().strip().splitlines()
+            raise TsnbError(
+                f"trial {name!r} failed while it was profiled, so nothing can be planned"
+                f"{': ' + said[-1] if said else ''}. Run it alone, by tsnb.run, to see all of it."
+            )
+        first, last = (self.marks[0], self.marks[-1]) if self.marks else (None, None)
+        if first is None or last is None or last.batches - first.batches < LEAST:
+            raise TsnbError(
+                f"trial {name!r} took too few batches to be profiled; {SKIP + LEAST + 1} are the least. It has to "
+                "take them from tsnb.attach(), in smaller batches or more epochs."
+            )
+        step_s, cpu_s = last.since(first, self.threads)
+        middle = self.marks[len(self.marks) // 2]
+        off = 0.0
+        if first.batches < middle.batches < last.batches and step_s:
+            off = abs(middle.since(first, self.threads)[0] - last.since(middle, self.threads)[0]) / (
+                2 * step_s
+            )
+        start_s = (self.first_s or 0.0) - (self.began_s or 0.0)
+        return Cost(step_s, cpu_s, self.memory_bytes, start_s, last.batches - first.batches, min(1.0, off))
+
+
+PREFIX = "plan-"
+
+
+def _own_bytes(pid: int) -> float:
+    """Return the memory that belongs to a process alone; 0 where it is not told."""
+    if not HAS_PROC:
+        return 0.0
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0.0
+    return float(sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) * 1024)
+
+
+def profile(wanted: Iterable[Wanted], loader: Any, *, threads: int = 1) -> dict[str, Cost]:
+    """Run trials for some batches each, all at once on one stream; return what a sample costs each, by name.
+
+    Args:
+        wanted: The trials.
+        loader: What they take batches of.
+        threads: Torch threads of each.
+
+    Raises:
+        TsnbError: One failed, or took too few batches.
+        Exception: As `tsnb.run` and `tsnb.serve` raise.
+    """
+    stream = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
+    watched: dict[str, _Watched] = {}
+    try:
+        with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0) as producer:
+            for each in wanted:
+                told = plan_function(
+                    each.fn, each.params, name=f"{PREFIX}{each.name}"[:64], producer=stream, threads=threads
+                )
+                watched[each.name] = _Watched(launch(told, _Silent()), threads)
+            deadline_s = time.monotonic() + LIMIT_S
+            while not all(each.done for each in watched.values()) and time.monotonic() < deadline_s:
+                readings = {consumer.name: consumer for consumer in producer.status().consumers}
+                for each_watched in watched.values():
+                    each_watched.look(readings.get(each_watched.trial.name))
+                    if each_watched.done and each_watched.trial.state not in ENDED:
+                        each_watched.trial.stop()  # the others need not wait for it
+                time.sleep(LOOK_S)
+            return {name: each.cost() for name, each in watched.items()}
+    finally:
+        for each_watched in watched.values():
+            board.drop(each_watched.trial)
+            delete(each_watched.trial.name, all_runs=True)

@@ -1,0 +1,199 @@
+"""`tsnb.plan` and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from tsnb.experiments.trial import Trial
+from tsnb.planners.scheduling import Feed, Job
+from tsnb.planning.conducting import conduct
+from tsnb.planning.profiling import Cost, Wanted, profile, wanted
+from tsnb.planning.ways import Foretold, chosen, duration, foretold, why
+from tsnb.stalling import Loading, Stalls, stalls
+from tsnb.telemetry.memory import free_memory
+from tsnb.words import bytes_of, html_table, text_table
+
+__all__ = ["Plan", "plan"]
+
+LEAST_OFF = 0.05
+"""No forecast is closer than this: the same training does not take the same time again."""
+WIDE = 40
+"""Characters of a Gantt chart's bars."""
+
+
+@dataclass(frozen=True, repr=False)
+class Plan:
+    """How long trials take in which way. Shown as a table with the choice in words."""
+
+    ways: tuple[Foretold, ...]
+    """All of them."""
+    choice: Foretold
+    """The one that `run` takes."""
+    costs: Mapping[str, Cost]
+    """What a sample costs each trial, measured."""
+    loading: Stalls
+    """What the loader costs, measured."""
+    text: str
+    """The choice, in words."""
+    wanted: tuple[Wanted, ...] = ()
+    """The trials."""
+    loader: Any = field(default=None, compare=False)
+    """What they train on."""
+    threads: int = 1
+    """Torch threads of each."""
+    memory_bytes: float = float("inf")
+    """For all that run at once."""
+
+    @property
+    def table(self) -> list[list[str]]:
+        """The ways, with their makespan and its interval; a head and a row each."""
+        rows = [["way", "all done after", "four times in five", "memory", ""]]
+        for way in self.ways:
+            low, high = way.interval_s
+            mark = "chosen" if way is self.choice else ""
+            fits = "fits" if way.fits else "does not fit"
+            span = f"{duration(low)} to {duration(high)}"
+            rows.append([way.way, duration(way.makespan_s), span, fits, mark])
+        return rows
+
+    @property
+    def profiles(self) -> list[list[str]]:
+        """What each trial costs; a head and a row each."""
+        rows = [["trial", "ms a sample", "CPU ms", "memory", "ends after"]]
+        for name, cost in self.costs.items():
+            end = duration(self.choice.schedule.ends_s[name])
+            memory = f"{cost.memory_bytes / 2**20:,.0f} MiB"
+            rows.append([name, f"{1000 * cost.step_s:.3g}", f"{1000 * cost.cpu_s:.3g}", memory, end])
+        return rows
+
+    def gantt(self) -> str:
+        """Return when each trial of the chosen way starts and ends, as bars of text."""
+        schedule = self.choice.schedule
+        scale = WIDE / max(schedule.makespan_s, 1e-9)
+        rows = []
+        for name in self.choice.order:
+            start, end = round(schedule.starts_s[name] * scale), round(schedule.ends_s[name] * scale)
+            rows.append([name, " " * start + "█" * max(1, end - start), duration(schedule.ends_s[name])])
+        return "\n".join(text_table(rows))
+
+    def run(self, *, name: str = "planned") -> dict[str, Trial]:
+        """Carry the chosen way out, and return the trials when all have ended.
+
+        The loader is served under a name while they run. An interrupt stops them all.
+
+        Args:
+            name: The stream's name; with a loader each, what their names begin with.
+
+        Returns:
+            The trials, by name; one that failed is among them, with its state.
+
+        Raises:
+            NameInUse: That name is being served.
+            Exception: As `tsnb.serve` and `tsnb.run` raise.
+        """
+        sizes = {each: cost.memory_bytes for each, cost in self.costs.items()}
+        return conduct(self.choice, self.wanted, self.loader, name, self.threads, sizes, self.memory_bytes)
+
+    def __repr__(self) -> str:
+        parts = [self.text, "\n".join(text_table(self.table)), "\n".join(text_table(self.profiles))]
+        return "\n\n".join([*parts, self.gantt(), self._below()])
+
+    def _repr_html_(self) -> str:
+        tables = "".join(html_table(rows, "margin-bottom:1em") for rows in (self.table, self.profiles))
+        below = f"<pre>{escape(self.gantt())}</pre><p><small>{escape(self._below())}</small></p>"
+        return f"<p><b>{escape(self.text)}</b></p>{tables}{below}"
+
+    def _below(self) -> str:
+        batches = sum(cost.batches for cost in self.costs.values())
+        return (
+            f"Foretold from {batches} batches that the trials really took, and the loader measured alone and shared, "
+            f"on {self.loading.cores:g} cores."
+        )
+
+
+def plan(
+    trials: Any,
+    *,
+    loader: Any,
+    epochs: float | None = None,
+    samples: int | None = None,
+    cores: float | None = None,
+    memory: str | float | None = None,
+    threads: int = 1,
+    seconds: float = 1.0,
+) -> Plan:
+    """Foretell how long several unequal trials take, one after the other, with a loader each, or on one stream.
+
+    The loader is measured as `tsnb.stalls` does, and every trial runs for some 20 batches in a process of its own, all
+    on one stream; then they are stopped, and nothing of them is kept. Nothing of the notebook is changed.
+
+    Args:
+        trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
+            name; each alone, or a pair of the function and its parameters.
+        loader: The DataLoader that they train on.
+        epochs: That each trial takes; by default its parameter "epochs", or 1.
+        samples: In an epoch, where the loader does not say so.
+        cores: CPU cores for all of them; by default those of this process.
+        memory: For all of them: "12GiB"; by default what is free.
+        threads: Torch threads of each.
+        seconds: How long each measurement of the loader takes.
+
+    Returns:
+        The plan: a table of ways, a choice in words, `run()`.
+
+    Raises:
+        TypeError: What is given are not functions.
+        ValueError: There is none, or a number is out of range.
+        TsnbError: A trial failed, or takes too few batches to be profiled.
+        LoaderFailed: The loader cannot be shared.
+    """
+    several = wanted(trials, epochs)
+    if cores is not None and not cores > 0:
+        raise ValueError(f"cores={cores!r}: give more than 0 cores.")
+    memory_bytes = _free_bytes() if memory is None else bytes_of(memory)
+    told = stalls(loader, seconds=seconds, threads=threads)
+    each_epoch = samples or told.epoch_samples
+    if each_epoch is None:
+        raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
+    costs = profile(several, loader, threads=threads)
+    taking_s = told.served.taking_s
+    jobs = [
+        Job(
+            each.name,
+            each.epochs * each_epoch,
+            costs[each.name].step_s,
+            max(0.0, costs[each.name].cpu_s - taking_s),
+            costs[each.name].memory_bytes,
+            costs[each.name].start_s,
+        )
+        for each in several
+    ]
+    has = told.cores if cores is None else cores
+    off = max(LEAST_OFF, (told.off**2 + max(cost.off for cost in costs.values()) ** 2) ** 0.5)
+    ways = foretold(jobs, _feed(told.plain), _feed(told.served), has, memory_bytes, off)
+    choice = chosen(ways)
+    text = why(ways, choice, _limit(jobs, _feed(told.served), has))
+    return Plan(tuple(ways), choice, costs, told, text, tuple(several), loader, threads, memory_bytes)
+
+
+def _free_bytes() -> float:
+    free = free_memory()
+    return float("inf") if free is None else float(free.size)
+
+
+def _feed(loading: Loading) -> Feed:
+    return Feed(loading.wall_s, loading.cpu_s, loading.taking_s)
+
+
+def _limit(jobs: list[Job], feed: Feed, cores: float) -> str:
+    """Return what all of them on one stream cannot go past."""
+    slowest = max(jobs, key=lambda job: job.step_s)
+    bounds = {
+        slowest.name: slowest.step_s + feed.taking_s,
+        "loader": feed.wall_s,
+        "cores": (feed.cpu_s + sum(job.cpu_s + feed.taking_s for job in jobs)) / cores,
+    }
+    return max(bounds, key=bounds.__getitem__)
