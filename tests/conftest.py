@@ -129,6 +129,21 @@ def own_signals() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """Take back what a test, or a package that it imported, has put into the environment.
+
+    Packages of the ecosystem set variables that count when Python starts: no script of a later test could be forked.
+    """
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    for name, value in before.items():
+        if name != "PYTEST_CURRENT_TEST" and os.environ.get(name) != value:
+            os.environ[name] = value
+
+
+@pytest.fixture(autouse=True)
 def own_directions() -> Iterator[None]:
     """Forget which way metrics are good that a test has said: others of this process have not."""
     yield

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import tsnb
+from tests import forking
 from tsnb.errors import NameInUse, TrialFailed, TsnbError
 from tsnb.experiments import run_cell, trials
 from tsnb.experiments.board import Board
@@ -77,11 +78,7 @@ class Notebook:
     """Another process that has started a detached trial, as a notebook would."""
 
     def __init__(self, cell: str, *, ordinary: bool = False) -> None:
-        words = [sys.executable, "-c", NOTEBOOK, cell, "yes" if ordinary else ""]
-        env = {**os.environ, "PYTHONPATH": os.getcwd()}
-        self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
-        )
+        self.process = forking.start(NOTEBOOK, cell, "yes" if ordinary else "", stdin=True)
         assert self.process.stdout is not None
         line = next(line for line in self.process.stdout if line.startswith("pids"))
         self.pids = [int(word) for word in line.split()[1:]]

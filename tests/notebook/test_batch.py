@@ -48,7 +48,7 @@ def run_by(runner: str, folder: Path, *cells: str) -> tuple[int, str, dict[str, 
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("runner", ["nbconvert", pytest.param("nbclient", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runner", ["nbclient", pytest.param("nbconvert", marks=pytest.mark.slow)])
 def test_trials_end_and_their_output_is_kept(runner: str, tmp_path: Path) -> None:
     """The last cell has run long before the trial ends: what that prints then stands under its own cell."""
     status, printed, cells = run_by(runner, tmp_path, FIRST, LONG, LAST)

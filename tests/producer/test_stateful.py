@@ -145,6 +145,6 @@ class Stream(RuleBasedStateMachine):
 
 
 Stream.TestCase.settings = settings(
-    max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestStream = Stream.TestCase
