@@ -171,7 +171,7 @@ def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[
             r"no variable 'trian'.*Did you mean 'train'\?.*notebook: train\.",
         ),
         ("%tensorsocket start --name n", "which loader\\? Loaders in this notebook: train"),
-        ("%tensorsocket start loaders['a'] --name n", "is no variable's name"),
+        ("%tensorsocket start loaders['a'] --name n", "is not a variable's name"),
         ("%tensorsocket start count --name n", "'count' is of type int, which cannot be iterated"),
         ("%tensorsocket start train --name a/b", "Try 'a-b'"),
         ("%tensorsocket stop nobody", "no producer named 'nobody' is running"),

@@ -142,7 +142,7 @@ class KernelActor:
         self._gate_path = Path()
 
     def open(self, label: str, env: dict[str, str]) -> dict[str, Any]:
-        """Start the kernel; return where it is, or why there is none.
+        """Start the kernel; return where it is, or why it could not be started.
 
         Returns:
             `host`, `version` of tsnb, and `pid`, or `died`.

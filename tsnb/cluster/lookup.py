@@ -113,7 +113,7 @@ def _why_not(error: Any, ray: Any) -> str:
 
 
 def _not_there(stream: str, names: list[str]) -> str:
-    there = f"there is: {', '.join(names)}" if names else "there is none"
+    there = f"it has {', '.join(names)}" if names else "it has no stream"
     return (
         f"no producer named {stream!r} is running on this machine, nor is there a stream of that name in the cluster's "
         f'namespace {namespace()!r}; {there}. Serve it there with engine="ray"; if it is served, look whether '

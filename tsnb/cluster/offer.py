@@ -29,7 +29,7 @@ STOP_S = 15.0
 JOIN_S = 10.0
 """How long the feed may take to come to its end."""
 LATER_S = 5.0
-"""The hub waits so much longer than a relay for what stands still, and the producer than the hub: whoever is at fault
+"""The hub waits so much longer than a relay for what stands still, and the producer than the hub: the one at fault
 is parked by its own machine first, and not the whole machine, or the cluster, in its place."""
 
 
@@ -40,7 +40,7 @@ def serve(loader: Any, options: StreamOptions, *, name: str, origin: str | None,
         loader: What gives batches.
         options: How it is served.
         name: Unique in this user's part of the cluster.
-        origin: Who serves it; None: found out.
+        origin: Shown in messages as the server of the stream; None: found out.
         address: HOST:PORT of the cluster's head; "" for the one that this process or machine is in.
 
     Raises:

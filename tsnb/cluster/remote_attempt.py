@@ -163,7 +163,7 @@ class ClusterAttempt(Attempt):
         await self.child.kill()
 
     async def release(self, *, everything: bool = False) -> None:
-        """Do nothing: what it computed on was given back, and its process is no load here."""
+        """Do nothing: what it computed on was given back, and its process does not load this machine."""
 
     def keeps(self, variable: str) -> bool:
         """Return whether a variable can be had although the process has ended."""

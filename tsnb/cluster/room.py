@@ -1,6 +1,6 @@
 """Room for a kernel on some machine of a Ray cluster: cores, perhaps a GPU, kept free for it by a placement group.
 
-Room belongs to the process that asked for it: Ray takes it back when that ends.
+Room belongs to the process that asked for it: Ray takes it back when that process ends.
 
 Here too: what Ray says of a lost actor, in the words of the person who started a trial.
 """

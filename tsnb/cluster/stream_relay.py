@@ -82,7 +82,7 @@ class StreamRelay:
             watching.start()
 
     def live(self) -> bool:
-        """Return whether the relay serves, at its end or after a while: whoever asks again and again hears of it."""
+        """Return whether the relay serves, at its end or after a while; ask again to keep informed."""
         return not self._ended.wait(LIVE_S)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ class Board(Mapping[str, Trial]):
     """The trials of this notebook, by name, in the order of their first start; then the detached ones of others.
 
     Attributes:
-        starters: Called by `stop` before anything else: whoever would start a trial in the place of one that ends.
+        starters: Called by `stop` before anything else: what would start a trial in the place of one that ends.
     """
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ def run_cell(
         **options: `plan.TrialOptions`, by name.
 
     Raises:
-        ValueError: The name, batch size or thread count is none.
+        ValueError: Invalid name, batch size or thread count.
         NameInUse: A detached trial of that name runs.
         UndefinedNames: The cell reads what nobody defines.
         NotShippable: A variable that it reads cannot travel.

@@ -72,7 +72,7 @@ class ThisMachine:
     def attempt(
         self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: TrialLife, run: Run
     ) -> Attempt:
-        """Return a kernel of this machine; a detached one logs by itself."""
+        """Return a kernel of this machine; a detached one writes its own log."""
         return Attempt(hub, plan, settings, host, run.log_path if plan.options.detach else None)
 
     def places(self, plan: TrialPlan, trials: int) -> tuple[int, str]:

@@ -95,10 +95,10 @@ def run(
         The trial: `wait()`, `stop()`, `metrics`, `result()`.
 
     Raises:
-        TypeError: The parameters do not fit the function, or it is none.
+        TypeError: The parameters do not fit the function, or it is not a function.
         UndefinedNames: It reads what nobody defines.
         NotShippable: It, or a parameter, cannot travel.
-        ValueError: An option or the name cannot be meant.
+        ValueError: Invalid name or option.
         NameInUse: A detached trial of that name runs.
         ExtraMissing: `engine="ray"` without Ray.
         TsnbError: There is no such cluster.
@@ -282,7 +282,7 @@ def trial(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         **options: Keywords of `tsnb.run` that hold for all its trials: producer, seed, threads...
 
     Raises:
-        TypeError: An option is none of `tsnb.run`'s.
+        TypeError: An option is not one of `tsnb.run`'s.
     """
     unknown = [name for name in options if name not in OPTION_NAMES | {"name", "with_", "check"}]
     if unknown:

@@ -130,7 +130,7 @@ class TrialOptions:
             object.__setattr__(self, name, value)
 
     def check(self, name: str) -> None:
-        """Refuse what cannot be meant.
+        """Refuse invalid options.
 
         Args:
             name: The trial's name.
@@ -191,7 +191,7 @@ class TrialOptions:
 
 
 def _whole(number: Any) -> Any:
-    """Return a whole number as Python's own, numpy's too (`grid={"seed": np.arange(3)}`); what is none as it is."""
+    """Return a whole number as Python's own, numpy's too (`grid={"seed": np.arange(3)}`); anything else as it is."""
     try:
         return operator.index(number)
     except TypeError:
@@ -262,7 +262,7 @@ def trial_name(stem: str, params: Mapping[str, Any]) -> str:
     shown = [(name, shown_value(value, name)) for name, value in params.items()]
     words = [f"{name}{_dash(text)}{text}" for name, text in shown if text]
     full = _clean("-".join([_clean(stem) or "trial", *words]))
-    # secrets are no part of the mark: by it they could be guessed
+    # secrets are not part of the mark: by it they could be guessed
     left_out = [
         (name, value) for name, value in params.items() if _is_long(value) and masked(value, name) is value
     ]

@@ -1,7 +1,7 @@
 """A trial's plan once more, with other parameters and options.
 
 What was shipped for the first run is shipped no more: the new plan shares its bytes, so that each of the two can let
-go of them on its own, and has a second, small cargo with the parameters that are other than in the first.
+go of them on its own, and has a second, small cargo with the parameters that differ from the first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def replanned(plan: TrialPlan, changes: Mapping[str, Any], gate: Path | None = N
 
     Raises:
         TypeError: A change is neither a parameter, nor a variable that the cell reads, nor an option.
-        ValueError: An option or the name cannot be meant.
+        ValueError: Invalid name or option.
         NotShippable: A new parameter cannot travel.
         TsnbError: What was shipped for the other plan is there no more.
     """

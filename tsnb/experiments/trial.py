@@ -8,7 +8,7 @@
 | done | the code ended | can be pulled |
 | failed | the code raised; the traceback stands under it | can be pulled, for a look |
 | interrupted | `interrupt`, the stop button of its cell or the panel's | can be pulled |
-| stopped | `stop` ended it, or whoever was asked | |
+| stopped | `stop` ended it, or its stream's stop button | |
 | pruned | its sweep stopped it early: others were better | |
 | lost | its process died | gone |
 
@@ -288,7 +288,7 @@ class Trial(Bound):
 
         Raises:
             NotShippable: It could not travel when the trial's process ended.
-            NoSuchVariable: There is none of that name among them.
+            NoSuchVariable: None of them has that name.
         """
         left_out = kept.pop(LEFT_OUT, {})
         if variable in kept:

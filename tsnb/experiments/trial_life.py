@@ -212,7 +212,7 @@ class TrialLife(ABC):
             await self._conclude(outcome)
 
     async def _conclude(self, outcome: Outcome) -> None:
-        """Note how it ended, tell under its cell, and wake whoever waits."""
+        """Note how it ended, tell under its cell, and wake all that wait."""
         state, failure, took_s = outcome
         self.failure = masked_text(failure)
         self.took_s = time.time() - self.started_s if took_s is None else took_s

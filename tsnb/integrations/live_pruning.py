@@ -99,7 +99,7 @@ def _completed(trial: FrozenTrial, study: optuna.Study) -> FrozenTrial:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Keep Optuna from telling of a study that is no more than a view."""
+    """Keep Optuna from announcing a study that is only a view."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:

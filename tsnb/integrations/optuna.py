@@ -97,7 +97,7 @@ def optimize(
 
     Raises:
         ValueError: The study has several objectives, or its direction is not the metric's, or a number or the space
-            cannot be meant.
+            is invalid.
         TypeError: The parameters do not fit the function.
         TrialFailed: Every trial failed.
     """

@@ -51,7 +51,7 @@ def prepare() -> None:
     from tsnb.kernels.hub import the_hub
     from tsnb.kernels.processes.forking import warm_up
 
-    with contextlib.suppress(TsnbError, OSError):  # whoever starts a trial will be told
+    with contextlib.suppress(TsnbError, OSError):  # the first trial that is started will say so
         hub = the_hub()
         hub.post(warm_up(hub))
 

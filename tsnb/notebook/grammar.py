@@ -166,7 +166,7 @@ def _rerun() -> Parser:
 
 
 def _change(text: str) -> tuple[str, Any]:
-    """Read a parameter's or option's new value as Python has it (0.1, True, [1, 2]); what is none of it is text."""
+    """Read a parameter's or option's new value as Python has it (0.1, True, [1, 2]); anything else is text."""
     name, value = read_setting(text)
     with contextlib.suppress(ValueError, SyntaxError):
         return name, ast.literal_eval(value)

@@ -48,7 +48,7 @@ def dashboard(name: str | None = None) -> Panel:
     button leaves a report under this cell.
 
     Args:
-        name: The stream; left out: this notebook's, or the only one. One that nobody serves yet is no error.
+        name: The stream; left out: this notebook's, or the only one. It need not be served yet.
     """
     panel = panel_of(name)
     panel.stop_consumer = stop_consumer(panel)
@@ -67,7 +67,7 @@ def replay(file: str | os.PathLike[str]) -> Panel:
 
     Raises:
         TsnbError: It cannot be read, or there is no reading in it.
-        ValueError: It is no recording.
+        ValueError: It is not a recording.
     """
     from tsnb.reports.sources import recorded
 

@@ -29,7 +29,7 @@ def begin(name: str) -> None:
 
 
 class Ending:
-    """Takes care that a stream's report can be shown when it has been stopped, whoever started it.
+    """Takes care that a stream's report can be shown when it has been stopped, wherever it was started.
 
     Made before the stream is asked to stop: of one that nobody watched yet the last reading is kept.
 

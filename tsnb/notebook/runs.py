@@ -246,7 +246,7 @@ def wants_sweep(given: Namespace) -> bool:
     """Return whether a cell is to run as several trials.
 
     Raises:
-        ValueError: An option is given that needs parameters to sweep over, and there are none.
+        ValueError: An option is given that needs parameters to sweep over, without any.
     """
     if given.grid or given.sample:
         return True

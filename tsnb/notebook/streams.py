@@ -103,7 +103,7 @@ def _again(kernel: ProducerKernel, same: bool, given: Namespace, put: Callable[[
     """Start what is served already: the same changes nothing. Returns what to tell.
 
     Raises:
-        NameInUse: It is other than what is served, and `--replace` was not given.
+        NameInUse: It differs from what is served, and `--replace` was not given.
         Exception: As `ProducerKernel.restart` raises.
     """
     name = kernel.name
@@ -231,7 +231,7 @@ def balance(given: Namespace) -> str:
     """Divide a stream's compute in another way from now on. Returns what to tell.
 
     Raises:
-        ValueError: There is no such mode, or the weights are none for it.
+        ValueError: Unknown mode, or weights that do not fit it.
         ProducerNotFound: There is no such producer.
         TsnbError: It does not answer.
     """
@@ -318,10 +318,10 @@ def find_loader(name: str | None, variables: Mapping[str, Any], magic: str = "%t
     Args:
         name: As it was given.
         variables: The notebook's.
-        magic: Who asks, for messages.
+        magic: The magic's name, for messages.
 
     Raises:
-        UsageError: There is none of that name; lists the loaders there are.
+        UsageError: No variable has that name; lists the loaders of the notebook.
     """
     loaders = loader_names(variables)
     there = f"Loaders in this notebook: {', '.join(loaders) or 'none yet'}."
@@ -330,6 +330,8 @@ def find_loader(name: str | None, variables: Mapping[str, Any], magic: str = "%t
     if name in variables:
         return variables[name]
     if not name.isidentifier():
-        raise UsageError(f"{magic}: {name!r} is no variable's name. Assign the loader to one first. {there}")
+        raise UsageError(
+            f"{magic}: {name!r} is not a variable's name. Assign the loader to one first. {there}"
+        )
     hint = did_you_mean(name, loaders)
     raise UsageError(f"{magic}: no variable {name!r} in this notebook.{hint} {there}")

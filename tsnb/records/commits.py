@@ -4,7 +4,7 @@
 |---|---|
 | `1a2b3c4d5e` | this commit, and no file that git knows differs from it |
 | `1a2b3c4d5e-dirty` | some do (files that git does not know do not count) |
-| `1a2b3c4d5e?` | nobody could look: there is no git, or the notebook ended before it had |
+| `1a2b3c4d5e?` | unknown: git is not installed, or the notebook ended before it had looked |
 | nothing | no repository |
 
 A trial's start reads the commit from two small files. Only git itself can tell whether something differs: it is asked

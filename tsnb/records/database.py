@@ -163,7 +163,7 @@ def writing(directory: Path, *, make: bool = False) -> Iterator[sqlite3.Connecti
     Raises:
         RecordsGone: There is no file, and `make` was not asked for.
         TsnbError: A newer tsnb made it.
-        sqlite3.Error: It cannot be written: another process holds it, the disk is full, it is no database.
+        sqlite3.Error: It cannot be written: another process holds it, the disk is full, it is not a database.
     """
     with _entering:
         writer = _writers.setdefault(directory, _Writer(directory))

@@ -388,7 +388,7 @@ def log_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
         Where the copy lies.
 
     Raises:
-        TsnbError: This is no trial.
+        TsnbError: This is not a trial.
         FileNotFoundError: There is no such file or folder.
         ValueError: The name leads out of the trial's folder.
     """

@@ -96,7 +96,7 @@ def _tagged(runs: Sequence[RunRecord], tag: str) -> list[RunRecord]:
     """Return those with a tag.
 
     Raises:
-        NoSuchRecord: There is none; says which tags there are.
+        NoSuchRecord: No run has it; lists the tags there are.
     """
     found = [run for run in runs if tag in run.tags]
     if not found:

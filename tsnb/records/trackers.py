@@ -131,7 +131,7 @@ class OwnThread:
         self._thread = threading.Thread(target=self._run, name=f"tsnb-{name}", daemon=True)
         try:
             self._bridge = make()
-        except Exception as error:  # noqa: BLE001 (a broken tracker is no reason to train nothing)
+        except Exception as error:  # noqa: BLE001 (a broken tracker must not end the training)
             self._give_up(f"{type(error).__name__}: {error}")
         else:
             self._thread.start()

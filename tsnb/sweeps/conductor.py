@@ -71,7 +71,7 @@ class Gate:
             self.open()
 
     def left_s(self) -> float | None:
-        """Return in how many seconds the gate opens, whoever is missing; None while nobody has attached."""
+        """Return in how many seconds the gate opens, even if some are missing; None while nobody has attached."""
         if not self.shut or self._first_s is None:
             return None
         return max(0.0, self._first_s + WAITING_S - time.monotonic())
@@ -158,7 +158,7 @@ class Conductor:
 
     Args:
         course: Starts the trials, and is told what becomes of them.
-        places: Who waits, and how many run at once.
+        places: Which trials wait, and how many run at once.
         rungs: Which trials are stopped early; None: none.
     """
 
@@ -181,7 +181,7 @@ class Conductor:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Who has not started."""
+        """Trials that have not started."""
         return self._places.waiting
 
     def stop(self) -> None:

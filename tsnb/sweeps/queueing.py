@@ -29,7 +29,7 @@ class Places:
 
     @property
     def waiting(self) -> tuple[str, ...]:
-        """Who has not started, in order."""
+        """Trials that have not started, in order."""
         return tuple(self._waiting)
 
     @property

@@ -24,7 +24,7 @@ def read_grid(text: str) -> tuple[str, list[Any]]:
     """Read `NAME=VALUE,VALUE...`.
 
     Raises:
-        ValueError: It is no such text.
+        ValueError: It is not such a text.
     """
     name, values = _setting(text, "lr=0.1,0.01")
     return name, [_value(part) for part in _parts(values)]
@@ -34,7 +34,7 @@ def read_sample(text: str) -> tuple[str, Distribution]:
     """Read `NAME=uniform(LOW,HIGH)`, loguniform, randint, or `NAME=choice(VALUE,VALUE...)`.
 
     Raises:
-        ValueError: It is no such text.
+        ValueError: It is not such a text.
     """
     name, call = _setting(text, "lr=loguniform(1e-4,1e-1)")
     found = re.fullmatch(r"(\w+)\((.*)\)", call.strip())
@@ -98,7 +98,7 @@ def filled(template: str, params: Mapping[str, Any]) -> str:
         params: The parameters.
 
     Raises:
-        ValueError: A name in braces is no parameter, or the braces do not match.
+        ValueError: A name in braces is not a parameter, or the braces do not match.
     """
     try:
         return _Names().vformat(template, (), Masked(params))

@@ -128,7 +128,7 @@ def randint(low: int, high: int) -> Distribution:
         high: The largest number.
 
     Raises:
-        ValueError: They are no whole numbers, or `low` is not below `high`.
+        ValueError: They are not whole numbers, or `low` is not below `high`.
     """
     _require_range("randint", low, high)
     if low != int(low) or high != int(high):

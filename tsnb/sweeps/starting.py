@@ -92,7 +92,7 @@ def marked(here: Outlet, label: str, budget: Budget | None = None) -> Outlet:
     """Return the outlet for one trial of a sweep.
 
     Args:
-        here: The outlet of whoever started the sweep.
+        here: The outlet of the cell that started the sweep.
         label: The trial's name.
         budget: How much is shown there, by all of the sweep's trials.
     """
@@ -135,7 +135,7 @@ def sweep(
         The sweep: a mapping of its trials that shows as a table; `wait()`, `stop()`, `best("loss")`, `results()`.
 
     Raises:
-        ValueError: The parameters make no sweep, or a name or option cannot be meant.
+        ValueError: Invalid parameters, name or option.
         TypeError: The parameters do not fit the function.
         UndefinedNames: The function reads what nobody defines.
         NotShippable: It, or a parameter, cannot travel.
@@ -327,7 +327,7 @@ def start(
         outlet: Where their output goes; left out: under the running cell, or to the terminal.
 
     Raises:
-        ValueError: `at_once` is below 1, the trials are to be detached, or a device is none.
+        ValueError: `at_once` is below 1, the trials are to be detached, or a device is invalid.
         Exception: A trial could not be started; then none runs.
     """
     try:

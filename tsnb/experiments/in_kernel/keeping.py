@@ -9,12 +9,12 @@ to the notebook, in a file without a name, as they would have later one by one; 
 | a sweep's function | what it returned |
 | a sweep's cell | what it assigned; of what it took along plain values, and models and optimizers (trained in place) |
 
-What cannot travel is left out, and whoever asks for it is told why. If all of it is more than `KEPT_BYTES`, the process
+What cannot travel is left out; asking for it says why. If all of it is more than `KEPT_BYTES`, the process
 stays, and keeps everything.
 
 A process that stays gives memory back to the system (`let_go`, `trim`): six trials that keep what training once needed
 can be too many for a machine. Activations that were freed lie in malloc's heaps, and in torch's cache on a GPU, from
-which the system gets little back of its own accord; what an exception has broken off lies in the locals of its frames.
+which the system gets little back unasked; what an exception has broken off lies in the locals of its frames.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Reporter:
     """Makes rows of what is logged and hands them on now and then, on a thread of its own.
 
     Args:
-        sinks: Who takes the rows. One that raises is told of once, by the logger "tsnb"; the others go on.
+        sinks: Each takes the rows. One that raises is reported once, by the logger "tsnb"; the others go on.
         beat: Called after each time that rows went out, and once a second otherwise.
     """
 
@@ -141,7 +141,7 @@ def tell_metrics() -> None:
 
 
 def report() -> dict[str, Any]:
-    """Return what the results show of this process's consumers, all of them together; {} where there are none."""
+    """Return what the results show of this process's consumers, all of them together; {} without any."""
     consumers = _consumers()
     if not consumers:
         return {}

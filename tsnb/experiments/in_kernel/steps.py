@@ -280,7 +280,7 @@ def deliver(name: str, number: int) -> None:
         number: Under which number it is expected.
 
     Raises:
-        KeyError: There is none of that name; says which there are.
+        KeyError: The trial has no variable of that name; suggests one.
         NotShippable: It cannot travel.
     """
     variables = vars(sys.modules["__main__"])

@@ -135,7 +135,7 @@ def _expanded(text: str) -> list[str]:
 
 
 def _names_of(field: str) -> Iterator[str]:
-    """Give the names that an expression in braces loads; its format (`:.2f`) is none of it."""
+    """Give the names that an expression in braces loads; its format (`:.2f`) is not part of it."""
     for text in (field, field.partition(":")[0], field.partition("!")[0]):
         with contextlib.suppress(SyntaxError, ValueError):
             tree = ast.parse(text.strip(), mode="eval")

@@ -192,7 +192,7 @@ def _title_here(file: str) -> tuple[str, str] | None:
 
 
 def remember(cells: Mapping[str, CellLines]) -> None:
-    """Let tracebacks of this process show these cells. What it knows of its own accord stays."""
+    """Let tracebacks of this process show these cells. Cells of its own stay as they are."""
     for file, cell in cells.items():
         _arrived[file] = cell
         # without a time of change `linecache` never looks for the file itself
@@ -201,6 +201,6 @@ def remember(cells: Mapping[str, CellLines]) -> None:
 
 
 def title_of(file: str) -> tuple[str, str] | None:
-    """Return what a traceback calls a cell that came from another kernel; None: it is none."""
+    """Return what a traceback calls a cell that came from another kernel; None: it did not."""
     cell = _arrived.get(file)
     return None if cell is None else cell.title

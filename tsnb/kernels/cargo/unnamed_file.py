@@ -69,7 +69,7 @@ class Cargo:
         return self._held().size
 
     def again(self) -> Cargo:
-        """Return another one with the same bytes; each is closed by itself.
+        """Return another one with the same bytes; each is closed on its own.
 
         Raises:
             TsnbError: It is closed.

@@ -1,4 +1,4 @@
-"""How much of a background kernel's output a cell shows: a notebook is no log file.
+"""How much of a background kernel's output a cell shows: a notebook is not a log file.
 
 What is shown under a cell is saved with the notebook, and slows the page down. Counted is what stays there: a
 progress bar that is drawn a thousand times counts once, and `clear_output` gives everything free again. Past

@@ -146,7 +146,7 @@ class TerminalOutlet:
 def is_unattended(kernel: Any) -> bool:
     """Return whether the running cell was sent by a client without a person: it says that it cannot be asked for input.
 
-    `TSNB_BATCH=0` says that there is one all the same, `TSNB_BATCH=1` that there is none.
+    `TSNB_BATCH=0` says that there is one all the same, `TSNB_BATCH=1` that there is not.
 
     Args:
         kernel: The ipykernel of this process.

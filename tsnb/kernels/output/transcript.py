@@ -1,6 +1,6 @@
 """What a background kernel has printed, as a terminal would show it: to be looked at as a whole, or in parts.
 
-A transcript is bounded and in memory. It is written by whoever takes the output (`relay`), or from a log file that the
+A transcript is bounded and in memory. It is written by the relay that takes the output, or from a log file that the
 kernel itself writes (`FollowedLog`: a trial that outlives its notebook). Any thread may read it.
 """
 

@@ -237,7 +237,7 @@ class Child:
         self._client.stop_channels()
 
     def _clear_files(self) -> None:
-        if self.connection_file is None:  # adopted: whoever started it may want them
+        if self.connection_file is None:  # adopted: the process that started it may want them
             return
         above = self.connection_file.parent
         if self._detached_log is not None:

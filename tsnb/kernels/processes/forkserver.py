@@ -11,7 +11,7 @@ than import, and looks again before each fork. It runs none of the user's code.
 | `{"ready": true}` | server | everything is imported |
 | `{"id", "arguments", "environment", "directory", "log", "umask", "limits"}` | hub | fork a kernel with this lane |
 | `{"id", "pid"}` | the new kernel itself | it leads its own process group and is tied to the server |
-| `{"id", "refused"}` | server, or the new kernel | there is none; why |
+| `{"id", "refused"}` | server, or the new kernel | it refuses; why |
 | `{"id", "ended"}` | server | its wait status; its process group has been killed |
 
 The connection is a pair of sockets of packets (`SOCK_SEQPACKET`), which nobody else can open, and on which nothing
