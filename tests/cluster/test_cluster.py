@@ -288,9 +288,7 @@ def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(
             tsnb.serve([torch.ones(2)], name="main", engine="ray")
     with pytest.raises(TsnbError, match="not in that at"):
         tsnb.serve(loader(), name="x", engine="ray://10.0.0.1:6379")
-    with pytest.raises(
-        tsnb.errors.ProducerNotFound, match=r"in the cluster's namespace .* it has .*main\."
-    ):
+    with pytest.raises(tsnb.errors.ProducerNotFound, match=r"in the cluster's namespace .* it has .*main\."):
         tsnb.attach("c", producer="nobody")
     several = pytest.raises(tsnb.errors.ProducerNotFound, match="main in the cluster, own on this machine")
     with serve_here([torch.ones(2)], name="own"), several:

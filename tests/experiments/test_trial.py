@@ -225,7 +225,7 @@ def test_a_cell_runs_again_with_other_variables(notebook: Any, page: Any) -> Non
         ("width", "reads no variable 'width'"),
     ):
         with pytest.raises(TypeError, match=why):
-            trial.rerun(**{name: 1})
+            trial.rerun(**dict[str, Any]({name: 1}))
 
 
 def test_what_is_logged_that_is_no_number(page: Any) -> None:

@@ -167,6 +167,11 @@ class KernelActor:
         """Return what the kernel had to tell behind the first `seen` messages; waits a moment for some."""
         return self._hub.call(self._kernel.news(seen))
 
+    def request(self, kind: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Ask the kernel something in the middle of its code; as `Child.request`."""
+        assert self._kernel.child is not None
+        return self._hub.call(self._kernel.child.request(kind, content))
+
     def interrupt(self) -> None:
         """Interrupt what runs in the kernel."""
         if self._kernel.child is not None:

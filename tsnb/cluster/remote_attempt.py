@@ -19,7 +19,7 @@ from tsnb.cluster.room import Needs
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.bookkeeping import asked, noted
-from tsnb.experiments.news import Artifact, Begun, Consumed, Logged, News
+from tsnb.experiments.news import Artifact, Begun, Changed, Consumed, Logged, News
 from tsnb.experiments.plan import RESULT, TrialPlan
 from tsnb.hardware.placing import ANY_GPU
 from tsnb.kernels.cargo import orders
@@ -116,6 +116,8 @@ class ClusterAttempt(Attempt):
                 noted(self._run.process, os.getpid(), versions)
             case Logged(rows):
                 noted(self._run.add_rows, rows)
+            case Changed(changes):
+                noted(self._run.changed, changes)
             case Consumed(report):
                 noted(self._run.report, report)
         super()._hear(news)

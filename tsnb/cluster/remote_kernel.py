@@ -265,6 +265,11 @@ class RemoteChild:
             while chunk := await self._ask("read", there, file.tell()):
                 file.write(chunk)
 
+    async def request(self, kind: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Ask the kernel something in the middle of its code; as `Child.request`."""
+        reply: dict[str, Any] = await self._ask("request", kind, content)
+        return reply
+
     async def ask(self, method: str, *arguments: Any) -> Any:
         """Ask the actor for something (`actor.KernelActor`).
 

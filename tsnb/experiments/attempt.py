@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.news import Begun, Ended, News, how_it_ended, news_in
+from tsnb.experiments.news import SET, Begun, Ended, News, how_it_ended, news_in
 from tsnb.experiments.plan import TrialPlan
 from tsnb.hardware.placing import place
 from tsnb.kernels.cargo import orders
@@ -62,6 +62,9 @@ class Kernel(Protocol):
 
     async def execute(self, code: str, *, order: bool = False) -> dict[str, Any]:
         """Run code in it; return the reply."""
+
+    async def request(self, kind: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Ask it something in the middle of its code; return its answer."""
 
     def interrupt(self) -> None:
         """Interrupt what runs in it."""
@@ -184,6 +187,10 @@ class Attempt:
         finally:
             for waiting in both:
                 waiting.cancel()
+
+    async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Have live values changed; return the kernel's reply."""
+        return await self.child.request(SET, changes)
 
     async def leave(self) -> None:
         """End the process; nothing can be had from it any more."""

@@ -94,6 +94,7 @@ class FoundLife(TrialLife):
             record = await asked(self._run.read)
             if record is not None:
                 self.report = record.report
+                self.changes = record.changes
             return record
         return None
 
@@ -131,6 +132,16 @@ class FoundLife(TrialLife):
         if self.entry.runs_here:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.entry.pid, number)
+
+    async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Refuse: its kernel speaks to the notebook that started it only.
+
+        Raises:
+            TsnbError: Always.
+        """
+        raise TsnbError(
+            f"trial {self.entry.name!r} was started by another notebook: set its live values there, while that runs"
+        )
 
     async def deliver(self, variable: str) -> Delivery:
         """Refuse: its kernel speaks to the notebook that started it only.

@@ -7,6 +7,7 @@
 | `Consumed` | once a second, if its consumers have moved on | `trial_life` |
 | `Attaching` | it has asked for its first epoch | `trial_life` |
 | `Directions` | it has called `tsnb.direction` | `trial_life` |
+| `Declared`, `Changed` | it has made a live value; changes of live values hold | `trial_life` |
 | `Artifact` | it has called `tsnb.log_artifact`, on a machine of a cluster | `cluster.remote_attempt` |
 | `Ended` | its code has ended | `attempt` |
 
@@ -20,13 +21,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tsnb.printable import block, uncoloured
-from tsnb.records.writes import LoggedRow
+from tsnb.records.writes import LiveChange, LoggedRow
 
 __all__ = [
+    "SET",
     "Artifact",
     "Attaching",
     "Begun",
+    "Changed",
     "Consumed",
+    "Declared",
     "Directions",
     "Ended",
     "Logged",
@@ -35,6 +39,9 @@ __all__ = [
     "how_it_ended",
     "news_in",
 ]
+
+SET = "tsnb_set"
+"""What a kernel is asked, in the middle of its code: to change live values, by name."""
 
 STOPPED = frozenset({"CancelledError", "KeyboardInterrupt", "StopRequested"})
 """What ends code that was asked to end."""
@@ -72,6 +79,20 @@ class Directions(NamedTuple):
     """"min" or "max"."""
 
 
+class Declared(NamedTuple):
+    """The trial has made a live value (`tsnb.live`)."""
+
+    values: dict[str, Any]
+    """All of its live values, as they are."""
+
+
+class Changed(NamedTuple):
+    """Changes of live values hold from here on."""
+
+    changes: list[LiveChange]
+    """In their order."""
+
+
 class Artifact(NamedTuple):
     """A copy of a file or folder waits on the machine of the cluster that the trial runs on."""
 
@@ -90,11 +111,11 @@ class Ended(NamedTuple):
     """What was raised: one line, then the traceback."""
 
 
-News = Begun | Logged | Consumed | Attaching | Directions | Artifact | Ended
+News = Begun | Logged | Consumed | Attaching | Directions | Declared | Changed | Artifact | Ended
 
 _KINDS: dict[str, Any] = {
     f"tsnb_{kind.__name__.lower()}": kind
-    for kind in (Begun, Logged, Consumed, Attaching, Directions, Artifact, Ended)
+    for kind in (Begun, Logged, Consumed, Attaching, Directions, Declared, Changed, Artifact, Ended)
 }
 
 
@@ -125,6 +146,8 @@ def news_in(kind: str, content: dict[str, Any]) -> News | None:
             for *row, numbers in content["rows"]
         ]
         return Logged(told)
+    if kind == "tsnb_changed":
+        return Changed([LiveChange(*change) for change in content["changes"]])
     news: News = _KINDS[kind](**content)
     return news
 

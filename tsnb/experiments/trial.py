@@ -27,10 +27,12 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT
+from tsnb.experiments.live import NoSuchLiveValue
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial_life import ENDED, STOP_GRACE_S, TRIAL_STATES, Listener, TrialLife
@@ -40,6 +42,7 @@ from tsnb.kernels.output.transcript import PrintedPart
 from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
 from tsnb.printable import block
+from tsnb.records.writes import LiveChange
 from tsnb.words import did_you_mean
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial", "wait_and_tell"]
@@ -107,6 +110,8 @@ class Trial(Bound):
         successor: The run that took its name, if one did.
         started_s: Seconds since 1970 when it was asked for.
         failure_seen: Whether somebody has waited for it and was told that it failed.
+        live: Its live values as they are, by name.
+        changes: Every change of them.
         life: What happens to it, on the hub's thread. tsnb's own.
 
     Args:
@@ -220,6 +225,49 @@ class Trial(Bound):
         elif self.state not in ENDED:
             self.life.hub.post(self.life.end())
 
+    @property
+    def live(self) -> dict[str, Any]:
+        """Its live values as they are (`tsnb.live`), by name."""
+        return dict(self.life.live)
+
+    @property
+    def changes(self) -> list[LiveChange]:
+        """Every change of its live values, with the place in the stream from which it held."""
+        return list(self.life.changes)
+
+    def set(self, **values: Any) -> None:
+        """Change live values of the training from its next batch on, all of them together.
+
+        Returns once the training's process has taken them. Each change is kept with its place in the stream
+        (`changes`, and in the project's records), so that `rerun(changes=True)` makes the same ones.
+
+        Args:
+            **values: By the name that the code gave them: `tsnb.live("lr", 0.1)` is set by `trial.set(lr=0.03)`.
+
+        Raises:
+            NoSuchLiveValue: The code has made no live value of that name, or not yet; lists those there are.
+            ValueError: A value is out of bounds, or of another type. Then nothing is changed.
+            TypeError: No value is given.
+            TsnbError: The trial is not running, or another notebook has started it.
+            TimeoutError: Its process does not answer: C code holds the interpreter.
+        """
+        if not values:
+            there = ", ".join(f"{name}={value!r}" for name, value in self.live.items()) or "none"
+            raise TypeError(
+                f"set needs a value, such as trial.set(lr=0.03). Live values of {self.name!r}: {there}"
+            )
+        if self.state != "running":
+            raise TsnbError(f"trial {self.name!r} is {self.state}: live values are set while it runs")
+        plain = {
+            name: value.item() if getattr(value, "ndim", None) == 0 else value
+            for name, value in values.items()
+        }
+        reply = self._call(self.life.set(plain))
+        if reply["status"] == "ok":
+            return
+        kinds: dict[str, type[Exception]] = {"NoSuchLiveValue": NoSuchLiveValue, "ValueError": ValueError}
+        raise kinds.get(reply["ename"], TsnbError)(f"trial {self.name!r}: {block(reply['evalue'])}")
+
     def logs(self) -> str:
         """Return what it printed, tracebacks included (the last million characters)."""
         return self.life.printed.text
@@ -316,11 +364,12 @@ class Trial(Bound):
         """
         return self.wait(timeout_s).pull(RESULT)
 
-    def rerun(self, **changes: Any) -> Trial:
+    def rerun(self, *, changes: bool = False, **new: Any) -> Trial:
         """Run the same code again, with the variables that it took along then; return the new trial.
 
         Args:
-            **changes: Parameters and options that are to be other than now: `rerun(lr=0.01, seed=2)`. `name` gives
+            changes: Whether the changes of live values (`set`) are made again, after as many samples as here.
+            **new: Parameters and options that are to differ: `rerun(lr=0.01, seed=2)`. `name` gives
                 the new trial a name of its own; else it takes this one's, whose run is stopped and stays in the
                 project's records. A name that was made from the parameters is made again.
 
@@ -338,11 +387,27 @@ class Trial(Bound):
                 f"trial {self.name!r} was started elsewhere, where what it was started from lies: run its cell again"
                 f"{lacks}"
             )
-        again = replanned(self.life.plan, changes)
+        planned = self._planned() if changes else []
+        again = replanned(self.life.plan, new)
+        again = replace(again, arrival={**again.arrival, "planned": planned})
         beneath = getattr(self.life.outlet, "beneath", self.life.outlet)  # a sweep marks its trials' lines
         ours = isinstance(beneath, (CellOutlet, TerminalOutlet))
         started: Trial = self.life.launch(again, outlet_here(again.name) if ours else self.life.outlet)
         return started
+
+    def _planned(self) -> list[tuple[Any, ...]]:
+        """Return the changes of its live values, for another run to make again.
+
+        Raises:
+            TsnbError: One was made where it read no stream.
+        """
+        nowhere = [change.name for change in self.changes if change.epoch is None]
+        if nowhere:
+            raise TsnbError(
+                f"trial {self.name!r} read no stream when {nowhere[0]} was set, so the place of that change is not "
+                "known: run it again without changes=True, and set it by hand"
+            )
+        return [tuple(change) for change in self.changes]
 
     def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.life.hub.call(work, PULL_S)

@@ -30,7 +30,7 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.bookkeeping import LoggedNumbers, written
 from tsnb.experiments.engine import engine_of
-from tsnb.experiments.news import Attaching, Consumed, Directions, Logged, News
+from tsnb.experiments.news import Attaching, Changed, Consumed, Declared, Directions, Logged, News
 from tsnb.experiments.plan import TrialPlan
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
@@ -41,7 +41,7 @@ from tsnb.masks import masked, masked_text
 from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
-from tsnb.records.writes import LoggedRow
+from tsnb.records.writes import LiveChange, LoggedRow
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import EndReading
 from tsnb.telemetry.watching import watched
@@ -112,6 +112,8 @@ class TrialLife(ABC):
         self.metrics = LoggedNumbers()
         self.report: dict[str, Any] = {}
         self.attached = False
+        self.live: dict[str, Any] = {}
+        self.changes: list[LiveChange] = []
         self.started_s = time.time()
         self.log_path = run.log_path
         self.successor: TrialLife | None = None
@@ -161,6 +163,14 @@ class TrialLife(ABC):
     def keeps(self, variable: str) -> bool:
         """Return whether a variable can be had although the process has ended."""
         return False
+
+    @abstractmethod
+    async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Have live values changed while the code runs; return the kernel's reply.
+
+        Raises:
+            TsnbError: There is no process to ask.
+        """
 
     @abstractmethod
     async def deliver(self, variable: str) -> Delivery:
@@ -266,6 +276,12 @@ class TrialLife(ABC):
                 self.take_rows(rows)
             case Consumed(report):
                 self.report = report
+            case Declared(values):
+                self.live = values
+            case Changed(changes):
+                self.changes.extend(changes)
+                self.live.update({change.name: change.value for change in changes})
+                self._tell([])
             case Directions(by_metric):
                 direction(by_metric)
             case Attaching():
@@ -407,6 +423,7 @@ class OwnLife(TrialLife):
         """Run through the code once, in a new kernel."""
         self.become("starting")
         await written(self._run.state, "starting")
+        self.live = {}
         settings = {"run": self._run.as_settings(), "started_s": self.started_s}
         self._attempt = attempt = engine_of(self.plan).attempt(self.hub, self.plan, settings, self, self._run)
 
@@ -448,6 +465,12 @@ class OwnLife(TrialLife):
     def keeps(self, variable: str) -> bool:
         """Return whether a variable can be had although the process has ended."""
         return self._attempt is not None and self._attempt.keeps(variable)
+
+    async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Have live values changed."""
+        if self._attempt is None:
+            raise TsnbError("it has never run")
+        return await self._attempt.set(changes)
 
     async def deliver(self, variable: str) -> Delivery:
         """Have one of its variables sent."""

@@ -20,7 +20,7 @@ from tsnb.errors import TsnbError
 from tsnb.native.owners import Owner, has_gone
 from tsnb.printable import block, one_line
 from tsnb.records.database import reading, writing
-from tsnb.records.writes import LoggedRow
+from tsnb.records.writes import LiveChange, LoggedRow
 
 __all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "history_of", "read_runs", "rows_since"]
 
@@ -91,6 +91,8 @@ class RunRecord:
     """What its user has tagged it with."""
     git: str
     """The commit that it started from, with "-dirty" or "?" behind it (`commits`); nothing outside a repository."""
+    changes: list[LiveChange]
+    """Changes of its live values, in their order."""
     metrics: dict[str, MetricRecord]
     """By name, in the order in which they were first logged."""
 
@@ -217,9 +219,14 @@ def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
     read: dict[str, Any] = {
         column: json.loads(row[column]) for column in ("params", "options", "versions", "report")
     }
-    later: dict[str, str] = {"tags": "[]", "git": ""}  # what a file that can only be read may not have yet
+    later: dict[str, str] = {
+        "tags": "[]",
+        "git": "",
+        "changes": "[]",
+    }  # what a file that can only be read may not have yet
     later |= {column: row[column] for column in later if column in row.keys()}  # noqa: SIM118 (a Row has values)
     own |= {"tags": tuple(map(one_line, json.loads(later["tags"]))), "git": one_line(later["git"])}
+    own["changes"] = [LiveChange(one_line(name), *rest) for name, *rest in json.loads(later["changes"])]
     return RunRecord(**own, **read, duration_s=_duration_s(row), owner=_owner(row), metrics=metrics)
 
 

@@ -38,7 +38,7 @@ from tsnb.native.owners import owner
 from tsnb.records.database import FILE, RecordsGone, writing
 from tsnb.records.project import own_place, project_directory
 from tsnb.records.reading import ENDED, RunRecord, read_runs, rows_since
-from tsnb.records.writes import LoggedRow, RunStart, as_json, enter_start, insert_rows
+from tsnb.records.writes import LiveChange, LoggedRow, RunStart, as_json, enter_start, insert_rows
 
 __all__ = ["Run", "RunStart", "current_run", "enter_run", "log_artifact"]
 
@@ -210,6 +210,15 @@ class Run:
                 self._waiting.clear()
                 raise
             self._waiting.clear()
+
+    @_never_raises
+    def changed(self, changes: Sequence[LiveChange]) -> None:
+        """Keep changes of live values, behind those before. From any thread."""
+        with writing(self.directory) as connection:
+            id_ = self._touch(connection)
+            (former,) = connection.execute("SELECT changes FROM runs WHERE id = ?", (id_,)).fetchone()
+            kept = [*json.loads(former), *changes]
+            connection.execute("UPDATE runs SET changes = ? WHERE id = ?", (json.dumps(kept), id_))
 
     @_never_raises
     def report(self, report: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What is written of a run, inside a transaction: its start, and the numbers that it logged (`LoggedRow`)."""
+"""What is written of a run, inside a transaction: its start, rows (`LoggedRow`), what was set (`LiveChange`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tsnb.masks import masked_text
 from tsnb.native.owners import owner
 
-__all__ = ["LoggedRow", "RunStart", "as_json", "enter_start", "insert_rows"]
+__all__ = ["LiveChange", "LoggedRow", "RunStart", "as_json", "enter_start", "insert_rows"]
 
 REPR_AT_MOST = 500
 """Characters kept of a parameter that is written down as its repr: a dataset's may be its data."""
@@ -147,3 +147,20 @@ class LoggedRow(NamedTuple):
     """Seconds since 1970."""
     numbers: dict[str, float]
     """What was logged; nan and inf are possible."""
+
+
+class LiveChange(NamedTuple):
+    """One change of a live value, and from where on it held."""
+
+    name: str
+    """The value's name."""
+    value: Any
+    """What it is since then."""
+    epoch: int | None
+    """The epoch of the stream, from 0; None where the trial was in none."""
+    batch: int | None
+    """Loader batches that had been taken of that epoch, the first with the new value among them."""
+    samples: int
+    """Samples that had been taken in all."""
+    time_s: float
+    """Seconds since 1970."""

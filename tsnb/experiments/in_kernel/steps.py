@@ -22,17 +22,30 @@ from tsnb.config import attach_defaults
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
 from tsnb.experiments.in_kernel.pictures import Pictures
-from tsnb.experiments.in_kernel.reporter import Reporter, report, tell, tell_metrics, tell_rows
-from tsnb.experiments.news import Attaching, Begun, Consumed, Directions, Ended, how_it_ended
+from tsnb.experiments.in_kernel.reporter import Reporter, position, report, tell, tell_metrics, tell_rows
+from tsnb.experiments.live import values_here
+from tsnb.experiments.news import (
+    SET,
+    Attaching,
+    Begun,
+    Changed,
+    Consumed,
+    Declared,
+    Directions,
+    Ended,
+    how_it_ended,
+)
 from tsnb.experiments.plan import PARAMETERS
 from tsnb.kernels.cargo.lane import give
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
+from tsnb.kernels.in_kernel.output_channel import answer_requests
 from tsnb.masks import remember
 from tsnb.native.ties import untie
 from tsnb.printable import uncoloured
 from tsnb.records.run import Run, enter_run
 from tsnb.records.scores import told
+from tsnb.records.writes import LiveChange
 from tsnb.words import did_you_mean
 
 __all__ = ["begin", "deliver", "enter", "finish", "keep"]
@@ -70,6 +83,15 @@ class _TrialHere:
         subscribe(self.reporter.take)
         told(lambda directions: tell(Directions(directions)))
         keep_others(Pictures(self.run))
+        values = values_here()
+        values.place = position
+        values.noted = self._changed
+        values.declared = lambda now: tell(Declared(now))
+        values.plan(LiveChange(*change) for change in self.settings.get("planned", ()))
+
+    def _changed(self, changes: list[LiveChange]) -> None:
+        self.run.changed(changes)
+        tell(Changed(changes))
 
     def report(self, *, now: bool = False) -> None:
         """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
@@ -152,6 +174,7 @@ def begin() -> None:
     settings = _courses[-1].settings
     shell: Any = get_ipython()
     shell.events.register("pre_run_cell", _before_code)
+    answer_requests({SET: values_here().request})
     shell.events.register("post_run_cell", _after_code)
     shell.set_custom_exc((KeyboardInterrupt,), _say_nothing if settings["quiet"] else _say_where)
     use_threads(settings["threads"] or 1)

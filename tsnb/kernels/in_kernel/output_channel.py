@@ -1,4 +1,6 @@
-"""This kernel's output channel: messages of our own kinds on it, and what its forked workers print.
+"""This kernel's channels: messages of our own kinds to its notebook, requests from it, and what forked workers print.
+
+A request is answered on the control channel's own thread, in the middle of the user's code. What follows is of workers:
 
 ipykernel has them send it to a TCP port of its own on 127.0.0.1, whatever the kernel's transport is: any user of the
 machine may connect there, and fill its memory. Here it goes through a pair of sockets that nobody else can open: a
@@ -17,7 +19,7 @@ import socket
 import stat
 import struct
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import zmq
@@ -28,7 +30,7 @@ from tornado.ioloop import IOLoop
 
 from tsnb.native.ties import CLOEXEC, packet_pair
 
-__all__ = ["keep_off_the_network", "publish"]
+__all__ = ["answer_requests", "keep_off_the_network", "publish"]
 
 PACKET_BYTES = 1 << 16
 """The longest packet; a socket's buffer holds three of them or more, on every system."""
@@ -159,3 +161,26 @@ def publish(kind: str, content: dict[str, Any]) -> None:
 
     kernel: Any = get_ipython().kernel  # type: ignore[union-attr]
     kernel.session.send(kernel.iopub_socket, kind, content, ident=f"kernel.{kind}".encode())
+
+
+def answer_requests(handlers: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
+    """Answer requests that come on the control channel, while code runs. Paired with `Child.request`.
+
+    Args:
+        handlers: By the request's kind; each takes its content, on the control channel's thread, and returns what the
+            answer is, or raises.
+    """
+    from IPython.core.getipython import get_ipython
+
+    kernel: Any = get_ipython().kernel  # type: ignore[union-attr]
+
+    def answer(stream: Any, ident: Any, request: dict[str, Any]) -> None:
+        kind = request["header"]["msg_type"]
+        try:
+            reply = {"status": "ok", "answer": handlers[kind](request["content"])}
+        except Exception as error:  # noqa: BLE001 (raised again where it was asked)
+            reply = {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
+        kernel.session.send(stream, f"{kind}_reply", reply, request, ident)
+
+    for kind in handlers:
+        kernel.control_handlers[kind] = answer

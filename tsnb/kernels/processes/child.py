@@ -38,6 +38,9 @@ __all__ = ["ENTRY", "Child", "log_path"]
 START_S = 60.0
 """How long a kernel may take until it answers: a second on an idle machine, many on a thrashing one."""
 
+REQUEST_S = 30.0
+"""How long a request in the middle of code may stay out: milliseconds, unless C code holds the interpreter."""
+
 ASK_AGAIN_S = 0.5
 """A kernel we are not subscribed to yet answers without our seeing its output: ask again."""
 
@@ -85,6 +88,7 @@ class Child:
         self._replies: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._idle: dict[str, asyncio.Event] = {}
         self._orders: set[str] = set()
+        self._requesting = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._published = asyncio.Event()
         self._process: KernelProcess | None = None
@@ -340,6 +344,43 @@ class Child:
             self._idle.pop(request, None)
             self._orders.discard(request)
         return reply
+
+    async def request(self, kind: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Ask the kernel something in the middle of its code; return its answer (`in_kernel.output_channel`).
+
+        Args:
+            kind: What is asked; the kernel answers the kinds that it was told to.
+            content: With which words.
+
+        Raises:
+            KernelDied: The process has ended.
+            TimeoutError: It did not answer: its interpreter is held up, in C say.
+        """
+        if not self.alive:
+            raise KernelDied(str(self.death.result()) if self.death.done() else "its kernel was not started")
+        async with self._requesting:
+            message = self._client.session.msg(kind, content)
+            self._client.control_channel.send(message)
+            reply = asyncio.ensure_future(self._replied(message["header"]["msg_id"]))
+            both: set[asyncio.Future[Any]] = {reply, self.death}
+            try:
+                await asyncio.wait(both, timeout=REQUEST_S, return_when=asyncio.FIRST_COMPLETED)
+                if reply.done():
+                    return reply.result()
+            finally:
+                reply.cancel()
+        if self.death.done():
+            raise KernelDied(str(self.death.result()))
+        raise TimeoutError(
+            f"the kernel did not answer within {REQUEST_S:.0f} s: its code holds up the interpreter"
+        )
+
+    async def _replied(self, request: str) -> dict[str, Any]:
+        while True:
+            message = await self._client.get_control_msg()
+            if message["parent_header"].get("msg_id") == request:
+                content: dict[str, Any] = message["content"]
+                return content
 
     async def _pump_output(self) -> None:
         while True:

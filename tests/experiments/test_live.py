@@ -1,0 +1,202 @@
+"""Live values: what is read within a batch stays, what is set holds from the next one, and can be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import tsnb
+from tsnb.errors import TsnbError
+from tsnb.experiments import Trial, run_cell
+from tsnb.experiments.live import Live, LiveValues, NoSuchLiveValue
+from tsnb.records.run import Run
+from tsnb.records.writes import LiveChange
+
+Until = Callable[..., None]
+
+
+class Stream:
+    """Where a training is, as far as live values see it."""
+
+    def __init__(self) -> None:
+        self.values = LiveValues()
+        self.values.place = lambda: self.here
+        self.values.noted = self.take
+        self.noted: list[LiveChange] = []
+        self.here: tuple[int | None, int | None, int] = (None, None, 0)
+
+    def take(self, changes: list[LiveChange]) -> None:
+        self.noted += changes
+
+    def batch(self, epoch: int, batch: int) -> None:
+        """Take the next batch."""
+        self.here = (epoch, batch, 8 * (10 * epoch + batch))
+
+    def live(self, name: str, default: Any, **what: Any) -> Live:
+        return self.values.declare(name, default, what.get("bounds"), what.get("choices"))
+
+
+def test_a_change_holds_from_the_next_batch_on_and_changes_made_together_come_together() -> None:
+    """Every read within one batch gives the same, and the place that is noted is that of the first new one."""
+    stream = Stream()
+    lr, width = stream.live("lr", 0.1), stream.live("width", 3)
+    stream.batch(0, 4)
+    assert float(lr) == 0.1
+    assert stream.values.request({"lr": 1, "width": 5}) == {"lr": 1.0, "width": 5}
+    assert (float(lr), int(width)) == (0.1, 3), "this batch has begun with the old ones"
+    stream.batch(0, 5)
+    assert int(width) == 5
+    assert lr.current == 1.0, "read or not, it is part of the same change"
+    assert [change[:5] for change in stream.noted] == [("lr", 1.0, 0, 5, 40), ("width", 5, 0, 5, 40)]
+    lr.set(0.5)
+    lr.set(0.25)
+    stream.batch(0, 6)
+    assert (lr.value, [change.value for change in stream.noted[2:]]) == (0.25, [0.5, 0.25])
+
+
+def test_without_a_stream_a_change_holds_at_the_next_read() -> None:
+    """There are no batches to wait for."""
+    lr = Stream().live("lr", 0.1)
+    lr.set(0.2)
+    assert float(lr) == 0.2
+
+
+def test_changes_of_another_run_hold_after_as_many_samples() -> None:
+    """Whatever the epochs are called by then: the stream may have gone on."""
+    stream = Stream()
+    stream.values.plan([
+        LiveChange("lr", 0.5, 0, 5, 40, 0.0),
+        LiveChange("lr", 0.25, 1, 2, 96, 0.0),
+    ])  # fmt: skip
+    lr, seen = stream.live("lr", 0.1), []
+    for epoch, batch in ((0, 4), (0, 5), (0, 6), (1, 1), (1, 2)):
+        stream.batch(epoch, batch)
+        stream.here = (7 + epoch, batch, stream.here[2])
+        seen.append(float(lr))
+    assert seen == [0.1, 0.5, 0.5, 0.5, 0.25]
+    assert [change[:4] for change in stream.noted] == [("lr", 0.5, 7, 5), ("lr", 0.25, 8, 2)]
+
+
+@pytest.mark.parametrize(
+    ("what", "bad", "why"),
+    [
+        ({"default": 0.1, "bounds": (1e-5, 1.0)}, 3.0, r"x=3.0: give a number from 1e-05 to 1\."),
+        ({"default": 0.1}, float("nan"), "x=nan: give a number"),
+        ({"default": 0.1}, "fast", "x='fast': give a number"),
+        ({"default": 0.1}, True, "x=True: give a number"),
+        ({"default": 3}, 2.5, "x=2.5: give a whole number"),
+        ({"default": False}, 1, "x=1: give True or False"),
+        ({"default": "sum", "choices": ("sum", "mean")}, "max", "x='max': give one of 'sum', 'mean'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_what_would(what: dict[str, Any], bad: Any, why: str) -> None:
+    """And nothing of the same change is taken."""
+    stream = Stream()
+    value, other = stream.live("x", **what), stream.live("other", 1)
+    with pytest.raises(ValueError, match=why):
+        stream.values.request({"other": 2, "x": bad})
+    assert (value.value, other.value) == (what["default"], 1)
+
+
+def test_a_name_that_nothing_reads_is_answered_with_those_that_are_read() -> None:
+    """With the nearest one."""
+    stream = Stream()
+    stream.live("momentum", 0.9)
+    with pytest.raises(NoSuchLiveValue, match=r"'momentun'.*Did you mean 'momentum'.*momentum=0\.9"):
+        stream.values.request({"momentun": 1.0})
+
+
+def test_what_cannot_be_a_live_value_is_refused() -> None:
+    """A name that `trial.set(NAME=...)` cannot take, a default out of its own bounds, a text without choices."""
+    with pytest.raises(ValueError, match="identifier"):
+        tsnb.live("learning rate", 0.1)
+    with pytest.raises(ValueError, match="give a number from 1 to 2"):
+        tsnb.live("refused", 0.1, bounds=(1, 2))
+    with pytest.raises(TypeError, match="choices="):
+        tsnb.live("refused", "sum")
+
+
+def test_an_optimizer_gets_a_value_once_for_each_change() -> None:
+    """What a scheduler makes of it stays; tensors stay the same; an unknown key is told with those there are."""
+    stream = Stream()
+    lr = stream.live("lr", 0.1)
+    layers = [torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)]
+    optimizer = torch.optim.SGD([{"params": layer.parameters()} for layer in layers], lr=1.0)
+    assert lr.apply(optimizer)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
+    optimizer.param_groups[0]["lr"] = 0.05
+    assert not lr.apply(optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.05
+    lr.set(0.2)
+    assert lr.apply(optimizer)
+    assert optimizer.param_groups[0]["lr"] == 0.2
+    tensor = torch.tensor(1.0)
+    optimizer.param_groups[1]["lr"] = tensor
+    lr.set(0.3)
+    lr.apply(optimizer)
+    assert optimizer.param_groups[1]["lr"] is tensor
+    assert float(tensor) == pytest.approx(0.3)
+    with pytest.raises(KeyError, match=r"no 'width'; give key=, one of params, lr"):
+        stream.live("width", 1).apply(optimizer)
+
+
+CELL = """
+import time
+from pathlib import Path
+lr = tsnb.live("lr", 0.1, bounds=(1e-5, 1.0))
+pairs, steps = [], 0
+for epoch in range(2):
+    for (batch,) in tsnb.attach():
+        before = float(lr)
+        if steps == 3:
+            print("here", flush=True)
+            while not Path(go).exists():
+                time.sleep(0.01)
+        pairs.append((before, float(lr)))
+        tsnb.log(lr=before)
+        steps += 1
+"""
+
+
+@pytest.mark.system
+def test_a_trial_is_set_while_it_runs_and_run_again_with_the_same_changes(
+    page: Any, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of its code; refusals come back; the change is in the record with its batch, and repeated there."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
+    go = tmp_path / "go"
+    loader = DataLoader(TensorDataset(torch.arange(48.0)), batch_size=8)
+    with tsnb.serve(loader, name="live", rubber_band=1.0, seed=0):
+        trial = run_cell("set", CELL, {"go": str(go)}, outlet=page)
+        until(lambda: "here" in page.text or trial.state == "failed", 120)
+        assert trial.live == {"lr": 0.1}
+        with pytest.raises(ValueError, match="lr=3: give a number from 1e-05 to 1"):
+            trial.set(lr=3)
+        with pytest.raises(NoSuchLiveValue, match=r"'lrr'.*Did you mean 'lr'"):
+            trial.set(lrr=0.3)
+        with pytest.raises(TypeError, match=r"set\(lr=0\.03\).*lr=0\.1"):
+            trial.set()
+        trial.set(lr=torch.tensor(0.25))
+        go.touch()
+        trial.wait(60)
+        assert trial["pairs"] == 4 * [(0.1, 0.1)] + 8 * [(0.25, 0.25)]
+        (change,) = trial.changes
+        first = next(row for row in trial.metrics.rows if row.numbers["lr"] == 0.25)
+        assert change[:5] == ("lr", 0.25, first.epoch, first.batch, first.samples)
+        assert trial.live == {"lr": 0.25}
+        run = Run.find("set")
+        record = None if run is None else run.read()
+        assert record is not None
+        assert record.changes == [change]
+        with pytest.raises(TsnbError, match="is done: live values are set while it runs"):
+            trial.set(lr=0.5)
+        again: Trial = trial.rerun(changes=True).wait(60)
+        assert again.metrics.by_step("lr") == trial.metrics.by_step("lr")
+        assert [each[:2] for each in again.changes] == [("lr", 0.25)]
+        plain = again.rerun().wait(60)
+        assert set(plain.metrics.by_step("lr").values()) == {0.1}

@@ -1,0 +1,305 @@
+"""Values that can be set while a training reads them: `lr = tsnb.live("lr", 0.1)`, and `trial.set(lr=0.03)`.
+
+A change holds from the next batch on: every read within one batch gives the same, and changes that were made together
+come together. It is noted with the place from which it holds, so that `rerun(changes=True)` can make the same changes
+at the same batches of its own. A loop that reads no stream has no batches: there a change holds from the next read.
+
+    control thread:  request({"lr": 0.03})  at batch 41  ->  waits
+    main thread:     float(lr)              at batch 41  ->  0.1
+                     float(lr)              at batch 42  ->  0.03, noted: epoch 0, batch 42
+
+Outside a trial a live value is a value like any other, which `set` changes. Imports nothing heavy: scripts use it too.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from tsnb.errors import TsnbError
+from tsnb.records.writes import LiveChange
+from tsnb.words import did_you_mean
+
+__all__ = ["Live", "LiveValues", "NoSuchLiveValue", "live", "values_here"]
+
+
+class NoSuchLiveValue(TsnbError, LookupError):
+    """A trial reads no live value of that name; the message lists those it reads."""
+
+
+Place = tuple["int | None", "int | None", int]
+"""Epoch, batch and samples, as in `LiveChange`."""
+
+
+class Live:
+    """One value that may be set from outside. `float`, `int`, `bool` and `str` read it, and `value` does.
+
+    Attributes:
+        name: Its name.
+        bounds: The lowest and the highest number that it may be.
+        choices: What it may be instead.
+
+    Args:
+        values: All of this process.
+        name: Its name.
+        default: What it is until it is set.
+        bounds: As above.
+        choices: As above.
+    """
+
+    def __init__(
+        self,
+        values: LiveValues,
+        name: str,
+        default: Any,
+        bounds: tuple[float, float] | None,
+        choices: Sequence[Any] | None,
+    ) -> None:
+        self.name = name
+        self.bounds = bounds
+        self.choices = None if choices is None else tuple(choices)
+        self._values = values
+        self._kind = type(default)
+        self._applied: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.current = self.checked(default)
+
+    @property
+    def value(self) -> Any:
+        """What it is now; the same until the next batch."""
+        self._values.settle()
+        return self.current
+
+    def set(self, value: Any) -> None:
+        """Change it from the next batch on. From any thread.
+
+        Args:
+            value: What it is to be.
+
+        Raises:
+            ValueError: It is out of bounds, or of another type than the default.
+        """
+        self._values.request({self.name: value})
+
+    def apply(self, optimizer: Any, key: str | None = None) -> bool:
+        """Put it into an optimizer's parameter groups, if it has changed since the last time. Call it once a batch.
+
+        What a scheduler makes of it in between stays until the next change.
+
+        Args:
+            optimizer: A torch optimizer; all of its groups get the value.
+            key: What the groups call it ("lr", "weight_decay"); left out: as it is called itself.
+
+        Returns:
+            Whether it was put there now.
+
+        Raises:
+            KeyError: The groups have nothing of that name.
+        """
+        value, key = self.value, key or self.name
+        if optimizer in self._applied and self._applied[optimizer] == value:
+            return False
+        for group in optimizer.param_groups:
+            if key not in group:
+                raise KeyError(
+                    f"the optimizer's groups have no {key!r}; give key=, one of {', '.join(group)}"
+                )
+            if hasattr(group[key], "fill_"):  # a tensor (capturable=True)
+                group[key].fill_(value)
+            else:
+                group[key] = value
+        self._applied[optimizer] = value
+        return True
+
+    def checked(self, value: Any) -> Any:
+        """Return a value as Python's own type has it, in the type of the default.
+
+        Raises:
+            ValueError: It is out of bounds, or of another type.
+        """
+        if self.choices is not None:
+            for choice in self.choices:
+                if type(choice) is type(value) and choice == value:
+                    return choice
+            raise ValueError(f"{self.name}={value!r}: give one of {', '.join(map(repr, self.choices))}.")
+        plain = value.item() if getattr(value, "ndim", None) == 0 else value
+        found = self._typed(plain)
+        if found is None:
+            raise ValueError(f"{self.name}={value!r}: give {self.wanted}.")
+        return found
+
+    def _typed(self, value: Any) -> Any:
+        """Return it in the type of the default; None if it does not fit."""
+        if self._kind is bool:
+            return value if isinstance(value, bool) else None
+        if isinstance(value, bool) or not isinstance(value, Real):
+            return None
+        if self._kind is int and not isinstance(value, Integral):
+            return None
+        number = int(value) if isinstance(value, Integral) and self._kind is int else float(value)
+        low, high = self.bounds or (-math.inf, math.inf)
+        return number if low <= number <= high else None  # nan is within no bounds
+
+    @property
+    def wanted(self) -> str:
+        """What may be given, in words."""
+        if self.choices is not None:
+            return f"one of {', '.join(map(repr, self.choices))}"
+        if self._kind is bool:
+            return "True or False"
+        kind = "a whole number" if self._kind is int else "a number"
+        return kind if self.bounds is None else f"{kind} from {self.bounds[0]:g} to {self.bounds[1]:g}"
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __repr__(self) -> str:
+        return f"<live {self.name}={self.current!r}>"
+
+
+def _nowhere() -> Place:
+    return None, None, 0
+
+
+class LiveValues:
+    """All live values of this process.
+
+    Values are read on the training's thread, and changed by any.
+
+    Attributes:
+        place: Returns where training is; before a trial has said how: nowhere.
+        noted: Called with changes when they hold, on the thread that reads.
+    """
+
+    def __init__(self) -> None:
+        self.place: Callable[[], Place] = _nowhere
+        self.noted: Callable[[list[LiveChange]], None] = lambda _: None
+        self.declared: Callable[[dict[str, Any]], None] = lambda _: None
+        self._values: dict[str, Live] = {}
+        self._waiting: list[tuple[Place, dict[str, Any]]] = []
+        self._planned: list[LiveChange] = []
+        self._changing = threading.Lock()
+
+    def declare(
+        self, name: str, default: Any, bounds: tuple[float, float] | None, choices: Sequence[Any] | None
+    ) -> Live:
+        """Return the value of that name; see `live`."""
+        made = Live(self, name, default, bounds, choices)
+        known = self._values.get(name)
+        if known is not None:  # a cell that makes it once an epoch, say, goes on with what was set
+            known.bounds, known.choices = made.bounds, made.choices
+            return known
+        self._values[name] = made
+        self.declared(self.now)
+        return made
+
+    @property
+    def now(self) -> dict[str, Any]:
+        """The values, by name."""
+        return {name: value.current for name, value in self._values.items()}
+
+    def plan(self, changes: Iterable[LiveChange]) -> None:
+        """Make changes again that another run has noted, each after as many samples: the stream may have gone on."""
+        with self._changing:
+            self._planned = list(changes)
+
+    def request(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Have values changed together from the next batch on; return them as they will be. From any thread.
+
+        Raises:
+            NoSuchLiveValue: Nothing of that name is read.
+            ValueError: One is out of bounds, or of another type. Nothing is changed then.
+        """
+        checked = {}
+        for name, value in changes.items():
+            if name not in self._values:
+                hint = did_you_mean(name, self._values)
+                there = ", ".join(f"{known}={now!r}" for known, now in self.now.items()) or "none yet"
+                raise NoSuchLiveValue(
+                    f"no live value {name!r} is read.{hint} Live values: {there}. tsnb.live({name!r}, DEFAULT) in the "
+                    "training makes it one"
+                )
+            checked[name] = self._values[name].checked(value)
+        with self._changing:
+            self._waiting.append((self.place(), checked))
+        return checked
+
+    def settle(self) -> None:
+        """Let what waits hold, if a batch has begun since. Called at each read."""
+        if not self._waiting and not self._planned:
+            return
+        here = self.place()
+        held: list[LiveChange] = []
+        with self._changing:
+            while self._planned and here[2] >= self._planned[0].samples:
+                change = self._planned.pop(0)
+                held += self._take({change.name: change.value}, here)
+            while self._waiting and (here != self._waiting[0][0] or here[0] is None):
+                _, changes = self._waiting.pop(0)
+                held += self._take(changes, here)
+        if held:
+            self.noted(held)
+
+    def _take(self, changes: Mapping[str, Any], here: Place) -> list[LiveChange]:
+        now = time.time()
+        taken = []
+        for name, value in changes.items():
+            if name in self._values:
+                self._values[name].current = value
+                taken.append(LiveChange(name, value, *here, now))
+        return taken
+
+
+_values = LiveValues()
+
+
+def values_here() -> LiveValues:
+    """Return the live values of this process."""
+    return _values
+
+
+def live(
+    name: str,
+    default: Any,
+    *,
+    bounds: tuple[float, float] | None = None,
+    choices: Sequence[Any] | None = None,
+) -> Live:
+    """Return a value that can be set while the training reads it: `lr = tsnb.live("lr", 0.1)`.
+
+    Read it where it is used, once a batch: `float(lr)`, `lr.value`, or `lr.apply(optimizer)`. `trial.set(lr=0.03)` in
+    the notebook changes it from the next batch on; every change is kept with its place in the stream. Outside a trial
+    it is a value that only its own `set` changes.
+
+    Args:
+        name: Its name, a Python identifier: `trial.set(NAME=...)` takes it.
+        default: A number, a bool, or one of the choices; what it is until it is set. It says the type, too.
+        bounds: The lowest and the highest number that it may be.
+        choices: What it may be, instead of any number: `choices=("sum", "mean")`.
+
+    Raises:
+        ValueError: The name is not an identifier, or the default does not fit bounds or choices.
+        TypeError: The default is neither a number nor a bool, and there are no choices.
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(
+            f"{name!r} is not a name that trial.set(NAME=...) can take: give an identifier, such as 'lr'."
+        )
+    if choices is None and not isinstance(default, Real):
+        raise TypeError(
+            f"tsnb.live({name!r}, {default!r}): give a number or a bool, or choices=(...) for anything else."
+        )
+    return _values.declare(name, default, bounds, choices)
