@@ -18,9 +18,9 @@ from tsnb.experiments.bookkeeping import begin_run
 from tsnb.experiments.detached import FoundTrial
 from tsnb.experiments.detached_entries import entries_of, entry_of
 from tsnb.experiments.engine import engine_of
+from tsnb.experiments.own_life import OwnLife
 from tsnb.experiments.plan import TrialPlan, shown_value
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
-from tsnb.experiments.trial_life import OwnLife, discard
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.records.project import project_directory
@@ -240,7 +240,7 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
         engine_of(plan).join()
         run = begin_run(plan)
     except BaseException:  # an interrupt while it looks for the cluster, a full disk
-        discard(plan)
+        plan.discard()
         raise
     before = None if after is None else after.life
     trial = Trial(OwnLife(plan, hub, outlet or outlet_here(plan.name), run, launch, before))

@@ -244,6 +244,12 @@ class TrialPlan:
     sets: frozenset[str] = frozenset()
     """Those that a cell sets itself."""
 
+    def discard(self) -> None:
+        """Let go of what was shipped: nobody will run it again."""
+        for cargo in (self.arrival["cargo"], self.arrival["changed"]):
+            if cargo is not None:
+                cargo.close()
+
 
 LONGEST = 64
 """Characters of a name, as `config.check_name` has it."""

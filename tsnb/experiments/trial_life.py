@@ -1,13 +1,7 @@
 """A trial's life on the hub's thread: from the start to the end, and who hears of it.
 
-What its user calls is `trial.Trial`, which has a life; a life of this process's own (`OwnLife`) drives kernels, one
-after the other (`attempt`).
-
-| step | it waits for |
-|---|---|
-| the run of the same name before it | that one's end: it is asked to stop, and killed after a grace |
-| the trial that it comes after | that one to be done; if it ends otherwise, this one does not run |
-| an attempt | its kernel's end; with `restart` another one follows when the process died |
+What its user calls is `trial.Trial`, which has a life. That of a trial that this process has started drives kernels, one
+after the other (`own_life`); that of one that was found is followed (`detached`).
 
 How it ended is told to all who watch its stream: its producer tells every observer; this process's own panels and
 reports know at once.
@@ -27,9 +21,8 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Attempt, Delivery, Outcome
+from tsnb.experiments.attempt import Delivery, Outcome
 from tsnb.experiments.bookkeeping import LoggedNumbers, written
-from tsnb.experiments.engine import engine_of
 from tsnb.experiments.news import Attaching, Changed, Consumed, Declared, Directions, Logged, News
 from tsnb.experiments.plan import TrialPlan
 from tsnb.kernels.hub import Hub
@@ -48,14 +41,11 @@ from tsnb.telemetry.watching import watched
 
 __all__ = [
     "ENDED",
-    "RESTARTS_AT_MOST",
     "STOP_GRACE_S",
     "TRIAL_STATES",
     "Launch",
     "Listener",
-    "OwnLife",
     "TrialLife",
-    "discard",
     "end_reading",
     "tell_end",
 ]
@@ -201,7 +191,7 @@ class TrialLife(ABC):
 
     def forget(self) -> None:
         """Remove what it was started from, once it has ended: nobody will run it again."""
-        discard(self.plan)
+        self.plan.discard()
 
     async def _live(self, former: TrialLife | None) -> None:
         """Go through the whole life of the trial. Never raises: what happens becomes its state."""
@@ -339,151 +329,6 @@ class TrialLife(ABC):
         await self.leave()
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(self._over.wait(), ENDING_S)
-
-
-RESTARTS_AT_MOST = 3
-"""How often a trial with `restart` is started again: a cell that kills its process does so every time."""
-
-
-class OwnLife(TrialLife):
-    """The life of a trial that this process has started.
-
-    Args:
-        plan: What is run.
-        hub: The hub on whose thread it is lived.
-        outlet: Where its output goes.
-        run: Its place in the project's records.
-        launch: Starts a trial from its plan.
-        after: The trial that has to be done first.
-    """
-
-    def __init__(
-        self,
-        plan: TrialPlan,
-        hub: Hub,
-        outlet: Outlet,
-        run: Run,
-        launch: Launch,
-        after: TrialLife | None = None,
-    ) -> None:
-        super().__init__(plan, hub, outlet, run, launch)
-        self._after = after
-        self._attempt: Attempt | None = None
-        self._unwanted = asyncio.Event()
-
-    @property
-    def pid(self) -> int | None:
-        """Its process, while there is one."""
-        attempt = self._attempt
-        return attempt.child.pid if attempt is not None and attempt.child.alive else None
-
-    async def _go(self) -> Outcome:
-        """Wait for its turn, and run."""
-        if self._after is not None:
-            refusal = await self._turn(self._after)
-            if refusal is not None:
-                return refusal
-        while not self._unwanted.is_set():
-            try:
-                return await self._once()
-            except KernelDied as error:
-                if self._unwanted.is_set() or not self._may_restart():
-                    raise
-                self.restarts += 1
-                times = f"{self.restarts} of {RESTARTS_AT_MOST}"
-                self.say(
-                    f"trial {self.name!r} lost its process: {str(error).partition(chr(10))[0]}; "
-                    f"started again from the top ({times})\n",
-                    "stderr",
-                )
-        return Outcome("stopped")
-
-    def _may_restart(self) -> bool:
-        allowed = self.plan.options.restart and self.restarts < RESTARTS_AT_MOST
-        return allowed and not self.hub.closing
-
-    async def _turn(self, after: TrialLife) -> Outcome | None:
-        """Wait for the trial before this one; return how this one ends if it is not to run."""
-        self.say(f"trial {self.name!r} queued: it starts when {self.plan.options.after!r} is done\n")
-        over = asyncio.ensure_future(after.over())
-        unwanted = asyncio.ensure_future(self._unwanted.wait())
-        both: set[asyncio.Future[Any]] = {over, unwanted}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for waiting in both:
-            waiting.cancel()
-        if self._unwanted.is_set():
-            return Outcome("stopped")
-        state = over.result().state
-        if state == "done":
-            return None
-        said = f"it was to run after {self.plan.options.after!r}, which is {state}; it was not run"
-        return Outcome("failed" if state in {"failed", "lost"} else "stopped", said)
-
-    async def _once(self) -> Outcome:
-        """Run through the code once, in a new kernel."""
-        self.become("starting")
-        await written(self._run.state, "starting")
-        self.live = {}
-        settings = {"run": self._run.as_settings(), "started_s": self.started_s}
-        self._attempt = attempt = engine_of(self.plan).attempt(self.hub, self.plan, settings, self, self._run)
-
-        def begun() -> None:
-            self.become("running")
-            self.say(f"trial {self.name!r} running ({attempt.where}){self._beyond()}{self.hint}\n")
-
-        if self._unwanted.is_set():
-            return Outcome("stopped")
-        outcome = await attempt.run(begun)
-        if self.plan.options.sweep and not self._unwanted.is_set():
-            await attempt.release()
-        return outcome
-
-    def _beyond(self) -> str:
-        """Say what becomes of it when this process ends, where that is not what one expects."""
-        return (
-            f"; it goes on without this notebook, log: {self._run.log_path}"
-            if self.plan.options.detach
-            else ""
-        )
-
-    def interrupt(self) -> None:
-        """Interrupt its code."""
-        if self._attempt is not None:
-            self._attempt.child.interrupt()
-
-    async def leave(self) -> None:
-        """End its process, or its waiting for its turn."""
-        self._unwanted.set()
-        if self._attempt is not None:
-            await self._attempt.leave()
-
-    async def release(self) -> None:
-        """Keep the variables here, and end the process."""
-        if self._attempt is not None:
-            await self._attempt.release(everything=True)
-
-    def keeps(self, variable: str) -> bool:
-        """Return whether a variable can be had although the process has ended."""
-        return self._attempt is not None and self._attempt.keeps(variable)
-
-    async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """Have live values changed."""
-        if self._attempt is None:
-            raise TsnbError("it has never run")
-        return await self._attempt.set(changes)
-
-    async def deliver(self, variable: str) -> Delivery:
-        """Have one of its variables sent."""
-        if self._attempt is None:
-            raise TsnbError("it has never run, so it has no variables")
-        return await self._attempt.deliver(variable)
-
-
-def discard(plan: TrialPlan) -> None:
-    """Let go of what was shipped for a trial: nobody will run it again."""
-    for cargo in (plan.arrival["cargo"], plan.arrival["changed"]):
-        if cargo is not None:
-            cargo.close()
 
 
 MOST_LETTERS = 300

@@ -21,7 +21,6 @@ from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, trial_name
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
-from tsnb.experiments.trial_life import discard
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.outlets import Outlet, TerminalOutlet, outlet_here
@@ -198,7 +197,7 @@ def sweep_cell(
         try:
             _require_read(plan, own)
         except BaseException:
-            discard(plan)
+            plan.discard()
             raise
     plan = replace(plan, params=own, signature=_signature(params[0]), naming=_naming(template, params[0]))
     return start(title, plan, dict(zip(names, params, strict=True)), at_once, prune, outlet)
@@ -336,7 +335,7 @@ def start(
         engine.join()
         most, why = engine.places(plan, len(params))
     except BaseException:
-        discard(plan)
+        plan.discard()
         raise
     here = outlet or outlet_here(title)
     places = Places(at_once or most)
