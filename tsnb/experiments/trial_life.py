@@ -1,7 +1,7 @@
 """A trial's life on the hub's thread: from the start to the end, and who hears of it.
 
-What its user calls is `trial.Trial`, which has a life. That of a trial that this process has started drives kernels, one
-after the other (`own_life`); that of one that was found is followed (`detached`).
+What its user calls is `trial.Trial`, which has a life. That of a trial that this process has started drives kernels,
+one after the other (`own_life`); that of one that was found is followed (`detached`).
 
 How it ended is told to all who watch its stream: its producer tells every observer; this process's own panels and
 reports know at once.
