@@ -19,7 +19,7 @@ _PUBLIC = {
     "Consumer": "tsnb.consumer",
     "serve": "tsnb.producer.serving",
     "Producer": "tsnb.producer",
-    "live": "tsnb.experiments.live",
+    "live": "tsnb.experiments.live_values",
     "log": "tsnb.telemetry.metrics",
     "record": "tsnb.telemetry.recording",
     "status": "tsnb.telemetry.observer",
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from tsnb.consumer import Consumer, attach
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
-    from tsnb.experiments.live import live
+    from tsnb.experiments.live_values import live
     from tsnb.hardware.listing import Devices, devices
     from tsnb.notebook.panels import dashboard, replay
     from tsnb.planning import Plan, plan

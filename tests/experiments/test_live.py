@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.errors import TsnbError
 from tsnb.experiments import Trial, run_cell
-from tsnb.experiments.live import Live, LiveValues, NoSuchLiveValue
+from tsnb.experiments.live_values import Live, LiveValues, NoSuchLiveValue
 from tsnb.records.run import Run
 from tsnb.records.writes import LiveChange
 

@@ -10,7 +10,7 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `trial` | one trial, as its user sees it |
 | `trial_life`, `own_life` | what happens to it, on the hub's thread; its turn and restarts if it was started here |
 | `attempt` | one kernel, for one run through its code |
-| `live` | values that are set while the training reads them |
+| `live_values` | values that are set while the training reads them |
 | `news` | what that kernel tells |
 | `engine` | where trials run: this machine, or a cluster (`tsnb.cluster`) |
 | `detached_entries`, `detached` | where detached trials are found; following and ending one that was |

@@ -32,7 +32,7 @@ from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT
-from tsnb.experiments.live import NoSuchLiveValue
+from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial_life import ENDED, STOP_GRACE_S, TRIAL_STATES, Listener, TrialLife

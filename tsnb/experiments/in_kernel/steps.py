@@ -23,7 +23,7 @@ from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
 from tsnb.experiments.in_kernel.pictures import Pictures
 from tsnb.experiments.in_kernel.reporter import Reporter, position, report, tell, tell_metrics, tell_rows
-from tsnb.experiments.live import values_here
+from tsnb.experiments.live_values import values_here
 from tsnb.experiments.news import (
     SET,
     Attaching,
