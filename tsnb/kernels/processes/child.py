@@ -372,7 +372,7 @@ class Child:
         if self.death.done():
             raise KernelDied(str(self.death.result()))
         raise TimeoutError(
-            f"the kernel did not answer within {REQUEST_S:.0f} s: its code holds up the interpreter"
+            f"the kernel did not answer within {REQUEST_S:.0f} s: its code holds up the interpreter. It may do so yet"
         )
 
     async def _replied(self, request: str) -> dict[str, Any]:
