@@ -39,6 +39,7 @@ _PUBLIC = {
     "sweep": "tsnb.sweeps.starting",
     "Sweep": "tsnb.sweeps.sweep",
     "halving": "tsnb.sweeps.rungs",
+    "race": "tsnb.sweeps.racing",
     "results": "tsnb.records.tables",
     "history": "tsnb.records.tables",
     "compare": "tsnb.records.tables",
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from tsnb.records.tables import compare, history, results
     from tsnb.reports import Report, plot, report
     from tsnb.stalling import Stalls, stalls
+    from tsnb.sweeps.racing import race
     from tsnb.sweeps.rungs import halving
     from tsnb.sweeps.starting import sweep
     from tsnb.sweeps.sweep import Sweep
@@ -105,6 +107,7 @@ __all__ = [
     "plan",
     "plot",
     "producers",
+    "race",
     "record",
     "replay",
     "report",

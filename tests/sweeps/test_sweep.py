@@ -148,6 +148,37 @@ while how == "stays":
     assert sweep["hard-how-ends"]["how"] == "ends", "the cell's parameter is its variable"
 
 
+def test_a_race_ends_who_is_behind_and_says_so_everywhere(page: Any, numbers: Any) -> None:
+    """Batch by batch: long before the first epoch of the better one is over, the others are stopped."""
+    cell = """
+import time, tsnb
+batches = tsnb.attach()
+for epoch in range(20):
+    for number, (labels,) in enumerate(batches):
+        tsnb.log(loss=2.3 if epoch == number == 0 else labels.mean().item() / 400 + rate)
+        time.sleep(0.002)
+"""
+    params = [{"rate": rate} for rate in (0.1, 1.0, 2.0)]
+    rule = tsnb.race("loss", error=0.01)
+    with pytest.raises(ValueError, match=r"give the sweep a seed \(seed=0\)"):
+        sweep_cell("race", cell, {}, params, at_once=3, outlet=page, prune=rule)
+    sweep = sweep_cell("race", cell, {}, params, at_once=3, outlet=page, prune=rule, seed=0).wait(LIMIT_S)
+    assert {name: trial.state for name, trial in sweep.items()} == {
+        "race-rate0.1": "done",
+        "race-rate1.0": "pruned",
+        "race-rate2.0": "pruned",
+    }
+    assert "race-rate1.0 is stopped at step" in page.text
+    assert "race-rate0.1 is ahead of race-rate1.0 now, 99 %, after" in page.text
+    assert "is ahead of race-rate2.0 now" in repr(sweep)
+    assert sweep.best().name == "race-rate0.1"
+    seen = tsnb.race("loss", trials=list(sweep)).look()
+    assert [verdict.behind for verdict in seen if verdict.decided and verdict.ahead == "race-rate0.1"] == [
+        "race-rate1.0",
+        "race-rate2.0",
+    ]
+
+
 def test_an_ended_sweep_leaves_what_its_trials_returned_and_no_process(page: Any) -> None:
     """Not one process a trial: what a function returned is here; a cell's variables are, but what cannot travel."""
     returned = tsnb.sweep(lambda k: [k] * 3, grid={"k": [1, 2, 3, 4]}, name="returns", at_once=2).wait()

@@ -28,6 +28,8 @@ from tsnb.kernels.output.outlets import outlet_here
 from tsnb.records.scores import known_direction, rank
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.queueing import Places
+from tsnb.sweeps.racing import Race
+from tsnb.sweeps.rungs import Halving, Pruner
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
 from tsnb.sweeps.starting import Settled, name_of
 from tsnb.sweeps.sweep import Sweep, enter
@@ -66,6 +68,7 @@ def optimize(
     space: Mapping[str, Any],
     at_once: int | None = None,
     prune_every: int | None = None,
+    prune: Halving | Race | None = None,
     name: str | None = None,
     **options: Any,
 ) -> Sweep:
@@ -86,7 +89,8 @@ def optimize(
             room for. The study learns from those that have ended, so
             fewer at once are better guesses.
         prune_every: After every so many steps the study's pruner is asked, for all trials that started together at
-            once. None: no trial is stopped early.
+            once. None: it is never asked.
+        prune: Another rule by which trials are stopped early: `tsnb.race("loss")`, `tsnb.halving("loss")`.
         name: What the trials' names begin with; by default the function's name.
         **options: Options of `tsnb.run` (producer, batch_size, threads...) and arguments of the function that are the
             same in all trials.
@@ -110,6 +114,8 @@ def optimize(
     for word, number in (("n_trials", n_trials), ("at_once", at_once), ("prune_every", prune_every)):
         if number is not None and number < 1:
             raise ValueError(f"{word}={number}: give a number from 1 up")
+    if prune is not None and prune_every is not None:
+        raise ValueError("prune= and prune_every= are two ways to stop trials early: give one of them")
     require_no_name(space)
     title = name or name_of(fn)
     drawn = {word: _distribution(word, what) for word, what in space.items()}
@@ -120,8 +126,12 @@ def optimize(
     engine = engine_of(plan)
     engine.join()
     places = Places(at_once or engine.places(plan, n_trials)[0])
-    rungs = StudyRungs(study, course.asked, metric, prune_every) if prune_every else None
-    conductor = Conductor(course, places, rungs)
+    pruner: Pruner | None = None
+    if prune_every:
+        pruner = StudyRungs(study, course.asked, metric, prune_every)
+    elif prune is not None:
+        pruner = prune.begin(course.params, plan.options.seed)
+    conductor = Conductor(course, places, pruner)
     sweep = Sweep(title, course.params, conductor, metric, "min" if minimizes else "max")
     enter(sweep)
     try:

@@ -136,6 +136,8 @@ def _add_sweep(parser: Parser) -> None:
     parser.add_argument("--n", type=_COUNT, metavar="N")
     parser.add_argument("--at-once", type=_COUNT, metavar="N")
     parser.add_argument("--halving", metavar="METRIC")
+    parser.add_argument("--race", metavar="METRIC")
+    parser.add_argument("--error", type=_SHARE, metavar="1%")
     parser.add_argument("--every", type=_COUNT, metavar="STEPS")
     parser.add_argument("--keep", type=_SHARE, metavar="50%")
     parser.add_argument("--mode", choices=("min", "max"))

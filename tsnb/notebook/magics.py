@@ -118,6 +118,9 @@ class TsnbMagics(Magics):
           --halving METRIC                 stops the worse half early, by this logged number, at step --every
                                            (100), then at twice as many, and so on; --keep 50%; --mode min|max
                                            for a metric whose name does not say which is good
+          --race METRIC                    stops a trial once another is ahead of it by this logged number, batch by
+                                           batch; --error 1% is the chance that any such verdict is wrong; goes
+                                           with --seed N
         NAME is what their names begin with, or the whole name: "cnn-lr{lr}"; the options above hold for all. The
         sweep is the cell's result (`_`): a table, stop(), best("loss"); %trials stop NAME stops all of it.
 

@@ -19,6 +19,7 @@ from tsnb.printable import coloured
 from tsnb.records.run import Run
 from tsnb.records.selection import named_runs
 from tsnb.streams.serving import producer_kernels
+from tsnb.sweeps.racing import Race, race
 from tsnb.sweeps.rungs import Halving, halving
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.starting import sweep_cell
@@ -238,7 +239,7 @@ def _trial_on(panel: Panel, name: str) -> Trial | None:
     return None
 
 
-SWEEP_OPTIONS = ("sample", "n", "at_once", "halving", "every", "keep", "mode")
+SWEEP_OPTIONS = ("sample", "n", "at_once", "halving", "every", "keep", "race", "error", "mode")
 """What goes with parameters only."""
 
 
@@ -284,12 +285,24 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
     return started.wait() if given.wait else started
 
 
-def _rule(given: Namespace) -> Halving | None:
+def _rule(given: Namespace) -> Halving | Race | None:
     asked = {
-        name: getattr(given, name) for name in ("every", "keep", "mode") if getattr(given, name) is not None
+        name: value
+        for name in ("every", "keep", "error", "mode")
+        if (value := getattr(given, name)) is not None
     }
-    if given.halving is None:
+    if given.halving is not None and given.race is not None:
+        raise ValueError("--halving and --race are two ways to stop trials early: give one of them")
+    rule = "halving" if given.race is None else "race"
+    if getattr(given, rule) is None:
         if asked:
-            raise ValueError(f"--{next(iter(asked))} goes with --halving METRIC: --halving loss --every 100")
+            option = next(iter(asked))
+            way = "--race loss --error 1%" if option == "error" else "--halving loss --every 100"
+            raise ValueError(f"--{option} goes with {way.partition(' loss')[0]} METRIC: {way}")
         return None
-    return halving(given.halving, **asked)
+    taken = ("every", "keep", "mode") if rule == "halving" else ("error", "mode")
+    if other := next((name for name in asked if name not in taken), None):
+        raise ValueError(
+            f"--{other} does not go with --{rule}; it takes {', '.join(f'--{name}' for name in taken)}"
+        )
+    return halving(given.halving, **asked) if rule == "halving" else race(given.race, **asked)

@@ -1,7 +1,7 @@
 """Carries a sweep out: starts trials as places come free, listens to them, stops those that are cut.
 
-The decisions are made elsewhere (`queueing`, `rungs`); this is their way to real trials. Everything here runs on one
-thread, that of `run`; the trials' news come from the hub's thread through a queue.
+The decisions are made elsewhere (`queueing`, `rungs`, `racing`); this is their way to real trials. Everything here runs
+on one thread, that of `run`; the trials' news come from the hub's thread through a queue.
 
 Trials that start together wait for each other at a `Gate`, so that they begin with the same batch. It is a file and a
 lock on it: the sweep holds the lock, and a trial's first `tsnb.attach()` waits until it can have it (shared) too. The
@@ -25,7 +25,7 @@ from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.records.writes import LoggedRow
 from tsnb.sweeps.queueing import Places
-from tsnb.sweeps.rungs import Cut, Rungs
+from tsnb.sweeps.rungs import Cut, Pruner
 
 __all__ = ["WAITING_S", "Conductor", "Gate", "Launcher"]
 
@@ -159,17 +159,17 @@ class Conductor:
     Args:
         course: Starts the trials, and is told what becomes of them.
         places: Which trials wait, and how many run at once.
-        rungs: Which trials are stopped early; None: none.
+        pruner: Says which trials are stopped early; None: none is.
     """
 
-    def __init__(self, course: Launcher, places: Places, rungs: Rungs | None = None) -> None:
+    def __init__(self, course: Launcher, places: Places, pruner: Pruner | None = None) -> None:
         self.trials: dict[str, Trial] = {}
         self.cuts: dict[str, Cut] = {}
         self.gave_up = ""
         self.unpaired: set[str] = set()
         self._course = course
         self._places = places
-        self._rungs = rungs
+        self._pruner = pruner
         self._gates: dict[str, Gate] = {}
         self._ended: set[str] = set()
         self._stopping = threading.Event()
@@ -177,7 +177,7 @@ class Conductor:
 
     @property
     def _metric(self) -> str:
-        return "" if self._rungs is None else self._rungs.metric
+        return "" if self._pruner is None else self._pruner.metric
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -214,21 +214,19 @@ class Conductor:
     def _close(self) -> None:
         for gate in self._gates.values():
             gate.open()
-        self._tell_of_rungs_out_of_reach()
+        self._tell_that_none_was_compared()
         self._course.over()
 
-    def _tell_of_rungs_out_of_reach(self) -> None:
+    def _tell_that_none_was_compared(self) -> None:
         """Say why nobody could be stopped early: a misspelt metric, or steps that are epochs, would not show."""
         done = [trial for trial in self.trials.values() if trial.state == "done"]
-        if self._rungs is None or self._rungs.reached or not done:
+        if self._pruner is None or self._pruner.reached or not done:
             return
-        metric, first = self._rungs.metric, self._rungs.step_of(0)
+        metric = self._pruner.metric
         steps = [step for trial in done for step in trial.metrics.by_step(metric)]
         logged = ", ".join(dict.fromkeys(name for trial in done for name in trial.metrics)) or "nothing"
         why = f"at step {max(steps)} the last time" if steps else f"not at all; they logged {logged}"
-        self._course.say(
-            f"no trial could be stopped early: {metric!r} was to be logged at step {first}, and was {why}"
-        )
+        self._course.say(f"no trial could be stopped early: {self._pruner.wanted}, and it was logged {why}")
 
     def _step(self) -> None:
         """Take one piece of news, or open a gate whose time has come."""
@@ -278,8 +276,8 @@ class Conductor:
         if not names:
             return
         gate = Gate(the_hub().new_path("gate"), names) if len(names) > 1 else None
-        if self._rungs is not None:
-            self._rungs.start(names)
+        if self._pruner is not None:
+            self._pruner.start(names)
         for name in names:
             self._start(name, gate)
 
@@ -305,7 +303,7 @@ class Conductor:
                 gate.gone(name)
         cuts = [cut for cut in self._judged(news) if self.trials[cut.name].state not in ENDED]
         for cut in cuts:
-            at = f"{self._metric} {cut.value:.4g}, rank {cut.place} of {cut.of}"
+            at = f"{self._metric} {cut.value:.4g}, {cut.why}"
             self._course.say(f"{cut.name} is stopped at step {cut.step}: {at}")
         if over and name not in self._ended:
             self._ended.add(name)
@@ -318,14 +316,13 @@ class Conductor:
 
     def _judged(self, news: _TrialNews) -> list[Cut]:
         """Return who is to be stopped after this."""
-        rungs, name, cuts = self._rungs, news.trial.name, []
-        if rungs is None:
+        pruner, name, cuts = self._pruner, news.trial.name, []
+        if pruner is None:
             return []
         for row in news.rows:
-            if rungs.metric in row.numbers:
-                cuts += rungs.log(name, row.step, row.numbers[rungs.metric])
+            cuts += pruner.take(name, row)
         if news.state in ENDED and name not in self._ended:
-            cuts += rungs.end(name, withdrawn=news.state != "done")
+            cuts += pruner.end(name, withdrawn=news.state != "done")
         return cuts
 
     def _give_up_after(self, trial: Trial) -> None:

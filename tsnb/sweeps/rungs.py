@@ -34,12 +34,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tsnb.records.scores import direction_of, rank
+from tsnb.records.writes import LoggedRow
 
-__all__ = ["Cut", "Halving", "Ladder", "Rungs", "halving"]
+__all__ = ["Cut", "Halving", "Ladder", "Pruner", "Rungs", "halving"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,13 @@ class Cut:
     """Its place among those that were compared, from 1."""
     of: int
     """How many those were."""
+    said: str = ""
+    """Why, in words, where its place does not say it."""
+
+    @property
+    def why(self) -> str:
+        """Why it is stopped."""
+        return self.said or f"rank {self.place} of {self.of}"
 
 
 @dataclass
@@ -69,8 +78,8 @@ class _Runner:
     values: dict[int, float] = field(default_factory=dict)  # by rung, those at which it has one
 
 
-class Rungs(ABC):
-    """One sweep's rungs. How a rung is decided is the subclass's.
+class Pruner(ABC):
+    """Says which trials of one sweep are stopped early.
 
     Attributes:
         metric: The logged number that decides.
@@ -81,6 +90,47 @@ class Rungs(ABC):
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
+
+    @property
+    @abstractmethod
+    def wanted(self) -> str:
+        """What the trials are to do so that any can be stopped early."""
+
+    @property
+    @abstractmethod
+    def reached(self) -> bool:
+        """Whether any trial has ever been compared."""
+
+    @abstractmethod
+    def start(self, names: Iterable[str]) -> None:
+        """Take in trials that start together."""
+
+    @abstractmethod
+    def take(self, name: str, row: LoggedRow) -> list[Cut]:
+        """Take what a trial logged; return who is to be stopped."""
+
+    @abstractmethod
+    def end(self, name: str, *, withdrawn: bool) -> list[Cut]:
+        """Note that a trial has ended; return who is to be stopped now that nobody waits for it.
+
+        Args:
+            name: The trial.
+            withdrawn: It failed, was lost or was stopped by hand: its values count no more.
+        """
+
+
+class Rungs(Pruner):
+    """One sweep's rungs. How a rung is decided is the subclass's.
+
+    Attributes:
+        metric: The logged number that decides.
+
+    Args:
+        metric: The same.
+    """
+
+    def __init__(self, metric: str) -> None:
+        super().__init__(metric)
         self._runners: dict[str, _Runner] = {}
         self._cohorts = 0
 
@@ -101,6 +151,11 @@ class Rungs(ABC):
         """
 
     @property
+    def wanted(self) -> str:
+        """What the trials are to do so that any can be stopped early."""
+        return f"{self.metric!r} was to be logged at step {self.step_of(0)}"
+
+    @property
     def reached(self) -> bool:
         """Whether any trial has ever come to a rung."""
         return any(runner.reached for runner in self._runners.values())
@@ -114,6 +169,10 @@ class Rungs(ABC):
         for name in names:
             self._runners[name] = _Runner(self._cohorts)
         self._cohorts += 1
+
+    def take(self, name: str, row: LoggedRow) -> list[Cut]:
+        """Take what a trial logged; return who is to be stopped."""
+        return self.log(name, row.step, row.numbers[self.metric]) if self.metric in row.numbers else []
 
     def log(self, name: str, step: int, value: float) -> list[Cut]:
         """Take one logged value of the metric; return who is to be stopped."""
@@ -204,6 +263,10 @@ class Halving:
     def step_of(self, rung: int) -> int:
         """Return the step at which a rung lies."""
         return max(round(self.every / self.keep**rung), self.every + rung)  # no two rungs at one step
+
+    def begin(self, params: Mapping[str, Mapping[str, Any]], seed: Any) -> Ladder:
+        """Return what prunes a sweep by this rule, whatever its trials' parameters and seed."""
+        return Ladder(self)
 
     def kept(self, seen: int) -> int:
         """Return how many of `seen` values are good enough."""

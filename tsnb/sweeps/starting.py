@@ -26,7 +26,8 @@ from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.outlets import Outlet, TerminalOutlet, outlet_here
 from tsnb.sweeps.conductor import Conductor, Launcher
 from tsnb.sweeps.queueing import Places
-from tsnb.sweeps.rungs import Halving, Ladder
+from tsnb.sweeps.racing import Race
+from tsnb.sweeps.rungs import Halving
 from tsnb.sweeps.space_grammar import filled, unlike
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
@@ -105,7 +106,7 @@ def sweep(
     space: Mapping[str, Any] | None = None,
     n: int | None = None,
     at_once: int | None = None,
-    prune: Halving | None = None,
+    prune: Halving | Race | None = None,
     name: str | None = None,
     seed: int | None = None,
     **options: Any,
@@ -123,7 +124,7 @@ def sweep(
         n: How many combinations are drawn from the space.
         at_once: How many trials run at once; the others wait for a place. By default all, if they are no more than
             two for each core, else two for each core; on a cluster as many as it has room for.
-        prune: Stops the worse trials early: `tsnb.halving("loss", every=100)`.
+        prune: Stops the worse trials early: `tsnb.halving("loss", every=100)`, or `tsnb.race("loss")`.
         name: What the trials' names begin with, by default the function's name; or the whole name with parameters in
             braces: "cnn-lr{lr}". A running sweep of that name is stopped.
         seed: Seeds the draw from the space, and every trial.
@@ -162,7 +163,7 @@ def sweep_cell(
     *,
     transform: Callable[[str], str] = str,
     at_once: int | None = None,
-    prune: Halving | None = None,
+    prune: Halving | Race | None = None,
     also: Iterable[str] = (),
     check: bool = True,
     outlet: Outlet | None = None,
@@ -312,7 +313,7 @@ def start(
     plan: TrialPlan,
     params: Mapping[str, Mapping[str, Any]],
     at_once: int | None,
-    prune: Halving | None,
+    prune: Halving | Race | None,
     outlet: Outlet | None = None,
 ) -> Sweep:
     """Start a sweep whose plan is settled.
@@ -334,6 +335,7 @@ def start(
         engine = engine_of(plan)
         engine.join()
         most, why = engine.places(plan, len(params))
+        pruner = prune.begin(params, plan.options.seed) if prune else None
     except BaseException:
         plan.discard()
         raise
@@ -341,7 +343,7 @@ def start(
     places = Places(at_once or most)
     places.add(params)
     course = Settled(title, plan, params, here)
-    conductor = Conductor(course, places, Ladder(prune) if prune else None)
+    conductor = Conductor(course, places, pruner)
     made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()))
     enter(made)
     if at_once is None and places.at_once < len(params):

@@ -222,7 +222,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         trial, cut = self._conductor.trials.get(name), self.stopped_early.get(name)
         state = self._state_of(name)
         if cut is not None:
-            state += f" at step {cut.step}: rank {cut.place} of {cut.of}"
+            state += f" at step {cut.step}: {cut.why}"
         if name in self._conductor.unpaired:
             state += ", not paired"
         logged = "" if trial is None else shown_scores(trial, leading)

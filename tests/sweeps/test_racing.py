@@ -1,0 +1,218 @@
+"""Races on simulated losses: how often a verdict is wrong, how soon one comes, and where none may be had."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+import tsnb
+from tsnb.records.writes import LoggedRow
+from tsnb.sweeps.racing import Difference, Racing
+
+EPOCH = 100
+
+
+def row(batch: int, loss: float, *, rows: int = 10) -> LoggedRow:
+    """Return what a trial logs after its batch of that number, from 0."""
+    epoch, place = divmod(batch, EPOCH)
+    return LoggedRow(batch, epoch, place + 1, (batch + 1) * rows, 0.0, {"loss": loss})
+
+
+def noise(rng: random.Random, kept: float, *, heavy: bool = False) -> Iterator[float]:
+    """Yield numbers around 0 of which each keeps a share of the one before."""
+    value = 0.0
+    while True:
+        new = rng.choice((-1, 1)) * rng.paretovariate(2.5) if heavy else rng.gauss(0, 1)
+        value = kept * value + new
+        yield value
+
+
+def race_of(losses: Mapping[str, Iterator[float]], batches: int, racing: Racing | None = None) -> Racing:
+    """Let trials with other parameters and one seed log for so many batches."""
+    racing = racing or Racing("loss", "min", 0.01)
+    for name in losses:
+        racing.enter(name, {"lr": name}, seed=0)
+    for batch in range(batches):
+        for name, loss in losses.items():
+            # the first batch's loss is that of the weights that all begin with
+            racing.watch(name, row(batch, 2.3 if batch == 0 else next(loss)))
+    return racing
+
+
+@pytest.mark.parametrize(
+    ("kept", "heavy", "fading"),
+    [(0.0, False, False), (0.0, True, False), (0.5, False, True), (0.9, False, False), (0.97, True, False)],
+)
+def test_of_two_that_are_level_one_is_said_to_be_ahead_as_seldom_as_wanted(
+    kept: float, heavy: bool, fading: bool
+) -> None:
+    """Four hundred races of each kind, looked at after every block: 2,000 in all, wrong in 5 % of them at most."""
+    rng = random.Random(7)
+    wrong = 0
+    for _ in range(400):
+        difference = Difference(error=0.05)
+        numbers = noise(rng, kept, heavy=heavy)
+        for batch in range(600):
+            difference.add(next(numbers) / (1 + batch / 20 if fading else 1))
+            if difference.ahead:
+                wrong += 1
+                break
+    assert wrong / 400 <= 0.05
+
+
+def test_who_is_better_batch_by_batch_is_ahead_soon_though_batches_differ_much_more() -> None:
+    """Between separate runs the difference would drown: batches differ by 1, the two trials by 0.1."""
+    rng = random.Random(3)
+    hard = [rng.gauss(1.0, 1.0) for _ in range(400)]
+    losses = {
+        "slow": (loss + 0.1 + rng.gauss(0, 0.05) for loss in hard),
+        "fast": (loss + rng.gauss(0, 0.05) for loss in hard),
+    }
+    [verdict] = race_of(losses, 200).verdicts()
+    assert str(verdict) == "fast is ahead of slow now, 99 %, after 200 batches"
+
+
+def test_ahead_means_now() -> None:
+    """A rate that begins well and is overtaken: first one is ahead, then it is open, then the other is."""
+    rng = random.Random(5)
+    racing = Racing("loss", "min", 0.01)
+    for name in ("a", "b"):
+        racing.enter(name, {"lr": name}, seed=0)
+    said = []
+    for batch in range(3000):
+        better = "a" if batch < 300 else "b"
+        for name in ("a", "b"):
+            loss = 2.3 if batch == 0 else (0.0 if name == better else 1.0) + rng.gauss(0, 0.3)
+            racing.watch(name, row(batch, loss))
+        [verdict] = racing.verdicts()
+        said.append(verdict.ahead if verdict.decided else "")
+    changes = [word for at, word in enumerate(said) if at == 0 or word != said[at - 1]]
+    assert [word for word in changes if word] == ["a", "b"]
+    assert changes == ["", "a", "", "b"]
+
+
+def test_two_alike_are_never_apart() -> None:
+    """The same code twice, with one seed: every loss is the same to the last bit, or nearly."""
+    rng = random.Random(1)
+    for spread in (0.0, 1e-9):
+        same = [rng.gauss(1, 1) for _ in range(800)]
+        losses = {name: iter([x + rng.gauss(0, spread) for x in same]) for name in "ab"}
+        [verdict] = race_of(losses, 700).verdicts()
+        assert not verdict.decided
+
+
+def test_high_is_good_where_it_is() -> None:
+    rng = random.Random(3)
+    losses = {
+        "poor": (rng.gauss(0.5, 0.1) for _ in range(500)),
+        "good": (rng.gauss(0.8, 0.1) for _ in range(500)),
+    }
+    [verdict] = race_of(losses, 300, Racing("loss", "max", 0.01)).verdicts()
+    assert verdict.decided
+    assert verdict.ahead == "good"
+
+
+def test_one_whose_loss_is_no_number_any_more_is_behind() -> None:
+    rng = random.Random(3)
+    diverged = (rng.gauss(1, 0.1) if batch < 20 else math.nan for batch in range(500))
+    losses = {"diverged": diverged, "calm": (rng.gauss(1, 0.1) for _ in range(500))}
+    [verdict] = race_of(losses, 400).verdicts()
+    assert verdict.decided
+    assert verdict.behind == "diverged"
+
+
+def test_a_loser_is_cut_once_and_the_one_ahead_goes_on() -> None:
+    rng = random.Random(3)
+    racing = Racing("loss", "min", 0.01, lambda name: ({"lr": name}, 0))
+    racing.start(["a", "b", "c"])
+    means = {"a": 0.0, "b": 1.0, "c": 2.0}
+    cuts = []
+    for batch in range(300):
+        for name, mean in means.items():
+            loss = 2.3 if batch == 0 else mean + rng.gauss(0, 0.2)
+            cuts += racing.take(name, row(batch, loss))
+    assert sorted(cut.name for cut in cuts) == ["b", "c"]
+    assert racing.reached
+    assert all("is ahead of" in cut.why for cut in cuts)
+    assert cuts[0].step < 300
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        ({"seed": None}, {"seed": None}, "give all of them the same seed"),
+        ({"seed": 1}, {"seed": 2}, "give both one seed, or 3 seeds each"),
+        ({"stream": "train"}, {"stream": "other"}, "two streams, 'train' and 'other'"),
+        (
+            {"loss": 2.30},
+            {"loss": 2.35},
+            "different weights .*2.3 and 2.35 at the first batch.* give each 3 seeds",
+        ),
+        ({"rows": 10}, {"rows": 20}, "no batch in common"),
+    ],
+)
+def test_where_trials_are_not_paired_nothing_is_concluded(
+    first: dict[str, object], second: dict[str, object], reason: str
+) -> None:
+    """However clear the difference is: the reason is said, and what to do."""
+    racing = Racing("loss", "min", 0.01)
+    for name, given in (("a", first), ("b", second)):
+        own = {"seed": 0, "stream": "train", "loss": 2.3, "rows": 10} | given
+        racing.enter(name, {"lr": name}, own["seed"], str(own["stream"]))
+    for batch in range(300):
+        for at, (name, given) in enumerate((("a", first), ("b", second))):
+            loss = float(str(given.get("loss", 2.3))) if batch == 0 else at * 5.0 + 0.1 * (batch % 7)
+            rows = int(str(given.get("rows", 10)))
+            racing.watch(name, row(batch, loss, rows=rows))
+    [verdict] = racing.verdicts()
+    assert not verdict.decided
+    assert re.search(reason, verdict.reason), verdict.reason
+
+
+def test_seeds_are_the_blocks_where_each_begins_with_other_weights() -> None:
+    """Two of a kind say nothing; with many the better architecture is ahead, and each of the others is cut."""
+    rng = random.Random(11)
+
+    def several(seeds: int, gap: float) -> Racing:
+        racing = Racing("loss", "min", 0.01)
+        level = {}
+        for net, extra in (("wide", 0.0), ("deep", gap)):
+            for seed in range(seeds):
+                racing.enter(f"{net}-{seed}", {"net": net, "seed": seed}, None)
+                level[f"{net}-{seed}"] = extra + rng.gauss(0, 0.05)
+        for batch in range(600):
+            for name, mean in level.items():
+                racing.watch(name, row(batch, mean + rng.gauss(0, 0.1)))
+        return racing
+
+    [few] = several(2, 5.0).verdicts()
+    assert not few.decided
+    assert "2 seeds in common; 3 of each are needed" in few.reason
+    [many] = several(8, 1.0).verdicts()
+    assert str(many).startswith(
+        "wide-0 (with 7 further seeds) is ahead of deep-0 (with 7 further seeds) now, 99 %, after"
+    )
+    level = [several(4, 0.0).verdicts()[0].decided for _ in range(40)]
+    assert sum(level) <= 1
+
+
+def test_what_is_kept_does_not_grow_with_the_race() -> None:
+    """A value is forgotten once everybody has come to its batch, and windows that have been judged go."""
+    rng = random.Random(2)
+    losses = {name: noise(rng, 0.5) for name in "abc"}
+    racing = race_of(losses, 5000)
+    assert sum(len(runner.pending) for runner in racing._runners.values()) == 0
+    assert all(len(pair._windows) <= 3 for pair in racing._pairs.values())
+
+
+def test_bad_numbers_are_told() -> None:
+    with pytest.raises(ValueError, match=r"error=1: give the chance of a wrong verdict"):
+        tsnb.race("loss", error=1)
+    with pytest.raises(ValueError, match="direction"):
+        tsnb.race("churn")
+    with pytest.raises(ValueError, match=r"give the sweep a seed \(seed=0\)"):
+        tsnb.race("loss").begin({"a": {"lr": 1}}, None)

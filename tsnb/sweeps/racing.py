@@ -1,0 +1,598 @@
+"""Which of the trials that see the same batches is ahead now, with a bound that may be looked at after every batch.
+
+Trials on one stream are **paired**: each batch gives a difference of two losses that owes nothing to which samples were
+easy. `Difference` holds these for one pair and says when their mean is not 0; `Racing` holds all pairs of a sweep;
+`Race` is what a person has in hand, and the rule for `tsnb.sweep(..., prune=...)`.
+
+How a pair is decided:
+
+1. Differences are averaged over blocks of 4 batches, and these again two by two. The shortest blocks whose neighbours
+   are hardly correlated count; what correlation is left makes the evidence smaller.
+2. The evidence over the blocks of a window is `sqrt(h / (h + V)) * exp(S**2 / (2 * (h + V)))` with their sum S and sum
+   of squares V: while neither is ahead, it ever passes `1 / alpha` with a chance of at most alpha, if a difference
+   is as often above 0 as below by as much (de la Pena 1999; Howard, Ramdas, McAuliffe and Sekhon, "Time-uniform
+   Chernoff bounds via nonnegative supermartingales", 2020) and h is fixed. We take 4 times the mean square, which is
+   not: that the error is kept all the same is shown by simulation (`tests/sweeps/test_racing.py`).
+3. "Now" is the last half of the race at least: windows begin at block 1, 2, 4, 8..., and one is judged from when the
+   race is twice as long until it is four times as long. Window j has `6 / pi**2 / (j + 1)**2` of the pair's error.
+4. All pairs together have the error that was asked for: the pairs of the k-th that takes part `error / (k * (k - 1))`.
+
+Nothing is concluded where trials are not paired, and the reason is said: they have no seed, or not the same one; their
+first values differ, so they began with other weights (another architecture); they had no batch in common. With 3 seeds
+or more each, seeds are the blocks: then a configuration is ahead if the mean difference of its seeds is, by the same
+kind of evidence for normally distributed numbers of unknown spread (Wang and Ramdas, "Anytime-valid t-tests", 2023).
+
+Pure, but for `Race.look`, which reads the trials of this process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, NamedTuple
+
+from tsnb.experiments import trials as board
+from tsnb.experiments.trial import ENDED, Trial
+from tsnb.records.scores import direction_of
+from tsnb.records.writes import LoggedRow
+from tsnb.sweeps.rungs import Cut, Pruner
+from tsnb.words import html_table, text_table
+
+__all__ = ["Difference", "Race", "Racing", "Verdict", "race"]
+
+BLOCK = 4
+"""Batches in the shortest block."""
+
+LEAST = 8
+"""So many blocks at least decide."""
+
+CORRELATED = 0.5
+"""Blocks whose neighbours are correlated more than this are too short."""
+
+SEEDS = 3
+"""So many seeds of each of two configurations are compared where one is not enough."""
+
+SPREAD = 4.0
+"""h, as a multiple of the mean square: evidence grows fastest where the mean is half of the spread."""
+
+SAME = 1e-3
+"""First values that differ by a larger share come from different weights."""
+
+
+class _Level:
+    """Blocks of one length in one window."""
+
+    __slots__ = ("_half", "_last", "number", "products", "squares", "total")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.total = self.squares = self.products = 0.0
+        self._last = self._half = math.nan
+
+    def add(self, mean: float) -> float | None:
+        """Take a block's mean; return that of a block of twice the length, if this one completes it."""
+        if self.number:
+            self.products += self._last * mean
+        self.number += 1
+        self.total += mean
+        self.squares += mean * mean
+        self._last = mean
+        if self.number % 2:
+            self._half = mean
+            return None
+        return (self._half + mean) / 2
+
+    def correlation(self) -> float:
+        """Return how much neighbours are correlated, and half a standard error more."""
+        mean = self.total / self.number
+        variance = self.squares / self.number - mean * mean
+        if variance <= 1e-12 * self.squares / self.number:
+            return 0.0
+        found = (self.products / (self.number - 1) - mean * mean) / variance
+        return max(0.0, found + 0.5 / math.sqrt(self.number))
+
+
+class _Window:
+    """All blocks since one moment."""
+
+    def __init__(self, begin: int) -> None:
+        self.begin = begin
+        self.levels = [_Level()]
+
+    def add(self, mean: float) -> None:
+        longer: float | None = mean
+        for level in self.levels:
+            longer = level.add(longer)
+            if longer is None:
+                return
+        self.levels.append(_Level())
+        self.levels[-1].add(longer)
+
+    @property
+    def mean(self) -> float:
+        return self.levels[0].total / self.levels[0].number
+
+    def evidence(self) -> float:
+        """Return the logarithm of the evidence that the mean is not 0; -inf while there are too few blocks."""
+        for level in self.levels:
+            if level.number < LEAST or level.squares <= 0.0:
+                return -math.inf
+            left = level.correlation()
+            if left <= CORRELATED:
+                h = SPREAD * level.squares / level.number
+                strength = level.total**2 * (1 - left) / (1 + left) / (2 * (h + level.squares))
+                return strength - 0.5 * math.log1p(level.squares / h)
+        return -math.inf
+
+
+def _share(window: int) -> float:
+    """Return which part of an error the window of a number has, from 0; they sum up to 1."""
+    return 6 / math.pi**2 / (window + 1) ** 2
+
+
+class Difference:
+    """The differences of one pair, in the order of their batches.
+
+    Attributes:
+        batches: How many there were.
+        ahead: 1 if their mean is above 0 now, -1 if it is below, 0 while that is open.
+        means: The mean of each window that has been judged to its end.
+
+    Args:
+        error: The chance to say either though the mean is 0.
+    """
+
+    def __init__(self, error: float) -> None:
+        self.batches = 0
+        self.ahead = 0
+        self.means: list[float] = []
+        self._error = error
+        self._largest = 0.0
+        self._sum = 0.0
+        self._blocks = 0
+        self._windows: list[_Window] = []
+
+    def add(self, difference: float) -> None:
+        """Take the next batch's.
+
+        Args:
+            difference: inf or -inf counts as the largest seen so far; nan (both are no number) as 0.
+        """
+        if math.isnan(difference):
+            difference = 0.0
+        elif math.isinf(difference):
+            difference = math.copysign(self._largest or 1.0, difference)
+        self._largest = max(self._largest, abs(difference))
+        self.batches += 1
+        self._sum += difference
+        if self.batches % BLOCK == 0:
+            mean, self._sum = self._sum / BLOCK, 0.0
+            self._take_block(mean)
+
+    def _take_block(self, mean: float) -> None:
+        self._blocks += 1
+        for window in self._windows:
+            window.add(mean)
+        if self._windows and self._blocks >= 2 * self._windows[0].begin:
+            self._judge(self._windows[0])
+        if self._blocks & (self._blocks - 1) == 0:
+            self._windows.append(_Window(self._blocks))
+            while self._blocks >= 4 * self._windows[0].begin:
+                self.means.append(self._windows.pop(0).mean)
+
+    def _judge(self, window: _Window) -> None:
+        allowed = self._error * _share(window.begin.bit_length() - 1)
+        side = 1 if window.mean > 0 else -1
+        if window.evidence() >= -math.log(allowed):
+            self.ahead = side
+        elif self.ahead == -side:
+            self.ahead = 0  # it was ahead
+
+
+def _decided_by_seeds(means: Sequence[float], allowed: float) -> int:
+    """Return 1 if the mean of a normal distribution, of which these are drawn, is above 0, -1 if below, 0 if open."""
+    number, total, squares = len(means), sum(means), sum(mean * mean for mean in means)
+    prior = 0.01
+    if squares <= 0.0:
+        return 0
+    rest = max(1.0 - total**2 / ((number + prior) * squares), 1e-300)
+    evidence = 0.5 * math.log(prior / (number + prior)) - number / 2 * math.log(rest)
+    return 0 if evidence < -math.log(allowed) else (1 if total > 0 else -1)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of two trials, or of two configurations by several seeds."""
+
+    ahead: str
+    """The one that is ahead now; of two that are level, the one that was there first."""
+    behind: str
+    """The other one."""
+    decided: bool
+    """Whether it is so, with the wanted error."""
+    error: float
+    """The chance that any verdict of this race is wrong."""
+    batches: int
+    """How many batches both have seen, each at the same place of its training."""
+    reason: str = ""
+    """Why nothing can be concluded, and what to do; empty where it can, or could with more batches."""
+
+    def __str__(self) -> str:
+        if self.decided:
+            return (
+                f"{self.ahead} is ahead of {self.behind} now, {_percent(self)}, after {self.batches} batches"
+            )
+        why = self.reason or f"open after {self.batches} batches"
+        return f"{self.ahead} and {self.behind}: {why}"
+
+
+class _Key(NamedTuple):
+    """A place in the training: two that have one in common have seen the same batch, at the same age."""
+
+    epoch: int
+    batch: int
+    samples: int
+
+
+@dataclass
+class _Runner:
+    """One trial of a race."""
+
+    configuration: str
+    seed: Any
+    stream: str
+    live: bool = True
+    first: tuple[_Key, float] | None = None
+    last: tuple[int, float] = (0, math.nan)  # step, value
+    pending: dict[_Key, float] = field(default_factory=dict)  # those that another one may still come to
+
+
+class Racing(Pruner):
+    """All pairs of one race.
+
+    Args:
+        metric: The logged number that decides.
+        mode: Which of its values are better: "min" or "max".
+        error: The chance that any verdict is wrong, ever.
+        about: Returns a trial's parameters and its seed.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        mode: str,
+        error: float,
+        about: Callable[[str], tuple[Mapping[str, Any], Any]] = lambda _: ({}, None),
+    ) -> None:
+        super().__init__(metric)
+        self.error = error
+        self._about = about
+        self._sign = 1.0 if mode == "min" else -1.0
+        self._runners: dict[str, _Runner] = {}
+        self._configurations: list[str] = []
+        self._pairs: dict[tuple[str, str], Difference] = {}
+
+    @property
+    def wanted(self) -> str:
+        """What the trials are to do so that any can be stopped early."""
+        return f"two trials were to log {self.metric!r} at the same batches"
+
+    @property
+    def reached(self) -> bool:
+        """Whether any two have been compared."""
+        return any(pair.batches for pair in self._pairs.values())
+
+    def enter(self, name: str, params: Mapping[str, Any], seed: Any, stream: str = "") -> None:
+        """Take a trial in; one of that name before is forgotten.
+
+        Args:
+            name: Its name.
+            params: Its parameters.
+            seed: What its random numbers began with; None: nothing in particular.
+            stream: The stream that it trains on.
+        """
+        if name in self._runners:
+            del self._runners[name]
+            self._pairs = {pair: held for pair, held in self._pairs.items() if name not in pair}
+        configuration = repr(sorted((word, repr(value)) for word, value in params.items() if word != "seed"))
+        if configuration not in self._configurations:
+            self._configurations.append(configuration)
+        mine = _Runner(configuration, params.get("seed", seed), stream)
+        for other, runner in self._runners.items():
+            if runner.configuration != configuration and runner.seed == mine.seed is not None:
+                self._pairs[other, name] = Difference(self._error_of(runner.configuration, configuration))
+        self._runners[name] = mine
+
+    def _error_of(self, one: str, other: str) -> float:
+        later = max(self._configurations.index(one), self._configurations.index(other)) + 1
+        return self.error / (later * (later - 1) ** 2)
+
+    def start(self, names: Iterable[str]) -> None:
+        """Take in trials that start together."""
+        for name in names:
+            params, seed = self._about(name)
+            self.enter(name, params, seed)
+
+    def take(self, name: str, row: LoggedRow) -> list[Cut]:
+        """Take what a trial logged; return who is to be stopped: those that another is ahead of now."""
+        return self._cuts(self.watch(name, row))
+
+    def watch(self, name: str, row: LoggedRow) -> list[tuple[str, str]]:
+        """Take what a trial logged; return the pairs of which there may be something new to say."""
+        mine, value = self._runners[name], row.numbers.get(self.metric)
+        if value is None or row.epoch is None or row.batch is None or not mine.live:
+            return []
+        key = _Key(row.epoch, row.batch, row.samples)
+        mine.last = row.step, value
+        mine.first = mine.first or (key, value)
+        if key in mine.pending:
+            return []
+        mine.pending[key] = value
+        changed = [pair for pair in self._pairs if name in pair and self._compare(pair, key)]
+        self._forget(key)
+        return changed
+
+    def _compare(self, pair: tuple[str, str], key: _Key) -> bool:
+        one, other = (self._runners[name].pending.get(key) for name in pair)
+        if one is None or other is None:
+            return False
+        difference = self._pairs[pair]
+        difference.add(self._sign * _less(other, one, self._sign))
+        return difference.batches % BLOCK == 0
+
+    def _forget(self, key: _Key) -> None:
+        """Let go of values that everybody has come to."""
+        there = [runner for runner in self._runners.values() if runner.live]
+        if len(there) > 1 and all(key in runner.pending for runner in there):
+            for runner in self._runners.values():
+                runner.pending.pop(key, None)
+
+    def _cuts(self, changed: Iterable[tuple[str, str]]) -> list[Cut]:
+        cuts = []
+        seen = {tuple(self._runners[name].configuration for name in pair) for pair in changed}
+        for one, other in seen:
+            verdict = self._verdict(one, other)
+            if not verdict.decided or not self._members(self._configuration_of(verdict.ahead), live=True):
+                continue
+            for name in self._members(self._configuration_of(verdict.behind), live=True):
+                self._runners[name].live = False
+                step, value = self._runners[name].last
+                cuts.append(Cut(name, step, value, 2, 2, str(verdict)))
+        return cuts
+
+    def end(self, name: str, *, withdrawn: bool) -> list[Cut]:
+        """Note that a trial has ended: others stay as they are.
+
+        Args:
+            name: The trial.
+            withdrawn: It failed or was stopped by hand.
+        """
+        self._runners[name].live = False
+        return []
+
+    def _members(self, configuration: str, *, live: bool = False) -> list[str]:
+        return [
+            name
+            for name, runner in self._runners.items()
+            if runner.configuration == configuration and (runner.live or not live)
+        ]
+
+    def _configuration_of(self, label: str) -> str:
+        return self._runners[label.partition(" ")[0]].configuration
+
+    def _label(self, configuration: str) -> str:
+        first, *others = self._members(configuration)
+        return f"{first} (with {len(others)} further seeds)" if others else first
+
+    def verdicts(self) -> list[Verdict]:
+        """Return what is known of every two trials, or of two configurations by their seeds."""
+        there = [one for one in self._configurations if self._members(one)]
+        return [self._verdict(one, other) for at, other in enumerate(there) for one in there[:at]]
+
+    def _verdict(self, one: str, other: str) -> Verdict:
+        pairs = {
+            (a, b): held
+            for (a, b), held in self._pairs.items()
+            if {self._runners[a].configuration, self._runners[b].configuration} == {one, other}
+        }
+        batches = min((held.batches for held in pairs.values()), default=0)
+        if len(pairs) >= SEEDS:
+            side = self._by_seeds(one, other, pairs)
+            reason = ""
+        else:
+            reason = self._unpaired(one, other, pairs)
+            held = next(iter(pairs.values()), None)
+            side = 0 if reason or held is None else held.ahead
+            if pairs and self._runners[next(iter(pairs))[0]].configuration != one:
+                side = -side
+        labels = (self._label(one), self._label(other))
+        ahead, behind = labels if side >= 0 else labels[::-1]
+        return Verdict(ahead, behind, side != 0, self.error, batches, reason)
+
+    def _by_seeds(self, one: str, other: str, pairs: Mapping[tuple[str, str], Difference]) -> int:
+        """Return 1 if the first of two configurations is ahead, -1 if the other one is, 0 if that is open."""
+        windows = min(len(held.means) for held in pairs.values())
+        if not windows:
+            return 0
+        means = [
+            held.means[windows - 1] * (1 if self._runners[names[0]].configuration == one else -1)
+            for names, held in pairs.items()
+        ]
+        return _decided_by_seeds(means, self._error_of(one, other) * _share(windows - 1))
+
+    def _unpaired(self, one: str, other: str, pairs: Mapping[tuple[str, str], Difference]) -> str:
+        """Return why two configurations cannot be compared; empty if they can."""
+        mine, others = self._members(one), self._members(other)
+        if len(mine) > 1 or len(others) > 1:
+            return f"{len(pairs)} seeds in common; {SEEDS} of each are needed where there is more than one"
+        a, b = self._runners[mine[0]], self._runners[others[0]]
+        if a.stream != b.stream:
+            return f"they train on two streams, {a.stream!r} and {b.stream!r}: no batch is the same"
+        if a.seed is None or b.seed is None:
+            return "they begin with different weights: give all of them the same seed"
+        if a.seed != b.seed:
+            return f"they begin with different weights: give both one seed, or {SEEDS} seeds each"
+        if a.first is None or b.first is None:
+            return ""
+        (key, value), (its_key, its_value) = a.first, b.first
+        if key.batch == its_key.batch == 1 and key == its_key and not _same(value, its_value):
+            return (
+                f"they begin with different weights ({self.metric} {value:.4g} and {its_value:.4g} at the first "
+                f"batch), as different architectures do: give each {SEEDS} seeds"
+            )
+        if key != its_key and not any(held.batches for held in pairs.values()):
+            return "they have no batch in common: they began at different ones, or with different batch sizes"
+        return ""
+
+
+def _less(a: float, b: float, sign: float) -> float:
+    """Return a - b, where no number is worse than every number: `sign` is 1 if small ones are good."""
+    if math.isfinite(a) and math.isfinite(b):
+        return a - b
+    worse_a, worse_b = not math.isfinite(a), not math.isfinite(b)
+    return 0.0 if worse_a and worse_b else sign * (math.inf if worse_a else -math.inf)
+
+
+def _same(a: float, b: float) -> bool:
+    return a == b or abs(a - b) <= SAME * max(abs(a), abs(b)) or (math.isnan(a) and math.isnan(b))
+
+
+class Race:
+    """Who is ahead now: shows as a table of verdicts, up to date each time it is shown. Made by `tsnb.race`.
+
+    Attributes:
+        metric: The logged number that decides.
+        error: The chance that any verdict is wrong, however often it is looked at.
+        mode: Which values are better: "min" or "max".
+
+    Args:
+        metric: The same.
+        error: The same.
+        mode: The same.
+        of: Names of the trials; None: those of this notebook that run, and those that ran when it was last shown.
+    """
+
+    def __init__(self, metric: str, error: float, mode: str, of: Sequence[str] | None = None) -> None:
+        self.metric = metric
+        self.error = error
+        self.mode = mode
+        self._of = None if of is None else tuple(of)
+        self._racing = Racing(metric, mode, error)
+        self._taken: dict[str, tuple[int, int]] = {}  # the trial's run, and how many of its rows
+
+    def begin(self, params: Mapping[str, Mapping[str, Any]], seed: Any) -> Racing:
+        """Return what prunes a sweep by this rule.
+
+        Args:
+            params: The parameters of each trial by its name; may grow.
+            seed: What the random numbers of all begin with; None: nothing in particular.
+
+        Raises:
+            ValueError: The trials would begin with different weights, so that nothing could be concluded.
+        """
+        if seed is None and any("seed" not in own for own in params.values()):
+            raise ValueError(
+                "prune=tsnb.race(...) compares trials that begin with the same weights: give the sweep a seed "
+                f"(seed=0), or {SEEDS} and more as a parameter (grid={{'seed': [0, 1, 2]}}). Nothing was started."
+            )
+        return Racing(self.metric, self.mode, self.error, lambda name: (params[name], seed))
+
+    def look(self) -> list[Verdict]:
+        """Return what is known of every two trials now: those that are decided first.
+
+        Raises:
+            NoSuchTrial: There is no trial of a name that was given.
+        """
+        if self._of is not None:
+            some = [board[name] for name in self._of]
+        else:
+            some = [
+                trial for trial in board.values() if trial.state == "running" or trial.name in self._taken
+            ]
+        rows = {trial: trial.metrics.rows for trial in some}
+        for (
+            trial
+        ) in some:  # all of them, before the first is read: nothing is forgotten that one may still come to
+            self._enter(trial, bool(rows[trial]))
+        for trial in some:
+            self._read(trial, rows[trial])
+        return sorted(self._racing.verdicts(), key=lambda verdict: not verdict.decided)
+
+    def _enter(self, trial: Trial, logs: bool) -> None:
+        if logs and self._taken.get(trial.name, (0, 0))[0] != trial.number:
+            stream = str(trial.report.get("stream", ""))
+            self._racing.enter(trial.name, trial.params, trial.options.get("seed"), stream)
+            self._taken[trial.name] = trial.number, 0
+
+    def _read(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
+        if trial.name not in self._taken:
+            return
+        for row in rows[self._taken[trial.name][1] :]:
+            self._racing.watch(trial.name, row)
+        self._taken[trial.name] = trial.number, len(rows)
+        if trial.state in ENDED:
+            self._racing.end(trial.name, withdrawn=False)
+
+    def end_losers(self) -> list[str]:
+        """Stop every running trial that another running one is ahead of now; return their names."""
+        behind = []
+        for verdict in self.look():
+            pair = [board[label.partition(" ")[0]] for label in (verdict.ahead, verdict.behind)]
+            if verdict.decided and all(trial.state not in ENDED for trial in pair):
+                behind.append(verdict.behind.partition(" ")[0])
+                pair[1].stop()
+        return behind
+
+    def _rows(self) -> list[list[str]]:
+        rows = [["now", "sure", "batches"]]
+        for verdict in self.look():
+            if verdict.decided:
+                now, sure = f"{verdict.ahead} is ahead of {verdict.behind}", _percent(verdict)
+            else:
+                now, sure = f"{verdict.ahead}, {verdict.behind}", verdict.reason or "open"
+            rows.append([now, sure, str(verdict.batches)])
+        return rows
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        return "\n".join(text_table(rows)) if rows[1:] else f"no two trials have logged {self.metric!r} yet"
+
+    def _repr_html_(self) -> str:
+        rows = self._rows()
+        return html_table(rows) if rows[1:] else f"<p>{escape(repr(self))}</p>"
+
+
+def _percent(verdict: Verdict) -> str:
+    return f"{100 * (1 - verdict.error):.6g} %"
+
+
+def race(
+    metric: str = "loss", *, error: float = 0.01, mode: str | None = None, trials: Sequence[str] | None = None
+) -> Race:
+    """Say which trials are ahead now, and end those that are behind: `tsnb.sweep(..., prune=tsnb.race("loss"))`.
+
+    Trials on one stream are compared batch by batch. A verdict may be looked at after every batch: the chance that any
+    of them is ever wrong is at most `error`. Who is ahead now need not be at the end; for that compare at the end of an
+    epoch, or use `tsnb.halving`, which leaves the rest more time at each step.
+
+    Args:
+        metric: A number that the trials log for every batch with `tsnb.log`.
+        error: The chance that a verdict is wrong, above 0 and below 0.5.
+        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.direction` or the name says.
+        trials: Names of the trials to compare; left out: those of this notebook that run.
+
+    Returns:
+        A table of verdicts that is up to date each time it is shown; `look()`, `end_losers()`. Also the rule for
+        `prune=`.
+
+    Raises:
+        ValueError: `error` is out of its range, or `mode` is another word.
+        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
+    """
+    if not 0.0 < error < 0.5:
+        raise ValueError(
+            f"error={error!r}: give the chance of a wrong verdict, above 0 and below 0.5; 0.01 is 1 %."
+        )
+    return Race(metric, error, direction_of(metric, mode), trials)
