@@ -173,6 +173,7 @@ for epoch in range(20):
     assert "is ahead of race-rate2.0 now" in repr(sweep)
     assert sweep.best().name == "race-rate0.1"
     seen = tsnb.race("loss", trials=list(sweep)).look()
+    assert {trial.options["seed"] for trial in sweep.values()} == {0}
     assert [verdict.behind for verdict in seen if verdict.decided and verdict.ahead == "race-rate0.1"] == [
         "race-rate1.0",
         "race-rate2.0",
@@ -269,7 +270,7 @@ def test_a_comparison_that_never_came_is_told(
         shown += capsys.readouterr().out
         return re.search(f"no trial could be stopped early: .*{said}", shown) is not None
 
-    until(told, 10)
+    until(told)
 
 
 def test_what_is_run_again_shows_where_it_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

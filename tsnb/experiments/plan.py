@@ -171,7 +171,12 @@ class TrialOptions:
     def given(self) -> dict[str, Any]:
         """Those that say something, for a look: what was left out is left out here too."""
         shown = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _UNSEEN}
-        return {name: value for name, value in shown.items() if value not in (None, False, (), "local")}
+        # not `in (None, False, ...)`: a seed of 0 equals False, and says something
+        return {
+            name: value
+            for name, value in shown.items()
+            if value is not None and value is not False and value not in ((), "local")
+        }
 
     @property
     def attach(self) -> dict[str, Any]:

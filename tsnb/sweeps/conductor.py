@@ -226,7 +226,7 @@ class Conductor:
         steps = [step for trial in done for step in trial.metrics.by_step(metric)]
         logged = ", ".join(dict.fromkeys(name for trial in done for name in trial.metrics)) or "nothing"
         why = f"at step {max(steps)} the last time" if steps else f"not at all; they logged {logged}"
-        self._course.say(f"no trial could be stopped early: {self._pruner.wanted}, and it was logged {why}")
+        self._course.say(f"no trial could be stopped early: {self._pruner.wanted}, and was {why}")
 
     def _step(self) -> None:
         """Take one piece of news, or open a gate whose time has come."""

@@ -102,13 +102,13 @@ class _Window:
         self.levels = [_Level()]
 
     def add(self, mean: float) -> None:
-        longer: float | None = mean
         for level in self.levels:
-            longer = level.add(longer)
+            longer = level.add(mean)
             if longer is None:
                 return
+            mean = longer
         self.levels.append(_Level())
-        self.levels[-1].add(longer)
+        self.levels[-1].add(mean)
 
     @property
     def mean(self) -> float:
@@ -277,7 +277,7 @@ class Racing(Pruner):
     @property
     def wanted(self) -> str:
         """What the trials are to do so that any can be stopped early."""
-        return f"two trials were to log {self.metric!r} at the same batches"
+        return f"{self.metric!r} was to be logged by two trials at the same batches"
 
     @property
     def reached(self) -> bool:
