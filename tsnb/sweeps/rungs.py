@@ -36,10 +36,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tsnb.records.scores import direction_of, rank
-from tsnb.records.writes import LoggedRow
+
+if TYPE_CHECKING:
+    from tsnb.records.writes import LoggedRow
 
 __all__ = ["Cut", "Halving", "Ladder", "Pruner", "Rungs", "halving"]
 
