@@ -46,7 +46,10 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
         assert serving.stdout is not None
         assert "serving 'toy'" in serving.stdout.readline()
         assert "toy (served by tsnb serve mydata:make, pid" in tsnb("list", cwd=tmp_path).stdout
-        assert "toy: idle, epoch 0, batch 1 of 5" in tsnb("status", cwd=tmp_path).stdout
+        assert (
+            "stream toy: idle, epoch 1, batch 1 of 5 (20 %), window 0 of"
+            in tsnb("status", cwd=tmp_path).stdout
+        )
         screen = tsnb("top", cwd=tmp_path).stdout
         assert "● toy  idle" in screen
         assert "No trial is attached. The first batches are ready." in screen

@@ -17,12 +17,9 @@ from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
 from tsnb.options import StreamOptions, add_options, options_from
 from tsnb.streams.served import RECONNECT_S, seed_of
-from tsnb.telemetry.marks import mode_text
-from tsnb.telemetry.observer import balance, status, stop
-from tsnb.telemetry.rates import alone
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.observer import balance, stop
 from tsnb.telemetry.recording import record
-from tsnb.telemetry.words import balanced, count, incidents, milliseconds
+from tsnb.telemetry.words import balanced, incidents
 
 __all__ = ["main"]
 
@@ -196,35 +193,11 @@ def _devices(_options: argparse.Namespace) -> None:
 
 
 def _status(options: argparse.Namespace) -> None:
-    print("\n".join(_lines(status(options.name))))
+    from tsnb.telemetry.following import look
+    from tsnb.telemetry.view import as_text
 
-
-def _lines(reading: StreamReading) -> list[str]:
-    of = f" of {reading.epoch_batches}" if reading.epoch_batches is not None else ""
-    head = (
-        f"{reading.name}: {reading.state}, epoch {reading.epoch}, batch {reading.published}{of}, "
-        f"window {reading.window_fill} of {reading.window}, mode {mode_text(reading)}, "
-        f"{reading.slots_used} slots and {reading.touched_bytes / 2**20:.1f} MiB in use"
-    )
-    lines = [head]
-    if reading.failure:
-        lines.append(f"  {reading.failure}")
-    lines += [f"  {line}" for line in incidents(reading)]
-    for c in reading.consumers:
-        busy = c.computing_s + c.waiting_s + c.held_s
-        spent = "nothing taken yet"
-        if busy:
-            parts = (("computing", c.computing_s), ("waiting", c.waiting_s), ("held back", c.held_s))
-            spent = ", ".join(f"{word} {seconds / busy:.0%}" for word, seconds in parts)
-        if c.batches and c.computing_s:
-            step_s, apart = c.computing_s / c.batches, alone(c.samples, c.computing_s)
-            spent += f", {milliseconds(step_s)} a batch, alone {count(apart)} samples/s"
-        lines.append(
-            f"  {c.name} (pid {c.pid}): {f'waits for {c.awaits}' if c.awaits else c.state}, epoch {c.epoch}, "
-            f"batch {c.position}, lag {c.lag}, "
-            f"{c.samples} samples, {spent}"
-        )
-    return lines
+    name, view = look(options.name)
+    print("\n".join([as_text(view, f"stream {name}"), *(incidents(view.latest) if view.latest else [])]))
 
 
 def _balance(options: argparse.Namespace) -> None:

@@ -27,6 +27,8 @@ class Host:
 
     def __init__(self, browser: Browser, width: int = 1000, theme: str = "light") -> None:
         self.tape = Tape("mnist")
+        self.view: dict[str, Any] | None = None
+        """What a reader chose before."""
         self.errors: list[str] = []
         self.page: Page = browser.new_page(viewport={"width": width, "height": 700}, device_scale_factor=1)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -39,18 +41,25 @@ class Host:
         for reading in readings:
             self.tape.feed(reading)
         scene = {**self.tape.scene(), **({"log": log} if log else {})}
-        self.show(scene, base64.b64encode(self.tape.history()).decode())
+        self.show(
+            scene, *(base64.b64encode(part).decode() for part in (self.tape.history(), self.tape.curves()))
+        )
 
-    def show(self, scene: dict[str, Any], history: str) -> None:
-        """Show the panel of a model that holds this, the history in base 64."""
+    def show(self, scene: dict[str, Any], history: str, curves: str = "") -> None:
+        """Show the panel of a model that holds this, history and curves in base 64."""
         script, css = ((_STATIC / f"panel.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
-        self.page.evaluate("a => window.host.open(...a)", [script, css, scene, history])
+        self.page.evaluate("a => window.host.open(...a)", [script, css, scene, history, curves, self.view])
         self.settle()
 
-    def saved(self) -> tuple[dict[str, Any], str]:
+    def saved(self) -> tuple[dict[str, Any], str, str]:
         """Return what the model holds, as a notebook that is saved with its widgets keeps it."""
-        scene, history = self.page.evaluate("() => window.host.saved()")
-        return scene, history
+        scene, history, curves = self.page.evaluate("() => window.host.saved()")
+        return scene, history, curves
+
+    def chosen(self) -> dict[str, Any]:
+        """Return what the model holds of what the reader chose."""
+        chosen: dict[str, Any] = self.page.evaluate("() => window.host.chosen()")
+        return chosen
 
     def feed(self, reading: StreamReading) -> None:
         """Send one live tick."""

@@ -125,7 +125,7 @@ def test_payloads_in_every_text_of_the_panel_stay_text(browser: Browser, tmp_pat
     host.settle()
     assert shown(host.page) == UNHARMED
     assert "window.owned" in host.page.inner_text("body"), "it was shown"
-    scene, history = host.saved()
+    scene, *numbers = host.saved()
 
     path = tmp_path / "run.jsonl"
     lines = [
@@ -138,7 +138,7 @@ def test_payloads_in_every_text_of_the_panel_stay_text(browser: Browser, tmp_pat
     assert shown(replayed.page) == UNHARMED
 
     saved = Host(browser)
-    saved.show(_everywhere(scene, PAYLOADS[shift]), history)
+    saved.show(_everywhere(scene, PAYLOADS[shift]), *numbers)
     assert shown(saved.page) == UNHARMED
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
-from tests.panel.streams import START_S, Stream, rebalance, rebalanced, three_models
+from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Message
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -174,9 +177,10 @@ def test_a_recording_is_all_shown_and_promises_nothing(browser: Browser) -> None
     assert (facts["state"], facts["history"]) == ("recording", "120")
     assert re.search(r"recording of 21 Sep\w* 2026", host.page.inner_text(".tsnb-title"))
     assert host.page.locator("button:enabled:visible").all_inner_texts() == [
-        "2 min",
-        "10 min",
-        "all",
+        "loss, accuracy",
+        *("batch", "epoch", "time"),
+        *("linear", "log"),
+        *("2 min", "10 min", "all"),
         "details",
     ]
     assert "where its time went" in host.page.inner_text("thead >> nth=0")
@@ -193,10 +197,10 @@ def test_what_was_saved_opens_as_a_recording(browser: Browser) -> None:
     message = host.tape.note("gone", "The stream mnist has ended.", "mnist")
     assert message
     host.hear(message)
-    scene, history = host.saved()
+    scene, *numbers = host.saved()
     assert scene["saved"]
     again = Host(browser, 1000)
-    again.show(scene, history)
+    again.show(scene, *numbers)
     facts = again.facts()
     assert (facts["state"], facts["stream"], facts["history"]) == ("recording", "mnist", "88")
     assert again.page.locator(".tsnb-act:enabled:visible").count() == 0
@@ -205,7 +209,7 @@ def test_what_was_saved_opens_as_a_recording(browser: Browser) -> None:
 
 
 def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) -> None:
-    """Closed at first; opened: buffer, metrics, CPU and GPU over time, and who uses the machine, with units."""
+    """Closed at first; opened: buffer, CPU and GPU over time, and who uses the machine, with units."""
     host = Host(browser, 1000)
     host.open(rebalance(rebalanced(gpus=1)))
     where = "() => ['.tsnb-charts', '.tsnb-footer'].map(s => document.querySelector(s).offsetTop)"
@@ -220,8 +224,6 @@ def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) ->
     titles = host.page.locator(".tsnb-more figcaption").all_inner_texts()
     assert titles == [
         "Buffer batches ready",
-        "loss as logged",
-        "accuracy as logged",
         "CPU cores busy, by process",
         "GPU share of time busy",
     ]
@@ -353,3 +355,104 @@ def test_values_under_the_pointer_are_shown(browser: Browser) -> None:
     assert "cnn-small" in shown
     assert "ago" in shown
     assert not host.errors
+
+
+def learning(browser: Browser, stream: Stream, width: int = 1000, view: dict[str, Any] | None = None) -> Host:
+    host = Host(browser, width)
+    host.view = view
+    running(stream, host, 40)
+    return host
+
+
+def test_curves_of_all_trials_lie_over_each_other(browser: Browser) -> None:
+    """A chart of each of the first two metrics; pointing says all values, the best first and marked, in both charts."""
+    host = learning(browser, three_models())
+    assert host.page.locator(".tsnb-learned figcaption").all_inner_texts() == [
+        "loss by batch",
+        "accuracy by batch",
+    ]
+    second = host.page.locator(".tsnb-plot canvas").nth(1)
+    before = second.screenshot()
+    box = host.page.locator(".tsnb-plot").nth(0).bounding_box()
+    assert box
+    host.page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 90)
+    told = host.page.inner_text(".tsnb-readout:visible").split("\n")
+    assert re.fullmatch(r"batch \d+", told[0])
+    assert {"cnn-small", "resnet10"} <= set(told)
+    values = [float(text.split()[0]) for text in told[2::2]]
+    assert values == sorted(values) and told[2].endswith("★") and not told[4].endswith("★")
+    assert second.screenshot() != before, "one cursor goes through all charts"
+    host.page.mouse.move(2, 2)
+    assert host.page.locator(".tsnb-readout:visible").count() == 0
+    assert not host.errors
+
+
+def test_what_a_reader_chose_is_kept_for_the_next_page(browser: Browser) -> None:
+    """Metrics, axis, log scale and comparison: the model has them, a page that loads shows them; below 1 kB."""
+    host = learning(browser, three_models())
+    page = host.page
+    page.get_by_role("button", name="epoch", exact=True).click()
+    page.get_by_role("button", name="log", exact=True).click()
+    page.get_by_role("button", name="loss, accuracy").click()
+    page.get_by_role("checkbox", name="accuracy").uncheck()
+    page.keyboard.press("Escape")
+    assert page.locator(".tsnb-menu").is_hidden()
+    page.get_by_label("compare with").select_option("cnn-small")
+    host.settle()
+    captions = page.locator(".tsnb-learned figcaption").all_inner_texts()
+    assert captions == ["loss less that of cnn-small, at the same epoch"]
+    kept = host.chosen()
+    assert (kept["axis"], kept["show"], kept["log"], kept["against"]) == (
+        "epoch",
+        ["loss"],
+        ["loss", "accuracy"],
+        "cnn-small",
+    )
+    assert len(json.dumps(kept)) < 1000
+    again = learning(browser, three_models(), view=kept)
+    assert again.page.locator(".tsnb-learned figcaption").all_inner_texts() == captions
+    assert not host.errors + again.errors
+
+
+def test_every_metric_can_be_chosen_and_read_without_a_pointer(browser: Browser) -> None:
+    """Thirty names: a filter finds one; arrows walk along its chart, and the words follow."""
+    host, stream = Host(browser, 1000), three_models()
+    many = {f"norm/layer{k}": float(k) for k in range(30)}
+    host.open(
+        replace(r, consumers=tuple(replace(c, metrics={**c.metrics, **many}) for c in r.consumers))
+        for r in stream.run(30)
+    )
+    page = host.page
+    page.get_by_role("button", name="loss, accuracy").press("Enter")
+    page.keyboard.type("layer29")
+    page.get_by_role("checkbox", name="norm/layer29").check()
+    page.keyboard.press("Escape")
+    host.settle()
+    chart = page.get_by_role("img", name="norm/layer29 by batch")
+    assert "29" in str(chart.get_attribute("aria-label"))
+    loss = page.get_by_role("img", name="loss by batch")
+    loss.focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("Shift+ArrowRight")
+    assert re.search(r"; batch \d+: \S+ \d", str(loss.get_attribute("aria-label")))
+    assert page.locator(".tsnb-readout:visible").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator(".tsnb-readout:visible").count() == 0
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    assert not host.errors
+
+
+def test_fifty_trials_can_be_told_apart(browser: Browser) -> None:
+    """No two have the same shape in the same colour; the best five curves have colour, and nothing sticks out."""
+    for width in (620, 1200):
+        host = Host(browser, width)
+        random.seed(3)
+        stream = Stream([Trial(f"cnn-width-{k}", 0.02 + 0.002 * (k % 9)) for k in range(50)])
+        host.open(stream.run(6))
+        marks = host.page.evaluate("""() => [...document.querySelectorAll('tbody .tsnb-c-name .tsnb-mark')].map(
+          (mark) => getComputedStyle(mark).color + mark.querySelector('path').getAttribute('d'))""")
+        assert len(marks) == len(set(marks)) == 50
+        assert host.page.evaluate(OVERFLOW) == [0, 0]
+        host.shot(ARTIFACTS / f"panel-fifty-{width}.png")
+        assert not host.errors

@@ -121,8 +121,8 @@ def test_several_streams_in_one_notebook_have_a_panel_and_a_report_each(shell: A
     until(
         lambda: panels["left"].state in {"idle", "serving"} and panels["right"].state in {"idle", "serving"}
     )
-    assert [lane.name for lane in panels["left"]._tape.lanes] == ["one"]
-    assert panels["right"]._tape.lanes == []
+    assert list(panels["left"]._tape.view.rows) == ["one"]
+    assert panels["right"]._tape.view.rows == {}
     with pytest.raises(UsageError, match="several streams are served: left, right"):
         run(shell, "%tensorsocket report")
     for name, panel in panels.items():
@@ -286,7 +286,7 @@ def test_another_notebook_shows_the_same_stream(notebook: Callable[..., list[dic
     notebook("%tensorsocket start train --name shared")
     panel = tsnb.dashboard("shared")
     notebook(TRIAL.format(name="cnn"))
-    until(lambda: "cnn" in [lane.name for lane in panel._tape.lanes])
+    until(lambda: "cnn" in panel._tape.view.rows)
     (picture,) = pictures(notebook("%tensorsocket report"))
     assert "cnn" in picture
     here = tsnb.report("shared")

@@ -19,13 +19,12 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.experiments import trials
 from tsnb.panel import Panel
-from tsnb.panel.summary import summary
 from tsnb.reports.plain import plain
 from tsnb.reports.sources import recorded, streamed
 from tsnb.reports.story import story
-from tsnb.telemetry.following import Follower
+from tsnb.telemetry.following import Follower, look
+from tsnb.telemetry.view import StreamView, as_text
 from tsnb.top.live import _Heard
-from tsnb.top.story import Story
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -107,7 +106,7 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
 ) -> None:
     """Logged after the last loop, after the stream was left, by one that fails, is killed, or never attached."""
     panel, heard = Panel("numbers"), _Heard()
-    top = heard.story._rows
+    top = heard.view.rows
     panel.follow()
     follower = Follower("numbers", heard.take, heard.note)
     follower.start()
@@ -129,15 +128,16 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
 
     # this notebook's own surfaces know at once, others with the next reading
     told = {one.name: one for one in story(streamed("numbers").readings).trials}
-    lanes = {lane.name: lane for lane in panel._tape.lanes}
+    lanes = {lane.name: lane for lane in panel._tape.view.rows.values()}
     table = tsnb.results().set_index("name")
     with contextlib.suppress(AssertionError):
         until(lambda: [top[name].state for name, *_ in ENDS if name in top] == [end[3] for end in ENDS], 120)
     assert {name: row.state for name, row in top.items()} == {name: state for name, _, _, state, _ in ENDS}
-    newcomer = Story()
+    newcomer = StreamView()
     newcomer.feed(tsnb.status("numbers"))
     texts = {
-        "panel": summary(panel._tape),
+        "panel": as_text(panel._tape.view, "numbers"),
+        "status": as_text(look("numbers", 0.5)[1], "numbers"),
         "report": plain(story(streamed("numbers").readings)),
         "top": printed(heard.draw(200)),
         "trials": repr(tsnb.trials),
@@ -150,15 +150,15 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
             told[name].state,
             top[name].state,
         )
-        assert {*states, newcomer._rows[name].state} == {state}, name
-        errors = (lanes[name].error, told[name].error, top[name].error, newcomer._rows[name].error)
+        assert {*states, newcomer.rows[name].state} == {state}, name
+        errors = (lanes[name].error, told[name].error, top[name].error, newcomer.rows[name].error)
         assert all(said.startswith(error) and bool(said) == bool(error) for said in errors), name
         assert all(state in lines(name, text) for text in texts.values()), name
         assert all(error in text for surface, text in texts.items() if surface != "trials"), name
         if name == "early":
             assert not lanes[name].here and lanes[name].last == {} and told[name].epochs == 0
             continue
-        rows = (top[name].reading.metrics, newcomer._rows[name].reading.metrics)
+        rows = (top[name].metrics, newcomer.rows[name].metrics)
         numbers_told = (lanes[name].last, told[name].metrics, started[name].metrics, *rows)
         assert (
             {numbers["accuracy"] for numbers in numbers_told} == {table.loc[name, "accuracy"]} == {accuracy}
@@ -172,10 +172,7 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
                 == lanes[name].epochs
                 == 2.0
             )
-    assert (
-        "accuracy 0.9 (best)" in texts["trials"]
-        and panel._tape.lanes[panel._tape.best["accuracy"]].name == "done"
-    )
+    assert "accuracy 0.9 (best)" in texts["trials"] and panel._tape.view.best["accuracy"] == "done"
 
     numbers.stop()
     assert recorder.wait(60)
@@ -199,7 +196,7 @@ def test_one_score_chooses_the_same_trial_everywhere(train: Callable[..., Any]) 
     assert tsnb.compare("accuracy", by="accuracy", name="s")["best_trial"].iloc[0] == best
     assert tsnb.results("s", sort="accuracy")["name"].iloc[0] == best
     assert "accuracy 0.9 (best)" in lines(best, repr(tsnb.trials)) and "accuracy 0.9 (best)" in repr(sweep)
-    assert panel._tape.lanes[panel._tape.best["accuracy"]].name == best
+    assert panel._tape.view.best["accuracy"] == best
     assert [note.text for note in tsnb.plot("accuracy", name="s").layout.annotations] == [f"best: {best}"]
     panel.close()
 
@@ -214,7 +211,7 @@ def test_what_is_logged_after_the_stream_has_ended_counts(train: Callable[..., A
     until(lambda: panel.state == "gone", 120)
     trial.interrupt()
     trial.wait(LIMIT_S)
-    (lane,) = panel._tape.lanes
+    (lane,) = panel._tape.view.rows.values()
     assert (lane.end, lane.last["accuracy"], panel.state) == ("interrupted", 0.75, "gone")
     (one,) = story(streamed("short").readings, ended=True).trials
     assert (one.state, one.metrics["accuracy"]) == ("interrupted", 0.75)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.panel.summary import summary
 from tsnb.panel.tape import Tape
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.view import as_text
 
 LOG = Path(__file__).with_name("quickstart.jsonl")
 
@@ -24,11 +24,11 @@ def test_it_names_the_model_that_holds_the_others(readings: list[StreamReading])
     tape = Tape()
     for reading in readings:
         tape.feed(reading)
-    paces = {consumer.name: pace for consumer, pace in tape.paces()}
+    paces = {name: row.pace for name, row in tape.view.rows.items()}
     assert paces["wide-cnn"].computing > 0.9
     assert paces["mlp"].held > 0.7
     assert tape.sentence.startswith("wide-cnn sets the pace")
-    assert tape.sentence in summary(tape)
+    assert tape.sentence in as_text(tape.view, "the quickstart")
 
 
 def test_a_real_tick_of_three_trials_is_small(readings: list[StreamReading]) -> None:

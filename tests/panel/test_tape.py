@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import struct
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.panel.streams import Stream, Trial, rebalance, rebalanced, three_models
-from tsnb.panel.frames import GPU, HEADER, MACHINE, PROCESS, RECENT_TICKS, ROW
-from tsnb.panel.tape import MARKS, METRICS, Tape
+from tsnb.panel.tape import Tape
+from tsnb.telemetry.frames import GPU, HEADER, LOGGED, MACHINE, POINT, PROCESS, ROW, Curves
+from tsnb.telemetry.history import History
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES
+from tsnb.telemetry.view import MARKS, StreamView
+
+module = sys.modules["tsnb.telemetry.view"]
 
 
 def numbers(frame: bytes) -> list[float]:
@@ -27,29 +33,33 @@ def test_a_frame_says_what_its_header_promises() -> None:
         message = tape.feed(reading)
     frame = numbers(message.frame)
     header = dict(zip(HEADER, frame, strict=False))
-    assert header["numbers"] == len(frame) == len(HEADER) + 3 * (len(ROW) + 2)
+    assert header["numbers"] == len(frame)
     assert header["time_s"] == pytest.approx(9.75, abs=0.02)
     assert header["batches"] == reading.batches
     assert header["touched_mib"] == 212
     row = dict(zip(ROW, frame[len(HEADER) :], strict=False))
-    assert row["place"] == 16 * 2 + CONSUMER_STATES.index(reading.consumers[0].state)
-    last = frame[len(HEADER) + 2 * (len(ROW) + 2)]
-    assert last == 2 * 128 + 16 * 2 + CONSUMER_STATES.index(reading.consumers[2].state)
-    assert row["position"] == reading.consumers[0].position
-    assert frame[len(HEADER) + len(ROW)] == pytest.approx(reading.consumers[0].metrics["loss"])
+    assert row["place"] == CONSUMER_STATES.index(reading.consumers[0].state)
+    last = frame[len(HEADER) + 2 * len(ROW)]
+    assert last == 2 * 16 + CONSUMER_STATES.index(reading.consumers[2].state)
+    assert row["batches"] == reading.consumers[0].batches
+    said = frame[len(HEADER) + 3 * len(ROW) :]
+    assert (said[0], len(said)) == (-2, 13), "a loss and an accuracy of each"
+    logged = [dict(zip(LOGGED, said[k:], strict=False)) for k in range(1, len(said), len(LOGGED))]
+    assert [one["place"] for one in logged] == [1024 * k + m for k in range(3) for m in range(2)]
+    assert logged[0]["value"] == pytest.approx(reading.consumers[0].metrics["loss"])
 
 
 def test_the_machine_stands_at_the_end_of_its_frame() -> None:
     """The frame of a host reading goes on with the machine, its processes by lane, and its GPUs; no other does."""
     stream, tape = rebalanced(gpus=2), Tape()
     frames = [(reading, numbers(tape.feed(reading).frame)) for reading in stream.run(10)]
-    rows = len(HEADER) + 4 * (len(ROW) + 2)
-    assert {len(frame) for reading, frame in frames[-8:] if reading.host is None} == {rows}
+    rows = len(HEADER) + 4 * len(ROW)
+    assert {frame[rows] for reading, frame in frames[-8:] if reading.host is None} <= {-2}
     reading, frame = next((r, f) for r, f in reversed(frames) if r.host)
     assert reading.host
     assert frame[1] == len(frame)
     machine = dict(zip(MACHINE, frame[rows:], strict=False))
-    assert (machine["mark"], machine["cores"], machine["processes"]) == (-1, 4, 5)
+    assert [machine[name] for name in ("mark", "cores", "processes", "gpus")] == [-1, 4, 5, 2]
     assert machine["used_mib"] == 3170
     at = rows + len(MACHINE)
     process = dict(zip(PROCESS, frame[at:], strict=False))
@@ -57,9 +67,10 @@ def test_the_machine_stands_at_the_end_of_its_frame() -> None:
     assert process["cpu"] == pytest.approx(reading.host.consumers["cnn-small"].cpu)
     at += 5 * len(PROCESS)
     assert frame[at - len(PROCESS)] == -1  # the producer
-    devices = [dict(zip(GPU, frame[k:], strict=False)) for k in range(at, len(frame), len(GPU))]
+    devices = [dict(zip(GPU, frame[k:], strict=False)) for k in (at, at + len(GPU))]
     assert [device["index"] for device in devices] == [0, 1]
     assert devices[0]["total_mib"] == 80 * 1024
+    assert frame[at + 2 * len(GPU)] == -2, "what was logged comes last"
 
 
 def test_consumers_of_one_process_share_its_numbers() -> None:
@@ -71,21 +82,21 @@ def test_consumers_of_one_process_share_its_numbers() -> None:
     same = tuple(replace(consumer, pid=4242) for consumer in reading.consumers)
     host = replace(reading.host, consumers=dict.fromkeys(reading.host.consumers, one))
     frame = numbers(tape.feed(replace(reading, consumers=same, host=host)).frame)
-    rows = len(HEADER) + sum(len(ROW) + len(consumer.metrics) for consumer in same)
-    processes = np.reshape(frame[rows + len(MACHINE) :], (5, len(PROCESS)))
+    at = len(HEADER) + 4 * len(ROW) + len(MACHINE)
+    processes = np.reshape(frame[at : at + 5 * len(PROCESS)], (5, len(PROCESS)))
     assert processes[:4, 1].sum() == pytest.approx(one.cpu)
     assert processes[:4, 2].sum() == pytest.approx(one.memory_bytes / 2**20)
 
 
 def test_a_tick_of_three_trials_is_small() -> None:
-    """Numbers and words of three trials and of their machine stay within 0.28 kB a tick on average."""
+    """Numbers and words of three trials and of their machine stay within 0.3 kB a tick, with two metrics new in each."""
     trials = [Trial("cnn-small", 0.02), Trial("resnet10", 0.045), Trial("resnet18-wide", 0.1)]
     random.seed(7)
     stream, tape, sizes = Stream(trials, gpus=1), Tape(), []
     for reading in stream.run(60):
         message = tape.feed(reading)
         sizes.append(len(message.frame) + len(json.dumps(message.content, separators=(",", ":"))))
-    assert np.mean(sizes[20:]) <= 280
+    assert np.mean(sizes[20:]) <= 300
 
 
 def test_what_changed_is_marked_once_and_kept() -> None:
@@ -145,17 +156,17 @@ def test_a_lane_stays_with_its_name() -> None:
     stream, tape = Stream(trials), Tape()
     for reading in stream.run(8):
         tape.feed(reading)
-    assert [(lane.name, lane.here) for lane in tape.lanes] == [("a", False), ("b", True)]
+    assert [(lane.name, lane.here) for lane in tape.view.rows.values()] == [("a", False), ("b", True)]
     trials[0].leaves_s = 1e9
     for reading in stream.run(2):
         message = tape.feed(reading)
-    assert [lane.name for lane in tape.lanes] == ["a", "b"]
-    assert tape.lanes[0].here
-    assert numbers(message.frame)[len(HEADER)] < 128  # lane 0
+    assert list(tape.view.rows) == ["a", "b"]
+    assert tape.view.rows["a"].here
+    assert numbers(message.frame)[len(HEADER)] < 16  # lane 0
 
 
 def test_a_new_metric_changes_only_its_lane() -> None:
-    """The front end hears of a metric's name once; frames grow by one number."""
+    """The front end hears of a metric's name once; a frame has a value when it is logged, and not again."""
     tape, reading = Tape(), replace(three_models().reading(), consumers=())
     one = next(r for r in three_models().run(2) if r.consumers).consumers[0]
     tape.feed(replace(reading, consumers=(replace(one, metrics={}),)))
@@ -164,7 +175,9 @@ def test_a_new_metric_changes_only_its_lane() -> None:
     )
     assert message.content["lanes"]["0"]["metrics"] == ["loss"]
     assert numbers(message.frame)[-1] == 0.5
-    assert len(numbers(message.frame)) == len(HEADER) + len(ROW) + 1
+    assert numbers(message.frame)[len(HEADER) + len(ROW) :] == [-2, 0, 0.5]
+    again = replace(reading, time_s=reading.time_s + 2, consumers=(replace(one, metrics={"loss": 0.5}),))
+    assert len(numbers(tape.feed(again).frame)) == len(HEADER) + len(ROW)
 
 
 def test_whom_a_rank_waits_for_is_sent_when_that_changes() -> None:
@@ -178,13 +191,75 @@ def test_whom_a_rank_waits_for_is_sent_when_that_changes() -> None:
     assert sent == ["rank 1 of 2", None, ""]
 
 
-def test_only_so_many_metrics_are_kept() -> None:
-    """A trial that logs a hundred numbers does not swell every tick."""
+def test_all_metrics_are_kept_and_cost_nothing_while_they_rest() -> None:
+    """A trial may log a hundred numbers: each can be drawn, and a tick in which none was logged is as small as ever."""
     tape, reading = Tape(), three_models().reading()
     one = next(r for r in three_models().run(2) if r.consumers).consumers[0]
     many = {f"m{k}": float(k) for k in range(100)}
     message = tape.feed(replace(reading, consumers=(replace(one, metrics=many),)))
-    assert len(numbers(message.frame)) == len(HEADER) + len(ROW) + METRICS
+    assert message.content["lanes"]["0"]["metrics"] == list(many)
+    assert len(tape.view.curves) == 100
+    message = tape.feed(replace(reading, time_s=reading.time_s + 1, consumers=(replace(one, metrics=many),)))
+    assert len(numbers(message.frame)) == len(HEADER) + len(ROW)
+
+
+def test_curves_have_every_value_by_time_batch_and_epoch() -> None:
+    """A page that opens gets them all, a value for each reading in which it had changed."""
+    tape, readings = Tape(), list(three_models().run(20))
+    for reading in readings:
+        tape.feed(reading)
+    losses = [c.metrics["loss"] for r in readings for c in r.consumers[:1] if c.metrics]
+    points = [dict(zip(POINT, point, strict=True)) for point in tape.view.curves.points(0, 0)]
+    assert [point["value"] for point in points] == pytest.approx(losses)
+    assert points[-1]["batches"] == readings[-1].consumers[0].batches
+    assert points[-1]["epochs"] == pytest.approx(points[-1]["batches"] / 63)
+    assert numbers(tape.curves())[:3] == [0, 0, len(points)]
+    assert len(numbers(tape.curves())) == sum(
+        3 + len(POINT) * len(tape.view.curves.points(lane, metric))
+        for lane in range(3)
+        for metric in range(2)
+    )
+
+
+def test_a_long_curve_keeps_its_ends_and_its_peaks() -> None:
+    """A day of values: bounded, in order, with the newest whole and the one outlier of all."""
+    curves = Curves()
+    for k in range(50_000):
+        curves.add(0, 0, (k / 4, k, k / 63, 1e4 if k == 12_345 else 1 / (1 + k % 9)))
+    points = curves.points(0, 0)
+    assert 400 <= len(points) <= 1000
+    times = [point[0] for point in points]
+    assert times == sorted(set(times)) and times[-1] == 49_999 / 4
+    assert max(point[3] for point in points) == 1e4
+    for lane in range(1, 2000):
+        for k in range(200):
+            curves.add(lane, 0, (k, k, k, k))
+    assert len(curves.to_bytes()) < 8_000_000, "two thousand trials too"
+
+
+def test_a_trial_that_runs_again_begins_its_curve_anew() -> None:
+    """The name has its colour, the run its own curve: batches count from 0 again."""
+    tape, readings = Tape(), list(three_models().run(6))
+    for reading in readings[:12]:
+        tape.feed(reading)
+    for reading in readings[12:]:
+        again = tuple(replace(each, pid=each.pid + 1000) for each in reading.consumers)
+        message = tape.feed(replace(reading, consumers=again))
+    assert tape.scene()["lanes"][0]["run"] == 1
+    points = tape.view.curves.points(0, 0)
+    assert 1 <= len(points) <= 12 and points[0][0] >= 3.0
+    assert "lanes" not in message.content
+
+
+def test_numbers_that_are_not_finite_do_no_harm() -> None:
+    """Larger than float32 holds: infinite in a curve; the words are JSON all the same."""
+    tape, reading = Tape(), three_models().reading()
+    one = next(r for r in three_models().run(2) if r.consumers).consumers[0]
+    for k, value in enumerate((1e300, -1e300, math.nan, math.inf, 0.5)):
+        now = replace(reading, time_s=reading.time_s + k, consumers=(replace(one, metrics={"loss": value}),))
+        json.dumps(tape.feed(now).content, allow_nan=False)
+    values = [point[3] for point in tape.view.curves.points(0, 0)]
+    assert values[:2] == [math.inf, -math.inf] and values[-1] == 0.5
 
 
 def test_the_sentence_is_not_rewritten_at_every_tick() -> None:
@@ -195,17 +270,43 @@ def test_the_sentence_is_not_rewritten_at_every_tick() -> None:
     assert 5 < said < 40
 
 
-def test_history_is_all_of_ten_minutes_and_some_of_what_was_before() -> None:
-    """Every tick of the last ten minutes, a frame every few seconds of the time before, oldest first."""
-    tape, reading = Tape(), replace(three_models().reading(), consumers=())
-    for k in range(RECENT_TICKS + 400):
-        tape.feed(replace(reading, time_s=reading.time_s + k * 0.25))
-    times_s = np.frombuffer(tape.history(), "<f4").reshape(-1, len(HEADER))[:, 0]
-    assert times_s[0] == 0.0
-    assert np.all(np.diff(times_s) > 0)
-    assert np.all(np.diff(times_s[-RECENT_TICKS:]) == 0.25)
-    assert 10 <= len(times_s) - RECENT_TICKS <= 30
-    assert tape.scene()["n"] == RECENT_TICKS + 400
+def test_a_panel_that_opens_late_takes_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream of hours: no reading is told again and no sentence is made; the page has all that is kept."""
+    view, history = StreamView(), History()
+    for reading in rebalanced().run(900):
+        history.add(reading, view.feed(reading).frame)
+    work: list[str] = []
+    monkeypatch.setattr(StreamView, "feed", lambda *_: work.append("feed"))
+    monkeypatch.setattr(module, "diagnose", lambda *_: work.append("diagnose"))
+    tape = Tape("mnist")
+    tape.share(view, history)
+    scene, frames, curves = tape.scene(), tape.history(), tape.curves()
+    assert work == []
+    assert scene["n"] == history.added == 3600
+    assert (tape.state, tape.sentence) == (view.state, view.say.text)
+    assert [lane["name"] for lane in scene["lanes"]] == list(view.rows)
+    assert frames == history.frames() and len(frames) > 100_000
+    assert numbers(curves[:12])[:2] == [0, 0]
+
+
+def test_several_panels_of_one_view_say_the_same() -> None:
+    """One opened at the start, one in the middle: the same words, and ticks that follow on what each has."""
+    view, history = StreamView(), History()
+    early, late = Tape("mnist"), Tape("mnist")
+    early.share(view, history)
+    heard = []
+    for k, reading in enumerate(three_models().run(30)):
+        if k == 60:
+            late.share(view, history)
+            late_n = late.scene()["n"]
+        tick = view.feed(reading)
+        history.add(reading, tick.frame)
+        heard.append(early.tell(tick))
+        if k >= 60:
+            late_n += 1
+            assert late.tell(tick).content["n"] == late_n
+    assert early.scene() == late.scene()
+    assert early.history() == late.history()
 
 
 def test_a_note_is_sent_once_and_named() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
+import struct
 
-from tests.panel.streams import Stream, Trial, three_models
+from tests.panel.streams import Stream, Trial, rebalanced, three_models
+from tsnb.telemetry.history import History
 from tsnb.telemetry.marks import Marker
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.watching import History
 
 
 def filled(readings: list[StreamReading], **limits: float) -> History:
@@ -62,8 +63,37 @@ def test_a_stream_that_never_rests_is_bounded_too() -> None:
     assert kept[-1] is readings[-1]
 
 
-def test_a_clock_set_back_is_left_out() -> None:
-    """Time goes on from where it was before."""
+def test_a_clock_set_back_is_left_out_of_what_is_read_and_drawn_all_the_same() -> None:
+    """Readings go on from where time was before; no frame is lost."""
     one, two, three = three_models().run(0.75)
-    history = filled([one, three, two], most=50)
+    history = History(most=50)
+    for number, reading in enumerate((one, three, two)):
+        history.add(reading, bytes([number]))
     assert history.readings() == [one, three]
+    assert history.frames() == bytes([0, 1, 2])
+    assert history.frames(until=2) == bytes([0, 1])
+
+
+def test_another_stream_of_the_name_begins_anew_for_reports_and_goes_on_for_screens() -> None:
+    """A panel shows the trials of both; a report tells of the one that is there."""
+    one, two = three_models().run(0.5)
+    history = History()
+    history.add(one, b"1")
+    history.anew()
+    assert history.readings() == []
+    history.add(two, b"2")
+    assert (history.readings(), history.frames(), history.added) == ([two], b"12", 2)
+
+
+def test_a_page_is_given_what_it_can_carry() -> None:
+    """However much there is: the newest minutes first, some of all before, looks at the machine rather than others."""
+    history, readings = History(), list(rebalanced().run(600))
+    for number, reading in enumerate(readings):
+        history.add(reading, struct.pack("<f", number))
+    for most_bytes in (10**6, 4000, 400):
+        kept = [int(number) for (number,) in struct.iter_unpack("<f", history.frames(most_bytes=most_bytes))]
+        assert kept[0] == 0 and kept[-1] == len(readings) - 1 and kept == sorted(set(kept))
+        assert 4 * len(kept) <= most_bytes or most_bytes < 4 * len(readings)
+        assert len(kept) >= min(len(readings), most_bytes // 8)
+    older = [number for number in kept if readings[number].time_s < readings[-1].time_s - 120][1:]
+    assert sum(readings[number].host is not None for number in older) > 0.8 * len(older)

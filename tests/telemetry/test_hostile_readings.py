@@ -15,14 +15,13 @@ from rich.console import Console
 from tests.hostile import HOSTILE_TEXTS, JUNK, changed_somewhere
 from tests.panel.streams import three_models
 from tests.top.test_screen import HOST
-from tsnb.cli import _lines
 from tsnb.errors import TsnbError
-from tsnb.panel.summary import summary
 from tsnb.panel.tape import Tape
 from tsnb.reports import Report
 from tsnb.telemetry.readings import MoveReading, StreamReading
 from tsnb.telemetry.recording import read_recording
-from tsnb.top.story import Story
+from tsnb.telemetry.view import StreamView, as_text
+from tsnb.telemetry.words import incidents
 from tsnb.top.view import screen
 
 READINGS = [replace(reading, host=HOST) for reading in three_models().run(4)]
@@ -42,12 +41,12 @@ WHOLE = asdict(
 def draw(found: StreamReading) -> list[str]:
     """Draw it among others, everywhere; return what a terminal shows."""
     told = [*READINGS[:8], found, *READINGS[9:]]
-    story, tape = Story(), Tape()
+    view, tape = StreamView(), Tape()
     for reading in told:
-        story.feed(reading)
+        view.feed(reading)
         tape.feed(reading)
     console = Console(width=100, file=io.StringIO(), color_system=None)
-    console.print(screen(story, 100, ""))
+    console.print(screen(view, 100, ""))
     assert isinstance(console.file, io.StringIO)
     json.dumps(tape.scene(), allow_nan=False)
     tape.history()
@@ -55,8 +54,8 @@ def draw(found: StreamReading) -> list[str]:
     assert report.svg
     return [
         *console.file.getvalue().splitlines(),
-        *_lines(found),
-        *summary(tape).splitlines(),
+        *as_text(tape.view, "s").splitlines(),
+        *incidents(found),
         *str(report).splitlines(),
     ]
 

@@ -15,6 +15,7 @@ from tests.telemetry.test_following import FakeStream
 from tests.telemetry.watches import forget_watches
 from tsnb.errors import ProducerGone
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.view import Tick
 from tsnb.telemetry.watching import Watch, listen, unlisten, watch, watched
 
 module = sys.modules["tsnb.telemetry.watching"]
@@ -72,8 +73,8 @@ class Ear:
         self.heard: list[StreamReading] = []
         self.notes: list[str] = []
 
-    def feed(self, reading: StreamReading) -> None:
-        self.heard.append(reading)
+    def tell(self, tick: Tick) -> None:
+        self.heard.append(tick.reading)
 
     def note(self, state: str, text: str, name: str) -> None:
         self.notes.append(state)
@@ -83,14 +84,14 @@ def test_whoever_listens_hears_all_of_it_over_one_connection() -> None:
     """What was before is returned, what comes is told, also of the next stream of that name, with a new history."""
     stream, early, late = FakeStream(), Ear(), Ear()
     watching = Watch("mnist", stream.connect, await_s=0.5)
-    assert watching.listen(early).readings == []
+    assert watching.listen(early).history.readings() == []
     readings = list(three_models().run(2.0))
     stream.up = True
     for reading in readings[:4]:
         stream.readings.put(reading)
     assert eventually(lambda: len(early.heard) == 4)
     known = watching.listen(late)
-    assert known.readings == readings[:4] and known.note is None
+    assert known.history.readings() == readings[:4] and known.note is None
     stream.readings.put(readings[4])
     assert eventually(lambda: late.heard == readings[4:5])
     assert stream.opened == 1
@@ -102,7 +103,7 @@ def test_whoever_listens_hears_all_of_it_over_one_connection() -> None:
     )  # the history is complete, but somebody waits for the next stream
     assert late.notes[-1] == "gone" and early.heard == readings[:5]
     known = watching.listen(early)
-    assert known.readings == readings[:5] and known.note is not None and known.note[0] == "gone"
+    assert known.history.readings() == readings[:5] and known.note is not None and known.note[0] == "gone"
     other = replace(readings[5], pid=readings[5].pid + 1)
     stream.readings.put(other)
     stream.up = True
@@ -124,7 +125,7 @@ def test_a_stream_that_has_ended_is_waited_for_again_when_somebody_listens() -> 
     watching = Watch("mnist", stream.connect)
     assert watching.readings(10.0)
     watching.close()
-    assert watching.listen(ear).readings == [reading]
+    assert watching.listen(ear).history.readings() == [reading]
     other = replace(reading, pid=reading.pid + 1)
     stream.readings.put(other)
     assert eventually(lambda: watching.readings() == [other])
@@ -136,7 +137,7 @@ def test_a_stream_that_has_ended_is_waited_for_again_when_somebody_listens() -> 
 def test_listeners_go_on_with_the_stream_that_has_the_name_next() -> None:
     """A stream that is started again has another watch; what is listened to is not forgotten."""
     ear = Ear()
-    assert listen("mnist", ear).readings == []
+    assert listen("mnist", ear).history.readings() == []
     one = watch("mnist")
     two = watch("mnist", anew=True)
     assert two is not one and two.listened and not one.listened

@@ -12,7 +12,7 @@ from rich.console import Console
 from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry.readings import GpuReading, HostReading, ProcessReading, StreamReading
-from tsnb.top.story import Story
+from tsnb.telemetry.view import StreamView
 from tsnb.top.view import screen
 
 GIB = 1 << 30
@@ -33,16 +33,16 @@ HOST = HostReading(
 )
 
 
-def told(imagined: Stream, seconds: float, host: HostReading | None = None) -> Story:
-    story = Story()
+def told(imagined: Stream, seconds: float, host: HostReading | None = None) -> StreamView:
+    view = StreamView()
     for k, reading in enumerate(imagined.run(seconds)):
-        story.feed(replace(reading, host=host if k % 8 == 0 else None))
-    return story
+        view.feed(replace(reading, host=host if k % 8 == 0 else None))
+    return view
 
 
-def drawn(story: Story, width: int = 150, hint: str = "") -> str:
+def drawn(view: StreamView, width: int = 150, hint: str = "") -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(screen(story, width, hint))
+    console.print(screen(view, width, hint))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -83,14 +83,14 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 @pytest.mark.parametrize("window", [8, 64, 20_000])
 def test_no_cell_is_cut_and_the_least_telling_columns_give_way(window: int) -> None:
     """First goes what the machine is used for, then the buffer, which repeats the lag; a logged number stays."""
-    story = Story()
+    view = StreamView()
     for reading in three_models().run(40):
         ahead = tuple(replace(each, fill=window, lag=window) for each in reading.consumers)
-        story.feed(replace(reading, host=HOST, window=window, window_fill=window, consumers=ahead))
+        view.feed(replace(reading, host=HOST, window=window, window_fill=window, consumers=ahead))
     order = ("alone", "a batch", "memory", "CPU", "buffer", "accuracy", "epoch", "lag", "loss")
     shown = len(order)
     for width in range(220, 59, -5):
-        head, *rows = [line for line in drawn(story, width).splitlines() if line.startswith(("trial", "■"))]
+        head, *rows = [line for line in drawn(view, width).splitlines() if line.startswith(("trial", "■"))]
         assert len(rows) == 4
         assert not [line for line in (head, *rows) if "…" in line], width
         there = [title in [part.strip() for part in head.split("  ")] for title in order]
@@ -102,19 +102,19 @@ def test_no_cell_is_cut_and_the_least_telling_columns_give_way(window: int) -> N
 
 def test_columns_do_not_move_while_numbers_change() -> None:
     """The table's head is the same from tick to tick, once every trial and number is known."""
-    story, heads = Story(), set()
+    view, heads = StreamView(), set()
     for k, reading in enumerate(three_models().run(60)):
-        story.feed(replace(reading, host=HOST))
+        view.feed(replace(reading, host=HOST))
         if k > 100:
-            heads.add(next(line for line in drawn(story).splitlines() if line.startswith("trial")))
+            heads.add(next(line for line in drawn(view).splitlines() if line.startswith("trial")))
     assert len(heads) == 1
 
 
 def test_a_stream_without_trials_says_what_to_do() -> None:
     """No empty table."""
-    story = Story()
-    story.feed(stream(state="idle"))
-    text = drawn(story)
+    view = StreamView()
+    view.feed(stream(state="idle"))
+    text = drawn(view)
     assert "● mnist  idle" in text
     assert "No trial is attached" in text
     assert "tsnb.attach(" in text
@@ -122,18 +122,18 @@ def test_a_stream_without_trials_says_what_to_do() -> None:
 
 def test_a_loader_without_length_shows_batches() -> None:
     """No share of an unknown whole."""
-    story = Story()
-    story.feed(stream(consumer("a"), epoch_batches=None, published=1234))
-    text = drawn(story)
+    view = StreamView()
+    view.feed(stream(consumer("a"), epoch_batches=None, published=1234))
+    text = drawn(view)
     assert "epoch 1  1,234 batches" in text
     assert "%" not in text.splitlines()[0]
 
 
 def test_a_stream_that_ended_keeps_its_rows_without_numbers() -> None:
     """What was last known stays; what is no longer true goes."""
-    story = told(three_models(), 40, HOST)
-    story.note("gone", "The stream mnist has ended; its history stays here.")
-    text = drawn(story)
+    view = told(three_models(), 40, HOST)
+    view.note("gone", "The stream mnist has ended; its history stays here.")
+    text = drawn(view)
     assert "● mnist  ended" in text
     assert "has ended" in text
     assert "ended" in row(text, "cnn-small") and "\u2013" in row(text, "cnn-small")
@@ -142,9 +142,9 @@ def test_a_stream_that_ended_keeps_its_rows_without_numbers() -> None:
 
 def test_a_failed_loader_is_shown_with_its_error() -> None:
     """Not as a wait."""
-    story = Story()
-    story.feed(stream(consumer("a"), state="failed", failure="ValueError: boom [red]x[/red]"))
-    text = drawn(story)
+    view = StreamView()
+    view.feed(stream(consumer("a"), state="failed", failure="ValueError: boom [red]x[/red]"))
+    text = drawn(view)
     assert "● mnist  failed" in text
     assert "The loader failed: ValueError: boom [red]x[/red]" in text, "nothing in it is markup"
 
@@ -161,25 +161,25 @@ def test_trials_that_left_stay_below_the_rest_up_to_a_bound() -> None:
 
 def test_the_sentence_can_be_read_before_it_changes() -> None:
     """New numbers wait; an end does not; `settle` says the last word."""
-    story, said = Story(), []
+    view, said = StreamView(), []
     for reading in three_models().run(60):
-        story.feed(reading)
-        said.append(story.say.text)
+        view.feed(reading)
+        said.append(view.say.text)
     changes = [k for k in range(1, len(said)) if said[k] != said[k - 1] and k > 20]
     assert min(b - a for a, b in pairwise(changes)) >= 6, "1.5 s are six ticks"
-    story.feed(replace(_last(story), state="failed", failure="boom", time_s=_last(story).time_s + 0.25))
-    assert story.say.text == "The loader failed: boom"
+    view.feed(replace(_last(view), state="failed", failure="boom", time_s=_last(view).time_s + 0.25))
+    assert view.say.text == "The loader failed: boom"
 
 
-def _last(story: Story) -> StreamReading:
-    assert story.latest is not None
-    return story.latest
+def _last(view: StreamView) -> StreamReading:
+    assert view.latest is not None
+    return view.latest
 
 
 def test_a_name_that_is_long_or_looks_like_markup_does_no_harm() -> None:
     """Names are the user's."""
-    story = Story()
-    story.feed(stream(consumer("resnet18-wide-with-a-very-long-name-indeed"), consumer("[bold]x")))
-    text = drawn(story, 100)
+    view = StreamView()
+    view.feed(stream(consumer("resnet18-wide-with-a-very-long-name-indeed"), consumer("[bold]x")))
+    text = drawn(view, 100)
     assert "…" in text
     assert "[bold]x" in text

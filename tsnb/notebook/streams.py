@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -32,7 +31,9 @@ from tsnb.streams.serving import (
     serve_loader,
 )
 from tsnb.telemetry import observer
+from tsnb.telemetry.following import look
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.view import as_text
 from tsnb.telemetry.words import balanced, incidents
 from tsnb.words import did_you_mean
 
@@ -52,9 +53,6 @@ __all__ = [
     "status",
     "stop",
 ]
-
-LOOK_S = 1.0
-"""How long `status` watches: rates and the sentence are differences of readings."""
 
 SHOWN_CHARACTERS = 20_000
 """As much of a log as a cell shows: its end."""
@@ -200,19 +198,10 @@ def status(name: str | None) -> str:
         ProducerNotFound: There is no such producer.
         ProducerGone: It ended meanwhile.
     """
-    from tsnb.panel.summary import summary
-    from tsnb.panel.tape import Tape
-
-    follower, tape = observer.Observer(name), Tape(name or "")
-    deadline = time.monotonic() + LOOK_S
-    try:
-        while (left := deadline - time.monotonic()) > 0:
-            reading = follower.read(left)
-            if reading is not None:
-                tape.feed(reading)
-    finally:
-        follower.close()
-    return "\n".join([summary(tape), *_incidents(tape.latest, producer_kernels.get(follower.name))])
+    found, view = look(name)
+    return "\n".join(
+        [as_text(view, f"stream {found}"), *_incidents(view.latest, producer_kernels.get(found))]
+    )
 
 
 def _incidents(reading: StreamReading | None, kernel: ProducerKernel | None) -> list[str]:

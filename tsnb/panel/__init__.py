@@ -5,11 +5,9 @@ Readings come from `tsnb.telemetry`; what a stop button does and where logs come
 
 | module | what it does |
 |---|---|
-| `frames` | one tick as a row of float32 numbers; all of the last minutes' frames, some of the time before |
-| `tape` | what the panel remembers, and the messages to the front end |
+| `tape` | what the front end is told: words that have changed, a frame a tick, all of it to a page that opens |
 | `logs` | logs in parts, for the pages that watch them |
 | `widget` | the widget |
-| `summary` | the same in plain text |
 | `frontend/` | what the browser runs; bundled into `static/` by `hatch_build.py` |
 """
 

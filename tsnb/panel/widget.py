@@ -23,10 +23,11 @@ import traitlets
 
 from tsnb.errors import TsnbError
 from tsnb.panel.logs import LogFeed
-from tsnb.panel.summary import summary
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.following import Follower
+from tsnb.telemetry.history import MOST, History
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.view import Tick, as_text
 from tsnb.telemetry.watching import Watch, listen, unlisten, watched
 
 __all__ = ["Panel"]
@@ -79,6 +80,10 @@ class Panel(anywidget.AnyWidget):
     """All words; filled in by `get_state` only."""
     history = traitlets.Bytes(b"").tag(sync=True)
     """All frames; filled in by `get_state` only."""
+    curves = traitlets.Bytes(b"").tag(sync=True)
+    """All that was logged; filled in by `get_state` only."""
+    view = traitlets.Dict().tag(sync=True)
+    """What a reader has chosen to see, kept for the page that loads next; below 1 kB."""
     still = traitlets.Unicode("").tag(sync=True)
     """What the picture beside it is known by; empty: there is none."""
 
@@ -111,8 +116,14 @@ class Panel(anywidget.AnyWidget):
             readings: In the order of time.
         """
         panel = cls(recorded=True)
+        found = list(readings)
+        if len(found) > MOST:  # a recording of hours: what a stream's own history would have kept of it
+            kept = History()
+            for reading in found:
+                kept.add(reading)
+            found = kept.readings()
         with panel._lock:  # not tick by tick: whoever opens it asks once, and gets all of it
-            for reading in readings:
+            for reading in found:
                 panel._tape.feed(reading)
         return panel
 
@@ -188,19 +199,25 @@ class Panel(anywidget.AnyWidget):
             if self._closed:
                 return
             known = listen(name, self)
-            for reading in known.readings:  # not tick by tick: the page asks once, and gets all of it
-                self._tape.feed(reading)
+            self._tape.share(known.view, known.history)
             if known.note:
                 self._tape.note(*known.note)
-            if known.readings or known.note:
+            if known.history.added or known.note:
                 self._deliver_all()
 
     def feed(self, reading: StreamReading) -> None:
-        """Show a reading. Called on the watch's thread, or with the readings of a recorded log."""
+        """Show a reading of a stream that this process does not watch."""
         with self._lock:
             self._deliver(self._tape.feed(reading))
             if self._picture is not None:
                 self._picture.news(reading)
+
+    def tell(self, tick: Tick) -> None:
+        """Show what a reading has brought. Called on the watch's thread."""
+        with self._lock:
+            self._deliver(self._tape.tell(tick))
+            if self._picture is not None:
+                self._picture.news(tick.reading)
 
     def note(self, state: str, text: str, name: str = "") -> None:
         """Show a state and a sentence that no reading carries (see `Tape.note`)."""
@@ -226,9 +243,9 @@ class Panel(anywidget.AnyWidget):
         """Return the widget's state; the snapshot is built now. Called when a page opens or loads again."""
         state: dict[str, Any] = super().get_state(key=key, drop_defaults=drop_defaults)
         # before __init__ has run, traitlets asks already
-        if "_tape" in self.__dict__ and {"scene", "history"} & state.keys():
+        if "_tape" in self.__dict__ and {"scene", "history", "curves"} & state.keys():
             with self._lock:
-                state.update(scene=self._scene(), history=self._tape.history())
+                state.update(scene=self._scene(), history=self._tape.history(), curves=self._tape.curves())
         return state
 
     def _allow(self, **can: bool) -> None:
@@ -240,7 +257,8 @@ class Panel(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle: Any = super()._repr_mimebundle_(**options)  # a dict before anywidget 0.9.14
         with self._lock:
-            text = summary(self._tape)
+            what = f"the stream {self._tape.name}" if self._tape.name else "no stream yet"
+            text = as_text(self._tape.view, f"tsnb panel of {what}", recorded=self._tape.recorded)
         if isinstance(bundle, tuple):
             return {**bundle[0], "text/plain": text}, bundle[1]
         return {**(bundle or {}), "text/plain": text}
@@ -255,14 +273,16 @@ class Panel(anywidget.AnyWidget):
 
     def _deliver_all(self) -> None:
         """Send everything so far; the lock is held."""
-        self._deliver(Message({"op": "all", "scene": self._scene()}, self._tape.history()))
+        self._deliver(
+            Message({"op": "all", "scene": self._scene()}, self._tape.history()), self._tape.curves()
+        )
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: Message, *more: bytes) -> None:
         """Send a message; the lock is held, so that messages leave in order."""
         if self.comm is None:
             return
         try:
-            self.send(message.content, [message.frame] if message.frame else None)
+            self.send(message.content, [message.frame, *more] if message.frame or more else None)
         except (
             OSError,
             RuntimeError,

@@ -15,23 +15,30 @@ waits for it. Whatever it calls (`on_reading`, `on_note`) runs in this thread.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.telemetry.host import HostSampler
 from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.rates import SPAN_S
 from tsnb.telemetry.readings import ABSENT, StreamReading
+from tsnb.telemetry.view import StreamView
 
-__all__ = ["Follower", "Note"]
+__all__ = ["Follower", "Note", "look"]
 
 _RETRY_S = 0.5
 """How often to look for a producer; a look reads one small directory."""
 
 _READ_S = 1.0
 """How long to wait for a reading before looking whether to go on."""
+
+_SILENT_S = 5.0
+"""A producer that is well answers four times a second."""
 
 _log = logging.getLogger(__name__)
 
@@ -157,3 +164,32 @@ def _nobody(name: str | None, error: ProducerNotFound) -> str:
     what = f"No stream named {name} is served yet" if name else "No stream is served yet"
     start = f"%tensorsocket start LOADER --name {name or 'NAME'}"
     return f"{what}: {start}. It is followed from here once it is there."
+
+
+def look(name: str | None = None, seconds: float = SPAN_S + 0.5) -> tuple[str, StreamView]:
+    """Look at a stream for as long as its rates need, and return its name and what is known then.
+
+    Args:
+        name: The stream's; None: the only one that is served.
+        seconds: How long.
+
+    Raises:
+        ProducerNotFound: There is no such producer.
+        ProducerGone: It ended meanwhile.
+        TsnbError: It does not answer.
+    """
+    view, sampler = StreamView(), HostSampler()
+    with contextlib.closing(Observer(name)) as observer:
+        end_s: float | None = None
+        while end_s is None or time.monotonic() < end_s:
+            reading = observer.read(_SILENT_S)
+            if reading is None:
+                raise TsnbError(
+                    f"the stream {observer.name!r} does not answer; it may be stopped in a debugger."
+                )
+            end_s = end_s or time.monotonic() + seconds
+            if observer.peer_pid == reading.pid:
+                reading = replace(reading, host=sampler.sample(reading))
+            view.feed(reading)
+    view.settle()
+    return observer.name, view

@@ -245,6 +245,11 @@ class Taken:
             life.last = consumer
         self._pid = reading.pid
 
+    def batches(self, name: str) -> int:
+        """Return the loader batches that a trial has taken."""
+        life = self._lives.get(name)
+        return 0 if life is None else life.batches + life.last.batches
+
     def epochs(self, name: str) -> float:
         """Return the epochs that a trial has taken, the one under way as a share; nan before its first.
 

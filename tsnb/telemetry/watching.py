@@ -8,13 +8,10 @@ watch(name) ── a thread follows the stream ─┬─ it is stopped: the thre
                                                                   └─ is not: as if it had been stopped
 ```
 
-A watch costs a reading four times a second and keeps no more than a `History` holds. It ends with the stream, or
-with the process. While somebody listens it goes on: another stream of that name begins another history.
-
-A `History` is bounded, so that a report can be written whenever somebody asks. All of the last ten minutes is kept.
-What is older is thinned to even steps, except where something changed (`tsnb.telemetry.marks`): the reading that shows
-it and the one before stay, so that joins, ends and the totals of trials that left remain exact however long the stream
-runs. So does the first reading that tells how a trial ended.
+A watch costs a reading four times a second and keeps no more than a `History` holds. It feeds one `StreamView`, which
+every screen of the process shows: one that is opened after hours takes what is there, and nothing is told again. It
+ends with the stream, or with the process. While somebody listens it goes on: another stream of that name begins another
+history, for reports; screens go on with the same.
 """
 
 from __future__ import annotations
@@ -27,14 +24,12 @@ from typing import NamedTuple, Protocol
 
 from tsnb.errors import ProducerNotFound
 from tsnb.telemetry.following import Follower
-from tsnb.telemetry.marks import Marker
+from tsnb.telemetry.history import History
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, EndReading, StreamReading
+from tsnb.telemetry.view import StreamView, Tick
 
 __all__ = [
-    "FULL_S",
-    "MOST",
-    "History",
     "Known",
     "Listener",
     "Watch",
@@ -43,75 +38,6 @@ __all__ = [
     "watch",
     "watched",
 ]
-
-FULL_S = 600.0
-"""The last ten minutes are kept whole: 2,400 readings at four a second."""
-
-MOST = 6_000
-"""Readings kept in all; of eight trials they take some 40 MB."""
-
-
-class History:
-    """What was read of one stream, oldest first.
-
-    May be filled from one thread and read from others.
-
-    Args:
-        most: Readings kept in all, at least four times what `full_s` seconds bring.
-        full_s: Seconds of which every reading is kept.
-    """
-
-    def __init__(self, most: int = MOST, full_s: float = FULL_S) -> None:
-        self._most = most
-        self._full_s = full_s
-        self._readings: list[StreamReading] = []
-        self._turns: set[float] = set()  # times of the readings that stay, whatever their age
-        self._ends: set[tuple[str, float]] = set()
-        self._marker = Marker()
-        self._lock = threading.Lock()
-
-    def add(self, reading: StreamReading) -> None:
-        """Take in the next reading; one that is not later than the last (a clock set back) is left out."""
-        with self._lock:
-            last = self._readings[-1] if self._readings else None
-            if last is not None and reading.time_s <= last.time_s:
-                return
-            ends = {(end.name, end.time_s) for end in reading.ends} - self._ends
-            self._ends |= ends
-            if self._marker.feed(reading) and last is not None:
-                self._turns |= {last.time_s, reading.time_s}
-            if ends:
-                self._turns.add(reading.time_s)
-            self._readings.append(reading)
-            if len(self._readings) > self._most:
-                self._thin()
-
-    def readings(self) -> list[StreamReading]:
-        """Return what there is, oldest first."""
-        with self._lock:
-            return list(self._readings)
-
-    def __len__(self) -> int:
-        return len(self._readings)
-
-    def _thin(self) -> None:
-        """Leave of what is older than `full_s` as much as half of the room, in even steps."""
-        first_s, last_s = self._readings[0].time_s, self._readings[-1].time_s
-        since_s = last_s - self._full_s
-        recent = [r for r in self._readings if r.time_s > since_s][-(3 * self._most // 4) :]
-        old = self._readings[: len(self._readings) - len(recent)]
-        room = max(1, (self._most - len(recent)) // 2)
-        step_s = (since_s - first_s) / room
-        kept: list[StreamReading] = []
-        step = -1
-        for reading in old:
-            before, step = step, int((reading.time_s - first_s) / step_s)
-            if step > before or reading.time_s in self._turns:
-                kept.append(reading)
-        # a stream on which something changes all the time: its latest changes are kept
-        self._readings = kept[-(2 * room) :] + recent
-        self._turns.intersection_update({r.time_s for r in self._readings})
-
 
 AWAIT_S = 75.0
 """How long a stream that has gone may take to come back: a producer that is started again has 60 s."""
@@ -126,8 +52,8 @@ _lock = threading.Lock()
 class Listener(Protocol):
     """Who is told what a watch is told; called on the follower's thread."""
 
-    def feed(self, reading: StreamReading) -> None:
-        """Take in a reading."""
+    def tell(self, tick: Tick) -> None:
+        """Take in what a reading has brought to the watch's view."""
 
     def note(self, state: str, text: str, name: str) -> None:
         """Take in what no reading says: nobody serves the stream, it has ended."""
@@ -136,8 +62,10 @@ class Listener(Protocol):
 class Known(NamedTuple):
     """What a watch was told before somebody began to listen."""
 
-    readings: list[StreamReading]
-    """Oldest first."""
+    view: StreamView
+    """It is fed by the watch; the listener is told after that."""
+    history: History
+    """All readings and their frames."""
     note: tuple[str, str, str] | None
     """State, sentence and name, where that is the last word."""
 
@@ -152,13 +80,21 @@ class Watch:
         name: The stream's.
         connect: Opens a connection by name; raises ProducerNotFound.
         await_s: Seconds that a stream that has gone may take to come back.
+        known: What an earlier watch of the name was told: this one goes on with it.
     """
 
     def __init__(
-        self, name: str, connect: Callable[[str | None], Observer] = Observer, await_s: float = AWAIT_S
+        self,
+        name: str,
+        connect: Callable[[str | None], Observer] = Observer,
+        await_s: float = AWAIT_S,
+        known: Known | None = None,
     ) -> None:
         self.name = name
-        self._history = History()
+        self._view, self._history = (
+            (StreamView(), History()) if known is None else (known.view, known.history)
+        )
+        self._history.anew()
         self._connect_to = connect
         self._await_s = await_s
         self._absent_s = time.monotonic()
@@ -167,6 +103,7 @@ class Watch:
         self._over = threading.Event()
         self._said: tuple[str, str, str] | None = None
         self._listeners: list[Listener] = []
+        self._released = False
         self._lock = threading.Lock()
         """Guards the history, the last word and the listeners, so that whoever begins to listen misses nothing."""
         self._follow()
@@ -211,7 +148,12 @@ class Watch:
                 self._absent_s = time.monotonic()
                 self._follow()
             self._listeners.append(listener)
-            return Known(self._history.readings(), self._said)
+            return Known(self._view, self._history, self._said)
+
+    @property
+    def known(self) -> Known:
+        """What it was told so far."""
+        return Known(self._view, self._history, self._said)
 
     def unlisten(self, listener: Listener) -> None:
         """Tell a listener no more."""
@@ -222,8 +164,9 @@ class Watch:
             self.close()
 
     def release(self) -> list[Listener]:
-        """Tell nobody any more; return who listened."""
+        """Tell nobody any more, not the history either, with which another watch goes on; return who listened."""
         with self._lock:
+            self._released = True
             listeners, self._listeners = self._listeners, []
             return listeners
 
@@ -253,15 +196,22 @@ class Watch:
 
     def _take(self, reading: StreamReading) -> None:
         with self._lock:
+            if self._released:
+                return
             if self._over.is_set() and self._another(reading):
-                self._history = History()
+                self._history.anew()
                 self._over.clear()
             self._state, self._said = reading.state, None
-            self._history.add(reading)
+            tick = self._feed(reading)
             listeners = list(self._listeners)
         self._first.set()
         for listener in listeners:
-            listener.feed(reading)
+            listener.tell(tick)
+
+    def _feed(self, reading: StreamReading) -> Tick:
+        tick = self._view.feed(reading)
+        self._history.add(reading, tick.frame)
+        return tick
 
     def tell_end(self, end: EndReading) -> None:
         """Take in how a trial ended, at once and after the stream's own end too.
@@ -270,17 +220,19 @@ class Watch:
         """
         with self._lock:
             known = self._history.readings()
-            if not known:
+            if not known or self._released:
                 return
             last = known[-1]
             # of a stream that has ended no reading will say that it has left
             stays = [c for c in last.consumers if self._said is None or end.pid != c.pid]
             # behind the last reading, and before the next
             reading = replace(last, time_s=last.time_s + 1e-3, ends=(end,), consumers=tuple(stays), host=None)
-            self._history.add(reading)
+            tick = self._feed(reading)
             listeners, said = list(self._listeners), self._said
+            if said is not None:
+                self._view.note(*said[:2])
         for listener in listeners:
-            listener.feed(reading)
+            listener.tell(tick)
             if said is not None:
                 listener.note(*said)
 
@@ -291,9 +243,10 @@ class Watch:
 
     def _note(self, state: str, text: str, name: str) -> None:
         with self._lock:
-            if state == ABSENT and len(self._history):
+            if self._released or (state == ABSENT and self._history.readings()):
                 return  # its end has been told
             self._state, self._said = state, (state, text, name)
+            self._view.note(state, text)
             listeners = list(self._listeners)
         for listener in listeners:
             listener.note(state, text, name)
@@ -323,15 +276,15 @@ def watch(name: str, *, anew: bool = False) -> Watch:
         there = _watches.get(name)
         if there is not None and not anew and not there.over:
             return there
-        listeners = []
+        listeners, known = [], None
         if there is not None:
-            listeners = there.release()
+            listeners, known = there.release(), there.known
             there.close()
         # at the end of the dictionary, which is in the order in which streams were started
         _watches.pop(name, None)
-        there = _watches[name] = Watch(name)
+        there = _watches[name] = Watch(name, known=known)
         for listener in listeners:
-            there.listen(listener)
+            there.listen(listener)  # it knows what was before
         _forget()
         return there
 

@@ -31,7 +31,7 @@ __all__ = [
     "workers",
 ]
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C5FE0", "#80603F")
+COLOURS = ("#165E9F", "#E26802", "#068F78", "#C772BA", "#0096F5", "#B54C0D", "#7C55D5", "#7C4130")
 """The panel's: a trial has the same colour everywhere."""
 
 LIVE = frozenset({"starting", "serving", "idle", "blocked", "failed", "stopping"})

@@ -12,20 +12,15 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from rich.console import Console, RenderableType
 from rich.live import Live
 
 from tsnb import registry
-from tsnb.errors import TsnbError
-from tsnb.telemetry.following import Follower
-from tsnb.telemetry.host import HostSampler
-from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.rates import SPAN_S
+from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.view import StreamView
 from tsnb.telemetry.words import LIVE, clock
-from tsnb.top.story import Story
 from tsnb.top.view import screen
 
 __all__ = ["top"]
@@ -60,39 +55,22 @@ def top(name: str | None = None, once: bool = False) -> None:
             errors="replace"
         )  # a terminal or a pipe that knows no squares gets question marks
     if once or not sys.stdout.isatty():
-        _print_once(served)
+        _print(look(served)[1])
     else:
         _show(served)
 
 
-def _print_once(name: str) -> None:
-    """Print one screen; rates need readings of about two seconds."""
-    story, sampler = Story(), HostSampler()
-    with contextlib.closing(Observer(name)) as observer:
-        end_s: float | None = None
-        while end_s is None or time.monotonic() < end_s:
-            reading = observer.read(_STALE_S)
-            if reading is None:
-                raise TsnbError(f"the stream {name!r} does not answer; it may be stopped in a debugger.")
-            end_s = end_s or time.monotonic() + SPAN_S + 2 * _REDRAW_S
-            if observer.peer_pid == reading.pid:
-                reading = replace(reading, host=sampler.sample(reading))
-            story.feed(reading)
-    story.settle()
-    _print(story)
-
-
-def _print(story: Story) -> None:
+def _print(view: StreamView) -> None:
     """Print the screen as it shall stay."""
     console = Console() if sys.stdout.isatty() else Console(width=_ONCE_WIDTH)
-    console.print(screen(story, console.width), soft_wrap=not console.is_terminal)
+    console.print(screen(view, console.width), soft_wrap=not console.is_terminal)
 
 
 class _Heard:
     """The story as the follower's thread tells it and the terminal's thread draws it."""
 
     def __init__(self) -> None:
-        self.story = Story()
+        self.view = StreamView()
         self._lock = threading.Lock()
         self._heard_s = time.monotonic()
 
@@ -100,20 +78,20 @@ class _Heard:
         """Take in a reading; called by the follower."""
         with self._lock:
             self._heard_s = time.monotonic()
-            self.story.feed(reading)
+            self.view.feed(reading)
 
     def note(self, state: str, text: str, _name: str) -> None:
         """Take in what no reading says; called by the follower."""
         with self._lock:
-            self.story.note(state, text)
+            self.view.note(state, text)
 
     def draw(self, width: int, hint: str = "") -> RenderableType:
         """Return the screen."""
         with self._lock:
             silent_s = time.monotonic() - self._heard_s
-            if silent_s > _STALE_S and self.story.state in LIVE:
-                self.story.note("stale", f"No news for {clock(silent_s)}: the producer is busy or stopped.")
-            return screen(self.story, width, hint)
+            if silent_s > _STALE_S and self.view.state in LIVE:
+                self.view.note("stale", f"No news for {clock(silent_s)}: the producer is busy or stopped.")
+            return screen(self.view, width, hint)
 
 
 def _show(name: str) -> None:

@@ -12,8 +12,8 @@ from rich.text import Text
 from tsnb.telemetry import words
 from tsnb.telemetry.marks import mode_text
 from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
+from tsnb.telemetry.view import Row, StreamView
 from tsnb.telemetry.words import incidents
-from tsnb.top.story import Row, Story
 
 __all__ = ["screen"]
 
@@ -37,6 +37,9 @@ _BAR = (10, 24)
 
 _WHERE = "where its time goes"
 
+_ROWS = 12
+"""Those who are here, and of those who left the latest."""
+
 _KEPT = "\ue000"
 """Stands for a space that no line may end at; rich knows none."""
 
@@ -48,64 +51,64 @@ class _Column:
         self.title, self.width, self.cell, self.right = title, width, cell, right
 
 
-def screen(story: Story, width: int, hint: str = "") -> RenderableType:
+def screen(view: StreamView, width: int, hint: str = "") -> RenderableType:
     """Return the screen as rich draws it.
 
     Args:
-        story: What is known of the stream.
+        view: What is known of the stream.
         width: Columns of the terminal.
         hint: What is to be known about the keys.
     """
-    parts: list[RenderableType] = [_packed(_header(story), width), Text(), _sentence(story, width), Text()]
-    rows = story.rows()
+    parts: list[RenderableType] = [_packed(_header(view), width), Text(), _sentence(view, width), Text()]
+    rows = view.shown(_ROWS)
     if rows:
-        parts += [_table(story, rows, width), Text(), _key(width)]
+        parts += [_table(view, rows, width), Text(), _key(width)]
     else:
         parts.append(
             Text('No trial is attached. In a training script: for batch in tsnb.attach("NAME"): …', _SOFT)
         )
-    lines = [Text(line, "yellow") for line in (incidents(story.latest) if story.latest else [])]
-    lines += [Text(f"{row.reading.name} {row.state}: {row.error}", "red") for row in rows if row.error]
-    lines += [_packed(recent, width)] if (recent := _recent(story)) else []
+    lines = [Text(line, "yellow") for line in (incidents(view.latest) if view.latest else [])]
+    lines += [Text(f"{row.name} {row.state}: {row.error}", "red") for row in rows if row.error]
+    lines += [_packed(recent, width)] if (recent := _recent(view)) else []
     if lines:
         parts += [Text(), *lines]
-    footer = [*_footer(story), Text(hint, _SOFT)] if hint else _footer(story)
+    footer = [*_footer(view), Text(hint, _SOFT)] if hint else _footer(view)
     return Group(*parts, Text(), _packed(footer, width))
 
 
-def _header(story: Story) -> list[Text]:
-    reading, live = story.latest, story.state in words.LIVE
-    title = Text.assemble(("● ", _TONES[words.tone(story.state)]), (reading.name if reading else "", "bold"))
-    word = words.stream_word(story.state)
+def _header(view: StreamView) -> list[Text]:
+    reading, live = view.latest, view.state in words.LIVE
+    title = Text.assemble(("● ", _TONES[words.tone(view.state)]), (reading.name if reading else "", "bold"))
+    word = words.stream_word(view.state)
     if word:
-        title.append(f"  {word}", _TONES[words.tone(story.state)])
+        title.append(f"  {word}", _TONES[words.tone(view.state)])
     if reading is None:
         return [title]
-    rate = words.pace(story.rates.batches_per_s())
+    rate = words.pace(view.rates.batches_per_s())
     return [
         title,
-        _epoch(story, reading, live),
+        _epoch(view, reading, live),
         _pair("loader", f"{rate} batches/s, {words.workers(reading)}" if live else _DASH),
         _pair("window", f"{reading.window_fill} of {reading.window}" if live else _DASH),
         *([_pair("mode", mode_text(reading))] if live and reading.mode != "pace" else []),
     ]
 
 
-def _epoch(story: Story, reading: StreamReading, live: bool) -> Text:
+def _epoch(view: StreamView, reading: StreamReading, live: bool) -> Text:
     text = _pair("epoch", str(reading.epoch + 1) if reading.epoch >= 0 else _DASH)
     if not reading.epoch_batches:
         return text.append(f"  {words.count(reading.published)} batches")
     share = min(1.0, reading.published / reading.epoch_batches)
     done = round(share * 16)
     text.append("  ").append("━" * done, "bold").append("─" * (16 - done), _SOFT)
-    left_s = story.rates.left_s() if live else math.nan
+    left_s = view.rates.left_s() if live else math.nan
     left = f", {words.clock(left_s)} left" if share < 1 and left_s < 360_000 else ""
     return text.append(f" {words.percent(share)}{left}")
 
 
-def _sentence(story: Story, width: int) -> Text:
-    say = story.say
-    pace = next((row.number for row in story.rows() if row.reading.name == say.pace), None)
+def _sentence(view: StreamView, width: int) -> Text:
+    say = view.say
+    pace = next((row.number for row in view.shown(_ROWS) if row.name == say.pace), None)
     kinds = {"failed": "red", "loader-bound": "red"}
     edge = _colour(pace) if pace is not None else kinds.get(say.kind, _SOFT)
     text = Text((say.text or "The stream is starting.").replace(" %", f"{_KEPT}%"))
@@ -116,47 +119,47 @@ def _sentence(story: Story, width: int) -> Text:
     return Text("\n").join(Text.assemble(("▌ ", edge), line) for line in lines)
 
 
-def _table(story: Story, rows: Sequence[Row], width: int) -> Table:
-    name = min(_WIDEST_NAME, max(_NARROWEST_NAME, *(len(row.reading.name) for row in rows)) + 2)
-    columns = _fitting(story, rows, width - name)
+def _table(view: StreamView, rows: Sequence[Row], width: int) -> Table:
+    name = min(_WIDEST_NAME, max(_NARROWEST_NAME, *(len(row.name) for row in rows)) + 2)
+    columns = _fitting(view, rows, width - name)
     table = Table(box=None, pad_edge=False, header_style=_SOFT, show_edge=False)
     table.add_column("trial", width=name, no_wrap=True, overflow="ellipsis")
     for column in columns:
         side = "right" if column.right else "left"
         table.add_column(column.title, width=column.width, no_wrap=True, overflow="ellipsis", justify=side)  # type: ignore[arg-type]
     for row in rows:
-        first = Text.assemble(("■ ", _colour(row.number)), row.reading.name)
+        first = Text.assemble(("■ ", _colour(row.number)), row.name)
         cells = [first, *(column.cell(row) for column in columns)]
-        table.add_row(*cells, style=None if row.here and story.state in words.LIVE else "dim")
+        table.add_row(*cells, style=None if row.here and view.state in words.LIVE else "dim")
     return table
 
 
-def _fitting(story: Story, rows: Sequence[Row], room: int) -> list[_Column]:
+def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     """Return the columns that there is room for; the least telling ones give way first.
 
     Those are what a trial takes of the machine, the buffer (which the lag says, too), all logged numbers but the first,
     the epoch and the lag. No cell is cut.
     """
-    window = story.latest.window if story.latest else 0
-    live = story.state in words.LIVE
-    state = _Column("state", 14, lambda row: _state(story, row))
+    window = view.latest.window if view.latest else 0
+    live = view.state in words.LIVE
+    state = _Column("state", 14, lambda row: _state(view, row))
     squares = 0 < window <= _SQUARES
     buffer = _Column(
         "buffer", max(6, window if squares else len(_full(window))), lambda row: _buffer(row, window, live)
     )
     lags = [words.count(row.reading.lag) for row in rows]
-    lag = _number(story, "lag", max(4, *map(len, lags)), lambda row: words.count(row.reading.lag))
-    rate = _number(story, "samples/s", 9, lambda row: words.count(row.pace.samples_per_s))
-    batches = story.latest.epoch_batches if story.latest else None
+    lag = _number(view, "lag", max(4, *map(len, lags)), lambda row: words.count(row.reading.lag))
+    rate = _number(view, "samples/s", 9, lambda row: words.count(row.pace.samples_per_s))
+    batches = view.latest.epoch_batches if view.latest else None
     epochs = [words.progress(row.epochs, batches) for row in rows]
     epoch = _Column(
         "epoch", max(6, *map(len, epochs)), lambda row: Text(words.progress(row.epochs, batches)), right=True
     )
-    logs = [_logged(name) for name in story.metrics()]
+    logs = [_logged(name) for name in _metrics(rows)]
     uses = [
-        *_uses(story),
-        _number(story, "a batch", 8, lambda row: words.milliseconds(row.pace.step_s)),
-        _number(story, "alone", 7, lambda row: words.count(row.pace.alone_per_s)),
+        *_uses(view),
+        _number(view, "a batch", 8, lambda row: words.milliseconds(row.pace.step_s)),
+        _number(view, "alone", 7, lambda row: words.count(row.pace.alone_per_s)),
     ]
     shown = [state, buffer, lag, rate, epoch, *logs, *uses]
 
@@ -175,20 +178,28 @@ def _fitting(story: Story, rows: Sequence[Row], room: int) -> list[_Column]:
     return shown
 
 
-def _state(story: Story, row: Row) -> Text:
-    for_s = story.latest.time_s - row.since_s if story.latest else 0.0
-    label, tone = words.consumer_state(row.state, for_s, story.state in words.LIVE)
+def _state(view: StreamView, row: Row) -> Text:
+    for_s = view.latest.time_s - row.since_s if view.latest else 0.0
+    label, tone = words.consumer_state(row.state, for_s, view.state in words.LIVE)
     return Text(label, _TONES[tone] if tone != "soft" else "")
 
 
-def _number(story: Story, title: str, width: int, show: Callable[[Row], str]) -> _Column:
+def _number(view: StreamView, title: str, width: int, show: Callable[[Row], str]) -> _Column:
     """Return a column of numbers that only those have who take part now."""
 
     def cell(row: Row) -> Text:
-        known = story.state in words.LIVE and row.here and row.state != "parked"
+        known = view.state in words.LIVE and row.here and row.state != "parked"
         return Text(show(row) if known else _DASH)
 
     return _Column(title, width, cell, right=True)
+
+
+def _metrics(rows: Sequence[Row]) -> list[str]:
+    """Return the two logged numbers to show: a loss before an accuracy before others."""
+    names = dict.fromkeys(name for row in rows for name in row.metrics)
+    return sorted(names, key=lambda name: 0 if "loss" in (low := name.lower()) else 1 if "acc" in low else 2)[
+        :2
+    ]
 
 
 def _logged(name: str) -> _Column:
@@ -196,29 +207,27 @@ def _logged(name: str) -> _Column:
         name,
         max(8, min(12, len(name))),
         lambda row: Text(
-            words.metric(name, row.reading.metrics.get(name, math.nan)), "bold" if name in row.best else ""
+            words.metric(name, row.metrics.get(name, math.nan)), "bold" if name in row.best else ""
         ),
         right=True,
     )
 
 
-def _uses(story: Story) -> list[_Column]:
+def _uses(view: StreamView) -> list[_Column]:
     """Return columns for what each trial takes of the machine."""
-    if not story.host or story.state not in words.LIVE:
+    if not view.host or view.state not in words.LIVE:
         return []
-    processes = story.host.consumers
+    processes = view.host.consumers
 
     def used(row: Row, show: Callable[[ProcessReading], str]) -> str:
-        return show(processes[row.reading.name]) if row.reading.name in processes else _DASH
+        return show(processes[row.name]) if row.name in processes else _DASH
 
     columns = [
-        _number(story, "CPU", 4, lambda row: used(row, lambda process: f"{process.cpu:.2f}")),
-        _number(story, "memory", 8, lambda row: used(row, lambda p: words.mebibytes(p.memory_bytes / _MIB))),
+        _number(view, "CPU", 4, lambda row: used(row, lambda process: f"{process.cpu:.2f}")),
+        _number(view, "memory", 8, lambda row: used(row, lambda p: words.mebibytes(p.memory_bytes / _MIB))),
     ]
     if any(process.gpu_bytes for process in processes.values()):
-        of_gpu = _number(
-            story, "GPU", 8, lambda row: used(row, lambda p: words.mebibytes(p.gpu_bytes / _MIB))
-        )
+        of_gpu = _number(view, "GPU", 8, lambda row: used(row, lambda p: words.mebibytes(p.gpu_bytes / _MIB)))
         columns.append(of_gpu)
     return columns
 
@@ -255,27 +264,27 @@ def _key(width: int) -> Text:
     return _packed([Text.assemble((sign, style), f" {word}") for (word, sign), style in pairs], width, _SOFT)
 
 
-def _recent(story: Story) -> list[Text]:
-    now_s = story.latest.time_s if story.latest else 0.0
-    marks = [mark for mark in reversed(story.marks) if now_s - mark.time_s < _RECENT_S][:_MARKS]
+def _recent(view: StreamView) -> list[Text]:
+    now_s = view.latest.time_s if view.latest else 0.0
+    marks = [mark for mark in reversed(view.marks) if now_s - mark.time_s < _RECENT_S][:_MARKS]
     return [Text.assemble((f"{words.clock(now_s - mark.time_s)} ago ", _SOFT), mark.text) for mark in marks]
 
 
-def _footer(story: Story) -> list[Text]:
-    reading, found = story.latest, []
-    if story.host and story.state in words.LIVE and reading:
-        found += _machine(story.host, reading)
+def _footer(view: StreamView) -> list[Text]:
+    reading, found = view.latest, []
+    if view.host and view.state in words.LIVE and reading:
+        found += _machine(view.host, reading)
     if reading:
         arena = (
             f"{words.mebibytes(reading.touched_bytes / _MIB)}, {reading.slots_used} of {reading.slots} slots"
         )
-        found.append(_pair("arena", arena if story.state in words.LIVE else _DASH))
-    if story.host and story.state in words.LIVE:
-        found += _gpus(story.host)
-    could = story.rates.loader_alone_per_s() if reading and story.state in words.LIVE else math.nan
+        found.append(_pair("arena", arena if view.state in words.LIVE else _DASH))
+    if view.host and view.state in words.LIVE:
+        found += _gpus(view.host)
+    could = view.rates.loader_alone_per_s() if reading and view.state in words.LIVE else math.nan
     if not math.isnan(could):
         found.append(_pair("loader alone", f"{words.pace(could)} batches/s at most"))
-        found += [_pair("energy", story.energy)] if story.energy else []
+        found += [_pair("energy", view.energy)] if view.energy else []
     return found
 
 

@@ -2,14 +2,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SOURCES, bytes } from "./sources.mjs";
 
-const { decode, encode } = await import(`${SOURCES}/frames.js`);
+const { decode, decodeCurves, encode, encodeCurves } = await import(`${SOURCES}/frames.js`);
 
-// a row begins with 128 lane + 16 metrics + state
+// a row begins with 16 lane + state
 const bare = [0, 12, 1, 0, 0, 1, NaN, 1, 1, 1, 0, 9];
 
-test("a frame written by hand is read back, metrics and all", () => {
-  const row = [128 * 2 + 16 * 2 + 4, 7, 3, 608.5, 0.75, 0.25, 0, 1, 40, 12.5, 811, 0.098, 0.97];
-  const [frame] = decode(bytes([12.5, 12 + row.length, 9.5, 3, 1, 43, 72, 12, 212, 106, 1, 17.5, ...row]));
+test("a frame written by hand is read back, what was logged and all", () => {
+  const row = [16 * 2 + 4, 7, 3, 608.5, 0.75, 0.25, 0, 1, 40, 12.5, 811], logged = [-2, 2048, 0.098, 2048 + 17, 0.97];
+  const [frame] = decode(bytes([12.5, 12 + row.length + logged.length, 9.5, 3, 1, 43, 72, 12, 212, 106, 1, 17.5, ...row, ...logged]));
   assert.equal(frame.t, 12.5);
   assert.equal(frame.windowFill, 3);
   assert.equal(frame.leftS, 72);
@@ -18,23 +18,33 @@ test("a frame written by hand is read back, metrics and all", () => {
   assert.equal(frame.rows[0], undefined);
   assert.equal(frame.rows[2].state, 4);
   assert.equal(frame.rows[2].samplesPerS, 608.5);
-  assert.equal(frame.rows[2].position, 40);
+  assert.equal(frame.rows[2].batches, 40);
   assert.deepEqual([frame.alonePerS, frame.rows[2].stepMs, frame.rows[2].alonePerS], [17.5, 12.5, 811]);
-  assert.deepEqual([...frame.rows[2].metrics], [0.098, 0.97].map(Math.fround));
+  assert.deepEqual(frame.logged, [[2, 0, Math.fround(0.098)], [2, 17, Math.fround(0.97)]]);
   assert.equal(frame.machine, null);
 });
 
-test("the machine's numbers follow the rows: processes by lane, the loader, GPUs", () => {
+test("the machine's numbers follow the rows: processes by lane, the loader, GPUs, then what was logged", () => {
   const row = [1, 0, 0, 64, 1, 0, 0, 0, 2, 9, 64];
-  const machine = [-1, 4, 1.5, 3072, 16384, 2, 0, 0.75, 200, 2, 1024, -1, 0.5, 300, 4, 0];
+  const machine = [-1, 4, 1.5, 3072, 16384, 2, 2, 0, 0.75, 200, 2, 1024, -1, 0.5, 300, 4, 0];
   const gpus = [0, 0.5, 9216, 81920, 1, 0.25, 512, 81920];
-  const body = [...row, ...machine, ...gpus];
+  const body = [...row, ...machine, ...gpus, -2, 0, 0.5];
   const [frame] = decode(bytes([1, 12 + body.length, 1, 0, 0, 2, 5, 1, 1, 2, 0, 9, ...body]));
   assert.equal(frame.rows[0].samplesPerS, 64);
   assert.equal(frame.machine.cores, 4);
   assert.deepEqual(frame.machine.trials[0], { cpu: 0.75, memoryMiB: 200, cores: 2, gpuMiB: 1024 });
   assert.equal(frame.machine.producer.cpu, 0.5);
   assert.deepEqual(frame.machine.gpus.map((gpu) => [gpu.index, gpu.busy]), [[0, 0.5], [1, 0.25]]);
+  assert.deepEqual(frame.logged, [[0, 0, 0.5]]);
+});
+
+test("curves written by hand are read back, and encode to the same bytes; a torn end gives what came before", () => {
+  const numbers = [0, 0, 2, 1, 10, 0.5, 2.5, 2, 20, 1, 2.25, 3, 1, 1, 2, 20, 1, 0.5];
+  const curves = decodeCurves(bytes(numbers));
+  assert.deepEqual(curves, [{ lane: 0, metric: 0, points: [[1, 10, 0.5, 2.5], [2, 20, 1, 2.25]] }, { lane: 3, metric: 1, points: [[2, 20, 1, 0.5]] }]);
+  assert.deepEqual([...new Float32Array(encodeCurves(curves).buffer)], numbers);
+  assert.equal(decodeCurves(bytes([...numbers, 4, 0, 9, 1])).length, 2);
+  assert.deepEqual(decodeCurves(null), []);
 });
 
 test("frames of different length lie end to end", () => {

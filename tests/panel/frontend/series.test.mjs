@@ -56,12 +56,6 @@ test("a lag that jumps by whole batches is averaged over a second", () => {
   assert.ok(lag[0].slice(4).every((v) => near(v, 7)));
 });
 
-test("a metric is found by its name in each lane", () => {
-  const lanes = [lane("a", ["acc", "loss"]), lane("b", ["loss"]), lane("c")];
-  const frames = [frame(0, { 0: { metrics: [0.5, 2] }, 1: { metrics: [3] }, 2: {} })];
-  assert.deepEqual(drawn(frames, 60, lanes).metric("loss"), [[2], [3], [null]]);
-});
-
 test("cores busy stack up, the loader at the bottom; ticks without a host reading are left out", () => {
   const frames = [frame(0, {}, { cores: 4, cpu: 2, loader: 0.5, trials: { 0: 1, 1: 0.25 } }), frame(0.25, {}), frame(2, {}, { cores: 4, cpu: 1, loader: 0.5 })];
   const { x, own, stack } = cpuSeries(reel(frames), 2, 60);

@@ -6,18 +6,20 @@ export const bytes = (numbers) => new DataView(Float32Array.from(numbers).buffer
 
 export const lane = (name, metrics = []) => ({ name, here: true, since_s: 0, metrics });
 
-/** One frame. rows: {lane: {lag, rate, computing, held, metrics}}; machine: {cores, cpu, trials: {lane: cpu}, loader}. */
+/** One frame. rows: {lane: {lag, rate, computing, held, batches, metrics}}; machine: {cores, cpu, trials: {lane: cpu}, loader}. */
 export function frame(t, rows, machine) {
-  const body = Object.entries(rows).flatMap(([number, { state = 1, fill = 0, lag = 0, rate = 0, computing = 0, held = 0, metrics = [] }]) => [
-    128 * Number(number) + 16 * metrics.length + state, fill, lag, rate, computing, 0, held, 0, 0, NaN, NaN, ...metrics,
+  const body = Object.entries(rows).flatMap(([number, { state = 1, fill = 0, lag = 0, rate = 0, computing = 0, held = 0, batches = 0 }]) => [
+    16 * Number(number) + state, fill, lag, rate, computing, 0, held, 0, batches, NaN, NaN,
   ]);
   if (machine) body.push(...seen(machine));
+  const logged = Object.entries(rows).flatMap(([number, { metrics = [] }]) => metrics.map((value, k) => [1024 * Number(number) + k, value]));
+  if (logged.length) body.push(-2, ...logged.flat());
   return [t, 12 + body.length, 1, 0, 0, 0, NaN, 0, 0, 0, 0, NaN, ...body];
 }
 
 function seen({ cores, cpu, trials = {}, loader = 0 }) {
   const processes = Object.entries({ ...trials, "-1": loader }).map(([number, busy]) => [Number(number), busy, 100, 1, 0]);
-  return [-1, cores, cpu, 1024, 4096, processes.length, ...processes.flat()];
+  return [-1, cores, cpu, 1024, 4096, processes.length, 0, ...processes.flat()];
 }
 
 /** A store with these frames. */

@@ -23,10 +23,12 @@ test("a lane that joins gets its place, whatever came before", () => {
 test("what is saved opens as a recording, with all that was known", () => {
   const store = filled([]);
   store.tick({ op: "tick", n: 1, origin_s: 1000, marks: [[0.5, "joined", "a", "a joined"]], gpus: ["A100"] }, bytes(frame(0, {})));
-  for (let k = 1; k < 50; k++) store.tick({ op: "tick", n: k + 1 }, bytes(frame(k, { 0: { lag: 2 } })));
-  const { scene, history } = store.snapshot();
+  store.lanes[0] = lane("a", ["loss"]);
+  for (let k = 1; k < 50; k++) store.tick({ op: "tick", n: k + 1 }, bytes(frame(k, { 0: { lag: 2, metrics: [0.5] } })));
+  const { scene, history, curves } = store.snapshot();
   const again = new Store(() => 0);
-  again.load(JSON.parse(JSON.stringify(scene)), history);
+  again.load(JSON.parse(JSON.stringify(scene)), history, curves);
+  assert.equal(again.value(0, "loss"), 0.5);
   assert.equal(again.recorded, true);
   assert.equal(store.recorded, false);
   assert.equal(again.frames.length, 50);
@@ -52,34 +54,39 @@ test("only so many marks are kept, the last ones", () => {
   assert.equal(store.marks[199].t, 249);
 });
 
-test("a metric's curve holds each value once, thinned to what fits, the last one kept", () => {
-  const frames = Array.from({ length: 400 }, (_, k) => frame(k, { 0: { metrics: [Math.floor(k / 2)] } }));
-  const curve = filled(frames, [lane("a", ["loss"])]).metricHistory(0, 0, 60);
-  assert.equal(curve.length, 60);
-  assert.equal(curve[59], 199);
+const learning = (count, metrics = (k) => [k]) => {
+  const store = filled([], [lane("a", ["loss", "acc"])]);
+  for (let k = 0; k < count; k++) store.tick({ op: "tick", n: k + 1 }, bytes(frame(k, { 0: { batches: 10 * k, metrics: metrics(k) } })));
+  return store;
+};
+
+test("what is logged becomes a curve by time and batch, its newest value the row's", () => {
+  const store = learning(400);
+  assert.equal(store.curve(0, "loss").length, 400);
+  assert.deepEqual(store.curve(0, "loss")[3], [3, 30, 0, 3]);
+  assert.deepEqual(store.curve(0, "acc"), []);
+  assert.equal(store.value(0, "loss"), 399);
+  assert.deepEqual(store.metricHistory(0, "loss", 60).length, 60);
+  assert.equal(store.metricHistory(0, "loss", 60)[59], 399);
 });
 
-test("how long a trial has been in its state is read off the frames", () => {
-  const frames = [1, 2, 2, 2].map((state, k) => frame(k * 10, { 0: { state } }));
-  assert.deepEqual(filled(frames).stateOf(0), { state: "parked", forS: 20 });
-  assert.equal(filled(frames).stateOf(1).state, "joining");
-  assert.equal(filled(frames, [{ ...lane("a"), here: false }]).stateOf(0).state, "gone");
+test("a long curve is bounded and keeps its ends and its peaks", () => {
+  const curve = learning(9000, (k) => [k === 4321 ? 1e6 : k % 7]).curve(0, "loss");
+  assert.ok(curve.length <= 2000, String(curve.length));
+  assert.equal(Math.max(...curve.map((point) => point[3])), 1e6);
+  assert.equal(curve[curve.length - 1][0], 8999);
+  assert.ok(curve.every((point, k) => !k || point[0] > curve[k - 1][0]));
 });
 
-test("a state that changes with every batch is the one of most ticks; others show at once", () => {
-  const states = ["joining", "streaming", "waiting", "held back", "parked"];
-  const store = (numbers) => {
-    const one = filled(numbers.map((state, k) => frame(k, { 0: { state } })));
-    one.states = states;
-    return one;
-  };
-  assert.equal(store([3, 3, 3, 3, 2, 3, 3, 2]).stateOf(0).state, "held back");
-  assert.equal(store([3, 3, 3, 3, 3, 3, 3, 4]).stateOf(0).state, "parked");
-  assert.equal(store([2]).stateOf(0).state, "waiting");
+test("another run of a trial begins its curves anew", () => {
+  const store = learning(20);
+  store.tick({ op: "tick", n: 21, lanes: { 0: { ...lane("a", ["loss", "acc"]), run: 1 } } }, bytes(frame(30, { 0: { metrics: [5] } })));
+  assert.deepEqual(store.curve(0, "loss").map((point) => point[3]), [5]);
 });
 
-test("a trial that left keeps its last numbers", () => {
-  const store = filled([frame(0, { 0: { metrics: [0.5] } }), frame(1, {})], [lane("a", ["loss"])]);
-  assert.equal(store.last.rows[0], undefined);
-  assert.equal(store.lastRow(0).metrics[0], 0.5);
+test("what an ended trial logged last is shown with all its digits", () => {
+  const store = learning(3);
+  store.tick({ op: "tick", n: 4, lanes: { 0: { ...lane("a", ["loss", "acc"]), here: false, end: "done", last: { acc: 0.123456789012 } } } }, null);
+  assert.equal(store.value(0, "acc"), 0.123456789012);
+  assert.equal(store.value(0, "loss"), 2);
 });

@@ -7,7 +7,8 @@ const { metricsOf, visible } = await import(`${SOURCES}/lanes.js`);
 const { rowsOf } = await import(`${SOURCES}/details.js`);
 const { pacesOf } = await import(`${SOURCES}/paces.js`);
 const { spark } = await import(`${SOURCES}/row.js`);
-const { COLOURS, again, colour } = await import(`${SOURCES}/theme.js`);
+const { shapeOf } = await import(`${SOURCES}/shapes.js`);
+const { COLOURS, DARK, again, colour, paint } = await import(`${SOURCES}/theme.js`);
 
 test("times", () => {
   assert.equal(words.clock(72), "1:12");
@@ -101,7 +102,7 @@ test("who uses the machine: the loader, trials that are seen, all, GPUs", () => 
   const machine = { cores: 4, cpu: 1.5, usedMiB: 2048, totalMiB: 4096, producer: process, trials: [undefined, process], gpus: [{ index: 0, busy: 0.5, usedMiB: 1024, totalMiB: 2048 }] };
   const rows = rowsOf({ machine, lanes: [{ name: "a" }, { name: "b" }], gpus: ["A100"] });
   assert.deepEqual(rows.map((row) => row.name), ["loader and its workers", "b", "all that runs here", "GPU 0 A100"]);
-  assert.equal(rows[1].colour, colour(1));
+  assert.equal(rows[1].colour, paint(1));
   assert.deepEqual([rows[1].gpu, rows[2].memory, rows[3].busy], ["1.0 GiB", "2.0 of 4.0 GiB", "50 %"]);
 });
 
@@ -123,8 +124,8 @@ test("a colour for each of eight trials, all different", () => {
   assert.deepEqual([colour(8), again(8), again(0)], [colour(0), true, false]);
 });
 
-test("colour-blind people tell any two colours apart, and all stand out on white and on black", () => {
-  // Machado, Oliveira and Fernandes (2009): how the page looks without one kind of cones; distances in CIE Lab
+test("colour-blind people tell any two colours apart, and each stands out on its ground", () => {
+  // Machado, Oliveira and Fernandes (2009): how the page looks without one kind of cones; distances in OKLab
   const seen = {
     all: [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
     protan: [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -133,22 +134,26 @@ test("colour-blind people tell any two colours apart, and all stand out on white
   };
   const times = (rows, v) => rows.map((row) => row.reduce((sum, part, k) => sum + part * v[k], 0));
   const linear = (hex) => [1, 3, 5].map((k) => parseInt(hex.slice(k, k + 2), 16) / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
-  const lab = (rgb) => {
-    const xyz = times([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]], rgb.map((c) => Math.min(1, Math.max(0, c))));
-    const [x, y, z] = xyz.map((v, k) => v / [0.9505, 1, 1.089][k]).map((v) => (v > 0.008856 ? Math.cbrt(v) : 7.787 * v + 16 / 116));
-    return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
+  const oklab = (rgb) => {
+    const lms = times([[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566], [0.0883024619, 0.2817188376, 0.6299787005]], rgb.map((c) => Math.min(1, Math.max(0, c))));
+    return times([[0.2104542553, 0.793617785, -0.0040720468], [1.9779984951, -2.428592205, 0.4505937099], [0.0259040371, 0.7827717662, -0.808675766]], lms.map(Math.cbrt));
   };
-  for (const [eyes, rows] of Object.entries(seen)) {
-    const places = COLOURS.map((hex) => lab(times(rows, linear(hex))));
-    places.forEach((a, i) => places.slice(0, i).forEach((b, k) => {
-      assert.ok(Math.hypot(...a.map((v, at) => v - b[at])) > 15, `${eyes}: ${COLOURS[i]} and ${COLOURS[k]}`);
-    }));
-  }
   const light = (hex) => times([[0.2126, 0.7152, 0.0722]], linear(hex))[0];
-  for (const hex of COLOURS) {
-    assert.ok(1.05 / (light(hex) + 0.05) > 2, `${hex} on white`);
-    assert.ok((light(hex) + 0.05) / (light("#111418") + 0.05) > 3, `${hex} on black`);
+  const contrast = (a, b) => (Math.max(light(a), light(b)) + 0.05) / (Math.min(light(a), light(b)) + 0.05);
+  for (const [palette, ground] of [[COLOURS, "#ffffff"], [DARK, "#111418"]]) {
+    for (const [eyes, rows] of Object.entries(seen)) {
+      const places = palette.map((hex) => oklab(times(rows, linear(hex))));
+      places.forEach((a, i) => places.slice(0, i).forEach((b, k) => {
+        assert.ok(Math.hypot(...a.map((v, at) => v - b[at])) > 0.085, `${eyes}: ${palette[i]} and ${palette[k]}`);
+      }));
+    }
+    for (const hex of palette) assert.ok(contrast(hex, ground) >= 3, `${hex} on ${ground}`);
   }
+});
+
+test("no two of fifty trials have the same shape in the same colour", () => {
+  const pairs = Array.from({ length: 50 }, (_, lane) => `${shapeOf(lane)} ${colour(lane)}`);
+  assert.equal(new Set(pairs).size, 50);
 });
 
 test("loss and accuracy come first: they get the columns", () => {

@@ -5,10 +5,9 @@ import uPlot from "uplot";
 import { Chart } from "./chart.js";
 import { gpuName } from "./details.js";
 import { make } from "./dom.js";
-import { metricsOf } from "./lanes.js";
 import { cpuSeries, gpuSeries, series } from "./series.js";
-import { COLOURS, again, colour } from "./theme.js";
-import { axisMetric, cores, count, metric, percent, steadyRange, steadyTop } from "./words.js";
+import { COLOURS, again, colourIn } from "./theme.js";
+import { cores, count, percent, steadyTop } from "./words.js";
 
 const LAG = { title: "Lag", unit: "batches behind the fastest", show: (v) => count(v) };
 const RATE = { title: "Throughput", unit: "samples/s", show: (v) => count(v) };
@@ -65,7 +64,7 @@ export class Charts {
   /** `over`: the stream has ended, or this is a recording. `details`: whether the other charts are seen too. */
   draw(store, spanS, { over, details }) {
     const { lanes, stream } = store, reel = store.reel.withoutIdleEnd(), found = series(reel, lanes, spanS);
-    const tracks = lanes.map((lane, k) => ({ name: lane ? lane.name : "", colour: colour(k), dashed: again(k) }));
+    const tracks = lanes.map((lane, k) => ({ name: lane ? lane.name : "", colour: colourIn(k, this.theme() && this.theme().dark), dashed: again(k) }));
     const end = reel.last ? reel.last.t : 0, idle = reel !== store.reel;
     const marks = store.marks.map(({ t, text, kind }) => ({ x: Math.min(0, t - end), text: brief(text), whole: text, kind }));
     const base = { spanS, over: over || idle, marks, tracks, x: found.x };
@@ -77,10 +76,6 @@ export class Charts {
     this.main.put(SHARE, { ...base, lists: found.share, own: found.own }, () => [0, 1]);
     if (!details) return;
     this.more.put(FILL, simple(found.fill), top(Math.max(window, highest(found.fill))));
-    for (const name of metricsOf(lanes)) {
-      const lists = found.metric(name), kind = { title: name, unit: "as logged", sparse: true, show: (v) => metric(name, v), tick: (v, range) => axisMetric(name, v, range) };
-      this.more.put(kind, simple(lists), (before) => steadyRange(before, lowest(lists), highest(lists)));
-    }
     this.drawMachine(store, reel, base);
   }
 
@@ -118,4 +113,3 @@ export class Charts {
 
 const brief = (text) => (text.length > 28 ? `${text.slice(0, 27)}…` : text);
 const highest = (lists) => lists.reduce((top, list) => list.reduce((t, v) => (v > t ? v : t), top), 0);
-const lowest = (lists) => lists.reduce((low, list) => list.reduce((l, v) => (v !== null && v < l ? v : l), low), Infinity);

@@ -2,7 +2,7 @@
 
 import { attribute, make, put, style } from "./dom.js";
 import { Paces } from "./paces.js";
-import { colour } from "./theme.js";
+import { paint } from "./theme.js";
 import { cores, count, mebibytes, pace, percent, usedOf } from "./words.js";
 
 const COLUMNS = [["process", "tsnb-p-name"], ["CPU", "tsnb-p-cpu"], ["cores busy", "tsnb-n"], ["may use", "tsnb-n"], ["memory", "tsnb-n tsnb-p-wide"], ["GPU memory", "tsnb-n tsnb-p-wide"]];
@@ -70,7 +70,7 @@ export function rowsOf({ machine, lanes, gpus }) {
   const gpu = (process) => (machine.gpus.length ? mebibytes(process.gpuMiB) : "–");
   const row = (name, paint, process) => ({ name, colour: paint, cpu: process.cpu, cores: count(process.cores), memory: mebibytes(process.memoryMiB), gpu: gpu(process) });
   const rows = producer ? [row("loader and its workers", "#59636e", producer)] : [];
-  trials.forEach((process, lane) => process && lanes[lane] && rows.push(row(lanes[lane].name, colour(lane), process)));
+  trials.forEach((process, lane) => process && lanes[lane] && rows.push(row(lanes[lane].name, paint(lane), process)));
   rows.push({ name: "all that runs here", cpu, cores: count(all), memory: usedOf(usedMiB, totalMiB), gpu: "–" });
   machine.gpus.forEach((device, k) => {
     rows.push({ name: gpuName(device, gpus[k]), share: device.busy, busy: percent(device.busy), cores: "–", memory: "–", gpu: usedOf(device.usedMiB, device.totalMiB) });

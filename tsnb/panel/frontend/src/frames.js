@@ -1,12 +1,15 @@
-// Frames: rows of float32 numbers, laid out as tsnb/panel/frames.py says. Pure.
+// Frames: rows of float32 numbers, laid out as tsnb/telemetry/frames.py says. Pure.
 
 const HEADER = 12;
 const ROW = 11;
-const MACHINE = 6;
+const MACHINE = 7;
 const PROCESS = 5;
 const GPU = 4;
-const METRICS_AT = 16;
-const LANES_AT = 128;
+const POINT = 4;
+const LANES_AT = 16;
+const METRICS_AT = 1024;
+const MACHINE_MARK = -1;
+const LOGGED_MARK = -2;
 
 /** The frames in a DataView (or nothing), oldest first; each keeps its raw numbers for saving. */
 export function decode(view) {
@@ -40,30 +43,55 @@ function frame(raw) {
   const rows = []; // sparse, by lane
   let at = HEADER, machine = null;
   while (at + ROW <= raw.length && raw[at] >= 0) {
-    const [place, fill, lag, samplesPerS, computing, waiting, held, epochs, position, stepMs, alonePerS] = raw.subarray(at, at + ROW);
-    const state = place % METRICS_AT, lane = Math.floor(place / LANES_AT);
-    const end = at + ROW + Math.floor((place % LANES_AT) / METRICS_AT);
-    rows[lane] = { state, fill, lag, samplesPerS, computing, waiting, held, epochs, position, stepMs, alonePerS, metrics: raw.subarray(at + ROW, end) };
-    at = end;
+    const [place, fill, lag, samplesPerS, computing, waiting, held, epochs, batches, stepMs, alonePerS] = raw.subarray(at, at + ROW);
+    rows[Math.floor(place / LANES_AT)] = { state: place % LANES_AT, fill, lag, samplesPerS, computing, waiting, held, epochs, batches, stepMs, alonePerS };
+    at += ROW;
   }
-  if (at + MACHINE <= raw.length) machine = machineOf(raw, at);
-  return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS, rows, machine };
+  if (raw[at] === MACHINE_MARK && at + MACHINE <= raw.length) {
+    machine = machineOf(raw, at);
+    at += MACHINE + PROCESS * raw[at + 5] + GPU * raw[at + 6];
+  }
+  const logged = []; // [lane, metric, value]
+  if (raw[at] === LOGGED_MARK) for (let k = at + 1; k + 2 <= raw.length; k += 2) logged.push([Math.floor(raw[k] / METRICS_AT), raw[k] % METRICS_AT, raw[k + 1]]);
+  return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS, rows, machine, logged };
 }
 
 /** {cores, cpu, usedMiB, totalMiB, producer, trials: sparse by lane, gpus: [...]}; what cannot be seen is undefined. */
 function machineOf(raw, at) {
-  const [, cores, cpu, usedMiB, totalMiB, count] = raw.subarray(at, at + MACHINE);
+  const [, cores, cpu, usedMiB, totalMiB, processes, gpus] = raw.subarray(at, at + MACHINE);
   const machine = { cores, cpu, usedMiB, totalMiB, producer: undefined, trials: [], gpus: [] };
   at += MACHINE;
-  for (let k = 0; k < count; k++, at += PROCESS) {
+  for (let k = 0; k < processes; k++, at += PROCESS) {
     const [lane, cpu, memoryMiB, cores, gpuMiB] = raw.subarray(at, at + PROCESS);
     const process = { cpu, memoryMiB, cores, gpuMiB };
     if (lane < 0) machine.producer = process;
     else machine.trials[lane] = process;
   }
-  for (; at + GPU <= raw.length; at += GPU) {
+  for (let k = 0; k < gpus && at + GPU <= raw.length; k++, at += GPU) {
     const [index, busy, usedMiB, totalMiB] = raw.subarray(at, at + GPU);
     machine.gpus.push({ index, busy, usedMiB, totalMiB });
   }
   return machine;
+}
+
+/** The curves in a DataView: [{lane, metric, points: [[t, batches, epochs, value], ...]}]. */
+export function decodeCurves(view) {
+  if (!view || !view.byteLength) return [];
+  const end = view.byteOffset + view.byteLength - (view.byteLength % 4);
+  const numbers = new Float32Array(view.buffer.slice(view.byteOffset, end)), found = [];
+  for (let at = 0; at + 3 <= numbers.length; ) {
+    const [lane, metric, count] = numbers.subarray(at, at + 3);
+    at += 3;
+    if (!(count >= 0) || at + POINT * count > numbers.length) break; // torn: keep what came before
+    const points = [];
+    for (let k = 0; k < count; k++, at += POINT) points.push([...numbers.subarray(at, at + POINT)]);
+    found.push({ lane, metric, points });
+  }
+  return found;
+}
+
+/** All curves as one DataView, for the model of a saved notebook. */
+export function encodeCurves(curves) {
+  const numbers = curves.flatMap(({ lane, metric, points }) => [lane, metric, points.length, ...points.flat()]);
+  return new DataView(Float32Array.from(numbers).buffer);
 }

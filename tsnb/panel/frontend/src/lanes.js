@@ -1,7 +1,6 @@
 // Which lanes get a row, and which of their logged numbers a column or a chart. Pure.
 
 const MOST_ROWS = 12; // trials that left give way first
-const MOST_METRICS = 6; // the kernel sends as many a lane
 
 /** The lanes that get a row: all that are here, then those that left last. */
 export function visible(lanes) {
@@ -15,5 +14,5 @@ export function visible(lanes) {
 export function metricsOf(lanes) {
   const names = [...new Set(lanes.flatMap((lane) => (lane ? lane.metrics : [])))];
   const rank = (name) => (/loss/i.test(name) ? 0 : /acc/i.test(name) ? 1 : 2);
-  return names.sort((a, b) => rank(a) - rank(b)).slice(0, MOST_METRICS);
+  return names.sort((a, b) => rank(a) - rank(b));
 }

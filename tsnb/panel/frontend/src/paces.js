@@ -1,7 +1,7 @@
 // What each trial computes on a batch, and what it would do with nobody to wait for.
 
 import { attribute, make, put, style } from "./dom.js";
-import { colour } from "./theme.js";
+import { paint } from "./theme.js";
 import { count, milliseconds } from "./words.js";
 
 const COLUMNS = [
@@ -29,7 +29,7 @@ export class Paces {
       const [name, ...numbers] = this.body.children[k].children, [swatch, label] = name.children;
       put(label, row.name);
       name.title = row.name;
-      style(swatch, "--tsnb-lane", colour(row.lane));
+      style(swatch, "--tsnb-lane", paint(row.lane));
       [row.step, row.alone, row.now, row.weight].forEach((text, at) => put(numbers[at], text));
     });
   }

@@ -20,7 +20,7 @@ export default () => {
 
   return {
     initialize({ model }) {
-      store.load(model.get("scene") || {}, model.get("history"));
+      store.load(model.get("scene") || {}, model.get("history"), model.get("curves"));
       let savedMs = store.clock();
 
       // ticks that came while this module loaded are lost: say which was the last, and get the rest if there is more
@@ -34,7 +34,7 @@ export default () => {
       const saved = (model.get("scene") || {}).saved; // a notebook opened anew: if a kernel is there, it knows better
       const hello = () => model.send({ op: "hello", n: saved ? -1 : store.n });
       const hear = (content, buffers) => {
-        if (content.op === "all") store.load(content.scene, buffers[0]);
+        if (content.op === "all") store.load(content.scene, ...buffers);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
         else if (content.op === "log") log.take(content) || ask();
         else if (content.op === "refused") views.forEach((view) => view.refused(content));
@@ -42,9 +42,10 @@ export default () => {
         const ended = content.state && !LIVE.has(content.state);
         if (ended || store.clock() - savedMs > SAVE_MS) {
           savedMs = store.clock();
-          const { scene, history } = store.snapshot();
+          const { scene, history, curves } = store.snapshot();
           model.set("scene", scene); // only here: never sent to the kernel, which knows it better
           model.set("history", history);
+          model.set("curves", curves);
         }
       };
       model.on("msg:custom", hear);
@@ -62,7 +63,15 @@ export default () => {
     },
 
     render({ model, el }) {
-      const view = new View(store, (content) => model.send(content));
+      const keep = (chosen) => {
+        model.set("view", chosen);
+        try {
+          model.save_changes();
+        } catch (error) {
+          console.debug("tsnb: no kernel behind this panel", error);
+        }
+      };
+      const view = new View(store, (content) => model.send(content), { kept: model.get("view"), keep });
       const still = document.createElement("style");
       document.head.append(still);
       const hide = () => (still.textContent = hiding(model.get("still")));

@@ -1,5 +1,5 @@
-// The reel: a stream's frames, all of the last ten minutes and every so many seconds before. The kernel keeps the
-// same (tsnb/panel/frames.py says how). Knows no DOM.
+// The reel: a stream's frames, all of the last ten minutes and every so many seconds before. The kernel's
+// own history (tsnb/telemetry/history.py) is thinned likewise. Knows no DOM.
 
 const RECENT = 2400;
 const OLDER = 800;
@@ -9,8 +9,10 @@ const BREAK_S = 3; // a longer silence is drawn as a gap, not as a line across i
 export class Reel {
   constructor(frames = []) {
     this.frames = frames; // oldest first
-    this.older = Math.max(0, frames.length - RECENT); // how many of them are thinned
-    const { older } = this;
+    // how many of them are thinned: the kernel thins what a page is given as it opens
+    let older = frames.length - 1;
+    while (older > 0 && frames[older].t - frames[older - 1].t <= BREAK_S) older--;
+    this.older = older = Math.max(0, older, frames.length - RECENT);
     this.stepS = older > 1 ? Math.max(FIRST_STEP_S, (frames[older - 1].t - frames[0].t) / (older - 1)) : FIRST_STEP_S;
   }
 
@@ -67,6 +69,6 @@ export class Reel {
   /** Whether nothing was heard between two frames that follow each other. */
   breaks(before, after) {
     const thinned = this.older > 0 && before.t < this.frames[this.older].t;
-    return after.t - before.t > (thinned ? 3 * this.stepS : BREAK_S);
+    return after.t - before.t > (thinned ? Math.max(BREAK_S, 3 * this.stepS) : BREAK_S);
   }
 }

@@ -2,7 +2,8 @@
 
 import { attribute, button, make, put, style } from "./dom.js";
 import { whole } from "./series.js";
-import { again, colour } from "./theme.js";
+import { shape } from "./shapes.js";
+import { paint } from "./theme.js";
 import { LIVE, OVER, consumerState, count, metric, percent, progress } from "./words.js";
 
 export const METRIC_COLUMNS = 2;
@@ -21,7 +22,7 @@ export class Row {
     this.cells = COLUMNS.map(([, className], k) => make(k ? "td" : "th", className));
     const [title, , buffer, , , time, , , , action] = this.cells;
     title.scope = "row";
-    title.append(make("span", again(lane) ? "tsnb-swatch tsnb-hollow" : "tsnb-swatch"), make("span", "tsnb-trial", name));
+    title.append(make("span", "tsnb-mark", shape(lane)), make("span", "tsnb-trial", name));
     title.title = name;
     this.slots = make("div", "tsnb-slots");
     attribute(this.slots, "role", "img");
@@ -45,7 +46,7 @@ export class Row {
     const detail = make("td", "tsnb-detail tsnb-soft", this.detailState, this.detail);
     detail.colSpan = COLUMNS.length - 3; // it shows in narrow columns only, where three are hidden
     this.element = make("tbody", "", make("tr", "", ...this.cells), make("tr", "tsnb-second", detail));
-    style(this.element, "--tsnb-lane", colour(lane));
+    style(this.element, "--tsnb-lane", paint(lane));
   }
 
   /** A button that asks the kernel to do something to this trial. */
@@ -132,14 +133,12 @@ export class Row {
   }
 
   drawMetrics(store, lane, row, metrics, epoch) {
-    const last = (!lane.here && lane.last) || {}; // what was logged last, after the last reading too
-    const value = (name) => last[name] ?? (row && lane.metrics.includes(name) ? row.metrics[lane.metrics.indexOf(name)] : NaN);
+    const value = (name) => store.value(this.lane, name);
     this.metrics.forEach((cell, k) => {
       put(cell, metrics[k] ? metric(metrics[k], value(metrics[k])) : "");
       cell.classList.toggle("tsnb-best", store.best[metrics[k]] === this.lane);
     });
-    const first = lane.metrics.indexOf(metrics[0]);
-    if (first >= 0 && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, first)));
+    if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, metrics[0])));
     const all = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
     put(this.detail, [`epoch ${epoch}`, ...all].join("   "));
     this.cells[7].title = this.cells[8].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${store.best[name] === this.lane ? " (best)" : ""}`).join("\n");

@@ -1,7 +1,7 @@
 // The one plain sentence on who waits for whom.
 
 import { attribute, make, put, style } from "./dom.js";
-import { colour } from "./theme.js";
+import { paint } from "./theme.js";
 import { clock, sentence } from "./words.js";
 
 /**
@@ -29,7 +29,7 @@ export class Sentence {
     const slowest = lanes.findIndex((lane) => lane && lane.name === say.pace);
     const bad = state === "failed" || say.kind === "failed", limit = say.kind === "loader-bound";
     this.element.dataset.tone = stale ? "warn" : bad ? "bad" : limit ? "limit" : "soft";
-    style(this.element, "--tsnb-edge", slowest >= 0 && !stale ? colour(slowest) : "");
+    style(this.element, "--tsnb-edge", slowest >= 0 && !stale ? paint(slowest) : "");
   }
 }
 

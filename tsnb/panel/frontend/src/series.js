@@ -9,7 +9,7 @@ const CALM_S = 1; // lags move by whole batches, several times a second: they ar
 
 /**
  * The last `spanS` seconds of a reel. x: seconds before the last frame (<= 0). lag, rate, fill, own: one list a lane;
- * share: the own shares of compute, summed up from lane 0. metric(name): one list a lane.
+ * share: the own shares of compute, summed up from lane 0.
  */
 export function series(reel, lanes, spanS) {
   const count = lanes.length, end = reel.last ? reel.last.t : 0;
@@ -33,11 +33,6 @@ export function series(reel, lanes, spanS) {
   out.lag = out.lag.map((list) => calm(list, near));
   out.rate = out.rate.map((list) => calm(list, near)); // and rates by whole batches a window of rates
   out.fill = out.fill.map((list) => calm(list, near));
-  out.metric = (name) =>
-    lanes.map((lane, number) => {
-      const index = lane ? lane.metrics.indexOf(name) : -1;
-      return bins.map(({ frames }) => (index < 0 ? null : mean(frames, (f) => f.rows[number] && f.rows[number].metrics[index])));
-    });
   return out;
 }
 

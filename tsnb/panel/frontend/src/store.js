@@ -1,7 +1,8 @@
 // What the front end knows of the stream: the scene (words) and the frames (numbers). One per model, however many
 // views it has. Knows no DOM.
 
-import { decode, encode } from "./frames.js";
+import { Curves } from "./curves.js";
+import { decode, decodeCurves, encode, encodeCurves } from "./frames.js";
 import { Log } from "./log.js";
 import { Reel } from "./reel.js";
 
@@ -17,7 +18,7 @@ export class Store {
   }
 
   /** Replace everything: at the start, and when ticks were missed. */
-  load(scene, history) {
+  load(scene, history, curves) {
     this.n = scene.n || 0;
     this.originS = scene.origin_s || 0;
     this.states = scene.states || [];
@@ -31,6 +32,7 @@ export class Store {
     this.best = scene.best || {}; // the best lane by metric
     this.can = scene.can || {};
     this.reel = new Reel(decode(history));
+    this.curves = new Curves(decodeCurves(curves));
     this.machine = this.reel.frames.reduce((found, frame) => frame.machine || found, null);
     if (scene.log) this.log.load(scene.log);
     this.heardMs = this.clock();
@@ -43,11 +45,18 @@ export class Store {
     this.heardMs = this.clock();
     for (const word of ["state", "stream", "say", "gpus", "can", "best"]) if (content[word]) this[word] = content[word];
     if (content.origin_s) this.originS = content.origin_s;
-    for (const [number, lane] of Object.entries(content.lanes || {})) this.lanes[number] = lane;
+    for (const [number, lane] of Object.entries(content.lanes || {})) {
+      if (this.lanes[number] && lane.run !== this.lanes[number].run) this.curves.forget(Number(number));
+      this.lanes[number] = lane;
+    }
     if (content.marks) this.marks = [...this.marks, ...content.marks.map(mark)].slice(-MARKS);
     for (const frame of decode(view)) {
       this.reel.add(frame);
       this.machine = frame.machine || this.machine;
+      for (const [lane, metric, value] of frame.logged) {
+        const row = frame.rows[lane];
+        this.curves.add(lane, metric, [frame.t, row ? row.batches : NaN, row ? row.epochs : NaN, value]);
+      }
     }
     return follows;
   }
@@ -70,19 +79,27 @@ export class Store {
     const { n, originS: origin_s, states, state, stream, say, lanes, gpus, best } = this;
     const marks = this.marks.map(({ t, kind, name, text }) => [t, kind, name, text]);
     const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: lanes.slice(), marks, gpus, best, can: {} };
-    return { scene: { ...words, log: this.log.snapshot() }, history: encode(this.frames) };
+    return { scene: { ...words, log: this.log.snapshot() }, history: encode(this.frames), curves: encodeCurves(this.curves.all()) };
   }
 
-  /** The values that a lane's metric has taken, oldest first, at most `most` of them. */
-  metricHistory(lane, index, most = 60) {
-    const values = [];
-    let before = NaN;
-    for (const { rows } of this.frames) {
-      const value = rows[lane] ? rows[lane].metrics[index] : NaN;
-      if (Number.isFinite(value) && value !== before) values.push((before = value));
-    }
+  /** The values of a lane's metric, oldest first, at most `most` of them. */
+  metricHistory(lane, name, most = 60) {
+    const values = this.curve(lane, name).map((point) => point[3]).filter(Number.isFinite);
     const step = Math.max(1, values.length / most);
     return values.length <= most ? values : Array.from({ length: most }, (_, k) => values[Math.floor((k + 1) * step) - 1]);
+  }
+
+  /** What a lane has logged under a name: [[t, batches, epochs, value], ...], oldest first. */
+  curve(lane, name) {
+    const metric = this.lanes[lane] ? this.lanes[lane].metrics.indexOf(name) : -1;
+    return metric < 0 ? [] : this.curves.of(lane, metric);
+  }
+
+  /** The last number that a lane has logged under a name; of one that has ended with all its digits. */
+  value(lane, name) {
+    const { here, last, metrics } = this.lanes[lane];
+    if (!here && last && name in last) return last[name];
+    return metrics.includes(name) ? this.curves.last(lane, metrics.indexOf(name)) : NaN;
   }
 
   /** A lane's state now, and for how many seconds it has been in it. */

@@ -2,15 +2,22 @@
 // its colour, so that it works in any notebook.
 
 export const COLOURS = [
-  // Okabe and Ito's palette without its black and its yellow (too faint on white), and a violet and a brown that are as
-  // far from them and from each other, for colour-blind eyes too (a test computes it)
-  "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#8C5FE0", "#80603F",
+  // as far from each other as eight can be, for colour-blind eyes too, and each with a contrast of 3:1 on white at least
+  // (a test computes it)
+  "#165E9F", "#E26802", "#068F78", "#C772BA", "#0096F5", "#B54C0D", "#7C55D5", "#7C4130",
 ];
+
+/** On a dark ground: the same hues, lighter, so that each has a contrast of 3:1 there too. */
+export const DARK = ["#528BBD", "#FFBB03", "#00C29B", "#B9A4FB", "#9CE1E8", "#D68230", "#B952FF", "#6F7C65"];
 
 /** The colour of a trial, the same everywhere and for ever. */
 export const colour = (lane) => COLOURS[lane % COLOURS.length];
+export const colourIn = (lane, dark) => (dark ? DARK : COLOURS)[lane % COLOURS.length];
 
-/** Past the palette's end colours come again, as dashed lines and hollow squares. */
+/** As a style has it: light or dark is what the page is. */
+export const paint = (lane) => `var(--tsnb-c${(lane % COLOURS.length) + 1})`;
+
+/** Past the palette's end colours come again, as dashed lines; their shapes differ (shapes.js). */
 export const again = (lane) => Math.floor(lane / COLOURS.length) % 2 === 1;
 
 /** The colour behind an element, as [r, g, b]. */
@@ -29,9 +36,10 @@ export function readTheme(root) {
   const ground = behind(root.parentElement || root);
   const dark = ground[0] * 0.3 + ground[1] * 0.59 + ground[2] * 0.11 < 128;
   root.dataset.theme = dark ? "dark" : "light";
+  (dark ? DARK : COLOURS).forEach((one, k) => root.style.setProperty(`--tsnb-c${k + 1}`, one));
   const of = (name) => getComputedStyle(root).getPropertyValue(name).trim();
   const family = getComputedStyle(root).fontFamily;
-  return { ground: hex(ground), text: of("--tsnb-fg"), soft: of("--tsnb-soft"), line: of("--tsnb-line"), font: `10.5px ${family}`, alpha: dark ? 0.82 : 0.88 };
+  return { ground: hex(ground), text: of("--tsnb-fg"), soft: of("--tsnb-soft"), line: of("--tsnb-line"), font: `10.5px ${family}`, alpha: dark ? 0.82 : 0.88, dark };
 }
 
 /** Call back when the page's theme changes; returns how to stop. */

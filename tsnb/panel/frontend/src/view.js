@@ -6,6 +6,7 @@ import { attribute, button, make } from "./dom.js";
 import { Footer } from "./footer.js";
 import { Header, shownState } from "./header.js";
 import { keepPlainKeys } from "./keys.js";
+import { Lessons } from "./lessons.js";
 import { LogPane } from "./logpane.js";
 import { Sentence } from "./sentence.js";
 import { Table } from "./table.js";
@@ -15,7 +16,8 @@ import { OVER, spanFor } from "./words.js";
 const SPANS = [[120, "2 min", "the last 2 minutes"], [600, "10 min", "the last 10 minutes"], [Infinity, "all", "all there is"]];
 
 export class View {
-  constructor(store, send) {
+  /** `kept`: what a reader chose before, and `keep` what takes it. */
+  constructor(store, send, { kept, keep } = {}) {
     this.store = store;
     this.spanS = store.recorded ? Infinity : SPANS[0][0];
     this.root = make("section", "tsnb-panel");
@@ -23,14 +25,16 @@ export class View {
     const choose = (name) => this.choose(name, send);
     this.header = new Header(send);
     this.sentence = new Sentence();
-    this.table = new Table(send, choose, (lane) => this.charts.light(lane));
+    this.table = new Table(send, choose, (lane) => (this.charts.light(lane), this.lessons.light(lane)));
+    this.lessons = new Lessons(() => this.theme, keep || (() => {}));
+    this.lessons.restore(kept);
     this.log = new LogPane(store.log, choose, send);
     this.charts = new Charts(() => this.theme);
     this.details = new Details(this.charts.more.element);
     this.footer = new Footer();
     this.footer.element.append(this.toggles(choose));
     this.table.element.append(this.spans());
-    const parts = [this.header.element, this.sentence.element, this.table.element, this.charts.main.element];
+    const parts = [this.header.element, this.sentence.element, this.lessons.element, this.table.element, this.charts.main.element];
     this.root.append(make("div", "tsnb-inner", ...parts, this.footer.element, this.details.element, this.log.element));
   }
 
@@ -93,6 +97,7 @@ export class View {
     this.stopTheme();
     this.stopKeys();
     this.charts.destroy();
+    this.lessons.destroy();
     cancelAnimationFrame(this.asked);
   }
 
@@ -103,6 +108,7 @@ export class View {
   retheme() {
     this.theme = readTheme(this.root);
     this.charts.repaint();
+    this.lessons.news(true);
     this.news();
   }
 
@@ -111,6 +117,7 @@ export class View {
     const began = performance.now(), { store } = this, state = shownState(store);
     for (const part of [this.header, this.sentence, this.table, this.footer, this.log]) part.draw(store, state);
     this.details.draw(store);
+    this.lessons.draw(store);
     attribute(this.more, "aria-expanded", this.details.shown);
     attribute(this.logs, "aria-expanded", store.log.shown);
     this.logs.hidden = !store.log.can && !store.log.name;

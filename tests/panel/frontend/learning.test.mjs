@@ -1,0 +1,74 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { SOURCES, filled, lane } from "./sources.mjs";
+
+const { Store } = await import(`${SOURCES}/store.js`);
+const { against, calmExtent, curvesOf, direction, extent, nearest, ranked, shortened, smooth, spread, ticks, valueAt } = await import(`${SOURCES}/learning.js`);
+const near = (a, b) => Math.abs(a - b) < 1e-9;
+
+test("a curve is found by its name in each lane, by batch, epoch or time", () => {
+  const store = filled(Store, [], [lane("a", ["acc", "loss"]), lane("b", ["loss"]), lane("c"), undefined]);
+  store.curves.add(0, 1, [1, 10, 0.5, 2]);
+  store.curves.add(0, 1, [2, 20, 1, 1]);
+  store.curves.add(1, 0, [3, NaN, 2, 5]);
+  assert.deepEqual(curvesOf(store, "loss", { axis: "batch", smooth: 0 }), [{ lane: 0, name: "a", x: [10, 20], raw: [2, 1], y: [2, 1] }]);
+  assert.deepEqual(curvesOf(store, "loss", { axis: "epoch", smooth: 0 }).map(({ x }) => x), [[0.5, 1], [2]]);
+  assert.deepEqual(curvesOf(store, "loss", { axis: "time", smooth: 0 }).map(({ x }) => x), [[1, 2], [3]]);
+});
+
+test("smoothing is a mean of what came before, begins at the first value and leaves out what is no number", () => {
+  assert.deepEqual(smooth([4, 4, 4], 0.9).map((v) => Math.round(v * 1e9) / 1e9), [4, 4, 4]);
+  assert.deepEqual(smooth([1, 2], 0), [1, 2]);
+  const [a, b, c] = smooth([0, NaN, 1], 0.5);
+  assert.ok(a === 0 && Number.isNaN(b) && near(c, 2 / 3));
+});
+
+test("the difference to a trial is taken at the same batches, and only where both were", () => {
+  const base = { lane: 0, x: [0, 10, 20], raw: [4, 2, 1], y: [4, 2, 1] };
+  const [other] = against([base, { lane: 1, x: [5, 10, 30], raw: [3.5, 2, 0], y: [3.5, 2, 0] }], 0);
+  assert.deepEqual([other.x, other.y], [[5, 10], [0.5, 0]]);
+  assert.equal(valueAt(base, -1), null);
+  assert.equal(valueAt(base, 15), 1.5);
+});
+
+test("the best is where its metric is good: low for a loss, high for an accuracy, nobody where nobody knows", () => {
+  const curves = [{ lane: 0, y: [3, 1] }, { lane: 1, y: [2, NaN] }, { lane: 2, y: [NaN] }];
+  assert.deepEqual(ranked(curves, direction("loss", { loss: 0 })).map((c) => c.lane), [0, 1, 2]);
+  assert.deepEqual(ranked(curves, direction("accuracy", { accuracy: 0 })).map((c) => c.lane), [1, 0, 2]);
+  assert.deepEqual(ranked(curves, direction("lr", {})).map((c) => c.lane), [0, 1, 2]);
+});
+
+test("axes have round ticks, a log axis those of its decades", () => {
+  assert.deepEqual(ticks(0, 2.3, 5), [0, 0.5, 1, 1.5, 2]);
+  assert.deepEqual(ticks(0.02, 3, 6, true).map((v) => Number(v.toPrecision(3))), [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2]);
+  assert.deepEqual(ticks(0.01, 30, 4, true).map((v) => Number(v.toPrecision(3))), [0.01, 0.1, 1, 10]);
+  assert.deepEqual(ticks(5, 5, 5), [5]);
+  assert.ok(ticks(1e-9, 1e9, 5, true).length <= 6);
+  for (const [low, high] of [[1e-300, 1e300], [-1e30, 1e30], [0.999, 1.001]]) assert.ok(ticks(low, high, 5, low > 0).length < 12);
+});
+
+test("nan and inf are drawn nowhere, a log axis leaves out what is not above 0", () => {
+  assert.deepEqual(extent([[1, NaN, Infinity], [-3]], false), [-3, 1]);
+  assert.deepEqual(extent([[0, 2, 4]], true), [2, 4]);
+  assert.equal(extent([[NaN]], false), null);
+  const noisy = { y: Array.from({ length: 1000 }, (_, k) => (k === 500 ? 1e9 : k / 1000)) };
+  assert.ok(calmExtent([noisy], false)[1] < 2);
+});
+
+test("labels keep their distance, their order and their place", () => {
+  const at = spread([50, 51, 52, 200], 14, 0, 100);
+  assert.ok(at[0] < at[1] && at[1] < at[2] && at[3] <= 100);
+  for (let k = 1; k < 4; k++) assert.ok(at[k] - at[k - 1] >= 14 - 1e-9);
+});
+
+test("names are shortened where they are alike", () => {
+  const names = ["resnet18-wide-lr-0.1", "resnet18-wide-lr-0.01"];
+  assert.deepEqual(Object.values(shortened(names)), ["…0.1", "…0.01"]);
+  assert.deepEqual(shortened(["mlp", "cnn"]), { mlp: "mlp", cnn: "cnn" });
+  assert.equal(shortened(["x".repeat(64)])["x".repeat(64)].length, 14);
+});
+
+test("the point that is nearest", () => {
+  assert.deepEqual([-1, 0.4, 0.6, 9].map((at) => nearest([0, 1, 2], at)), [0, 0, 1, 2]);
+  assert.equal(nearest([], 1), -1);
+});

@@ -1,0 +1,146 @@
+// Learning curves as numbers: by batch, epoch or time, smoothed, beside a chosen trial. Pure.
+
+export const AXES = { time: 0, batch: 1, epoch: 2 }; // where a point ([t, batches, epochs, value]) has it
+export const FEW = 40; // points of a curve that are drawn as points too
+export const IN_COLOUR = 5; // of many curves the best
+
+/** Curves of one metric: [{lane, x, raw, y}], one for each trial that has logged it; `y` is `raw` smoothed. */
+export function curvesOf(store, name, { axis, smooth: weight }) {
+  const at = AXES[axis], found = [];
+  store.lanes.forEach((lane, number) => {
+    const points = lane ? store.curve(number, name).filter((point) => Number.isFinite(point[at]) && point[at] >= 0) : [];
+    if (!points.length) return;
+    const raw = points.map((point) => point[3]);
+    found.push({ lane: number, name: lane.name, x: points.map((point) => point[at]), raw, y: smooth(raw, weight) });
+  });
+  return found;
+}
+
+/** Each value as a mean over those before it, newer ones weighing more; 0: as they are. What is not finite stays out. */
+export function smooth(values, weight) {
+  if (!(weight > 0)) return values;
+  let sum = 0, part = 0;
+  return values.map((value) => {
+    if (!Number.isFinite(value)) return value;
+    sum = weight * sum + (1 - weight) * value;
+    part = weight * part + (1 - weight); // of a young mean: so that it does not begin at 0
+    return sum / part;
+  });
+}
+
+/** Each curve less that of one trial at the same place: the difference after the same batches. That one is left out. */
+export function against(curves, lane) {
+  const other = curves.find((curve) => curve.lane === lane);
+  if (!other) return curves;
+  return curves.filter((curve) => curve !== other).map((curve) => {
+    const kept = curve.x.map((x, k) => [x, k, valueAt(other, x)]).filter(([, , value]) => value !== null);
+    const less = (list) => kept.map(([, k, value]) => list[k] - value);
+    return { ...curve, x: kept.map(([x]) => x), raw: less(curve.raw), y: less(curve.y) };
+  });
+}
+
+/** A curve's value at a place, in between on a straight line; null before its first point and after its last. */
+export function valueAt({ x, y }, at) {
+  const k = nearestAfter(x, at);
+  if (k >= x.length || (k === 0 && x[0] > at)) return null;
+  if (x[k] === at || k === 0) return y[k];
+  const part = (at - x[k - 1]) / (x[k] - x[k - 1]);
+  return y[k - 1] + part * (y[k] - y[k - 1]);
+}
+
+/** The first place in a rising list that is not below `at`. */
+function nearestAfter(x, at) {
+  let low = 0, high = x.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (x[middle] < at) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The number of the point that is nearest to a place; -1 where there is none. */
+export function nearest(x, at) {
+  const k = nearestAfter(x, at);
+  if (k === 0) return x.length ? 0 : -1;
+  return k === x.length || at - x[k - 1] <= x[k] - at ? k - 1 : k;
+}
+
+/** Which way a metric is good: -1 the lower, 1 the higher, 0 nobody knows. As tsnb/records/scores.py says of plain names. */
+export function direction(name, best) {
+  if (!(name in best)) return 0; // the kernel names a best only where it knows the direction
+  return /loss|err|mse|mae|nll|ppl|perplex|cost|time|fid|wer\b|cer\b/i.test(name) ? -1 : 1;
+}
+
+/** Curves in the order of their last value, the best first; as they were where nobody knows what is good. */
+export function ranked(curves, way) {
+  const last = ({ y }) => y.findLast(Number.isFinite) ?? NaN;
+  const score = (curve) => (Number.isFinite(last(curve)) ? way * last(curve) : -Infinity);
+  return way ? curves.slice().sort((a, b) => score(b) - score(a)) : curves;
+}
+
+/** Ticks of an axis from `low` to `high`, about `most` of them, at round numbers. */
+export function ticks(low, high, most, log = false) {
+  if (!(high > low)) return [low];
+  if (log) return logTicks(low, high, most);
+  const rough = (high - low) / most, unit = 10 ** Math.floor(Math.log10(rough));
+  const step = unit * [1, 2, 5, 10].find((k) => k * unit >= rough * 0.999);
+  const first = Math.ceil(low / step - 1e-9);
+  return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, k) => (first + k) * step);
+}
+
+function logTicks(low, high, most) {
+  for (const digits of [[1, 2, 5], [1, 3], [1]]) {
+    const found = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+      for (const digit of digits) found.push(digit * 10 ** power);
+    }
+    const inside = found.filter((v) => v >= low * 0.999 && v <= high * 1.001);
+    if (inside.length <= most + 1) return inside.length > 1 ? inside : ticks(low, high, most);
+  }
+  const first = Math.ceil(Math.log10(low)), step = Math.ceil((Math.log10(high) - first) / most);
+  return Array.from({ length: most }, (_, k) => 10 ** (first + k * step)).filter((v) => v <= high);
+}
+
+/** The range of what is drawn; a log axis leaves out what is not above 0. null: there is nothing. */
+export function extent(lists, log) {
+  let low = Infinity, high = -Infinity;
+  for (const list of lists) {
+    for (const value of list) {
+      if (!Number.isFinite(value) || (log && value <= 0)) continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  }
+  return low <= high ? [low, high] : null;
+}
+
+/** The range without the wildest hundredth of a noisy curve, so that one peak does not flatten all. */
+export function calmExtent(curves, log) {
+  const drawn = curves.flatMap(({ y }) => y).filter((v) => Number.isFinite(v) && (!log || v > 0)).sort((a, b) => a - b);
+  if (drawn.length < 200) return extent(curves.map(({ y }) => y), log);
+  const cut = Math.floor(drawn.length / 200);
+  return [drawn[cut > 2 ? cut : 0], drawn[drawn.length - 1 - cut]];
+}
+
+/** Where labels stand that want to be at these heights: none nearer than `gap` to another, all between top and bottom. */
+export function spread(heights, gap, top, bottom) {
+  const order = heights.map((y, k) => [y, k]).sort((a, b) => a[0] - b[0]), placed = [];
+  let before = top - gap;
+  for (const [y, k] of order) placed.push([(before = Math.max(y, before + gap)), k]);
+  let after = bottom + gap;
+  for (let k = placed.length - 1; k >= 0; k--) after = placed[k][0] = Math.min(placed[k][0], after - gap);
+  const out = [];
+  for (const [y, k] of placed) out[k] = y;
+  return out;
+}
+
+/** What is left of names that begin alike: {whole: short}; ["resnet18-lr-0.1", "resnet18-lr-0.3"] -> "…0.1", "…0.3" beyond 14 letters. */
+export function shortened(names, most = 14) {
+  const parts = names.map((name) => name.split(/(?<=[-_ /,=])/));
+  let same = 0;
+  while (names.length > 1 && parts.every((p) => p.length > same + 1 && p[same] === parts[0][same])) same++;
+  const cut = parts.map((p, k) => (names[k].length > most && same ? `…${p.slice(same).join("")}` : names[k]));
+  const fit = (name) => (name.length > most ? `${name.slice(0, Math.ceil(most / 2))}…${name.slice(1 - Math.floor(most / 2))}` : name);
+  return Object.fromEntries(names.map((name, k) => [name, fit(cut[k])]));
+}

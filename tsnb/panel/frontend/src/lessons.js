@@ -1,0 +1,214 @@
+// The section on learning: its tools, and a chart of each chosen metric. What is chosen is kept with the panel.
+
+import { attribute, button, make, put, style } from "./dom.js";
+import { metricsOf } from "./lanes.js";
+import { IN_COLOUR, against, curvesOf, direction, ranked } from "./learning.js";
+import { Plot } from "./plot.js";
+import { colourIn } from "./theme.js";
+import { clock, count, metric } from "./words.js";
+
+const SHOWN = 2; // charts, where nobody has chosen
+const MOST = 6;
+const ALL_IN_COLOUR = 8; // more curves than this, and only the best have colour
+const SLOW_MS = 1000; // many curves are drawn once a second
+
+const USUAL = { show: null, axis: "batch", smooth: 0.6, log: [], against: "" };
+
+export class Lessons {
+  /** `keep(view)` is called with what was chosen. */
+  constructor(theme, keep) {
+    Object.assign(this, { theme, keep, lit: null, drawnMs: 0, plots: new Map(), view: { ...USUAL } });
+    this.show = menu("show", () => this.news());
+    this.against = select("compare with", (name) => this.choose({ against: name }));
+    this.axis = several("across", ["batch", "epoch", "time"], (axis) => this.choose({ axis }));
+    this.scale = several("", ["linear", "log"], (scale) => this.choose({ log: scale === "log" ? this.names : [] }));
+    this.slider = make("input", "tsnb-slider");
+    Object.assign(this.slider, { type: "range", min: 0, max: 0.98, step: 0.02 });
+    attribute(this.slider, "aria-label", "smooth");
+    this.slider.oninput = () => this.choose({ smooth: Number(this.slider.value) });
+    this.weight = make("span", "tsnb-weight");
+    const smooth = make("label", "tsnb-tool", make("span", "tsnb-soft", "smooth"), this.slider, this.weight);
+    const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), this.show.element, this.against.element, this.axis.element, smooth, this.scale.element);
+    this.empty = make("p", "tsnb-empty-chart tsnb-soft");
+    this.empty.append("Curves come with the first ", make("code", "", "tsnb.log(loss=…)"), " of a trial.");
+    this.body = make("div", "tsnb-lessons");
+    this.element = make("section", "tsnb-learning", tools, this.body);
+    attribute(this.element, "aria-label", "Learning curves");
+    this.observer = new ResizeObserver(() => this.news(true));
+    this.observer.observe(this.body);
+  }
+
+  /** Take up what was chosen before the page was loaded. */
+  restore(view) {
+    if (view && typeof view === "object") this.view = { ...USUAL, ...view };
+  }
+
+  choose(change) {
+    this.view = { ...this.view, ...change };
+    this.keep(this.view);
+    this.news(true);
+  }
+
+  news(now) {
+    if (now) this.drawnMs = 0;
+    if (this.store) this.draw(this.store);
+  }
+
+  draw(store) {
+    this.store = store;
+    const all = metricsOf(store.lanes), { view } = this;
+    const chosen = (view.show || all.slice(0, SHOWN)).filter((name) => all.includes(name)).slice(0, MOST);
+    this.names = chosen;
+    this.drawTools(store, all, chosen);
+    const busy = performance.now() - this.drawnMs < (store.lanes.length > ALL_IN_COLOUR ? SLOW_MS : 0);
+    if (busy || !this.theme() || !this.body.clientWidth) return;
+    this.drawnMs = performance.now();
+    for (const [name, plot] of this.plots) if (!chosen.includes(name)) (plot.element.remove(), this.plots.delete(name));
+    if (!chosen.length) this.body.replaceChildren(this.empty);
+    else if (this.empty.isConnected) this.empty.remove();
+    attribute(this.body, "data-charts", Math.min(3, Math.max(1, chosen.length)));
+    chosen.forEach((name, k) => {
+      if (!this.plots.has(name)) this.plots.set(name, new Plot((at, from) => this.move(at, from)));
+      const plot = this.plots.get(name);
+      if (this.body.children[k] !== plot.element) this.body.insertBefore(plot.element, this.body.children[k] || null);
+      plot.draw(this.chart(store, name), this.theme());
+    });
+  }
+
+  chart(store, name) {
+    const { axis, smooth, against: other, log } = this.view, way = direction(name, store.best);
+    const base = store.lanes.findIndex((lane) => lane && lane.name === other);
+    let curves = curvesOf(store, name, { axis, smooth });
+    const paired = base >= 0 && curves.some(({ lane }) => lane === base);
+    if (paired) curves = against(curves, base);
+    const best = curves.length > ALL_IN_COLOUR ? ranked(curves, way).slice(0, IN_COLOUR) : curves;
+    const show = (value) => (paired && value > 0 ? "+" : "") + metric(paired ? "" : name, value);
+    return {
+      title: name,
+      unit: paired ? `less that of ${other}, at the same ${axis}` : `by ${axis}`,
+      curves,
+      way,
+      lit: this.lit,
+      colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, this.theme().dark)])),
+      log: log.includes(name) && !paired,
+      show,
+      tick: (value, range, step) => tick(paired ? "" : name, value, range, step),
+      place: (x, exact, whole) => place(axis, x, exact, whole),
+      end: () => "",
+    };
+  }
+
+  drawTools(store, all, chosen) {
+    const { view } = this;
+    this.show.draw(all, chosen, (names) => this.choose({ show: names }));
+    this.against.draw(store.lanes.filter((lane) => lane && lane.metrics.length).map((lane) => lane.name), view.against);
+    this.axis.draw(view.axis);
+    this.scale.draw(chosen.some((name) => view.log.includes(name)) ? "log" : "linear");
+    if (document.activeElement !== this.slider) this.slider.value = String(view.smooth);
+    put(this.weight, view.smooth ? view.smooth.toFixed(2) : "off");
+    this.element.classList.toggle("tsnb-nothing", !all.length);
+  }
+
+  /** One cursor through all charts; `from` has the pointer. */
+  move(at, from) {
+    for (const plot of this.plots.values()) plot.point(at, plot === from);
+  }
+
+  light(lane) {
+    if (lane === this.lit) return;
+    this.lit = lane;
+    this.news(true);
+  }
+
+  destroy() {
+    this.observer.disconnect();
+  }
+}
+
+/** A number beside the y axis: as many decimals as its step needs; accuracies from 0 to 1 as per cent. */
+function tick(name, value, [low, high], step) {
+  const share = /acc/i.test(name) && low >= -0.2 && high <= 1.2, by = share ? 100 : 1, size = Math.max(Math.abs(low), Math.abs(high)) * by;
+  if (value !== 0 && (size >= 1e5 || Math.abs(value) * by < 1e-4)) return (value * by).toExponential(0);
+  const digits = step ? Math.min(5, Math.max(0, -Math.floor(Math.log10(step * by * 1.0001)))) : 0;
+  const text = step ? (value * by).toFixed(digits) : Number((value * by).toPrecision(2)).toString();
+  return share ? `${text} %` : text;
+}
+
+const count3 = (value) => (value === 0 ? "0" : Number(value.toPrecision(2)).toString());
+
+/** A place on the x axis: "1,240", "2.48", "1:20"; whole: "batch 1,240". */
+function place(axis, x, exact, whole) {
+  const words = axis === "time" ? clock(x) : axis === "epoch" ? (exact ? x.toFixed(2) : count3(Math.round(x * 1e6) / 1e6)) : count(Math.round(x));
+  return whole ? (axis === "time" ? `after ${words}` : `${axis} ${words}`) : words;
+}
+
+/** Buttons of which one is pressed. */
+function several(label, words, chosen) {
+  const buttons = words.map((word) => button(word, "tsnb-choice", () => chosen(word)));
+  const box = make("span", "tsnb-several", ...buttons);
+  attribute(box, "role", "group");
+  attribute(box, "aria-label", label || "scale");
+  const element = make("span", "tsnb-tool", label ? make("span", "tsnb-soft", label) : null, box);
+  return { element, draw: (word) => buttons.forEach((one, k) => attribute(one, "aria-pressed", words[k] === word)) };
+}
+
+function select(label, chosen) {
+  const box = make("select", "tsnb-select");
+  box.onchange = () => chosen(box.value);
+  attribute(box, "aria-label", label);
+  const element = make("label", "tsnb-tool", make("span", "tsnb-soft", label), box);
+  const draw = (names, value) => {
+    const wanted = ["", ...names];
+    if ([...box.options].map((option) => option.value).join("\n") !== wanted.join("\n")) {
+      box.replaceChildren(...wanted.map((name) => Object.assign(make("option", "", name || "none"), { value: name })));
+    }
+    const now = wanted.includes(value) ? value : "";
+    if (box.value !== now) box.value = now;
+  };
+  return { element, draw };
+}
+
+/** A list of boxes to tick, behind a button; with a filter where it is long. */
+function menu(label, changed) {
+  const open = button("", "tsnb-menu-button", () => toggle(list.hidden));
+  const filter = make("input", "tsnb-filter");
+  filter.placeholder = "filter";
+  attribute(filter, "aria-label", "filter metrics");
+  const boxes = make("div", "tsnb-menu-boxes");
+  const list = make("div", "tsnb-menu", filter, boxes);
+  list.hidden = true;
+  const element = make("span", "tsnb-tool tsnb-menu-of", make("span", "tsnb-soft", label), open, list);
+  let known = "", act = () => {};
+  const toggle = (on) => {
+    list.hidden = !on;
+    attribute(open, "aria-expanded", on);
+    if (on) (list.querySelector("input:not([hidden])") || open).focus();
+    else changed();
+  };
+  toggle(false);
+  element.onkeydown = (event) => event.key === "Escape" && !list.hidden && (event.stopPropagation(), toggle(false), open.focus());
+  element.onfocusout = (event) => event.relatedTarget && !element.contains(event.relatedTarget) && toggle(false);
+  document.addEventListener("pointerdown", (event) => !list.hidden && !event.composedPath().includes(element) && toggle(false));
+  const sift = () => [...boxes.children].forEach((row) => (row.hidden = !row.textContent.toLowerCase().includes(filter.value.toLowerCase())));
+  filter.oninput = sift;
+  const draw = (all, chosen, pick) => {
+    act = pick;
+    put(open, chosen.join(", ") || "nothing yet");
+    filter.hidden = all.length < 9;
+    if (known !== all.join("\n")) {
+      known = all.join("\n");
+      boxes.replaceChildren(...all.map((name) => {
+        const tick = Object.assign(make("input"), { type: "checkbox", value: name });
+        tick.onchange = () => act([...boxes.querySelectorAll("input")].filter((box) => box.checked).map((box) => box.value));
+        return make("label", "", tick, name);
+      }));
+      sift();
+    }
+    const full = chosen.length >= MOST;
+    for (const box of boxes.querySelectorAll("input")) {
+      box.checked = chosen.includes(box.value);
+      box.disabled = full && !box.checked;
+    }
+  };
+  return { element, draw };
+}

@@ -1,0 +1,271 @@
+// One chart of learning curves on a canvas: lines with the raw values behind them, names at their ends, the values under
+// the pointer or, with the arrow keys, under the cursor.
+
+import { attribute, make, put, style } from "./dom.js";
+import { FEW, calmExtent, extent, nearest, shortened, spread, ticks } from "./learning.js";
+import { paintShape, shape } from "./shapes.js";
+import { mix } from "./theme.js";
+
+const HEIGHT = 236;
+const TOP = 8, BOTTOM = 22, LEFT = 46;
+const LABEL_GAP = 14;
+const SAID = 8; // values under the pointer
+const TOLD_MS = 3000; // as often as the words for screen readers are renewed
+
+/** draw() takes {title, unit, curves, lit, colours, way, log, show(value), tick(value, range), place(x), end(lane)}. */
+export class Plot {
+  constructor(moved) {
+    this.moved = moved;
+    this.heading = make("b");
+    this.note = make("span", "tsnb-soft");
+    this.canvas = make("canvas");
+    this.hover = make("div", "tsnb-hover tsnb-readout");
+    this.hover.hidden = true;
+    this.box = make("div", "tsnb-plot", this.canvas, this.hover);
+    this.box.tabIndex = 0;
+    attribute(this.box, "role", "img");
+    this.box.onkeydown = (event) => this.key(event);
+    this.box.onblur = () => this.moved(null);
+    this.box.onpointermove = (event) => this.pointed(event.offsetX);
+    this.box.onpointerleave = () => this.moved(null);
+    this.element = make("figure", "tsnb-learned", make("figcaption", "", this.heading, " ", this.note), this.box);
+    this.at = null; // where the cursor is, on the x axis
+  }
+
+  draw(what, theme) {
+    Object.assign(this, what, { theme });
+    put(this.heading, what.title);
+    put(this.note, what.unit);
+    this.paint();
+    this.tell();
+  }
+
+  /** Where what is drawn lies. Names have room at the right, as much as they need. */
+  measure(ctx) {
+    const width = this.box.clientWidth;
+    ctx.font = this.theme.font;
+    const names = this.named.map(({ name }) => ctx.measureText(this.short[name]).width);
+    const right = Math.min(width * 0.3, 26 + Math.max(0, ...names));
+    const x = extent(this.curves.map((curve) => curve.x), false) || [0, 1];
+    const y = calmExtent(this.curves, this.log) || [this.log ? 0.1 : 0, 1];
+    this.xs = [Math.min(x[0], x[0] < (x[1] - x[0]) / 5 ? 0 : x[0]), x[1] > x[0] ? x[1] : x[0] + 1];
+    this.ys = this.log ? [y[0] * 0.9, y[1] * 1.1] : padded(y);
+    this.area = { left: LEFT, top: TOP, width: Math.max(10, width - LEFT - right), height: HEIGHT - TOP - BOTTOM };
+    return width;
+  }
+
+  toX(value) {
+    return this.area.left + ((value - this.xs[0]) / (this.xs[1] - this.xs[0])) * this.area.width;
+  }
+
+  toY(value) {
+    const of = this.log ? Math.log : (v) => v, [low, high] = this.ys.map(of);
+    return this.area.top + (1 - (of(value) - low) / (high - low)) * this.area.height;
+  }
+
+  paint() {
+    const dpr = devicePixelRatio || 1, ctx = this.canvas.getContext("2d");
+    // those that are named: in colour, or the one that is pointed at
+    this.named = this.curves.filter(({ lane }) => this.colours.has(lane) || lane === this.lit);
+    this.short = shortened(this.named.map(({ name }) => name));
+    const width = this.measure(ctx);
+    if (width < 120) return;
+    if (this.canvas.width !== Math.round(width * dpr) || this.canvas.height !== HEIGHT * dpr) {
+      Object.assign(this.canvas, { width: Math.round(width * dpr), height: HEIGHT * dpr });
+      style(this.canvas, "width", `${width}px`);
+      style(this.canvas, "height", `${HEIGHT}px`);
+    }
+    ctx.setTransform(dpr, 0, 0, dpr, 0, 0);
+    ctx.clearRect(0, 0, width, HEIGHT);
+    ctx.font = this.theme.font;
+    this.axes(ctx);
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(this.area.left, this.area.top - 4, this.area.width + 6, this.area.height + 8);
+    ctx.clip();
+    for (const named of [false, true]) for (const curve of this.curves) if (this.named.includes(curve) === named) this.line(ctx, curve, named);
+    ctx.restore();
+    this.names(ctx);
+    if (this.at !== null) this.cross(ctx);
+  }
+
+  axes(ctx) {
+    const { left, top, width, height } = this.area, { line, soft } = this.theme;
+    ctx.strokeStyle = line;
+    ctx.fillStyle = soft;
+    ctx.lineWidth = 1;
+    ctx.textBaseline = "middle";
+    ctx.textAlign = "right";
+    const heights = ticks(...this.ys, 5, this.log), step = this.log ? 0 : heights[1] - heights[0];
+    for (const value of heights) {
+      const y = Math.round(this.toY(value)) + 0.5;
+      ctx.beginPath();
+      ctx.moveTo(left, y);
+      ctx.lineTo(left + width, y);
+      ctx.stroke();
+      ctx.fillText(this.tick(value, this.ys, step), left - 6, y);
+    }
+    ctx.textBaseline = "alphabetic";
+    ctx.textAlign = "center";
+    const shown = ticks(...this.xs, Math.max(2, Math.floor(width / 90)));
+    for (const value of shown) {
+      const text = this.place(value), wide = ctx.measureText(text).width / 2;
+      ctx.fillText(text, Math.min(Math.max(this.toX(value), left + wide - 8), left + width), HEIGHT - 6);
+    }
+  }
+
+  line(ctx, { lane, x, raw, y }, named) {
+    const { soft, ground } = this.theme, colour = this.colours.get(lane) || (lane === this.lit ? soft : mix(soft, ground, 0.45));
+    const faded = this.lit !== null && this.lit !== lane;
+    ctx.lineJoin = "round";
+    if (named && raw !== y && this.colours.size <= 8) {
+      ctx.globalAlpha = faded ? 0.1 : 0.3;
+      this.stroke(ctx, x, raw, colour, 1);
+    }
+    ctx.globalAlpha = faded ? 0.35 : named ? 1 : 0.7;
+    this.stroke(ctx, x, y, colour, lane === this.lit ? 2.6 : named ? 1.8 : 1);
+    if (named && x.length <= FEW) {
+      ctx.fillStyle = colour;
+      x.forEach((at, k) => this.drawn(y[k]) && paintShape(ctx, lane, this.toX(at), this.toY(y[k]), 6));
+    }
+    ctx.globalAlpha = 1;
+  }
+
+  drawn(value) {
+    return Number.isFinite(value) && !(this.log && value <= 0);
+  }
+
+  stroke(ctx, x, y, colour, width) {
+    ctx.strokeStyle = colour;
+    ctx.lineWidth = width;
+    ctx.beginPath();
+    let open = false;
+    for (let k = 0; k < x.length; k++) {
+      if (!this.drawn(y[k])) {
+        open = false; // what is no number is a gap
+        continue;
+      }
+      ctx[open ? "lineTo" : "moveTo"](this.toX(x[k]), this.toY(y[k]));
+      open = true;
+    }
+    ctx.stroke();
+  }
+
+  /** Each trial's shape at its end, and its name beside that. */
+  names(ctx) {
+    const { text, ground, soft } = this.theme, { left, top, width, height } = this.area;
+    const ends = this.named.map((curve) => [curve, curve.y.findLastIndex((v) => this.drawn(v))]).filter(([, k]) => k >= 0);
+    const inside = (y) => Math.min(Math.max(y, top), top + height);
+    const at = ends.map(([curve, k]) => [this.toX(curve.x[k]), inside(this.toY(curve.y[k]))]);
+    const heights = spread(at.map(([, y]) => y), LABEL_GAP, top + 4, top + height - 2);
+    ctx.textAlign = "left";
+    ctx.textBaseline = "middle";
+    ends.forEach(([{ lane, name }], k) => {
+      const [x, y] = at[k], edge = left + width + 14;
+      ctx.fillStyle = this.colours.get(lane) || soft;
+      ctx.strokeStyle = ground;
+      ctx.globalAlpha = this.lit !== null && this.lit !== lane ? 0.5 : 1;
+      paintShape(ctx, lane, x, y, 9);
+      ctx.strokeStyle = soft;
+      ctx.lineWidth = 0.7;
+      ctx.beginPath();
+      ctx.moveTo(Math.max(x + 6, left + width + 2), y);
+      ctx.lineTo(edge - 3, heights[k]);
+      if (Math.abs(heights[k] - y) > 3) ctx.stroke();
+      ctx.fillStyle = text;
+      ctx.font = lane === this.lit ? `600 ${this.theme.font}` : this.theme.font;
+      ctx.fillText(`${this.short[name]}${this.end(lane)}`, edge, heights[k]);
+      ctx.globalAlpha = 1;
+    });
+  }
+
+  cross(ctx) {
+    const { top, height, left, width } = this.area, x = this.toX(this.at), { text, ground } = this.theme;
+    if (x < left - 1 || x > left + width + 1) return;
+    ctx.strokeStyle = text;
+    ctx.lineWidth = 1;
+    ctx.beginPath();
+    ctx.moveTo(Math.round(x) + 0.5, top);
+    ctx.lineTo(Math.round(x) + 0.5, top + height);
+    ctx.stroke();
+    const label = this.place(this.at, true), wide = ctx.measureText(label).width + 12;
+    ctx.fillStyle = text;
+    ctx.fillRect(x - wide / 2, HEIGHT - BOTTOM + 3, wide, 16);
+    ctx.fillStyle = ground;
+    ctx.textAlign = "center";
+    ctx.textBaseline = "middle";
+    ctx.fillText(label, x, HEIGHT - BOTTOM + 11.5);
+    for (const { curve, k } of this.under()) {
+      ctx.fillStyle = this.colours.get(curve.lane) || this.theme.soft;
+      if (this.named.includes(curve)) paintShape(ctx, curve.lane, x, this.toY(curve.y[k]), 10);
+    }
+  }
+
+  /** The curves at the cursor with the point of each that is nearest, the best first. */
+  under() {
+    const near = (this.xs[1] - this.xs[0]) / 20, found = [];
+    for (const curve of this.curves) {
+      const k = this.at === null ? -1 : nearest(curve.x, this.at);
+      if (k < 0 || !Number.isFinite(curve.y[k])) continue;
+      const inside = this.at >= curve.x[0] - near && this.at <= curve.x[curve.x.length - 1] + near;
+      if (inside && (Math.abs(curve.x[k] - this.at) <= near || curve.x.length <= FEW)) found.push({ curve, k });
+    }
+    return found.sort((a, b) => (this.way || -1) * (b.curve.y[b.k] - a.curve.y[a.k]));
+  }
+
+  pointed(offset) {
+    if (!this.area || !this.curves.length) return;
+    const share = (offset - this.area.left) / this.area.width;
+    this.moved(share < -0.02 || share > 1.02 ? null : this.xs[0] + share * (this.xs[1] - this.xs[0]), this);
+  }
+
+  /** Left and right move the cursor by a hundredth, with Shift by a tenth; Home and End to the ends; Escape takes it away. */
+  key(event) {
+    if (!this.area || !this.curves.length) return;
+    const [low, high] = this.xs, step = ((high - low) / 100) * (event.shiftKey ? 10 : 1), from = this.at ?? high;
+    const to = { ArrowLeft: from - step, ArrowRight: from + step, Home: low, End: high }[event.key];
+    if (event.key === "Escape") this.moved(null);
+    if (to === undefined) return;
+    event.preventDefault();
+    this.moved(Math.min(high, Math.max(low, to)), this);
+    this.tell(true);
+  }
+
+  /** Show the cursor at a place; the values there, if the pointer is at this chart. */
+  point(at, here) {
+    this.at = at;
+    if (!this.theme) return;
+    this.paint();
+    const found = here && at !== null ? this.under() : [];
+    this.hover.hidden = !found.length;
+    if (!found.length) return;
+    const line = ({ curve, k }, n) => {
+      const swatch = make("span", "tsnb-mark", shape(curve.lane));
+      style(swatch, "--tsnb-lane", this.colours.get(curve.lane) || this.theme.soft);
+      const best = this.way && n === 0 ? " ★" : "";
+      return make("div", "", swatch, make("span", "tsnb-trial", curve.name), make("b", "", this.show(curve.y[k]) + best));
+    };
+    const more = found.length > SAID ? [make("div", "tsnb-soft", `and ${found.length - SAID} more`)] : [];
+    this.hover.replaceChildren(make("div", "tsnb-soft", this.place(at, true, true)), ...found.slice(0, SAID).map(line), ...more);
+    const x = this.toX(at), left = x < this.box.clientWidth / 2;
+    style(this.hover, "left", left ? `${x + 12}px` : "auto");
+    style(this.hover, "right", left ? "auto" : `${this.box.clientWidth - x + 12}px`);
+  }
+
+  /** What a screen reader says of it: the values at the cursor, or the last ones. */
+  tell(now) {
+    const ms = Date.now();
+    if (!now && ms - (this.toldMs || 0) < TOLD_MS) return;
+    this.toldMs = ms;
+    const last = this.curves.map((curve) => ({ curve, k: curve.y.length - 1 }));
+    const words = (this.at === null ? last : this.under()).slice(0, SAID).map(({ curve, k }) => `${curve.name} ${this.show(curve.y[k])}`);
+    const where = this.at === null ? "now" : this.place(this.at, true, true);
+    attribute(this.box, "aria-label", `${this.title} ${this.unit}; ${where}: ${words.join(", ") || "nothing yet"}`);
+  }
+}
+
+/** A range with air above and below, which ends at 0 where it is near that. */
+function padded([low, high]) {
+  const air = (high - low || Math.abs(high) || 1) * 0.06;
+  return [low >= 0 && low < high * 0.25 ? 0 : low - air, high + air];
+}

@@ -1,0 +1,42 @@
+// A trial's shape, beside its colour: what tells it from others without colours. Seven shapes and eight colours make
+// 56 pairs before one comes again.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Each in a box from -5 to 5. */
+const PATHS = [
+  "M-4.2 0A4.2 4.2 0 1 0 4.2 0A4.2 4.2 0 1 0 -4.2 0Z", // a circle
+  "M-3.8 -3.8H3.8V3.8H-3.8Z", // a square
+  "M0 -4.6L4.8 3.8H-4.8Z", // a triangle
+  "M0 -5L5 0L0 5L-5 0Z", // a diamond
+  "M0 4.6L4.8 -3.8H-4.8Z", // one upside down
+  "M-1.7 -4.6H1.7V-1.7H4.6V1.7H1.7V4.6H-1.7V1.7H-4.6V-1.7H-1.7Z", // a plus
+  "M-4.5 -2.3L-2.3 -4.5L0 -2.2L2.3 -4.5L4.5 -2.3L2.2 0L4.5 2.3L2.3 4.5L0 2.2L-2.3 4.5L-4.5 2.3L-2.2 0Z", // a cross
+];
+const WORDS = ["circle", "square", "triangle", "diamond", "triangle upside down", "plus", "cross"];
+
+export const shapeOf = (lane) => lane % PATHS.length;
+export const shapeWord = (lane) => WORDS[shapeOf(lane)];
+
+let paths;
+
+/** Fill a lane's shape at a place of a canvas, `size` px wide. */
+export function paintShape(ctx, lane, x, y, size) {
+  paths ??= PATHS.map((path) => new Path2D(path));
+  ctx.save();
+  ctx.translate(x, y);
+  ctx.scale(size / 10, size / 10);
+  ctx.fill(paths[shapeOf(lane)]);
+  ctx.restore();
+}
+
+/** The shape as an element, in the trial's colour (--tsnb-lane of what it stands in). */
+export function shape(lane) {
+  const [svg, path] = ["svg", "path"].map((tag) => document.createElementNS(SVG, tag));
+  svg.setAttribute("class", "tsnb-shape");
+  svg.setAttribute("viewBox", "-5 -5 10 10");
+  svg.setAttribute("aria-hidden", "true");
+  path.setAttribute("d", PATHS[shapeOf(lane)]);
+  svg.append(path);
+  return svg;
+}

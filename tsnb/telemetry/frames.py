@@ -1,0 +1,302 @@
+"""Frames and curves: what is kept of a stream for whoever looks at it later, as rows of float32 numbers.
+
+What changes every tick travels as numbers, what seldom changes (names, states, sentences) as JSON beside it
+(`tsnb.panel.tape`). A frame says its own length, so a history is frames laid end to end, and a trial that
+joins or leaves changes nothing that was written before.
+
+```
+frame     = header, row, row, ..., machine, logged     little-endian float32
+header    = `HEADER` below                             12 numbers
+row       = `ROW` below                                11 numbers a consumer
+machine   = `MACHINE` below, then processes and GPUs   only in ticks with a look at the machine, every other second
+process   = `PROCESS` below                            5 numbers
+GPU       = `GPU` below                                4 numbers
+logged    = -2, then `LOGGED` of each, to its end      only what was logged since the frame before
+```
+
+A *lane* is a place in the panel: the number of a consumer's name in the order of first appearance. It never
+changes hands, so a colour stays with its trial. Unknown numbers are NaN.
+
+A trial may log any number of metrics: what it logs costs two numbers when it does, and nothing in between. So frames
+can be thinned as they like (`telemetry.history`): the learning curves are kept apart, in `Curves`, each bounded by
+itself. A curve that is full leaves of every four points in a row the lowest and the highest, so peaks stay.
+
+```
+curves    = curve, curve, ...
+curve     = lane, metric, points, then `POINT` of each
+```
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tsnb.telemetry.rates import Pace
+from tsnb.telemetry.readings import (
+    CONSUMER_STATES,
+    ConsumerReading,
+    HostReading,
+    ProcessReading,
+    StreamReading,
+)
+
+__all__ = [
+    "GPU",
+    "HEADER",
+    "LOGGED",
+    "MACHINE",
+    "POINT",
+    "PROCESS",
+    "ROW",
+    "Curves",
+    "frame",
+]
+
+HEADER = (
+    "time_s",  # seconds since the tape's origin
+    "numbers",  # numbers in this frame, header included
+    "batches_per_s",  # loader batches published a second
+    "window_fill",  # batches between the fastest and the slowest consumer
+    "epoch",  # from 0
+    "published",  # loader batches published in that epoch
+    "left_s",  # seconds until the loader has published the epoch's last batch
+    "slots_used",
+    "touched_mib",  # MiB of shared memory in use
+    "batches",  # published so far, all epochs
+    "copied",  # batches that the producer had to copy into the arena
+    "alone_per_s",  # loader batches a second at most, if nobody held the loader back
+)
+"""What each number of a frame's header means."""
+
+ROW = (
+    "place",  # 16 lane + state: its place in `CONSUMER_STATES`
+    "fill",  # batches published and not taken
+    "lag",  # batches behind the fastest
+    "samples_per_s",
+    "computing",  # share of the last seconds, 0 to 1; likewise the next two
+    "waiting",
+    "held",
+    "epochs",  # that it has taken itself, the one under way as a share; -1 before the first
+    "batches",  # loader batches that it has taken itself, all epochs
+    "step_ms",  # milliseconds that it computes on a loader batch
+    "alone_per_s",  # samples a second with a batch always ready and nobody to wait for
+)
+"""What each number of a consumer's row means."""
+
+MACHINE = (
+    "mark",  # -1: no row begins so
+    "cores",  # that the notebook's user may use
+    "cpu",  # cores busy
+    "used_mib",
+    "total_mib",
+    "processes",  # how many follow
+    "gpus",  # and how many after them
+)
+"""What each number on the machine means."""
+
+PROCESS = (
+    "lane",  # -1: the producer with its loader's workers
+    "cpu",  # cores busy
+    "memory_mib",  # of its own
+    "cores",  # that it may use
+    "gpu_mib",
+)
+"""What each number on a process with its children means."""
+
+GPU = (
+    "index",
+    "busy",  # share of the last second, 0 to 1; NaN where it is not told
+    "used_mib",
+    "total_mib",
+)
+"""What each number on a GPU means."""
+
+LOGGED = (
+    "place",  # 1024 lane + metric: its place among the names that the lane has logged
+    "value",
+)
+"""What each number on a logged value means; when it was logged says the lane's row in the same frame."""
+
+POINT = (
+    "time_s",  # since the tape's origin
+    "batches",  # loader batches that the trial had taken by then
+    "epochs",  # likewise
+    "value",
+)
+"""What each number of a curve's point means."""
+
+_MIB = 1024.0 * 1024.0
+_STATES = {state: number for number, state in enumerate(CONSUMER_STATES)}
+_LANES_AT, _METRICS_AT = 16, 1024
+_PRODUCER, _MACHINE_MARK, _LOGGED_MARK = -1.0, -1.0, -2.0
+
+
+def frame(
+    reading: StreamReading,
+    origin_s: float,
+    loader: tuple[float, float, float],
+    rows: Sequence[tuple[ConsumerReading, int, Pace, float, int]],
+    lanes: Mapping[str, int],
+    logged: Sequence[tuple[int, int, float]] = (),
+) -> bytes:
+    """Return one tick as bytes.
+
+    Args:
+        reading: The stream now.
+        origin_s: What `time_s` counts from (wall clock): float32 could not hold today's date.
+        loader: Batches a second, what that could be if nobody held it back, and seconds left of the epoch.
+        rows: Reading, lane, pace, epochs (-1 before the first) and batches of each consumer.
+        lanes: Lane numbers by name, for the machine's processes.
+        logged: Lane, metric and value of what was logged since the frame before.
+    """
+    batches_per_s, alone_per_s, left_s = loader
+    body: list[float] = []
+    for row in rows:
+        body += _row(*row)
+    if reading.host:
+        body += _machine(reading.host, reading.consumers, lanes)
+    if logged:
+        body.append(_LOGGED_MARK)
+        for lane, metric, value in logged:
+            body += (_METRICS_AT * lane + metric, value)
+    header = [
+        reading.time_s - origin_s,
+        len(HEADER) + len(body),
+        batches_per_s,
+        reading.window_fill,
+        reading.epoch,
+        reading.published,
+        left_s,
+        reading.slots_used,
+        reading.touched_bytes / _MIB,
+        reading.batches,
+        reading.copied,
+        alone_per_s,
+    ]
+    return array("f", header + body).tobytes()
+
+
+def _row(consumer: ConsumerReading, lane: int, pace: Pace, epochs: float, batches: int) -> Iterable[float]:
+    return (
+        _LANES_AT * lane + _STATES.get(consumer.state, _LANES_AT - 1),
+        consumer.fill,
+        consumer.lag,
+        pace.samples_per_s,
+        pace.computing,
+        pace.waiting,
+        pace.held,
+        epochs,
+        batches,
+        pace.step_s * 1000,
+        pace.alone_per_s,
+    )
+
+
+def _machine(
+    host: HostReading, consumers: Sequence[ConsumerReading], lanes: Mapping[str, int]
+) -> list[float]:
+    # consumers of one process have all its numbers each: in equal parts, so that sums are right
+    pids = {consumer.name: consumer.pid for consumer in consumers}
+    shared = Counter(pids[name] for name in host.consumers if name in pids)
+    seen: list[tuple[float, ProcessReading, int]] = [
+        (lanes[name], process, shared[pids[name]])
+        for name, process in host.consumers.items()
+        if name in pids and name in lanes
+    ]
+    if host.producer:
+        seen.append((_PRODUCER, host.producer, 1))
+    used, total = host.memory_used_bytes / _MIB, host.memory_total_bytes / _MIB
+    numbers = [_MACHINE_MARK, host.cores, host.cpu, used, total, len(seen), len(host.gpus)]
+    for lane, process, parts in seen:
+        mib = _MIB * parts
+        numbers += (
+            lane,
+            process.cpu / parts,
+            process.memory_bytes / mib,
+            process.cores,
+            process.gpu_bytes / mib,
+        )
+    for gpu in host.gpus:
+        busy = math.nan if gpu.busy is None else gpu.busy
+        numbers += (gpu.index, busy, gpu.used_bytes / _MIB, gpu.total_bytes / _MIB)
+    return numbers
+
+
+POINTS = 1000
+"""Points of one curve at most..."""
+
+FEWEST = 64
+"""... and at least, however many curves there are."""
+
+BUDGET = 250_000
+"""Points of all curves: 4 MB."""
+
+
+class Curves:
+    """What trials have logged, by lane and metric: where each value was taken, and what it was. Bounded."""
+
+    def __init__(self) -> None:
+        self._points: dict[tuple[int, int], array[float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def add(self, lane: int, metric: int, point: tuple[float, float, float, float]) -> None:
+        """Take in a value.
+
+        Args:
+            lane: Whose it is.
+            metric: Its place among the names that the lane has logged.
+            point: As `POINT` says.
+        """
+        curve = self._points.get((lane, metric))
+        if curve is None:
+            curve = self._points[lane, metric] = array("f")
+        curve.extend(point if abs(point[3]) <= _MOST else (*point[:3], _bounded(point[3])))
+        if len(curve) > FEWEST * len(POINT) and len(curve) > len(POINT) * self._room:
+            self._points[lane, metric] = _thinned(curve)
+
+    def forget(self, lane: int) -> None:
+        """Let go of all that a lane has logged: another run of its trial begins."""
+        for key in [key for key in self._points if key[0] == lane]:
+            del self._points[key]
+
+    @property
+    def _room(self) -> int:
+        return max(FEWEST, min(POINTS, BUDGET // len(self._points)))
+
+    def points(self, lane: int, metric: int) -> list[tuple[float, ...]]:
+        """Return a curve's points, oldest first."""
+        curve = self._points.get((lane, metric), array("f"))
+        return [tuple(curve[k : k + len(POINT)]) for k in range(0, len(curve), len(POINT))]
+
+    def to_bytes(self) -> bytes:
+        """Return all curves, one after the other."""
+        parts = []
+        for (lane, metric), curve in self._points.items():
+            parts += [array("f", (lane, metric, len(curve) // len(POINT))).tobytes(), curve.tobytes()]
+        return b"".join(parts)
+
+
+def _bounded(value: float) -> float:
+    """Return a number that float32 can hold: what is larger is infinite in it."""
+    return value if abs(value) <= _MOST else math.copysign(math.inf, value) if value == value else math.nan  # noqa: PLR0124 (nan)
+
+
+_MOST = float(np.finfo(np.float32).max)
+
+
+def _thinned(curve: array[float]) -> array[float]:
+    """Return of every four points in a row the lowest and the highest; the newest stay."""
+    points = np.frombuffer(curve, np.float32).reshape(-1, len(POINT))
+    whole = (len(points) - 1) // 4 * 4
+    groups = points[:whole].reshape(-1, 4, len(POINT))
+    values = np.nan_to_num(groups[:, :, 3], nan=np.inf)
+    picked = np.sort(np.stack([values.argmin(axis=1), 3 - values[:, ::-1].argmax(axis=1)], axis=1), axis=1)
+    kept = np.take_along_axis(groups, picked[:, :, None], axis=1).reshape(-1, len(POINT))
+    return array("f", np.concatenate([kept, points[whole:]]).tobytes())

@@ -1,0 +1,343 @@
+"""One stream as every screen shows it: rows, rates, the sentence and its pace, marks, ends, the best. Pure.
+
+Panel, `tsnb top`, `tsnb status` and `%tensorsocket status` each feed readings to a `StreamView`, or share the one that
+a watch feeds (`telemetry.watching`), and draw what it says; reports tell a whole life from the same parts (`Ends`,
+`Taken`, `diagnose`). So a fact is the same number everywhere. `as_text` is that view in plain text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from tsnb.records.scores import leaders
+from tsnb.telemetry import words
+from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
+from tsnb.telemetry.energy import NOT_MEASURABLE, energy_use
+from tsnb.telemetry.frames import Curves, frame
+from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, mode_text, never_attached
+from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow
+from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
+
+__all__ = ["MARKS", "Row", "StreamView", "Tick", "as_text"]
+
+MARKS = 200
+"""Marks kept: more would not be read, and a sweep of a thousand trials makes two of each."""
+
+_PASSING = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipping"})
+"""States that change with every batch..."""
+
+_STEADY = 8
+"""... so that the one shown is the most frequent of this many ticks: it agrees with the rates beside it."""
+
+_SENTENCE_S = 2.5
+"""The sentence is rewritten this often at most, so that its numbers can be read..."""
+
+_TURN_S = 1.5
+"""... or this often, where it says something else than before; an end or a failure shows at once."""
+
+_URGENT = frozenset({"failed", "gone", "starting", ABSENT})
+
+_BEST_S = 5.0
+"""Who is the best is looked at this often, and when one has ended: it changes with every step of equal trials."""
+
+_LOOKS = 15
+"""Looks at the machine over which energy is told: half a minute."""
+
+_NAMES = 1000
+"""Metrics of one trial that are shown."""
+
+
+@dataclass
+class Row:
+    """One trial."""
+
+    number: int
+    """In the order of first appearance: its lane, and so its colour."""
+    reading: ConsumerReading
+    """The last that was heard of it."""
+    here: bool = False
+    """Whether it is attached."""
+    pace: Pace = UNKNOWN
+    """Of the last seconds."""
+    state: str = "joining"
+    """What to show: one of `CONSUMER_STATES`, or of `END_STATES`."""
+    since_s: float = 0.0
+    """Since when it is in that state; wall clock."""
+    came_s: float = 0.0
+    """When it came, or left; wall clock."""
+    end: str = ""
+    """How it ended, one of `END_STATES`; empty while it is here, or where nobody knows."""
+    error: str = ""
+    """What it failed of, one line."""
+    last: dict[str, float] = field(default_factory=dict)
+    """The last that it logged, once it has ended."""
+    epochs: float = math.nan
+    """Epochs that it has taken."""
+    batches: int = 0
+    """Loader batches that it has taken."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The last of each number that it has logged, in the order of first appearance."""
+    places: dict[str, int] = field(default_factory=dict)
+    """The place of each of those names, which stays when another run of the trial begins anew."""
+    run: int = 0
+    """How many runs of its name came before this one: another process, another curve."""
+    best: frozenset[str] = frozenset()
+    """Logged numbers in which it is the best."""
+    states: deque[str] = field(default_factory=lambda: deque(maxlen=_STEADY))
+    """Its states of the last ticks."""
+
+    @property
+    def name(self) -> str:
+        """Its consumer's name."""
+        return self.reading.name
+
+
+class Tick(NamedTuple):
+    """What one reading has brought."""
+
+    reading: StreamReading
+    frame: bytes
+    """It as numbers."""
+    marks: list[Mark]
+    """What changed."""
+
+
+class StreamView:
+    """What is known of a stream from what was read of it.
+
+    May be fed from one thread and looked at from others: what is looked at changes between two looks, never within
+    one value.
+    """
+
+    def __init__(self) -> None:
+        self.latest: StreamReading | None = None
+        self.host: HostReading | None = None
+        self.state = ABSENT
+        self.say = Diagnosis("starting", "", None, "")
+        self.rates = RateWindow()
+        self.marks: deque[Mark] = deque(maxlen=MARKS)
+        self.rows: dict[str, Row] = {}
+        self.best: dict[str, str] = {}
+        self.curves = Curves()
+        self.origin_s: float | None = None
+        self._marker = Marker()
+        self._ends = Ends()
+        self._taken = Taken()
+        self._said_s = self._best_s = -math.inf
+        self._looks: deque[StreamReading] = deque(maxlen=_LOOKS)
+
+    @property
+    def energy(self) -> str:
+        """Joules for 1,000 samples over the last looks at the machine; empty where nothing is measured."""
+        text = energy_use(self._looks).text
+        return "" if text == NOT_MEASURABLE else text
+
+    def feed(self, reading: StreamReading) -> Tick:
+        """Take in a reading; return what it has brought."""
+        if self.origin_s is None:
+            self.origin_s = reading.time_s
+        self.latest, self.state = reading, reading.state
+        self.rates.add(reading)
+        if reading.host is not None:
+            self.host = reading.host
+            self._looks.append(reading)
+        marks = self._marker.feed(reading)
+        self.marks += marks
+        self._taken.feed(reading)
+        self._speak(diagnose(*self.rates.span, self.rates.host), reading.time_s)
+        news = self._ends.feed(reading)
+        logged: list[tuple[int, int, float]] = []
+        here = {consumer.name for consumer in reading.consumers if consumer.state != "gone"}
+        drawn = []
+        for consumer in reading.consumers:
+            row = self._update(consumer, reading.time_s)
+            logged += self._log(row, consumer.metrics, reading.time_s)
+            drawn.append(row)
+        for name, end in news.items():
+            if name not in here:
+                row = self._ended(name, end, reading.time_s)
+                logged += self._log(row, end.metrics, reading.time_s)
+                if row not in drawn:
+                    drawn.append(row)
+        self._leave(here, reading.time_s)
+        if news or reading.time_s - self._best_s >= _BEST_S:
+            self._mark_best(reading.time_s)
+        return Tick(reading, self._frame(reading, drawn, logged), marks)
+
+    def note(self, state: str, text: str) -> None:
+        """Take in what no reading says: nobody serves the stream, it has ended."""
+        self.state = state
+        self.say = Diagnosis(state, text, None, text)
+        self._said_s = -math.inf
+
+    def settle(self) -> None:
+        """Say what the last reading means, however short ago something else was said."""
+        if self.latest:
+            self._said_s = -math.inf
+            self._speak(diagnose(*self.rates.span, self.rates.host), self.latest.time_s)
+            self._mark_best(self.latest.time_s)
+
+    def shown(self, most: int) -> list[Row]:
+        """Return the trials that have a place on a screen of so many rows: those who are here, and who left last."""
+        here = [row for row in self.rows.values() if row.here]
+        left = sorted((row for row in self.rows.values() if not row.here), key=lambda row: row.came_s)
+        room = max(0, most - len(here))
+        return sorted(here + (left[-room:] if room else []), key=lambda row: row.number)
+
+    def _frame(self, reading: StreamReading, drawn: list[Row], logged: list[tuple[int, int, float]]) -> bytes:
+        loader = self.rates.batches_per_s(), self.rates.loader_alone_per_s(), self.rates.left_s()
+        lanes = {name: row.number for name, row in self.rows.items()} if reading.host else {}
+        rows = [
+            (row.reading, row.number, row.pace, -1.0 if math.isnan(row.epochs) else row.epochs, row.batches)
+            for row in drawn
+        ]
+        return frame(reading, self.origin_s or 0.0, loader, rows, lanes, logged)
+
+    def _row(self, reading: ConsumerReading, now_s: float) -> Row:
+        row = self.rows.get(reading.name)
+        if row is None:
+            row = self.rows[reading.name] = Row(len(self.rows), reading, since_s=now_s, came_s=now_s)
+        return row
+
+    def _update(self, consumer: ConsumerReading, now_s: float) -> Row:
+        row = self._row(consumer, now_s)
+        here = consumer.state != "gone"
+        if consumer.pid != row.reading.pid and row.reading.pid and here:
+            row.run += 1
+            row.metrics.clear()
+            self.curves.forget(row.number)
+        if here != row.here:
+            row.here, row.came_s = here, now_s
+        row.reading, row.pace = consumer, self.rates.pace(consumer) if here else UNKNOWN
+        row.epochs, row.batches = self._taken.epochs(consumer.name), self._taken.batches(consumer.name)
+        if here:
+            row.end, row.error, row.last = "", "", {}
+            self._steady(row, consumer.state, now_s)
+        return row
+
+    def _steady(self, row: Row, state: str, now_s: float) -> None:
+        if state not in _PASSING:
+            row.states.clear()
+        else:
+            row.states.append(state)
+            most = Counter(row.states)
+            state = max(reversed(row.states), key=lambda one: most[one])
+        if state != row.state:
+            row.state, row.since_s = state, now_s
+
+    def _ended(self, name: str, end: EndReading, now_s: float) -> Row:
+        """Note how one ended that is not here any more, and what it logged last."""
+        row = self._row(replace(never_attached(end), name=name), now_s)
+        metrics = {**row.reading.metrics, **end.metrics}
+        row.reading, row.pace = replace(row.reading, state="gone", metrics=metrics), UNKNOWN
+        row.last = dict(end.metrics)
+        return row
+
+    def _leave(self, here: set[str], now_s: float) -> None:
+        for name, row in self.rows.items():
+            if name in here:
+                continue
+            if row.here:
+                row.here, row.came_s, row.pace = False, now_s, UNKNOWN
+            end = self._ends.by_name.get(name)
+            row.end, row.error, row.last = (
+                ("", "", {}) if end is None else (end.state, end.error, end.metrics)
+            )
+            row.state = row.end or "gone"
+
+    def _log(self, row: Row, metrics: Mapping[str, float], now_s: float) -> list[tuple[int, int, float]]:
+        """Keep what is new of a trial's logged numbers; return it as a frame has it."""
+        found = []
+        for name, value in metrics.items():
+            known = row.metrics.get(name)
+            if value == known or (name not in row.places and len(row.places) >= _NAMES):
+                continue
+            row.metrics[name] = value
+            metric = row.places.setdefault(name, len(row.places))
+            epochs = -1.0 if math.isnan(row.epochs) else row.epochs
+            point = (now_s - (self.origin_s or 0.0), float(row.batches), epochs, value)
+            self.curves.add(row.number, metric, point)
+            found.append((row.number, metric, value))
+        return found
+
+    def _mark_best(self, now_s: float) -> None:
+        """Note which trial is the best in each metric."""
+        self._best_s = now_s
+        trials = [(name, row.end, row.metrics) for name, row in self.rows.items() if row.metrics]
+        found = leaders(trials)
+        if found == self.best:
+            return
+        self.best = found
+        for name, row in self.rows.items():
+            row.best = frozenset(metric for metric, leader in found.items() if leader == name)
+
+    def _speak(self, found: Diagnosis, now_s: float) -> None:
+        # while somebody reads, nobody may read below that nobody is attached
+        urgent = {found.kind, self.say.kind, found.lead, self.say.lead} & {*_URGENT, NOBODY}
+        another = (found.kind, found.pace) != (self.say.kind, self.say.pace)
+        if urgent or not 0.0 <= now_s - self._said_s < (_TURN_S if another else _SENTENCE_S):
+            self.say, self._said_s = found, now_s
+
+
+_TEXT_COLUMNS = (
+    f"{'trial':<20} {'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6} "
+    f"{'a batch':>9} {'alone':>8}"
+)
+"""`a batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for."""
+
+
+def as_text(view: StreamView, title: str, *, recorded: bool = False) -> str:
+    """Return the stream as a few lines of text.
+
+    Args:
+        view: It.
+        title: What they begin with.
+        recorded: Whether it happened at another time.
+    """
+    lines = [f"{title}: {'a recording' if recorded else view.state}"]
+    if view.latest:
+        lines[0] += _text_head(view.latest, view.rates.left_s())
+    if view.say.text:
+        lines.append(view.say.text)
+    rows = [row for row in view.rows.values() if row.here]
+    if rows:
+        lines += ["", _TEXT_COLUMNS, *map(_text_row, rows)]
+    if ended := [_text_end(row) for row in view.rows.values() if row.end and not row.here]:
+        lines += ["", *ended]
+    could = view.rates.loader_alone_per_s() if rows else math.nan
+    if not math.isnan(could):
+        lines.append(f"The loader alone: {words.pace(could)} batches/s at most.")
+    return "\n".join(lines)
+
+
+def _text_head(reading: StreamReading, left_s: float) -> str:
+    whole = reading.epoch_batches
+    done = f"batch {reading.published}"
+    if whole:
+        done += f" of {whole} ({words.percent(reading.published / whole)})"
+    left = "" if math.isnan(left_s) else f", {words.clock(left_s)} left"
+    window = f"window {reading.window_fill} of {reading.window}, mode {mode_text(reading)}"
+    return f", epoch {reading.epoch + 1}, {done}{left}, {window}"
+
+
+def _text_end(row: Row) -> str:
+    """Return how a trial ended, with the last that it logged."""
+    metrics = "  ".join(f"{name} {value:.4g}" for name, value in row.last.items())
+    error = f"  {row.error}" if row.error else ""
+    return f"{row.name:<20} {row.end:<14} {metrics}{error}".rstrip()
+
+
+def _text_row(row: Row) -> str:
+    pace, reading = row.pace, row.reading
+    shares = (
+        f"{words.percent(pace.computing):>10} {words.percent(pace.waiting):>8} {words.percent(pace.held):>6}"
+    )
+    shares += f" {words.milliseconds(pace.step_s):>9} {words.count(pace.alone_per_s):>8}"
+    speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
+    metrics = "  ".join(f"{name} {value:.4g}" for name, value in row.metrics.items())
+    state = f"waits for {reading.awaits}" if reading.awaits else row.state
+    return f"{row.name:<20} {state:<14} {reading.lag:>4} {speed:>10} {shares}  {metrics}".rstrip()
