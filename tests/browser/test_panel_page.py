@@ -401,7 +401,7 @@ def test_what_a_reader_chose_is_kept_for_the_next_page(browser: Browser) -> None
     host.settle()
     captions = page.locator(".tsnb-learned figcaption").all_inner_texts()
     assert captions == ["loss less that of cnn-small, at the same epoch"]
-    kept = host.chosen()
+    kept = host.chosen()["learning"]
     assert (kept["axis"], kept["show"], kept["log"], kept["against"]) == (
         "epoch",
         ["loss"],
@@ -409,7 +409,7 @@ def test_what_a_reader_chose_is_kept_for_the_next_page(browser: Browser) -> None
         "cnn-small",
     )
     assert len(json.dumps(kept)) < 1000
-    again = learning(browser, three_models(), view=kept)
+    again = learning(browser, three_models(), view={"learning": kept})
     assert again.page.locator(".tsnb-learned figcaption").all_inner_texts() == captions
     assert not host.errors + again.errors
 

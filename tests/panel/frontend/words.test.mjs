@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { SOURCES } from "./sources.mjs";
 
 const words = await import(`${SOURCES}/words.js`);
-const { metricsOf, visible } = await import(`${SOURCES}/lanes.js`);
+const { metricsOf } = await import(`${SOURCES}/lanes.js`);
 const { rowsOf } = await import(`${SOURCES}/details.js`);
 const { pacesOf } = await import(`${SOURCES}/paces.js`);
 const { spark } = await import(`${SOURCES}/row.js`);
@@ -158,11 +158,6 @@ test("no two of fifty trials have the same shape in the same colour", () => {
 
 test("loss and accuracy come first: they get the columns", () => {
   assert.deepEqual(metricsOf([{ metrics: ["lr", "accuracy"] }, undefined, { metrics: ["loss"] }]), ["loss", "accuracy", "lr"]);
-});
-
-test("with many trials, those that left first give way", () => {
-  const lanes = Array.from({ length: 20 }, (_, k) => ({ here: k < 5, since_s: k }));
-  assert.deepEqual(visible(lanes), [0, 1, 2, 3, 4, 13, 14, 15, 16, 17, 18, 19]);
 });
 
 test("a curve stays in its box, flat ones too", () => {

@@ -1,18 +1,18 @@
 // A trial's row: what it does, where its time goes, what it logged, and its buttons.
 
 import { attribute, button, make, put, style } from "./dom.js";
+import { icon, showIcon } from "./icons.js";
+import { Place } from "./place.js";
 import { whole } from "./series.js";
 import { shape } from "./shapes.js";
 import { paint } from "./theme.js";
 import { LIVE, OVER, consumerState, count, metric, percent, progress } from "./words.js";
 
 export const METRIC_COLUMNS = 2;
-const MOST_SLOTS = 16; // a wider window is drawn as one bar
 const WAITS_MS = { stop: 15000, interrupt: 3000 }; // a button that was clicked comes back after this
 
 export const COLUMNS = [
-  ["trial", "tsnb-c-name"], ["state", "tsnb-c-state"], ["buffer", "tsnb-c-buffer"], ["lag", "tsnb-c-lag tsnb-n"],
-  ["samples/s", "tsnb-c-rate tsnb-n"], ["where its time goes", "tsnb-c-time"], ["epoch", "tsnb-c-epoch tsnb-n"],
+  ["trial", "tsnb-c-name"], ["state", "tsnb-c-state"], ["place in the stream", "tsnb-c-place"], ["samples/s", "tsnb-c-rate tsnb-n"], ["where its time goes", "tsnb-c-time"], ["epoch", "tsnb-c-epoch tsnb-n"],
   ["", "tsnb-c-metric tsnb-n"], ["", "tsnb-c-metric tsnb-n"], ["", "tsnb-c-action"],
 ];
 
@@ -20,21 +20,24 @@ export class Row {
   constructor(lane, name, send, choose) {
     Object.assign(this, { lane, name, send, clicked: {} });
     this.cells = COLUMNS.map(([, className], k) => make(k ? "td" : "th", className));
-    const [title, , buffer, , , time, , , , action] = this.cells;
+    const [title, state, where, , time, , , , action] = this.cells;
     title.scope = "row";
     title.append(make("span", "tsnb-mark", shape(lane)), make("span", "tsnb-trial", name));
     title.title = name;
-    this.slots = make("div", "tsnb-slots");
-    attribute(this.slots, "role", "img");
-    buffer.append(this.slots);
+    this.icon = icon();
+    this.state = make("span");
+    state.append(this.icon, this.state);
+    this.place = new Place();
+    where.append(this.place.element);
     this.shares = ["computing", "waiting", "held"].map((part) => make("i", `tsnb-${part}`));
     this.bar = make("div", "tsnb-bar", ...this.shares);
     attribute(this.bar, "role", "img");
-    time.append(this.bar);
+    this.most = make("div", "tsnb-below");
+    time.append(this.bar, this.most);
     this.metrics = [make("span"), make("span")];
     this.curve = curve();
-    this.cells[7].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
-    this.cells[8].append(this.metrics[1]);
+    this.cells[6].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
+    this.cells[7].append(this.metrics[1]);
     this.interrupt = this.action("interrupt", "Interrupt", "tsnb-caret");
     this.stop = this.action("stop", "Stop", "tsnb-square");
     this.log = button(make("span", "tsnb-rules"), "tsnb-act tsnb-open-log", () => choose(this.log.getAttribute("aria-pressed") === "true" ? null : name));
@@ -44,7 +47,7 @@ export class Row {
     this.detail = make("span");
     this.detailState = make("span", "tsnb-detail-state"); // where even its column has no room
     const detail = make("td", "tsnb-detail tsnb-soft", this.detailState, this.detail);
-    detail.colSpan = COLUMNS.length - 3; // it shows in narrow columns only, where three are hidden
+    detail.colSpan = COLUMNS.length - 4; // narrow columns hide four
     this.element = make("tbody", "", make("tr", "", ...this.cells), make("tr", "tsnb-second", detail));
     style(this.element, "--tsnb-lane", paint(lane));
   }
@@ -73,7 +76,7 @@ export class Row {
     const row = store.lastRow(this.lane);
     this.drawNow(store, state, row, over);
     const epoch = progress(row, stream.epoch_batches);
-    put(this.cells[6], epoch);
+    put(this.cells[5], epoch);
     this.drawMetrics(store, lane, row, metrics, epoch);
     const waits = (op) => Date.now() - (this.clicked[op] || 0) < WAITS_MS[op];
     this.stop.disabled = !live || !lane.here || waits("stop");
@@ -88,18 +91,20 @@ export class Row {
     const { lanes, stream } = store, here = lanes[this.lane].here, now = store.stateOf(this.lane);
     const words = consumerState(now.state, now.forS, !over || state === "recording");
     this.element.classList.toggle("tsnb-off", over ? state !== "recording" : !here);
-    put(this.cells[1], words.label);
+    put(this.state, words.label);
+    showIcon(this.icon, words.label === "ended" ? "left" : now.state === "gone" ? "left" : now.state);
     const { awaits, error } = lanes[this.lane], failed = !here && error ? `${words.label}: ${error}` : "";
     attribute(this.cells[1], "title", failed || (awaits ? `waits for ${awaits}` : words.label));
-    put(this.detailState, `${failed || words.label}   `);
+    put(this.detailState, failed ? error : `${words.label}   `);
+    this.element.classList.toggle("tsnb-failed", Boolean(failed));
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
     const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
     const shown = here && row && (!over || state === "recording") ? row : nothing;
     const spent = over ? this.inAll(store) || nothing : shown;
-    this.drawSlots(shown.fill, stream.window || 0);
-    put(this.cells[3], count(shown.lag));
-    put(this.cells[4], count(spent.samplesPerS));
-    this.cells[4].title = over ? "on average" : "";
+    const somewhere = shown !== nothing && Number.isFinite(shown.lag) && now.state !== "parked";
+    this.place.draw(somewhere ? shown : null, store.head, stream.window || 0, this.name);
+    put(this.cells[3], count(spent.samplesPerS));
+    this.cells[3].title = over ? "on average" : "";
     this.drawShares(spent);
   }
 
@@ -109,27 +114,15 @@ export class Row {
     return this.sums;
   }
 
-  drawSlots(fill, size) {
-    const boxes = size > MOST_SLOTS || !size ? 1 : size;
-    if (this.slots.children.length !== boxes) {
-      this.slots.replaceChildren(...Array.from({ length: boxes }, () => make("i")));
-      this.slots.classList.toggle("tsnb-one", boxes === 1);
-    }
-    const share = Math.min(1, size ? fill / size : 0);
-    [...this.slots.children].forEach((box, k) => {
-      const level = boxes === 1 ? share : k < fill ? 1 : 0;
-      style(box, "--tsnb-level", String(level));
-    });
-    this.slots.title = `${count(fill)} of ${size} batches ready for ${this.name}`;
-    attribute(this.slots, "aria-label", `${count(fill)} of ${size} batches ready`);
-  }
-
   drawShares(row) {
     const parts = [row.computing, row.waiting, row.held].map((share) => share || 0);
     this.shares.forEach((part, k) => style(part, "width", `${(parts[k] * 100).toFixed(1)}%`));
     const words = `computing ${percent(parts[0])}, waiting for data ${percent(parts[1])}, held back ${percent(parts[2])}`;
     attribute(this.bar, "aria-label", words);
     this.bar.title = words;
+    const named = [["computing", parts[0]], ["waiting", parts[1]], ["held back", parts[2]]];
+    const [most, share] = named.reduce((a, b) => (b[1] > a[1] ? b : a));
+    put(this.most, share > 0 ? `${percent(share)} ${most}` : "");
   }
 
   drawMetrics(store, lane, row, metrics, epoch) {
@@ -140,8 +133,9 @@ export class Row {
     });
     if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, metrics[0])));
     const all = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
-    put(this.detail, [`epoch ${epoch}`, ...all].join("   "));
-    this.cells[7].title = this.cells[8].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${store.best[name] === this.lane ? " (best)" : ""}`).join("\n");
+    const rate = this.cells[3].textContent;
+    put(this.detail, [rate === "–" ? "" : `${rate} samples/s`, `epoch ${epoch}`, ...all].filter(Boolean).join("   "));
+    this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${store.best[name] === this.lane ? " (best)" : ""}`).join("\n");
   }
 
   /** A small curve need not be redrawn more than once a second. */

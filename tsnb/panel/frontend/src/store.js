@@ -69,6 +69,11 @@ export class Store {
     return this.reel.last;
   }
 
+  /** Batches prepared from the slowest trial's place on. */
+  get head() {
+    return this.last ? this.last.rows.reduce((most, row, lane) => (this.lanes[lane] && this.lanes[lane].here && this.states[row.state] !== "parked" ? Math.max(most, row.fill) : most), 0) : 0;
+  }
+
   /** When the last frame was, seconds since 1970. */
   get endS() {
     return this.last && this.originS ? this.originS + this.last.t : 0;

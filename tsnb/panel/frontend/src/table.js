@@ -1,40 +1,137 @@
-// One row a trial. Columns have fixed widths, so nothing moves when numbers change or a trial joins.
+// One row a trial. Columns have fixed widths, so nothing moves when numbers change or a trial joins. Rows are sorted by a
+// click on a column's head, sifted by name, and those that have ended fold into a line a kind where there are many.
 
-import { make, put } from "./dom.js";
-import { metricsOf, visible } from "./lanes.js";
+import { attribute, button, make, put } from "./dom.js";
+import { metricsOf } from "./lanes.js";
+import { arranged } from "./order.js";
 import { COLUMNS, METRIC_COLUMNS, Row } from "./row.js";
 import { LIVE, OVER } from "./words.js";
 
+const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
+const ORDER_MS = 5000; // as often as the order may change by itself
+const METRICS_AT = 6;
+const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
+
 export class Table {
-  constructor(send, choose, light) {
-    Object.assign(this, { send, choose, light });
+  constructor(send, choose, light, keep) {
+    Object.assign(this, { send, choose, light, keep, kept: { sort: null, open: [] }, filter: "", order: [], orderedMs: -Infinity });
     this.rows = new Map();
-    this.head = COLUMNS.map(([label, name]) => make("th", name, label));
-    this.head.forEach((cell) => (cell.scope = "col"));
+    this.folds = new Map();
+    this.head = COLUMNS.map(([label, name], k) => this.header(label, name, k));
+    this.labels = this.head.map((cell) => cell.querySelector(".tsnb-sort-word"));
     this.head[this.head.length - 1].append(make("span", "tsnb-unseen", "actions"));
-    this.table = make("table", "tsnb-table", make("thead", "", make("tr", "", ...this.head)));
+    this.table = make("table", "tsnb-table tsnb-trials", make("thead", "", make("tr", "", ...this.head)));
     this.table.setAttribute("aria-label", "Trials on this stream");
+    this.sieve = make("input", "tsnb-filter tsnb-sieve");
+    Object.assign(this.sieve, { type: "search", placeholder: "filter trials by name" });
+    attribute(this.sieve, "aria-label", "filter trials by name");
+    this.sieve.oninput = () => this.change({}, (this.filter = this.sieve.value));
     this.empty = make("p", "tsnb-empty");
     this.key = key();
-    this.element = make("div", "tsnb-rows", this.table, this.empty, this.key);
+    this.element = make("div", "tsnb-rows", this.sieve, this.table, this.empty, this.key);
     this.element.onpointerleave = () => light(null);
   }
 
+  header(label, name, k) {
+    const cell = make("th", name);
+    cell.scope = "col";
+    if (!SORTED[k]) return cell;
+    const sort = button(make("span", "tsnb-sort-word", label), "tsnb-sort", () => this.sortBy(SORTED[k]));
+    cell.append(sort);
+    return cell;
+  }
+
+  /** Take up what was chosen before the page was loaded. */
+  restore(kept) {
+    if (kept && typeof kept === "object") this.kept = { ...this.kept, ...kept };
+  }
+
+  change(change) {
+    this.kept = { ...this.kept, ...change };
+    this.keep(this.kept);
+    this.orderedMs = -Infinity;
+    if (this.store) this.draw(this.store, this.shownState);
+  }
+
+  /** Once: as it is best read (numbers from the largest), then the other way, then as they joined. */
+  sortBy(by) {
+    const { sort } = this.kept, first = !["name", "state", "metric 0"].includes(by);
+    if (!sort || sort.by !== by) this.change({ sort: { by, down: first } });
+    else this.change({ sort: sort.down === first ? { by, down: !first } : null });
+  }
+
   draw(store, state) {
+    Object.assign(this, { store, shownState: state });
     const live = LIVE.has(state), metrics = metricsOf(store.lanes).slice(0, METRIC_COLUMNS);
-    metrics.forEach((name, k) => put(this.head[7 + k], name));
-    put(this.head[5], OVER.has(state) ? "where its time went" : "where its time goes");
-    const shown = new Set(visible(store.lanes));
-    for (const [lane, row] of this.rows) if (!shown.has(lane)) this.drop(lane, row);
-    for (const lane of shown) {
-      if (!this.rows.has(lane)) this.add(lane, store.lanes[lane].name);
-      this.rows.get(lane).draw(store, state, metrics);
+    for (let k = 0; k < METRIC_COLUMNS; k++) {
+      put(this.labels[METRICS_AT + k], metrics[k] || "");
+      this.labels[METRICS_AT + k].parentElement.hidden = !metrics[k];
     }
-    this.empty.hidden = shown.size > 0;
-    this.key.hidden = shown.size === 0;
+    put(this.labels[4], OVER.has(state) ? "where its time went" : "where its time goes");
+    this.head.forEach((cell, k) => {
+      const { sort } = this.kept, on = sort && SORTED[k] && sort.by === SORTED[k];
+      if (SORTED[k]) attribute(cell, "aria-sort", on ? (sort.down ? "descending" : "ascending") : "none");
+    });
+    this.arrange(store, metrics);
+    for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics);
+    const none = !store.lanes.some(Boolean);
+    this.sieve.hidden = store.lanes.length < SIFTED_FROM;
+    this.element.classList.toggle("tsnb-many", store.lanes.length >= SIFTED_FROM);
+    this.empty.hidden = !none;
+    this.key.hidden = none;
     const code = make("code", "", "for batch in tsnb.attach(): …");
     if (this.live !== live) this.empty.replaceChildren(...(live ? ["No trial is attached yet. In a trial's cell: ", code] : ["No trial yet."]));
     this.live = live;
+  }
+
+  /** Put rows and folds in their order. It does not change while somebody points at a row or works in it. */
+  arrange(store, metrics) {
+    const value = (lane, by) => this.value(store, lane, by, metrics);
+    const { rows, folds } = arranged(store.lanes, { ...this.kept, filter: this.filter }, value);
+    const busy = this.element.matches(":hover") || this.element.contains(document.activeElement);
+    const same = rows.length === this.order.length && rows.every((lane) => this.rows.has(lane));
+    const now = performance.now();
+    if (!same || (now - this.orderedMs > ORDER_MS && !busy) || this.orderedMs < 0) {
+      this.orderedMs = now;
+      const shown = new Set(rows);
+      for (const [lane, row] of this.rows) if (!shown.has(lane)) this.drop(lane, row);
+      for (const lane of rows) if (!this.rows.has(lane)) this.add(lane, store.lanes[lane].name);
+      const wanted = rows.map((lane) => this.rows.get(lane).element);
+      wanted.forEach((element, k) => this.table.tBodies[k] !== element && this.table.insertBefore(element, this.table.tBodies[k] || null));
+      this.order = rows;
+    }
+    this.drawFolds(store, folds);
+  }
+
+  drawFolds(store, folds) {
+    for (const [word, fold] of this.folds) if (!folds.some((one) => one.word === word)) (fold.remove(), this.folds.delete(word));
+    for (const { word, lanes, open } of folds) {
+      if (!this.folds.has(word)) this.folds.set(word, this.fold(word));
+      const fold = this.folds.get(word), line = fold.querySelector("button");
+      if (fold !== this.table.lastElementChild) this.table.append(fold);
+      put(line, `${lanes.length} ${word}`);
+      attribute(line, "aria-expanded", open);
+      put(fold.querySelector(".tsnb-soft"), open ? "" : lanes.slice(0, 3).map((lane) => store.lanes[lane].name).join(", ") + (lanes.length > 3 ? ", …" : ""));
+    }
+  }
+
+  fold(word) {
+    const line = button("", "tsnb-toggle", () => {
+      const { open } = this.kept;
+      this.change({ open: open.includes(word) ? open.filter((one) => one !== word) : [...open, word] });
+    });
+    const cell = make("td", "tsnb-fold", line, " ", make("span", "tsnb-soft"));
+    cell.colSpan = COLUMNS.length;
+    return make("tbody", "tsnb-folded", make("tr", "", cell));
+  }
+
+  value(store, lane, by, metrics) {
+    const row = store.lastRow(lane), here = store.lanes[lane].here;
+    if (by === "name") return store.lanes[lane].name;
+    if (by === "state") return store.stateOf(lane).state;
+    if (by.startsWith("metric")) return store.value(lane, metrics[Number(by.slice(-1))] || "");
+    if (by === "epochs") return row ? row.epochs : NaN;
+    return here && row ? { lag: row.lag, rate: row.samplesPerS, computing: row.computing }[by] : NaN;
   }
 
   refused(name, what, why) {
@@ -47,8 +144,7 @@ export class Table {
     row.element.onfocusin = () => this.light(lane);
     row.element.onfocusout = () => this.light(null);
     this.rows.set(lane, row);
-    const after = [...this.rows.keys()].filter((other) => other > lane).sort((a, b) => a - b)[0];
-    this.table.insertBefore(row.element, after === undefined ? null : this.rows.get(after).element);
+    this.table.append(row.element);
   }
 
   drop(lane, row) {

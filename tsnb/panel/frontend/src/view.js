@@ -25,9 +25,12 @@ export class View {
     const choose = (name) => this.choose(name, send);
     this.header = new Header(send);
     this.sentence = new Sentence();
-    this.table = new Table(send, choose, (lane) => (this.charts.light(lane), this.lessons.light(lane)));
-    this.lessons = new Lessons(() => this.theme, keep || (() => {}));
-    this.lessons.restore(kept);
+    this.table = new Table(send, choose, (lane) => (this.charts.light(lane), this.lessons.light(lane)), (rows) => this.keep({ rows }));
+    this.lessons = new Lessons(() => this.theme, (learning) => this.keep({ learning }));
+    this.kept = kept && typeof kept === "object" ? kept : {};
+    this.keep = (change) => keep && keep((this.kept = { ...this.kept, ...change }));
+    this.lessons.restore(this.kept.learning);
+    this.table.restore(this.kept.rows);
     this.log = new LogPane(store.log, choose, send);
     this.charts = new Charts(() => this.theme);
     this.details = new Details(this.charts.more.element);

@@ -1,0 +1,50 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { SOURCES } from "./sources.mjs";
+
+const { arranged, sorted } = await import(`${SOURCES}/order.js`);
+const { parts, placeWords } = await import(`${SOURCES}/place.js`);
+
+const lane = (name, end, since_s = 0) => ({ name, here: !end, end: end || "", since_s });
+const many = [...Array.from({ length: 8 }, (_, k) => lane(`run-${k}`)), ...Array.from({ length: 30 }, (_, k) => lane(`out-${k}`, "pruned", k)), lane("bad", "failed"), lane("fine", "done", 99)];
+const names = (lanes, found) => found.map((number) => lanes[number].name);
+
+test("with a few trials all have a row, in the order in which they came", () => {
+  const lanes = [lane("a"), lane("b", "done"), undefined, lane("c", "left")];
+  assert.deepEqual(arranged(lanes, { sort: null }).rows, [0, 1, 3]);
+  assert.deepEqual(arranged(lanes, { sort: null }).folds, []);
+});
+
+test("with many, those that ended fold by kind but for the latest; failures never do", () => {
+  const { rows, folds } = arranged(many, { sort: null });
+  assert.deepEqual(names(many, rows), [...Array.from({ length: 8 }, (_, k) => `run-${k}`), "out-27", "out-28", "out-29", "bad", "fine"]);
+  assert.deepEqual(folds.map(({ word, lanes, open }) => [word, lanes.length, open]), [["out of the race", 27, false]]);
+  const opened = arranged(many, { sort: null, open: ["out of the race"] });
+  assert.equal(opened.rows.length, many.length);
+  assert.equal(opened.folds[0].open, true);
+});
+
+test("a filter finds names by any of their words", () => {
+  const found = arranged(many, { sort: null, filter: "OUT 2", open: ["out of the race"] });
+  assert.deepEqual(names(many, found.rows), ["out-2", "out-12", ...Array.from({ length: 10 }, (_, k) => `out-2${k}`)]);
+  assert.deepEqual(names(many, arranged(many, { sort: null, filter: "bad" }).rows), ["bad"]);
+});
+
+test("rows are sorted by number or name; what is unknown comes last either way", () => {
+  const value = { 0: 2, 1: NaN, 2: 1, 3: 2 };
+  assert.deepEqual(sorted([0, 1, 2, 3], { by: "x", down: false }, (k) => value[k]), [2, 0, 3, 1]);
+  assert.deepEqual(sorted([0, 1, 2, 3], { by: "x", down: true }, (k) => value[k]), [0, 3, 2, 1]);
+  const name = ["cnn-10", "cnn-9", "mlp"];
+  assert.deepEqual(sorted([0, 1, 2], { by: "name", down: false }, (k) => name[k]), [1, 0, 2]);
+});
+
+test("a place shows taken, ready and not prepared on one scale for all", () => {
+  assert.deepEqual(parts({ fill: 8, lag: 8 }, 8, 8), { at: 0, ready: 8, later: 0 }); // the slowest
+  assert.deepEqual(parts({ fill: 0, lag: 0 }, 8, 8), { at: 8, ready: 0, later: 0 }); // held at the wall
+  assert.deepEqual(parts({ fill: 3, lag: 3 }, 8, 8), { at: 5, ready: 3, later: 0 });
+  assert.deepEqual(parts({ fill: 0, lag: 0 }, 2, 8), { at: 2, ready: 0, later: 6 }); // the loader is the limit
+  assert.deepEqual(parts({ fill: 900, lag: 9 }, 900, 256), { at: 0, ready: 256, later: 0 }); // it catches up
+  assert.deepEqual(parts(null, 3, 8), { at: 0, ready: 0, later: 8 });
+  assert.equal(placeWords({ fill: 8, lag: 8 }), "8 behind · 8 ready");
+  assert.equal(placeWords({ fill: 0, lag: 0 }), "at the front · 0 ready");
+});

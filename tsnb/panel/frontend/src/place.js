@@ -1,0 +1,56 @@
+// Where a trial is in the stream: buffer and lag in one picture, the same scale in all rows.
+//
+//     ─ ─ ─ ┃■ ■ ■ ┄ ┄     taken, the trial, ready for it, not prepared yet
+//
+// The scale is the batches that are kept, from the slowest trial's place on. So the column is a race track: how far a
+// needle is from the foremost is its lag, how many boxes are to its right its buffer.
+
+import { attribute, make, style } from "./dom.js";
+import { count } from "./words.js";
+
+const MOST_BOXES = 16; // a wider window is drawn as one bar
+
+export class Place {
+  constructor() {
+    this.boxes = make("div", "tsnb-boxes");
+    this.needle = make("b", "tsnb-needle");
+    this.track = make("div", "tsnb-track", this.boxes, this.needle);
+    this.words = make("div", "tsnb-below");
+    this.element = make("div", "tsnb-place", this.track, this.words);
+    attribute(this.element, "role", "img");
+  }
+
+  /** `row`: {fill, lag} or null; `head`: batches prepared from the slowest trial's place on; `size`: those that are kept. */
+  draw(row, head, size, name) {
+    const said = placeWords(row);
+    if (this.words.textContent !== said) this.words.textContent = said;
+    this.element.title = row ? `${name}: ${count(row.lag)} batches behind the foremost, ${count(row.fill)} of ${size} ready for it` : "";
+    attribute(this.element, "aria-label", row ? said : "no place in the stream");
+    this.element.classList.toggle("tsnb-nowhere", !row);
+    const { at, ready, later } = parts(row, head, size);
+    const boxes = size > MOST_BOXES || !size ? 1 : size;
+    if (this.boxes.children.length !== boxes) this.boxes.replaceChildren(...Array.from({ length: boxes }, () => make("i")));
+    if (boxes === 1) {
+      const [box] = this.boxes.children, [a, b] = [at, at + ready].map((part) => `${((100 * part) / (size || 1)).toFixed(1)}%`);
+      attribute(box, "class", "tsnb-all");
+      style(box, "--tsnb-from", a);
+      style(box, "--tsnb-to", b);
+    } else {
+      [...this.boxes.children].forEach((box, k) => attribute(box, "class", k < at ? "tsnb-taken" : k < at + ready ? "tsnb-ready" : k >= size - later ? "tsnb-later" : "tsnb-taken"));
+    }
+    style(this.needle, "left", `${((100 * at) / (size || 1)).toFixed(1)}%`);
+  }
+}
+
+/** How many boxes lie left of the needle, how many are ready for it, and how many are not prepared yet. */
+export function parts(row, head, size) {
+  if (!row) return { at: 0, ready: 0, later: size };
+  const prepared = Math.min(size, Math.max(head, row.fill)), ready = Math.min(size, row.fill);
+  return { at: Math.max(0, prepared - ready), ready, later: size - prepared };
+}
+
+/** "8 behind · 8 ready" */
+export function placeWords(row) {
+  if (!row) return "";
+  return `${row.lag > 0 ? `${count(row.lag)} behind` : "at the front"} · ${count(row.fill)} ready`;
+}
