@@ -89,7 +89,7 @@ def test_consumers_of_one_process_share_its_numbers() -> None:
 
 
 def test_a_tick_of_three_trials_is_small() -> None:
-    """Numbers and words of three trials and of their machine stay within 0.3 kB a tick, with two metrics new in each."""
+    """Numbers and words of three trials and of their machine stay within 0.3 kB a tick, two metrics new in each."""
     trials = [Trial("cnn-small", 0.02), Trial("resnet10", 0.045), Trial("resnet18-wide", 0.1)]
     random.seed(7)
     stream, tape, sizes = Stream(trials, gpus=1), Tape(), []
