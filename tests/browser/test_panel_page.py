@@ -15,6 +15,7 @@ from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
 from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Message
+from tsnb.telemetry.readings import EndReading
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -180,6 +181,16 @@ def test_a_recording_is_all_shown_and_promises_nothing(browser: Browser) -> None
         "loss, accuracy",
         *("batch", "epoch", "time"),
         *("linear", "log"),
+        *(
+            "trial",
+            "state",
+            "place in the stream",
+            "samples/s",
+            "where its time went",
+            "epoch",
+            "loss",
+            "accuracy",
+        ),
         *("2 min", "10 min", "all"),
         "details",
     ]
@@ -391,7 +402,7 @@ def test_what_a_reader_chose_is_kept_for_the_next_page(browser: Browser) -> None
     """Metrics, axis, log scale and comparison: the model has them, a page that loads shows them; below 1 kB."""
     host = learning(browser, three_models())
     page = host.page
-    page.get_by_role("button", name="epoch", exact=True).click()
+    page.get_by_role("group", name="across").get_by_role("button", name="epoch").click()
     page.get_by_role("button", name="log", exact=True).click()
     page.get_by_role("button", name="loss, accuracy").click()
     page.get_by_role("checkbox", name="accuracy").uncheck()
@@ -456,3 +467,56 @@ def test_fifty_trials_can_be_told_apart(browser: Browser) -> None:
         assert host.page.evaluate(OVERFLOW) == [0, 0]
         host.shot(ARTIFACTS / f"panel-fifty-{width}.png")
         assert not host.errors
+
+
+def test_rows_are_sorted_sifted_and_folded_and_errors_stand_in_them(browser: Browser) -> None:
+    """A click on a head sorts, and the page that loads next too; ended trials fold; a failure says why, unfolded."""
+    host, stream = Host(browser, 1200), three_models()
+    *before, last = stream.run(30)
+    ends = [EndReading(f"out-{k:02}", "pruned", last.time_s + k / 100) for k in range(12)]
+    ends.append(EndReading("bad", "failed", last.time_s, error="RuntimeError: loss is nan"))
+    host.open([*before, replace(last, ends=tuple(ends))])
+    page = host.page
+    names = "() => [...document.querySelectorAll('tbody .tsnb-c-name')].map((cell) => cell.innerText.trim())"
+    assert page.evaluate(names)[:4] == ["cnn-small", "resnet10", "resnet18-wide", "resnet18-wide-sgd"]
+    assert len(page.evaluate(names)) == 9, "four at work, the one that failed, the last four of the others"
+    bad = page.locator("tbody", has_text="bad").first
+    assert "RuntimeError: loss is nan" in bad.inner_text()
+    assert bad.locator(".tsnb-icon").get_attribute("data-state") == "failed"
+    page.get_by_role("button", name="8 out of the race").click()
+    assert len(page.evaluate(names)) == 17
+    page.get_by_role("button", name="8 out of the race").click()
+    page.get_by_label("filter trials by name").fill("18 sgd")
+    assert page.evaluate(names) == ["resnet18-wide-sgd"]
+    page.get_by_label("filter trials by name").fill("")
+    page.get_by_role("button", name="trial", exact=True).click()
+    by_name = sorted(page.evaluate(names))
+    assert page.evaluate(names) == by_name
+    assert page.locator("th[aria-sort=ascending]").inner_text().startswith("trial")
+    page.get_by_role("button", name="trial", exact=True).click()
+    assert page.evaluate(names) == by_name[::-1]
+    assert host.chosen()["rows"] == {"sort": {"by": "name", "down": True}, "open": []}
+    again = Host(browser, 1200)
+    again.view = host.chosen()
+    again.open(stream.run(10))
+    assert again.page.evaluate(names)[0] == "resnet18-wide-sgd"
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    assert not host.errors + again.errors
+
+
+def test_a_place_in_the_stream_says_what_its_words_say(browser: Browser) -> None:
+    """Boxes right of the needle are those that are ready; all rows share one scale."""
+    host = Host(browser, 1200)
+    running(three_models(), host, 40)
+    ready = """() => [...document.querySelectorAll('.tsnb-place')].map((place) => [place.innerText.trim(),
+      place.querySelectorAll('.tsnb-ready').length,
+      place.querySelector('.tsnb-needle').getBoundingClientRect().left])"""
+    places = host.page.evaluate(ready)
+    latest = host.tape.latest
+    assert latest
+    lefts = {c.fill: round(left) for c, (_, _, left) in zip(latest.consumers, places, strict=True)}
+    for consumer, (words, boxes, _) in zip(latest.consumers, places, strict=True):
+        assert boxes == min(consumer.fill, 8)
+        where = f"{consumer.lag} behind" if consumer.lag else "at the front"
+        assert words == f"{where} · {consumer.fill} ready"
+    assert [lefts[fill] for fill in sorted(lefts, reverse=True)] == sorted(lefts.values())

@@ -7,7 +7,8 @@ import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
 import { clock, count, metric } from "./words.js";
 
-const SHOWN = 2; // charts, where nobody has chosen
+const SHOWN = [1, 2]; // charts on a narrow page and on a wide one, where nobody has chosen
+const WIDE = 800; // px
 const MOST = 6;
 const ALL_IN_COLOUR = 8; // more curves than this, and only the best have colour
 const SLOW_MS = 1000; // many curves are drawn once a second
@@ -57,7 +58,7 @@ export class Lessons {
   draw(store) {
     this.store = store;
     const all = metricsOf(store.lanes), { view } = this;
-    const chosen = (view.show || all.slice(0, SHOWN)).filter((name) => all.includes(name)).slice(0, MOST);
+    const chosen = (view.show || all.slice(0, SHOWN[this.body.clientWidth < WIDE ? 0 : 1])).filter((name) => all.includes(name)).slice(0, MOST);
     this.names = chosen;
     this.drawTools(store, all, chosen);
     const busy = performance.now() - this.drawnMs < (store.lanes.length > ALL_IN_COLOUR ? SLOW_MS : 0);
@@ -186,7 +187,12 @@ function menu(label, changed) {
     else changed();
   };
   toggle(false);
-  element.onkeydown = (event) => event.key === "Escape" && !list.hidden && (event.stopPropagation(), toggle(false), open.focus());
+  element.onkeydown = (event) => {
+    if (event.key !== "Escape" || list.hidden) return; // and not false, which would keep Enter from the button
+    event.stopPropagation();
+    toggle(false);
+    open.focus();
+  };
   element.onfocusout = (event) => event.relatedTarget && !element.contains(event.relatedTarget) && toggle(false);
   document.addEventListener("pointerdown", (event) => !list.hidden && !event.composedPath().includes(element) && toggle(false));
   const sift = () => [...boxes.children].forEach((row) => (row.hidden = !row.textContent.toLowerCase().includes(filter.value.toLowerCase())));
