@@ -483,9 +483,9 @@ def test_rows_are_sorted_sifted_and_folded_and_errors_stand_in_them(browser: Bro
     bad = page.locator("tbody", has_text="bad").first
     assert "RuntimeError: loss is nan" in bad.inner_text()
     assert bad.locator(".tsnb-icon").get_attribute("data-state") == "failed"
-    page.get_by_role("button", name="8 out of the race").click()
+    page.get_by_role("button", name="8 pruned").click()
     assert len(page.evaluate(names)) == 17
-    page.get_by_role("button", name="8 out of the race").click()
+    page.get_by_role("button", name="8 pruned").click()
     page.get_by_label("filter trials by name").fill("18 sgd")
     assert page.evaluate(names) == ["resnet18-wide-sgd"]
     page.get_by_label("filter trials by name").fill("")
@@ -520,3 +520,29 @@ def test_a_place_in_the_stream_says_what_its_words_say(browser: Browser) -> None
         where = f"{consumer.lag} behind" if consumer.lag else "at the front"
         assert words == f"{where} · {consumer.fill} ready"
     assert [lefts[fill] for fill in sorted(lefts, reverse=True)] == sorted(lefts.values())
+
+
+def test_compute_is_divided_by_a_choice_in_the_header(browser: Browser) -> None:
+    """What was chosen is sent and shown at once; a refusal brings back what is, and says why."""
+    host = Host(browser, 1200)
+    running(three_models(), host, 10)
+    mode = host.page.get_by_label("balance", exact=True)
+    assert mode.input_value() == "pace"
+    mode.select_option("free")
+    assert host.page.evaluate("() => window.sent.at(-1)") == {"op": "balance", "mode": "free"}
+    host.settle()
+    assert mode.input_value() == "free"
+    host.hear(
+        Message(
+            {"op": "refused", "what": "balance", "name": "", "why": "a stream of a cluster is not balanced"}
+        )
+    )
+    host.settle()
+    assert mode.input_value() == "pace"
+    assert mode.get_attribute("title") == "Not changed: a stream of a cluster is not balanced"
+    ended = host.tape.note("gone", "The stream mnist has ended.", "mnist")
+    assert ended
+    host.hear(ended)
+    host.settle()
+    assert mode.is_disabled()
+    assert not host.errors

@@ -106,6 +106,23 @@ def test_a_panel_and_a_report_follow_a_stream_together() -> None:
 
 
 @pytest.mark.system
+def test_compute_is_divided_from_the_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream does as the panel was asked; what it cannot do is refused with the reason, where it was asked."""
+    sent: list[dict[str, object]] = []
+    with tsnb.serve([torch.zeros(4, 2)] * 3, name="divided"):
+        panel = dashboard("divided")
+        monkeypatch.setattr(panel, "send", lambda content, buffers=None: sent.append(content))
+        assert _eventually(lambda: panel.state != "absent")
+        panel._hear(panel, {"op": "balance", "mode": "free"}, [])
+        assert _eventually(lambda: tsnb.status("divided").mode == "free")
+        assert _eventually(lambda: panel.get_state()["scene"]["stream"]["mode"] == "free")
+        panel._hear(panel, {"op": "balance", "mode": "fair"}, [])
+        assert _eventually(lambda: any(message["op"] == "refused" for message in sent))
+        (refused,) = (message for message in sent if message["op"] == "refused")
+        assert refused["what"] == "balance" and "pace, weights, free" in str(refused["why"])
+
+
+@pytest.mark.system
 def test_a_panel_without_a_name_finds_the_only_stream() -> None:
     """Opened before anything is served; once it knows the name, it has the same watch as everybody."""
     panel = dashboard()

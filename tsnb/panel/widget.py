@@ -26,6 +26,7 @@ from tsnb.panel.logs import LogFeed
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import MOST, History
+from tsnb.telemetry.observer import balance
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.view import Tick, as_text
 from tsnb.telemetry.watching import Watch, listen, unlisten, watched
@@ -306,6 +307,9 @@ class Panel(anywidget.AnyWidget):
             self._in_background(name, self._interrupt_consumer, what=op)
         elif op == "stop stream":
             self._in_background("", self._end_stream)
+        elif op == "balance":
+            mode = str(content.get("mode", ""))
+            self._in_background("", lambda _: self._balance(mode), what=op)
         elif op == "report" and self._make_report:
             report = self._make_report
             self._in_background("", lambda _: report(), what="report")
@@ -328,6 +332,11 @@ class Panel(anywidget.AnyWidget):
     def _end_stream(self, _: str) -> None:
         if watch := self._watch():
             watch.request_stop()
+
+    def _balance(self, mode: str) -> None:
+        """Divide compute in another way, with the weights that the stream has."""
+        latest = self._tape.latest
+        balance(self._tape.name, mode, latest.weights if latest and mode == "weights" else None)
 
     def _watch(self) -> Watch | None:
         return watched().get(self._tape.name)

@@ -1,9 +1,15 @@
 // The line at the top: stream, epoch, loader, window, and the buttons that concern them all.
 
-import { button, make, pair, put, style } from "./dom.js";
+import { attribute, button, make, pair, put, style } from "./dom.js";
 import { LIVE, OVER, clock, count, pace, percent, streamWord, tone } from "./words.js";
 
 const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or held in C for long
+const BALANCE_MS = 8000; // the stream's readings say it within a second
+const MODES = {
+  pace: "pace: the window keeps all in step",
+  weights: "weights: who has computed more than its weight lets the others go first; all have 1 until %tensorsocket balance gives others",
+  free: "free: each goes as fast as it can, until the kept batches are full",
+};
 const REPORTS_MS = 5000; // a report is made in a moment; its button comes back after this
 
 export class Header {
@@ -20,14 +26,22 @@ export class Header {
     this.loader = pair("loader", "tsnb-loader");
     this.window = pair("window", "tsnb-window");
     this.window.box.title = "Batches between the fastest and the slowest trial, and the most that are kept";
-    this.mode = pair("mode", "tsnb-mode");
+    this.mode = choice("balance", MODES, (mode) => this.balanced(mode));
     this.mode.box.title = "How compute is divided: in step (pace), by weight, or each as fast as it can until the kept batches are full (free)";
     this.report = button("Report", "", () => this.clickedReport());
     this.report.title = "Where each second of each trial went";
     this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
     const title = make("div", "tsnb-title", this.dot, this.name, this.word);
-    const actions = make("div", "tsnb-actions", this.report, this.stop);
-    this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, this.mode.box, actions);
+    const actions = make("div", "tsnb-actions", this.mode.box, this.report, this.stop);
+    this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, actions);
+  }
+
+  /** Divide compute in another way: what was chosen is shown at once, and what is once the stream says so. */
+  balanced(mode) {
+    this.asked_mode = mode;
+    this.askedMs = Date.now();
+    this.why = "";
+    this.send({ op: "balance", mode });
   }
 
   clickedReport() {
@@ -57,6 +71,11 @@ export class Header {
   }
 
   refused(what, why) {
+    if (what === "balance") {
+      this.asked_mode = null;
+      this.why = `Not changed: ${why}`;
+      return;
+    }
     if (what === "report") {
       this.reported = 0;
       this.report.title = `No report: ${why}`;
@@ -77,8 +96,13 @@ export class Header {
     this.word.dataset.tone = tone(state);
     put(this.loader.value, OVER.has(state) ? inAll(store.reel) : loader(stream, live && last));
     put(this.window.value, live && last ? `${last.windowFill} of ${stream.window}` : "–");
-    this.mode.box.hidden = !live || !last || (stream.mode || "pace") === "pace";
-    put(this.mode.value, stream.mode || "pace");
+    this.mode.box.hidden = !last;
+    const mode = (stream.mode || "pace").split(" ")[0];
+    if (mode === this.asked_mode || Date.now() - (this.askedMs || 0) > BALANCE_MS) this.asked_mode = null;
+    this.mode.select.disabled = !live || state === "stale" || state === "stopping";
+    const shown = this.asked_mode || mode;
+    if (this.mode.select.value !== shown) this.mode.select.value = shown;
+    attribute(this.mode.select, "title", this.why || MODES[shown] || "");
     this.drawEpoch(stream, last, live);
     this.report.hidden = !can.report;
     this.report.disabled = !can.report || !last || state === "stale" || Date.now() - (this.reported || 0) < REPORTS_MS;
@@ -94,6 +118,14 @@ export class Header {
     const time = live && share < 1 && last && last.leftS < 360000 ? `, ${clock(last.leftS)} left` : "";
     put(this.left, known ? percent(share) + time : last ? `${count(last.published)} batches` : "");
   }
+}
+
+/** A choice with a label in front: {box, select}; `words` by value say what each means. */
+function choice(label, words, chosen) {
+  const select = make("select", "tsnb-select", ...Object.keys(words).map((word) => Object.assign(make("option", "", word), { value: word, title: words[word] })));
+  attribute(select, "aria-label", label);
+  select.onchange = () => chosen(select.value);
+  return { box: make("label", "tsnb-pair tsnb-mode", make("span", "tsnb-soft", label), select), select };
 }
 
 function loader(stream, last) {

@@ -3,7 +3,7 @@
 const FOLD_FROM = 9; // with fewer rows than this nothing is folded
 const KEPT = 4; // of those that have ended, the latest stay
 
-const FOLDED = { done: "done", left: "left", gone: "left", stopped: "stopped", pruned: "out of the race", interrupted: "interrupted" };
+const FOLDED = { done: "done", left: "left", gone: "left", stopped: "stopped", pruned: "pruned", interrupted: "interrupted" };
 
 /**
  * The lanes that have a row, and the folded ones: {rows: [lane], folds: [{kind, word, lanes}]}.
@@ -18,10 +18,10 @@ export function arranged(lanes, { sort, filter = "", open = [] }, value) {
   const kind = (lane) => (lanes[lane].here ? "" : FOLDED[lanes[lane].end || "gone"] || "");
   const ended = all.filter(kind).sort((a, b) => lanes[b].since_s - lanes[a].since_s);
   const room = Math.max(KEPT, FOLD_FROM - 1 - (all.length - ended.length));
-  const away = new Set(all.length < FOLD_FROM ? [] : ended.slice(room).filter((lane) => !open.includes(kind(lane))));
+  const old = all.length < FOLD_FROM ? [] : ended.slice(room), away = new Set(old.filter((lane) => !open.includes(kind(lane))));
   const folds = new Map();
   const place = (word) => folds.get(word) || folds.set(word, { word, lanes: [] }).get(word);
-  for (const lane of ended) if (away.has(lane) || (open.includes(kind(lane)) && all.length >= FOLD_FROM)) place(kind(lane)).lanes.push(lane);
+  for (const lane of old) place(kind(lane)).lanes.push(lane);
   const rows = all.filter((lane) => !away.has(lane));
   return { rows: sort ? sorted(rows, sort, value) : rows, folds: [...folds.values()].map((fold) => ({ ...fold, open: open.includes(fold.word) })) };
 }
