@@ -227,14 +227,14 @@ def _machine(
     return numbers
 
 
-POINTS = 1000
+POINTS = 500
 """Points of one curve at most..."""
 
 FEWEST = 64
 """... and at least, however many curves there are."""
 
-BUDGET = 250_000
-"""Points of all curves: 4 MB."""
+BUDGET = 60_000
+"""Points of all curves: 1 MB, which a page is given as it opens. It goes on with more of them."""
 
 
 class Curves:

@@ -3,15 +3,17 @@
 export const AXES = { time: 0, batch: 1, epoch: 2 }; // where a point ([t, batches, epochs, value]) has it
 export const FEW = 40; // points of a curve that are drawn as points too
 export const IN_COLOUR = 5; // of many curves the best
+const SAMPLED = 2000; // values that tell how high a chart has to be
 
-/** Curves of one metric: [{lane, x, raw, y}], one for each trial that has logged it; `y` is `raw` smoothed. */
+/** Curves of one metric: [{lane, x, raw, y}], one for each trial that has logged it; `y` is `raw`
+ * smoothed, unless its values are few: each of those is a mean already. */
 export function curvesOf(store, name, { axis, smooth: weight }) {
   const at = AXES[axis], found = [];
   store.lanes.forEach((lane, number) => {
     const points = lane ? store.curve(number, name).filter((point) => Number.isFinite(point[at]) && point[at] >= 0) : [];
     if (!points.length) return;
     const raw = points.map((point) => point[3]);
-    found.push({ lane: number, name: lane.name, x: points.map((point) => point[at]), raw, y: smooth(raw, weight) });
+    found.push({ lane: number, name: lane.name, x: points.map((point) => point[at]), raw, y: points.length > FEW ? smooth(raw, weight) : raw });
   });
   return found;
 }
@@ -117,7 +119,9 @@ export function extent(lists, log) {
 
 /** The range without the wildest hundredth of a noisy curve, so that one peak does not flatten all. */
 export function calmExtent(curves, log) {
-  const drawn = curves.flatMap(({ y }) => y).filter((v) => Number.isFinite(v) && (!log || v > 0)).sort((a, b) => a - b);
+  const count = curves.reduce((sum, { y }) => sum + y.length, 0), step = Math.ceil(count / SAMPLED), drawn = [];
+  for (const { y } of curves) for (let k = y.length - 1; k >= 0; k -= step) if (Number.isFinite(y[k]) && (!log || y[k] > 0)) drawn.push(y[k]);
+  drawn.sort((a, b) => a - b);
   if (drawn.length < 200) return extent(curves.map(({ y }) => y), log);
   const cut = Math.floor(drawn.length / 200);
   return [drawn[cut > 2 ? cut : 0], drawn[drawn.length - 1 - cut]];
