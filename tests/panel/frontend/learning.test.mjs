@@ -16,6 +16,15 @@ test("a curve is found by its name in each lane, by batch, epoch or time", () =>
   assert.deepEqual(curvesOf(store, "loss", { axis: "time", smooth: 0 }).map(({ x }) => x), [[1, 2], [3]]);
 });
 
+test("a curve of few values is drawn as it is, however much others are smoothed", () => {
+  const store = filled(Store, [], [lane("a", ["loss", "acc"])]);
+  for (let k = 0; k < 100; k++) store.curves.add(0, 0, [k, k, k, k % 2]);
+  for (let k = 0; k < 9; k++) store.curves.add(0, 1, [k, k, k, k % 2]);
+  const [loss] = curvesOf(store, "loss", { axis: "batch", smooth: 0.9 }), [acc] = curvesOf(store, "acc", { axis: "batch", smooth: 0.9 });
+  assert.ok(loss.y.slice(20).every((value) => value > 0.3 && value < 0.7));
+  assert.deepEqual(acc.y, acc.raw);
+});
+
 test("smoothing is a mean of what came before, begins at the first value and leaves out what is no number", () => {
   assert.deepEqual(smooth([4, 4, 4], 0.9).map((v) => Math.round(v * 1e9) / 1e9), [4, 4, 4]);
   assert.deepEqual(smooth([1, 2], 0), [1, 2]);
