@@ -7,6 +7,7 @@ import math
 import random
 import struct
 import sys
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from tsnb.panel.tape import Tape
 from tsnb.telemetry.frames import GPU, HEADER, LOGGED, MACHINE, POINT, PROCESS, ROW, Curves
 from tsnb.telemetry.history import History
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES
-from tsnb.telemetry.view import MARKS, StreamView
+from tsnb.telemetry.view import MARKS, StreamView, as_text
 
 module = sys.modules["tsnb.telemetry.view"]
 
@@ -334,3 +335,28 @@ def test_a_scene_is_json() -> None:
     scene = json.loads(json.dumps(tape.scene()))
     assert scene["stream"]["name"] == "mnist"
     assert [lane["name"] for lane in scene["lanes"]][:2] == ["cnn-small", "resnet10"]
+
+
+def test_a_page_may_open_while_a_reading_comes() -> None:
+    """The watch's thread adds trials and values while the kernel's takes all of it: nothing is torn."""
+    tape, reading = Tape(), three_models().reading()
+    one = next(r for r in three_models().run(2) if r.consumers).consumers[0]
+    done = threading.Event()
+
+    def feed() -> None:
+        for k in range(400):
+            metrics = {f"m{k % 50}": float(k), "loss": 1 / (1 + k)}
+            now = replace(one, name=f"t{k // 10}", metrics=metrics)
+            tape.feed(replace(reading, time_s=reading.time_s + k / 4, consumers=(now,)))
+        done.set()
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    while not done.is_set():
+        json.dumps(tape.scene())
+        as_text(tape.view, "a page")
+        curves, at = numbers(tape.curves()), 0
+        while at < len(curves):
+            at += 3 + len(POINT) * int(curves[at + 2])
+        assert at == len(curves)
+    feeding.join()

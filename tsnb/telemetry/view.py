@@ -303,10 +303,11 @@ def as_text(view: StreamView, title: str, *, recorded: bool = False) -> str:
         lines[0] += _text_head(view.latest, view.rates.left_s())
     if view.say.text:
         lines.append(view.say.text)
-    rows = [row for row in view.rows.values() if row.here]
+    known = list(view.rows.values())
+    rows = [row for row in known if row.here]
     if rows:
         lines += ["", _TEXT_COLUMNS, *map(_text_row, rows)]
-    if ended := [_text_end(row) for row in view.rows.values() if row.end and not row.here]:
+    if ended := [_text_end(row) for row in known if row.end and not row.here]:
         lines += ["", *ended]
     could = view.rates.loader_alone_per_s() if rows else math.nan
     if not math.isnan(could):
