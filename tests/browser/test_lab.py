@@ -109,7 +109,7 @@ def test_a_notebook_without_saved_widgets_shows_a_picture_where_the_panel_was(
         for index in range(len(SHORT)):
             notebook.run(index)
         picture = page.locator("img[src*='tsnb-still-']")
-        page.wait_for_selector(PANEL, timeout=20_000)
+        page.wait_for_selector(PANEL, timeout=60_000)
         page.wait_for_function(
             "() => document.querySelector(\"img[src*='tsnb-still-']\")?.src.includes('brief')"
         )
@@ -117,7 +117,7 @@ def test_a_notebook_without_saved_widgets_shows_a_picture_where_the_panel_was(
         save(page)
         lab.end_kernels()
         notebook.open()
-        picture.wait_for(state="visible", timeout=20_000)
+        picture.wait_for(state="visible", timeout=60_000)
         assert page.locator(PANEL).count() == 0
         ARTIFACTS.mkdir(exist_ok=True)
         page.screenshot(path=ARTIFACTS / "lab-reopened.png")
@@ -140,7 +140,7 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     for index in (*first, panel, *last):
         notebook.run(index)
 
-    page.wait_for_selector(PANEL, timeout=20_000)
+    page.wait_for_selector(PANEL, timeout=60_000)
     show(page)
     try:
         wait_for(page, "consumers", lambda v: v == 3)
@@ -173,7 +173,7 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     history = number(page, "history")
     save(page)
     notebook.open()
-    page.wait_for_selector(PANEL, timeout=20_000)
+    page.wait_for_selector(PANEL, timeout=60_000)
     show(page)
     wait_for(page, "history", lambda v: v >= history)
     wait_for(page, "ticks", lambda v: v > ticks + 8)
@@ -199,11 +199,11 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     save(page)
     lab.end_kernels()
     notebook.open()
-    page.wait_for_selector(f"{PANEL}[data-state=recording]", timeout=20_000)
+    page.wait_for_selector(f"{PANEL}[data-state=recording]", timeout=60_000)
     show(page)
     assert number(page, "history") > history - 60
     assert number(page, "ticks") <= ticks + 8
-    page.locator(f"{PANEL} .tsnb-title").get_by_text("recording of").wait_for(timeout=20_000)
+    page.locator(f"{PANEL} .tsnb-title").get_by_text("recording of").wait_for(timeout=60_000)
     show(page)
     assert page.locator(f"{PANEL} .tsnb-act:enabled:visible").count() == 0
     assert page.locator(f"{PANEL} tbody").count() >= 3
@@ -222,7 +222,7 @@ def opened_talker(browser: Browser, lab: Lab, name: str) -> Notebook:
     notebook.open()
     for index in range(3):
         notebook.run(index)
-    page.wait_for_selector(PANEL, timeout=20_000)
+    page.wait_for_selector(PANEL, timeout=60_000)
     show(page)
     page.get_by_role("button", name="logs", exact=True).click()
     wait_for(page, "logged", lambda v: v > 300)
@@ -243,9 +243,9 @@ def test_a_log_goes_on_after_a_reload_with_what_was_printed_before(browser: Brow
     assert before[0].startswith("trial 'talker' running")
     save(page)
     notebook.open()
-    page.wait_for_selector(PANEL, timeout=20_000)
+    page.wait_for_selector(PANEL, timeout=60_000)
     show(page)
-    page.wait_for_selector(".tsnb-lines:visible", timeout=20_000)
+    page.wait_for_selector(".tsnb-lines:visible", timeout=60_000)
     wait_for(page, "logged", lambda v: v > 2000)
     logged = number(page, "logged")
     wait_for(page, "logged", lambda v: v > logged + 300)
@@ -301,7 +301,7 @@ def test_stop_in_the_panel_works_while_the_notebook_runs_a_cell(
     wait_for(page, "logged", lambda v: v > logged + 100)  # the pane goes on too
     page.get_by_label("Stop trial talker").click()
     page.wait_for_function(
-        "() => document.querySelector('.tsnb-log-state').textContent === 'stopped'", timeout=20_000
+        "() => document.querySelector('.tsnb-log-state').textContent === 'stopped'", timeout=60_000
     )
     assert notebook.cells()[3]["state"] == "running"
     assert any("trial 'talker' stopped" in line for line in pane(page)[-3:])
