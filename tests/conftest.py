@@ -157,7 +157,7 @@ def _end_streams(new: set[str]) -> None:
     producers = sys.modules.get("tsnb.producer.stream")
     for producer in list(producers._serving) if producers is not None else ():
         if f"producers {producer.name}.json" in new:
-            producer.close()
+            producer.stop()
 
 
 def _sweep() -> None:

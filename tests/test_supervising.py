@@ -36,6 +36,13 @@ class Numbers(Dataset):
 
 def make(): return DataLoader(Numbers(), batch_size=8, shuffle=True)
 
+class Costly(Numbers):
+    def __getitem__(self, i):
+        time.sleep(0.002)
+        return torch.tensor([float(i)])
+
+def costly(): return DataLoader(Costly(), batch_size=8, shuffle=True, num_workers=1)
+
 def slow():
     open("starting", "w").close()
     time.sleep(60)
@@ -57,12 +64,23 @@ def wait_for(condition: Callable[[], Any], timeout_s: float = BACK_S) -> Any:
 class Serving:
     """A supervised `tsnb serve` in a process group of its own, as in a terminal."""
 
-    def __init__(self, home: Path, target: str = "mydata:make") -> None:
+    def __init__(self, home: Path, target: str = "mydata:make", *options: str) -> None:
         (home / "mydata.py").write_text(MODULE)
         self.said = home / "said"
         with self.said.open("w") as said:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tsnb", "serve", target, "--name", "toy", "--restart", "on-crash"],
+                [
+                    sys.executable,
+                    "-m",
+                    "tsnb",
+                    "serve",
+                    target,
+                    "--name",
+                    "toy",
+                    "--restart",
+                    "on-crash",
+                    *options,
+                ],
                 cwd=home,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdout=said,
@@ -90,8 +108,8 @@ class Serving:
 def serve(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
     started: list[Serving] = []
 
-    def start(target: str = "mydata:make") -> Serving:
-        started.append(Serving(tmp_path, target))
+    def start(target: str = "mydata:make", *options: str) -> Serving:
+        started.append(Serving(tmp_path, target, *options))
         return started[-1]
 
     yield start
@@ -128,6 +146,26 @@ def test_a_consumer_goes_on_where_it_was(serve: Callable[..., Serving]) -> None:
                 os.kill(pid, signal.SIGKILL)
     assert sorted(seen) == [float(i) for i in range(64)]
     assert consumer.stats().reconnects == 1
+
+
+def test_a_cache_outlives_the_process_that_is_killed(serve: Callable[..., Serving]) -> None:
+    """What was kept is there for its successor, in the middle of an epoch; every sample once in each."""
+    serving = serve("mydata:costly", "--cache", "1MiB")
+    pid = serving.producer()
+    with tsnb.attach("here", producer="toy") as consumer:
+        for epoch in range(4):
+            seen: list[float] = []
+            for batch in consumer:
+                seen += batch[:, 0].tolist()
+                if epoch == 2 and len(seen) == 16:
+                    os.kill(pid, signal.SIGKILL)
+            assert sorted(seen) == [float(i) for i in range(64)]
+        cache = observer.status("toy").cache
+    assert consumer.stats().reconnects == 1
+    assert cache is not None
+    assert (cache.state, cache.kept) == ("serving", 64)
+    assert cache.misses == 128, "two epochs, and none after the restart"
+    observer.stop("toy")
 
 
 @pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "kill -INT"])

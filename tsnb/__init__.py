@@ -20,6 +20,7 @@ _PUBLIC = {
     "serve": "tsnb.producer.serving",
     "Producer": "tsnb.producer",
     "live": "tsnb.experiments.live_values",
+    "cache": "tsnb.samples.cut",
     "log": "tsnb.telemetry.metrics",
     "record": "tsnb.telemetry.recording",
     "status": "tsnb.telemetry.observer",
@@ -45,6 +46,7 @@ _PUBLIC = {
     "compare": "tsnb.records.tables",
     "delete": "tsnb.records.selection",
     "direction": "tsnb.records.scores",
+    "spill": "tsnb.spilling.spilled",
     "plot": "tsnb.reports",
     "report": "tsnb.reports",
     "Report": "tsnb.reports",
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
     from tsnb.records.selection import delete, tag
     from tsnb.records.tables import compare, history, results
     from tsnb.reports import Report, plot, report
+    from tsnb.samples.cut import cache
+    from tsnb.spilling.spilled import spill
     from tsnb.stalling import Stalls, stalls
     from tsnb.sweeps.racing import race
     from tsnb.sweeps.rungs import halving
@@ -91,6 +95,7 @@ __all__ = [
     "Sweep",
     "Trial",
     "attach",
+    "cache",
     "compare",
     "dashboard",
     "delete",
@@ -114,6 +119,7 @@ __all__ = [
     "results",
     "run",
     "serve",
+    "spill",
     "stalls",
     "status",
     "stop",

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from tsnb import registry
+from tsnb.arena.nameless import make_nameless
 from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
 from tsnb.options import StreamOptions, add_options, options_from
 from tsnb.streams.served import RECONNECT_S, seed_of
 from tsnb.telemetry.observer import balance, stop
 from tsnb.telemetry.recording import record
-from tsnb.telemetry.words import balanced, incidents
+from tsnb.telemetry.words import balanced, cached, incidents
 
 __all__ = ["main"]
 
@@ -108,8 +109,13 @@ def _serve(options: argparse.Namespace) -> int:
     from tsnb.streams.supervising import supervise
 
     spare_seed = secrets.randbelow(2**31)
+    kept = None if given.cache is None else make_nameless()
 
     def life(first_epoch: int) -> int:
+        if kept is not None:  # in a fork of its own, where it may take numpy
+            from tsnb.samples.memory import adopt
+
+            adopt(kept)
         return _guarded(options, lambda _: _serve_here(options, given, spare_seed, first_epoch))
 
     return supervise(options.name, life)
@@ -197,7 +203,11 @@ def _status(options: argparse.Namespace) -> None:
     from tsnb.telemetry.view import as_text
 
     name, view = look(options.name)
-    print("\n".join([as_text(view, f"stream {name}"), *(incidents(view.latest) if view.latest else [])]))
+    lines = [as_text(view, f"stream {name}")]
+    if view.latest is not None:
+        lines += incidents(view.latest)
+        lines += [cached(view.latest.cache)] if view.latest.cache is not None else []
+    print("\n".join(lines))
 
 
 def _balance(options: argparse.Namespace) -> None:

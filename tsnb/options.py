@@ -19,6 +19,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from tsnb.config import MODES, check_balance, read_weight
+from tsnb.words import bytes_of
 
 __all__ = [
     "ENGINE",
@@ -99,6 +100,15 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
+def _is_size(value: Any) -> bool:
+    if not isinstance(value, str) and not _is_number(value):
+        return False
+    try:
+        return 1 <= bytes_of(value) < 1 << 62
+    except (ValueError, OverflowError):
+        return False
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
@@ -138,6 +148,13 @@ _PATIENCE = _seconds("a number of seconds, more than 0", lambda value: value > 0
 _SEED = whole("a whole number, 0 or more", 0, metavar="S")
 _WORKERS = whole("a number of processes, 0 or more", 0)
 _BYTES = whole("a number of bytes, 1 or more", 1)
+_SIZE = Kind(
+    'a size, such as "512MiB" or "2GiB"',
+    lambda text: int(bytes_of(text)),
+    _is_size,
+    "2GiB",
+    lambda value: int(bytes_of(value)),
+)
 _RECONNECT = _seconds("a number of seconds, 0 or more", lambda value: 0 <= value < float("inf"))
 _EPOCH = whole("an epoch's number, 0 or more", 0, most=(1 << 31) - 1)
 ENGINE = Kind(
@@ -214,6 +231,9 @@ class StreamOptions:
     workers: int | None = option(
         None, _WORKERS, "loader processes, where that is to be another number than the loader's own"
     )
+    cache: int | str | None = option(
+        None, _SIZE, "memory for prepared samples, those whose preparation it saves most (docs/caching.md)"
+    )
     max_batch_bytes: int | None = option(None, _BYTES, "room for one batch", surfaces=())
     reconnect_s: float = option(0.0, _RECONNECT, "how long trials wait for a new producer", surfaces=())
     first_epoch: int = option(0, _EPOCH, "the number of the first epoch", surfaces=())
@@ -247,6 +267,11 @@ class StreamOptions:
         object.__setattr__(self, "weights", weights)
         if not runs_here(self.engine):
             check_in_step(self.mode, rebalance=self.rebalance)
+            if self.cache is not None:
+                raise ValueError(
+                    "cache= works on one machine only. Leave out cache or engine; over a cluster, too, each batch is "
+                    "prepared once."
+                )
             if self.restart is not None:
                 raise ValueError(
                     "restart= works on this machine only: consumers on others would not wait for a new producer. Leave "

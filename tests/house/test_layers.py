@@ -27,7 +27,7 @@ LAYERS = [
     {"experiments", "streams"},
     {"kernels"},
     {"producer", "consumer"},
-    {"balancing"},
+    {"balancing", "samples", "spilling"},
     {"hardware"},
     {"planners", "telemetry"},
     {"records", "registry"},

@@ -18,6 +18,7 @@ from tsnb.producer.decisions.events import Placed
 from tsnb.producer.loader.packing import SlotImage, SlotWriter
 from tsnb.producer.loader.repeating import Skipped
 from tsnb.producer.loader.sources import as_source
+from tsnb.samples.keeper import Keeper
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout
 
@@ -79,10 +80,18 @@ class Stand:
     """A source, with an arena whose workers may write into it from the start unless told otherwise."""
 
     def __init__(
-        self, loader: Any, seed: int | None = None, workers: int | None = None, *, fit: bool = True
+        self,
+        loader: Any,
+        seed: int | None = None,
+        workers: int | None = None,
+        *,
+        fit: bool = True,
+        keeper: Keeper | None = None,
     ) -> None:
         self.arena, self.slots = Arena.create(), FreeSlots()
-        self.source: Any = as_source(loader, self.arena, self.slots.pipe, seed=seed, workers=workers)
+        self.source: Any = as_source(
+            loader, self.arena, self.slots.pipe, seed=seed, workers=workers, keeper=keeper
+        )
         self.in_place = self.skipped = 0
         if fit:
             self.fit()

@@ -51,6 +51,12 @@ class Deadly(Squares):
             os.kill(os.getpid(), signal.SIGKILL)
         return super().__getitem__(index)
 
+class Costly(Squares):
+    def __getitem__(self, index):
+        import time
+        time.sleep(0.002)
+        return super().__getitem__(index)
+
 class Slow:
     def __iter__(self):
         import time
@@ -114,6 +120,26 @@ def test_a_restart_serves_the_same_copy_from_a_new_kernel(box: Any, page: Any) -
     assert kernel.ended
     assert shipped() == []
     assert "gone" not in page.text, "what was asked for is no news"
+
+
+def test_what_a_cache_keeps_outlives_a_restart_and_not_another_loader(box: Any, page: Any) -> None:
+    """The same copy has the same samples; those of a loader that was edited are others, and begin anew."""
+    loader = box["DataLoader"](box["Costly"](16), batch_size=4, num_workers=1)
+    kernel = serve_loader(loader, "kept", StreamOptions(cache="1MiB"), outlet=page)
+    for _ in range(3):
+        assert values("kept") == list(range(16))
+    restart_kernel(kernel)
+    assert values("kept") == list(range(16))
+    cache = tsnb.status("kept").cache
+    assert cache is not None
+    assert (cache.state, cache.kept, cache.misses) == ("serving", 16, 32)
+    reload_loader(kernel, box["DataLoader"](box["Costly"](8), batch_size=4, num_workers=1))
+    assert values("kept") == list(range(8))
+    cache = tsnb.status("kept").cache
+    assert cache is not None
+    assert (cache.samples, cache.hits) == (8, 0)
+    kernel.stop()
+    assert shipped() == []
 
 
 def test_a_cell_s_stream_is_built_again_from_what_the_cell_had(box: Any, page: Any) -> None:

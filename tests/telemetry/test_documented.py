@@ -11,6 +11,7 @@ from tsnb.telemetry.marks import MARK_KINDS
 from tsnb.telemetry.readings import (
     CONSUMER_STATES,
     PRODUCER_STATES,
+    CacheReading,
     ConsumerReading,
     EndReading,
     GpuReading,
@@ -37,7 +38,17 @@ def tables() -> dict[str, dict[str, tuple[str, str]]]:
 
 
 @pytest.mark.parametrize(
-    "kind", [StreamReading, ConsumerReading, EndReading, MoveReading, HostReading, ProcessReading, GpuReading]
+    "kind",
+    [
+        StreamReading,
+        ConsumerReading,
+        EndReading,
+        MoveReading,
+        CacheReading,
+        HostReading,
+        ProcessReading,
+        GpuReading,
+    ],
 )
 def test_every_field_is_documented_with_its_unit(kind: type) -> None:
     """In the order of the dataclass; a field that ends in a unit has that one."""

@@ -24,6 +24,7 @@ from tsnb.producer.limits import reach_of, require_memory, wide_window
 from tsnb.producer.loader.sources import Source
 from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
+from tsnb.samples.keeper import Keeper
 from tsnb.telemetry.memory import free_memory
 from tsnb.telemetry.readings import EndReading
 from tsnb.wire import messages as ms
@@ -66,6 +67,7 @@ class Core:
         stop_asked: Set when somebody wants the producer to stop: an observer, or a thread that cannot go on.
         farewell: What consumers are told at the end.
         successor_s: How long they are told to wait for a successor; 0: there will be none.
+        keeper: Keeps prepared samples; None: nothing is kept.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
         controller: Moves cores between trials and loader; None until the loading thread runs.
         ends: How consumers and trials ended, oldest first, the last of them.
@@ -86,6 +88,7 @@ class Core:
         self.sessions: dict[int, Session] = {}
         self.devices = OnDevices(self.arena, self.lock, settings.window, self._tell)
         self.source: Source | None = None
+        self.keeper: Keeper | None = None
         self.unordered = ""
         self.stopping = False
         self.stop_asked = threading.Event()

@@ -19,6 +19,7 @@ from tsnb.producer.loader.sources import as_source, why_one_epoch
 from tsnb.producer.server import Server
 from tsnb.producer.steering import controller_of
 from tsnb.producer.stream import Producer
+from tsnb.samples.keeper import Keeper
 
 __all__ = ["begin", "serve", "serve_here"]
 
@@ -33,6 +34,7 @@ def serve(
     patience_s: float = 30.0,
     seed: int | None = None,
     workers: int | None = None,
+    cache: int | str | None = None,
     max_batch_bytes: int | None = None,
     reconnect_s: float = 0.0,
     first_epoch: int = 0,
@@ -66,6 +68,9 @@ def serve(
             dataset keeps itself are not seeded, nor is anything with 0 workers: that process is yours. For an
             IterableDataset it is your word that it repeats itself with the same number of workers.
         workers: Worker processes instead of the DataLoader's own `num_workers`.
+        cache: Memory for prepared samples, "2GiB" or bytes; kept are those whose preparation it saves most
+            (docs/caching.md). Batches are the same with it and without. For a DataLoader with workers, on this machine
+            only.
         max_batch_bytes: Room for one batch; by default four times what the first one takes.
         reconnect_s: If this process dies: seconds that consumers wait for a producer of this name to be started
             again, instead of raising `ProducerGone`. They then go on where they were, exactly once, if it gives
@@ -97,7 +102,7 @@ def serve(
     """
     check_name(name, "producer")
     options = StreamOptions(
-        window=window, rubber_band=rubber_band, patience_s=patience_s, seed=seed, workers=workers,
+        window=window, rubber_band=rubber_band, patience_s=patience_s, seed=seed, workers=workers, cache=cache,
         max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch, engine=engine, mode=mode,
         weights=weights or {}, rebalance=rebalance, guard=guard,
     )  # fmt: skip
@@ -194,7 +199,11 @@ def begin(
     core = Core(settings)
     server = None
     try:
-        source = as_source(loader, core.arena, core.slots.pipe, seed=seed, workers=workers)
+        if settings.cache is not None:
+            core.keeper = Keeper(int(settings.cache))
+        source = as_source(
+            loader, core.arena, core.slots.pipe, seed=seed, workers=workers, keeper=core.keeper
+        )
         core.open(source, slots_for(source), "" if source.order else why_unordered(loader, seed, workers))
         if not primed:
             core.begin_unprimed()
@@ -209,6 +218,8 @@ def begin(
             server.close()
         core.slots.close()
         core.arena.close()
+        if core.keeper is not None:
+            core.keeper.close()
         raise
     feeder.start()
     core.controller = controller_of(core, feeder.native_id or 0)

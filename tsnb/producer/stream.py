@@ -208,6 +208,8 @@ class Producer(Bound):
                     self._core.slots.close()
                     self._core.empty()
                     self._core.arena.close()
+                    if self._core.keeper is not None:
+                        self._core.keeper.close()
 
     def _stop_when_asked(self) -> None:
         self._core.stop_asked.wait()

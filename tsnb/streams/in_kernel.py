@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tsnb.errors import LoaderFailed
+from tsnb.kernels.cargo.lane import take
 from tsnb.kernels.in_kernel.arrival import arrive
 from tsnb.kernels.in_kernel.output_channel import publish
 from tsnb.native.ties import untie
@@ -29,8 +30,13 @@ def enter(settings: Mapping[str, Any]) -> None:
     """Take in what was shipped. Called once, first.
 
     Args:
-        settings: What `arrive` takes, and the stream's `name`.
+        settings: What `arrive` takes, the stream's `name`, and with a cache `kept`: the number under which its memory
+            was sent.
     """
+    if "kept" in settings:
+        from tsnb.samples.memory import adopt
+
+        adopt(take(settings["kept"]))
     arrive(settings, ("Producer", settings["name"]))
 
 

@@ -70,7 +70,8 @@ class Life:
         """
         try:
             await self.child.start()
-            settings = self.child.sent({**self.shipment.arrival, "name": self._name})
+            kept = {} if self._options.cache is None else {"kept": self.shipment.kept.cargo()}
+            settings = self.child.sent({**self.shipment.arrival, **kept, "name": self._name})
             await self._order("enter", settings)
             if self.shipment.source is not None:
                 reply = await self.child.execute(self.shipment.source)

@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["RECONNECT_S", "SERVED_MESSAGE", "Shipment", "seed_of"]
+from tsnb.arena.nameless import make_nameless
+from tsnb.kernels.cargo.unnamed_file import Cargo
 
+__all__ = ["RECONNECT_S", "SERVED_MESSAGE", "KeptSamples", "Shipment", "seed_of"]
 SERVED_MESSAGE = "tsnb_served"
 """Content: what a producer kernel's order is drawn from: seed (a number or None), and order, its identity."""
 
 RECONNECT_S = 60.0
 """How long consumers wait for a producer that is being started again: a kernel with torch needs seconds on an idle
 machine, many on one that runs out of memory."""
+
+
+class KeptSamples:
+    """The memory of a stream's cache, which outlives each of the kernels that serve from it."""
+
+    def __init__(self) -> None:
+        self._cargo: Cargo | None = None
+
+    def cargo(self) -> Cargo:
+        """Return what a kernel is sent.
+
+        Raises:
+            OSError: The system gives no shared memory.
+        """
+        if self._cargo is None:
+            self._cargo = Cargo.received(make_nameless())
+        return self._cargo
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._cargo = None
 
 
 @dataclass(frozen=True)
@@ -30,10 +53,13 @@ class Shipment:
     """Returns the notebook's own loader, while there is that."""
     fingerprint: str = ""
     """What two loaders share that are alike (`kernels.pickling.fingerprint`); "" where it is not known."""
+    kept: KeptSamples = field(default_factory=KeptSamples)
+    """What is kept of its samples: those of another loader are others."""
 
     def discard(self) -> None:
         """Let go of what was shipped."""
         self.arrival["cargo"].close()
+        self.kept.close()
 
 
 def seed_of(loader: Any, given: int | None, spare: int | None) -> int | None:

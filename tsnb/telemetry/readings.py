@@ -34,9 +34,11 @@ from tsnb.printable import one_line
 
 __all__ = [
     "ABSENT",
+    "CACHE_STATES",
     "CONSUMER_STATES",
     "END_STATES",
     "PRODUCER_STATES",
+    "CacheReading",
     "ConsumerReading",
     "EndReading",
     "GpuReading",
@@ -313,6 +315,37 @@ class MoveReading:
     """What it did to the pace, in words; empty until that has been measured."""
 
 
+CACHE_STATES = ("learning", "proving", "serving", "off")
+"""learning: what each sample costs is measured, in the first epoch; proving: each is prepared a second time and
+compared, and chosen ones are kept; serving: kept ones are taken; off: samples cannot be kept, `why` says the reason."""
+
+
+@dataclass(frozen=True)
+class CacheReading:
+    """The cache of a stream's samples at one moment (docs/caching.md)."""
+
+    state: str
+    """One of `CACHE_STATES`."""
+    why: str
+    """Why samples are kept as they are before `transform`, or not at all; empty where neither is so."""
+    samples: int
+    """In the data set."""
+    kept: int
+    """Of them in memory."""
+    kept_bytes: int
+    """Memory in use, with what is noted of each sample."""
+    limit_bytes: int
+    """What it may use."""
+    given_bytes: int
+    """Given back so far because memory was short."""
+    hits: int
+    """Samples taken from it so far."""
+    misses: int
+    """Samples prepared so far."""
+    saved_s: float
+    """What preparing the taken ones would have cost, in seconds of one core."""
+
+
 @dataclass(frozen=True)
 class StreamReading:
     """One stream at one moment."""
@@ -371,6 +404,8 @@ class StreamReading:
     """The last times that cores or threads were moved, oldest first."""
     ends: tuple[EndReading, ...] = ()
     """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
+    cache: CacheReading | None = None
+    """What is kept of its samples; None: served without `cache=`."""
     host: HostReading | None = None
     """The machine; added by who follows the stream (`tsnb.telemetry.host`), now and then: None in between."""
 

@@ -9,12 +9,13 @@ import math
 import re
 
 from tsnb.telemetry.marks import mode_text
-from tsnb.telemetry.readings import END_STATES, StreamReading
+from tsnb.telemetry.readings import END_STATES, CacheReading, StreamReading
 
 __all__ = [
     "COLOURS",
     "LIVE",
     "balanced",
+    "cached",
     "clock",
     "consumer_state",
     "count",
@@ -129,6 +130,20 @@ def balanced(reading: StreamReading) -> list[str]:
             there = ", ".join(here) or "nobody"
             lines.append(f"note: {name!r} is not attached; its weight counts once it is. Attached: {there}")
     return lines
+
+
+def cached(reading: CacheReading) -> str:
+    """Return a stream's cache in one line."""
+    if reading.state == "off":
+        return f"cache: off, {reading.why}"
+    asked = reading.hits + reading.misses
+    share = f", {percent(reading.hits / asked)} of samples taken from it" if reading.hits else ""
+    back = f", {mebibytes(reading.given_bytes / 2**20)} given back" if reading.given_bytes else ""
+    why = f" ({reading.why})" if reading.why else ""
+    return (
+        f"cache: {reading.state}, {reading.kept:,} of {reading.samples:,} samples in "
+        f"{mebibytes(reading.kept_bytes / 2**20)} of {mebibytes(reading.limit_bytes / 2**20)}{share}{back}{why}"
+    )
 
 
 def mebibytes(value: float) -> str:

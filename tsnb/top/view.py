@@ -279,6 +279,8 @@ def _footer(view: StreamView) -> list[Text]:
             f"{words.mebibytes(reading.touched_bytes / _MIB)}, {reading.slots_used} of {reading.slots} slots"
         )
         found.append(_pair("arena", arena if view.state in words.LIVE else _DASH))
+        if reading.cache is not None and view.state in words.LIVE:
+            found.append(_pair("cache", words.cached(reading.cache).removeprefix("cache: ")))
     if view.host and view.state in words.LIVE:
         found += _gpus(view.host)
     could = view.rates.loader_alone_per_s() if reading and view.state in words.LIVE else math.nan

@@ -23,6 +23,7 @@ from tsnb.producer.loader.collate import SlotCollate
 from tsnb.producer.loader.repeating import Skipped, length, loader_order, replayed, sampler_chain
 from tsnb.producer.loader.tickets import Prepared, TicketCollate, TicketDataset, Tickets, mix
 from tsnb.producer.loader.workers import WorkerStart, mind_own_workers, travelling
+from tsnb.samples.keeper import Keeper
 
 __all__ = ["DataLoaderSource", "epoch_samples", "is_plain", "why_not_persistent"]
 
@@ -82,8 +83,15 @@ class DataLoaderSource:
     """A DataLoader whose workers collate into the arena; a `producer.loader.sources.Source`."""
 
     def __init__(
-        self, loader: DataLoader[Any], arena: Arena, pipe: SlotPipe, seed: int | None, workers: int | None
+        self,
+        loader: DataLoader[Any],
+        arena: Arena,
+        pipe: SlotPipe,
+        seed: int | None,
+        workers: int | None,
+        keeper: Keeper | None = None,
     ) -> None:
+        self._keeper = keeper
         self._seed = seed
         self._generators = (torch.Generator(), torch.Generator())
         mine = self._loader = copy.copy(loader)
@@ -124,6 +132,8 @@ class DataLoaderSource:
         mine = self._loader
         fields = mine.__dict__
         fields["dataset"] = travelling(loader.dataset, mine)
+        if self._keeper is not None:
+            fields["dataset"] = self._keeper.dataset(fields["dataset"], loader, mine.num_workers)
         fields["worker_init_fn"] = WorkerStart(travelling(loader.worker_init_fn, mine))
         fields["collate_fn"] = collate
         if self._tickets is not None and mine.num_workers:
@@ -161,7 +171,13 @@ class DataLoaderSource:
         batches = self._begun()
         if self._tickets is None:
             return replayed(batches, number, start)
-        return self._unpacked(batches) if self.workers else batches
+        unpacked = self._unpacked(batches) if self.workers else batches
+        return unpacked if self._keeper is None else self._to_its_end(unpacked, self._keeper, start)
+
+    def _to_its_end(self, batches: Iterator[Any], keeper: Keeper, start: int) -> Iterator[Any]:
+        """Give an epoch's batches, and note that it is over."""
+        yield from batches
+        keeper.epoch_over(whole=not start)
 
     def _begun(self) -> Iterator[Any]:
         """Have the loader's workers start; return its iterator."""

@@ -14,6 +14,7 @@ from tsnb.arena.slots import SlotPipe
 from tsnb.producer.loader.dataloader import DataLoaderSource, epoch_samples, is_plain
 from tsnb.producer.loader.repeating import length, loader_order, replayed
 from tsnb.producer.loader.workers import mind_own_workers
+from tsnb.samples.keeper import Keeper
 
 __all__ = ["Source", "as_source", "why_one_epoch"]
 
@@ -71,7 +72,15 @@ class Source(Protocol):
         """Return what may be the reason for epoch `number` having no batch, and what to do about it."""
 
 
-def as_source(loader: Any, arena: Arena, pipe: SlotPipe, *, seed: int | None, workers: int | None) -> Source:
+def as_source(
+    loader: Any,
+    arena: Arena,
+    pipe: SlotPipe,
+    *,
+    seed: int | None,
+    workers: int | None,
+    keeper: Keeper | None = None,
+) -> Source:
     """Return the source for whatever the user wants to serve.
 
     Args:
@@ -80,15 +89,23 @@ def as_source(loader: Any, arena: Arena, pipe: SlotPipe, *, seed: int | None, wo
         pipe: Where they get free slots.
         seed: Makes the order, and the workers' random numbers, a function of (seed, epoch).
         workers: Worker processes instead of the DataLoader's own number.
+        keeper: Keeps samples that were prepared; None: nothing is kept.
 
     Raises:
         TypeError: It is nothing that can be iterated.
-        ValueError: `seed` or `workers` for something that is no DataLoader.
+        ValueError: `seed`, `workers` or a cache for something that is no DataLoader, or one for samples that cannot be
+            kept.
+        ArenaFull: The cache is too small, or larger than what is free.
     """
     if isinstance(loader, Source):
         return loader  # a stream from elsewhere
     if is_plain(loader):
-        return DataLoaderSource(loader, arena, pipe, seed, workers)
+        return DataLoaderSource(loader, arena, pipe, seed, workers, keeper)
+    if keeper is not None:
+        raise ValueError(
+            f"cache= is for torch's own DataLoader, whose samples have numbers, and this is a {type(loader).__name__}: "
+            "leave it out."
+        )
     iterable = hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")
     if isinstance(loader, (str, bytes, type)) or not (iterable or callable(loader)):
         raise TypeError(

@@ -16,6 +16,7 @@ from torch.utils.data._utils import signal_handling
 
 from tsnb.native.ties import tie_to_parent
 from tsnb.producer.loader.tickets import TicketDataset
+from tsnb.samples.learning import KeptDataset
 
 __all__ = ["WorkerStart", "mind_own_workers", "travelling"]
 
@@ -39,9 +40,14 @@ class WorkerStart:
         ForkingPickler.register(ExceptionWrapper, _sent)
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, TicketDataset):
-            object.__setattr__(info, "dataset", info.dataset.dataset)  # it is frozen
+            object.__setattr__(info, "dataset", _users(info.dataset.dataset))  # it is frozen
         if self._user is not None:
             self._user(worker)
+
+
+def _users(dataset: Any) -> Any:
+    """Return the user's own dataset."""
+    return dataset.dataset if isinstance(dataset, KeptDataset) else dataset
 
 
 def _sent(error: ExceptionWrapper) -> tuple[Any, ...]:

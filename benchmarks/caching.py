@@ -1,0 +1,246 @@
+"""What a cache of prepared samples saves: which samples are kept, and by whom.
+
+What is isolated: one data set of JPEG photos whose sizes have a real spread (log-normal, sigma 0.8), decoded anew at
+each access. Every rule gets the same memory and the same epochs, and is counted in `__getitem__` calls and in seconds
+of CPU that decoding takes, of which each photo's is measured once, alone. Wall clock would only say how busy this
+machine is.
+
+- none: every photo is decoded in every epoch;
+- LRU: the last ones that were used are kept;
+- MinIO (CoorDL): what comes first, until the memory is full; then nothing changes any more;
+- best: what saves most a byte, if each photo's cost were known beforehand: no rule can do better;
+- tsnb: what saves most a byte, as a real stream with `cache=` has chosen it (its own `kept`), from its own clock.
+
+LRU and MinIO's rule are computed over the same measured costs and sizes. Then "four private": four runs on four private
+MinIO caches of a quarter of the memory each, against one shared cache on one stream.
+
+    python -m benchmarks.caching [--photos 400] [--epochs 6] [--json FILE] [--quick]
+
+The figures stand in docs/caching.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+import tsnb
+from tsnb.samples.records import encode
+
+SIGMA = 0.8
+MEDIAN_SIDE = 480
+SMALL = 64
+BATCH = 16
+TRIALS = 4
+
+
+@dataclass(frozen=True)
+class Row:
+    """One rule at one size of memory."""
+
+    rule: str
+    """ "none", "LRU", "MinIO", "best" or "tsnb"; "4 private MinIO" for all four of them together."""
+    memory: float
+    """Share of what all decoded photos take."""
+    kept: int
+    """Photos in memory after the last epoch."""
+    misses: float
+    """Photos decoded an epoch, from the third on."""
+    cpu_s: float
+    """Seconds of CPU that decoding them takes, an epoch."""
+
+
+class Photos(Dataset[Any]):
+    """JPEG files in memory; decoded, and made small, at each access: as for training, all have one size then."""
+
+    def __init__(self, photos: int, seed: int = 0) -> None:
+        draws = np.random.default_rng(seed)
+        # the area is log-normal with sigma: so is what decoding takes
+        sides = np.clip(MEDIAN_SIDE * np.exp(SIGMA / 2 * draws.standard_normal(photos)), 24, 1600)
+        self.files = [
+            _photo(int(side), draws, quality)
+            for side, quality in zip(sides, draws.integers(50, 98, photos), strict=True)
+        ]
+        self.calls = torch.zeros(photos, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Any:
+        self.calls[index] += 1
+        picture = Image.open(io.BytesIO(self.files[index])).convert("RGB")
+        small = picture.resize((SMALL, SMALL), Image.Resampling.BILINEAR)
+        return torch.from_numpy(np.asarray(small).copy()), index
+
+
+def _photo(side: int, draws: np.random.Generator, quality: int) -> bytes:
+    coarse = draws.integers(0, 255, (max(2, side // 8), max(2, side // 8), 3), np.uint8)
+    picture = Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC)
+    noisy = np.clip(np.asarray(picture, np.int16) + draws.normal(0, 12, (side, side, 3)), 0, 255).astype(
+        np.uint8
+    )
+    file = io.BytesIO()
+    Image.fromarray(noisy).save(file, "JPEG", quality=int(quality))
+    return file.getvalue()
+
+
+def rows_of(samples: list[Any]) -> list[int]:
+    """Stand in for training: the photos' numbers are all that is sent."""
+    return [label for _, label in samples]
+
+
+def together(samples: list[Any]) -> torch.Tensor:
+    """Collate numbers alone: photos of other sizes make no batch."""
+    return torch.tensor(rows_of(samples))
+
+
+def costs_of(photos: Photos) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Measure each photo alone, the least of three: seconds of CPU, and bytes when it is kept."""
+    cost_s, sizes = np.empty(len(photos)), np.empty(len(photos), np.int64)
+    for index in range(len(photos)):
+        times = []
+        for _ in range(3):
+            began = time.thread_time()
+            sample = photos[index]
+            times.append(time.thread_time() - began)
+        cost_s[index], sizes[index] = min(times), len(encode(sample))
+    return cost_s, sizes
+
+
+def orders_of(photos: int, epochs: int, seed: int) -> list[list[int]]:
+    """Return permutations, one an epoch."""
+    draws = np.random.default_rng(seed)
+    return [draws.permutation(photos).tolist() for _ in range(epochs)]
+
+
+def least_recently_used(
+    orders: list[list[int]], sizes: np.ndarray[Any, Any], room: int
+) -> tuple[list[int], int]:
+    """Return the misses of the last epoch, and how many are kept."""
+    kept: OrderedDict[int, int] = OrderedDict()
+    used, missed = 0, list[int]()
+    for order in orders:
+        missed = []
+        for index in order:
+            if index in kept:
+                kept.move_to_end(index)
+                continue
+            missed.append(index)
+            size = int(sizes[index])
+            if size > room:
+                continue
+            while used + size > room:
+                used -= kept.popitem(last=False)[1]
+            kept[index] = size
+            used += size
+    return missed, len(kept)
+
+
+def minio(order: list[int], sizes: np.ndarray[Any, Any], room: int) -> tuple[list[int], int]:
+    """Return the misses of a later epoch, and how many are kept: the first that fit, in bytes."""
+    kept: set[int] = set()
+    used = 0
+    for index in order:
+        if used + sizes[index] <= room:
+            kept.add(index)
+            used += int(sizes[index])
+    return [index for index in order if index not in kept], len(kept)
+
+
+def ours(photos: Photos, limit: int, epochs: int) -> tuple[float, int, np.ndarray[Any, Any]]:
+    """Serve a stream with a cache; return calls an epoch from the third on, what is kept, and which were decoded."""
+    loader = DataLoader(photos, BATCH, shuffle=True, num_workers=2, collate_fn=together)
+    with tsnb.serve(loader, name="benchmark-caching", seed=1, cache=limit) as producer:
+        with tsnb.attach("reader", producer=producer.name) as consumer:
+            for epoch in range(epochs):
+                if epoch == 2:
+                    before = photos.calls.clone()
+                seen = [label for batch in consumer for label in batch.tolist()]
+                assert sorted(seen) == list(range(len(photos)))
+        cache = producer.status().cache
+    assert cache is not None
+    decoded = (photos.calls - before).numpy() / (epochs - 2)
+    assert decoded.sum() == len(photos) - cache.kept, "misses are exactly what is not kept"
+    return float(decoded.sum()), cache.kept, decoded
+
+
+def notes_bytes(photos: int) -> int:
+    """Return what a cache notes of each photo: it is part of its memory, and the other rules get as much."""
+    from tsnb.samples.memory import _lists_bytes
+
+    return _lists_bytes(photos)
+
+
+def measure(photos: Photos, shares: Sequence[float], epochs: int) -> list[Row]:
+    """Return all rows."""
+    cost_s, sizes = costs_of(photos)
+    orders, whole = orders_of(len(photos), epochs, 2), int(sizes.sum())
+    rows = [Row("none", 0.0, 0, len(photos), float(cost_s.sum()))]
+    for share in shares:
+        room = int(share * whole)
+        for rule, (missed, kept) in (
+            ("LRU", least_recently_used(orders, sizes, room)),
+            ("MinIO", minio(orders[0], sizes, room)),
+            ("best", minio(np.argsort(-cost_s / sizes).tolist(), sizes, room)),
+        ):
+            rows.append(Row(rule, share, kept, len(missed), float(cost_s[missed].sum())))
+        private = [minio(order, sizes, room // TRIALS) for order in orders_of(len(photos), TRIALS, 3)]
+        rows.append(
+            Row(
+                f"{TRIALS} private MinIO",
+                share,
+                sum(kept for _, kept in private),
+                sum(len(missed) for missed, _ in private),
+                float(sum(cost_s[missed].sum() for missed, _ in private)),
+            )
+        )
+        misses, kept, decoded = ours(photos, room + notes_bytes(len(photos)), epochs)
+        rows.append(Row("tsnb", share, kept, misses, float((decoded * cost_s).sum())))
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the rows as Markdown."""
+    mine = {row.memory: row.cpu_s for row in rows if row.rule == "tsnb"}
+    lines = [
+        "| memory | rule | kept | decoded an epoch | CPU an epoch | against tsnb |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        against = f"{row.cpu_s / mine[row.memory]:.1f}x" if mine.get(row.memory) else ""
+        share = f"{row.memory:.0%}" if row.memory else "-"
+        lines.append(
+            f"| {share} | {row.rule} | {row.kept} | {row.misses:.0f} | {row.cpu_s:.2f} s | {against} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--photos", type=int, default=1000)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--quick", action="store_true", help="few photos, one size: does it run")
+    given = parser.parse_args()
+    photos = Photos(60 if given.quick else given.photos)
+    rows = measure(photos, (0.5,) if given.quick else (0.25, 0.5, 0.75), given.epochs)
+    print(table(rows))
+    if given.json:
+        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

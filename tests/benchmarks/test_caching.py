@@ -1,0 +1,28 @@
+"""The benchmark of the cache runs from end to end in its smallest form, and its table can be read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_all_rules_are_measured_from_end_to_end(tmp_path: Path) -> None:
+    """At one size of memory; what is kept and what is decoded make up all photos, and ours costs least."""
+    file = tmp_path / "runs.json"
+    command = [sys.executable, "-m", "benchmarks.caching", "--quick", "--json", str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = {row["rule"]: row for row in json.loads(file.read_text())}
+    for rule in ("MinIO", "tsnb"):
+        assert rows[rule]["kept"] + rows[rule]["misses"] == 60
+        assert rows[rule]["kept"] > 15
+    assert rows["none"]["cpu_s"] > rows["LRU"]["cpu_s"] > rows["tsnb"]["cpu_s"]
+    assert "| 50% | MinIO |" in done.stdout

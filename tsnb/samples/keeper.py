@@ -1,0 +1,309 @@
+"""The producer's side of a cache: whose samples can be kept, which phase it is, and memory given back in time."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
+
+from tsnb.errors import ArenaFull
+from tsnb.samples.choice import HitCost, choose, floor_of, to_give_back
+from tsnb.samples.cut import Cached
+from tsnb.samples.learning import KeptDataset
+from tsnb.samples.memory import (
+    CHOSEN,
+    CUT,
+    GIVEN,
+    LEARNING,
+    OFF,
+    PROVING,
+    SEEN,
+    SERVING,
+    UNSEEN,
+    WRITTEN,
+    SampleMemory,
+    adopted,
+)
+from tsnb.samples.records import decode, digest, encode
+from tsnb.telemetry.memory import control_groups, free_memory, memory_bounds, read_text
+
+__all__ = ["Counts", "Keeper", "why_not"]
+
+LOOK_S = 0.2
+"""How often free memory is looked at: it is given back within a second."""
+_PHASES = {LEARNING: "learning", PROVING: "proving", SERVING: "serving", OFF: "off"}
+_WAY_OUT = "Say where what is fixed ends: DataLoader(tsnb.cache(dataset, then=augment), ...)."
+
+
+_NO_GAIN = "no sample costs more to prepare than to take from a cache, or none fits into it"
+
+
+class Counts(NamedTuple):
+    """A cache at one moment."""
+
+    state: str
+    """"learning", "proving", "serving" or "off"."""
+    why: str
+    """Why samples are kept as they are before `transform`, or not at all; "" where neither is so."""
+    samples: int
+    """In the data set."""
+    kept: int
+    """Of them in memory."""
+    kept_bytes: int
+    """Memory in use, lists included."""
+    limit_bytes: int
+    """What it may use."""
+    given_bytes: int
+    """Given back under memory pressure, so far."""
+    hits: int
+    """Samples taken, so far."""
+    misses: int
+    """Samples prepared, so far."""
+    saved_s: float
+    """What preparing the taken ones would have cost."""
+
+
+def why_not(dataset: Any, workers: int) -> str:
+    """Return why the samples of a data set cannot be kept, and the way out; "" where they can.
+
+    Args:
+        dataset: The loader's.
+        workers: Its worker processes.
+    """
+    kind = type(dataset).__name__
+    if isinstance(dataset, IterableDataset):
+        return f"a {kind} gives its samples by iteration, so none can be asked for again by its number"
+    if not hasattr(dataset, "__len__"):
+        return f"a {kind} has no len()"
+    if not workers:
+        return (
+            "it keeps what worker processes prepare, and this loader has none: give the DataLoader num_workers=1 or "
+            "more, or serve with workers=1"
+        )
+    for part in _chain(dataset):
+        if hasattr(part, "set_epoch"):
+            return f"{type(part).__name__} has a set_epoch, so its samples may be others in every epoch. {_WAY_OUT}"
+        if not isinstance(part, (Subset, Cached)) and getattr(part, "__getitems__", None) is not None:
+            return f"{type(part).__name__} prepares samples together (__getitems__). {_WAY_OUT}"
+        if isinstance(part, Cached):
+            break
+    return ""
+
+
+def _chain(dataset: Any) -> Iterator[Any]:
+    """Give a data set and those it takes its samples from."""
+    yield dataset
+    for inner in (
+        getattr(dataset, "datasets", ())
+        if isinstance(dataset, ConcatDataset)
+        else [getattr(dataset, "dataset", None)]
+    ):
+        if inner is not None and inner is not dataset:
+            yield from _chain(inner)
+
+
+class Keeper:
+    """Keeps samples of one stream.
+
+    Args:
+        limit_bytes: Memory that it may use.
+
+    Raises:
+        TsnbError: There is no descriptor for it.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        taken_over = adopted()
+        self._inherited = taken_over is not None
+        self._limit_bytes = limit_bytes
+        self._memory = SampleMemory.create() if taken_over is None else SampleMemory(taken_over)
+        self._given_bytes = 0
+        self._explicit = False
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._watch_memory, name="tsnb-cache", daemon=True)
+
+    def dataset(self, dataset: Any, loader: DataLoader[Any], workers: int) -> KeptDataset:
+        """Return what workers see in place of the loader's dataset. Called once, before they start.
+
+        Args:
+            dataset: The loader's, made fit to travel.
+            loader: The user's.
+            workers: How many there will be.
+
+        Raises:
+            ValueError: Its samples cannot be kept; says why.
+            ArenaFull: The limit is too small for what is noted of each sample, or larger than what is free.
+        """
+        if why := why_not(loader.dataset, workers):
+            raise ValueError(f"cache= cannot be used: {why}.")
+        samples, memory = len(loader.dataset), self._memory  # type: ignore[arg-type]  # `why_not` has looked
+        parts = "/".join(
+            f"{type(part).__module__}.{type(part).__qualname__}" for part in _chain(loader.dataset)
+        )
+        identity = hashlib.blake2b(f"{parts} {samples}".encode(), digest_size=16).digest()
+        if not self._inherited:
+            _require(self._limit_bytes)
+        self._explicit = isinstance(loader.dataset, Cached)
+        if not memory.fit(samples, self._limit_bytes, identity) and self._explicit:
+            memory.form = CUT
+        self._watch.start()
+        return KeptDataset(dataset, memory)
+
+    def epoch_over(self, *, whole: bool) -> None:
+        """An epoch has been prepared to its end. Called by the loading thread, while no worker prepares anything.
+
+        Args:
+            whole: Whether from its start, too; else the phase ends only if nothing is left to do in it.
+        """
+        memory = self._memory
+        if memory.phase == LEARNING:
+            if whole or (memory.states != UNSEEN).all():
+                self._choose()
+        elif memory.phase == PROVING and (whole or not (memory.states == CHOSEN).any()):
+            if memory.gave:
+                self._forget_torn()
+            memory.phase = SERVING
+            if not (memory.states == WRITTEN).any() and not self._given_bytes:
+                self._gain_nothing()
+
+    def _gain_nothing(self) -> None:
+        self._memory.why = _NO_GAIN
+        self._memory.phase = OFF
+
+    def _choose(self) -> None:
+        memory = self._memory
+        known = (memory.states == SEEN) & (memory.forms == memory.form)
+        if not known.any():
+            return
+        cost_s = np.where(known, memory.cost_s, 0.0)
+        chosen = choose(cost_s, memory.sizes, self._room(), _hit_cost())
+        if not len(chosen.indices):
+            self._gain_nothing()
+            return
+        memory.place(*chosen)
+        memory.phase = PROVING
+
+    def _room(self) -> int:
+        """Return the memory for samples: the limit, and no more than what is free above the floor."""
+        free, bounds = free_memory(), memory_bounds()
+        if free is None or bounds is None:
+            return self._memory.room_bytes
+        return max(0, min(self._memory.room_bytes, free.size - 2 * floor_of(bounds.total_bytes)))
+
+    def _forget_torn(self) -> None:
+        """Prepare samples anew that were being written while memory was given back: some of their bytes may be gone."""
+        memory = self._memory
+        for index in np.flatnonzero(memory.states == WRITTEN):
+            record = memory.read(int(index))
+            if record is None or not memory.same(int(index), digest(record.tobytes())):
+                memory.states[index] = GIVEN
+        memory.gave = False
+
+    def counts(self) -> Counts:
+        """Return its numbers now. Called from any thread."""
+        memory = self._memory
+        if not memory.samples:
+            return Counts("learning", "", 0, 0, 0, self._limit_bytes, 0, 0, 0, 0.0)
+        hits, misses, saved_us = (int(n) for n in memory.counters.sum(axis=0)[:3])
+        why, phase = memory.why, memory.phase
+        if why and phase != OFF:
+            why = f"{why}: kept as they are before `transform`"
+        elif why and why != _NO_GAIN and not self._explicit:
+            why = f"{why}. {_WAY_OUT}"
+        kept = int(np.count_nonzero((memory.states == WRITTEN) & (memory.forms == memory.form)))
+        return Counts(
+            state=_PHASES[phase],
+            why=why,
+            samples=memory.samples,
+            kept=0 if phase == OFF else kept,
+            kept_bytes=memory.touched_bytes(),
+            limit_bytes=self._limit_bytes,
+            given_bytes=self._given_bytes,
+            hits=hits,
+            misses=misses,
+            saved_s=saved_us * 1e-6,
+        )
+
+    def close(self) -> None:
+        """Let go of the memory; give it back where no other process keeps it for a successor."""
+        self._ended.set()
+        if self._watch.is_alive():
+            self._watch.join()
+        if not self._inherited:
+            self._memory.empty()
+        self._memory.close()
+
+    # -- memory pressure ---------------------------------------------------------------------------------
+
+    def _watch_memory(self) -> None:
+        stalls = _Stalls()
+        while not self._ended.wait(LOOK_S):
+            self._look(stalls.share())
+
+    def _look(self, stalled: float) -> None:
+        """Give memory back if it has become short."""
+        memory = self._memory
+        used = memory.used_bytes
+        if not used or memory.phase not in (PROVING, SERVING):
+            return
+        free, bounds = free_memory(), memory_bounds()
+        if free is not None and bounds is not None:
+            # what is not written yet is not in use: giving its place up frees nothing, but it will not be taken either
+            wanted = to_give_back(used, free.size, floor_of(bounds.total_bytes), stalled)
+            self._given_bytes += memory.give_back(wanted)
+
+
+class _Stalls:
+    """Share of time in which processes of this control group, or of the machine, stood still for want of memory."""
+
+    def __init__(self) -> None:
+        groups = [path / "memory.pressure" for path, version in control_groups(Path("/")) if version == 2]
+        found = [path for path in groups if "some" in read_text(path)]
+        self._file = found[0] if found else Path("/proc/pressure/memory")
+        self._last = self._total(), time.monotonic()
+
+    def _total(self) -> int:
+        for line in read_text(self._file).splitlines():
+            if line.startswith("some ") and "total=" in line:
+                return int(line.rsplit("total=", 1)[1])
+        return 0
+
+    def share(self) -> float:
+        """Return it since the last call."""
+        (total, at), now = self._last, (self._total(), time.monotonic())
+        self._last = now
+        return (now[0] - total) * 1e-6 / max(1e-3, now[1] - at)
+
+
+def _require(limit_bytes: int) -> None:
+    """Refuse a cache that could never be filled.
+
+    Raises:
+        ArenaFull: Less is free.
+    """
+    free = free_memory()
+    if free is not None and limit_bytes > free.size:
+        raise ArenaFull(
+            f"a cache of {limit_bytes / 2**30:,.2f} GiB does not fit: {free.size / 2**30:,.2f} GiB are free "
+            f"({free.where}). Serve with a smaller cache=."
+        )
+
+
+def _hit_cost() -> HitCost:
+    """Measure what taking a sample costs here."""
+    times = []
+    for size in (64, 1 << 20):
+        record = np.frombuffer(encode(np.zeros(size, np.uint8)), np.uint8)
+        least = float("inf")
+        for _ in range(5):
+            began = time.perf_counter()
+            decode(record.copy())
+            least = min(least, time.perf_counter() - began)
+        times.append(least)
+    return HitCost(2 * times[0], max(0.0, times[1] - times[0]) / (1 << 20))

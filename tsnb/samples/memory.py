@@ -1,0 +1,358 @@
+"""The memory that keeps samples: one for all of a loader's workers, without a name (`arena.nameless`).
+
+    +--------+----------+-------+-------+---------------------------+
+    | header | counters | lists | notes | samples, the densest first |
+    +--------+----------+-------+-------+---------------------------+
+
+The lists say of each sample of the dataset what is known: its digest, what it cost, its size, its place, its state.
+Nobody allocates and no lock is needed: the producer gives every chosen sample its place between two epochs, and a
+worker writes a sample there. Two workers that write the same one write the same bytes. A state is set last, so
+whatever is killed leaves a sample that is either kept or is not.
+
+Readers copy, then look again: memory that was given back meanwhile reads as zeros, and its samples have another state
+by then. A memory outlives the process that served from it where another one holds its descriptor (`adopt`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+import threading
+import zlib
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import numpy as np
+
+from tsnb.arena.nameless import make_nameless
+from tsnb.config import explained
+from tsnb.errors import ArenaFull
+
+__all__ = [
+    "CHOSEN",
+    "CUT",
+    "GIVEN",
+    "LEARNING",
+    "OFF",
+    "PROVING",
+    "SEEN",
+    "SERVING",
+    "UNSEEN",
+    "WHOLE",
+    "WRITTEN",
+    "SampleMemory",
+    "adopt",
+    "adopted",
+]
+
+LEARNING, PROVING, SERVING, OFF = range(4)
+"""Phases. Learning: what each sample costs; proving: each is prepared a second time, and chosen ones are kept; serving:
+kept ones are taken; off: samples cannot be kept (`SampleMemory.why`)."""
+WHOLE, CUT = range(2)
+"""Forms: a sample as the dataset returns it; what it is made of before anything is drawn."""
+UNSEEN, SEEN, CHOSEN, WRITTEN, GIVEN = range(5)
+"""States of a sample: nothing known; cost and digest are; it has a place; it lies there; its memory was given back."""
+
+_HEADER = struct.Struct("<8sQQ16sI")
+"""Magic, samples, bytes in all, what dataset it is, and a checksum of these."""
+_MAGIC = b"tsnb-s1\0"
+_PHASE, _FORM, _PASSES, _GAVE = 256, 257, 258, 259
+_USED = slice(264, 272)
+_WHY = slice(512, 1536)
+_COUNTERS_AT = 4096
+WORKERS = 256
+"""Rows of counters: further workers share the last one."""
+COUNTERS = ("hits", "misses", "saved_us", "spare")
+_PIECE_BYTES = 1 << 22
+"""Memory is given back by such pieces: other threads of this process stand still meanwhile."""
+_REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)
+_DONTDUMP: int | None = getattr(mmap, "MADV_DONTDUMP", None)
+
+_fence = threading.Lock()
+"""Taken and let go of between a sample's bytes and its state: others may see plain writes in another order."""
+
+_adopted: list[int] = []
+
+
+def adopt(fd: int) -> None:
+    """Let the next stream of this process keep its samples in a memory that another process holds.
+
+    Called once, in a process that serves what another one may serve again after it.
+
+    Args:
+        fd: The descriptor; taken over.
+    """
+    _adopted.append(fd)
+
+
+def adopted() -> int | None:
+    """Return the descriptor that was adopted, once."""
+    return _adopted.pop() if _adopted else None
+
+
+class SampleMemory:
+    """One process's hold on the memory.
+
+    Attributes:
+        fd: The shared memory; travels by fork, or by `multiprocessing` pickling while a worker is spawned.
+        samples: How many samples the dataset has; 0 before `fit`.
+        room_bytes: Memory for samples, without the lists.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.samples = 0
+        self.room_bytes = 0
+        self._map: mmap.mmap | None = None
+
+    @classmethod
+    def create(cls) -> SampleMemory:
+        """Make an empty one.
+
+        Raises:
+            TsnbError: This process may not open more descriptors.
+        """
+        with explained("make shared memory"):
+            return cls(make_nameless())
+
+    def fit(self, samples: int, limit_bytes: int, identity: bytes) -> bool:
+        """Give it its geometry, before workers are started; return whether it has samples of a predecessor.
+
+        Args:
+            samples: In the dataset.
+            limit_bytes: What it may use, lists included.
+            identity: What the dataset is known by, 16 bytes; that of another one begins anew.
+
+        Raises:
+            ArenaFull: So much cannot be had.
+        """
+        lists = _lists_bytes(samples)
+        if limit_bytes - lists < mmap.PAGESIZE:
+            raise ArenaFull(
+                f"cache={limit_bytes:,} bytes is too small: what is noted of {samples:,} samples alone takes "
+                f"{lists:,}. Give it {_human(4 * lists)} or more, or leave it out."
+            )
+        header = _header(samples, limit_bytes, identity)
+        if self._header_now() == header:
+            self._attach(samples, limit_bytes)
+            return True
+        try:
+            os.ftruncate(self.fd, 0)
+            os.ftruncate(self.fd, limit_bytes)
+        except (OSError, OverflowError) as error:
+            raise ArenaFull(
+                f"a cache of {limit_bytes:,} bytes cannot be made ({error}). Serve with a smaller cache=, or raise "
+                "`ulimit -f`."
+            ) from None
+        self._attach(samples, limit_bytes)
+        self._bytes[: len(header)] = np.frombuffer(header, np.uint8)
+        return False
+
+    def _header_now(self) -> bytes:
+        if os.fstat(self.fd).st_size < _COUNTERS_AT:
+            return b""
+        with contextlib.closing(mmap.mmap(self.fd, mmap.PAGESIZE)) as page:
+            return page[: _HEADER.size]
+
+    def _attach(self, samples: int, limit_bytes: int) -> None:
+        try:
+            self._map = mmap.mmap(self.fd, limit_bytes)
+        except (OSError, ValueError, OverflowError) as error:
+            raise ArenaFull(
+                f"this process cannot map a cache of {limit_bytes:,} bytes ({error}): raise its limits (`ulimit -v`), "
+                "or serve with a smaller cache=."
+            ) from None
+        if _DONTDUMP is not None:
+            self._map.madvise(_DONTDUMP)
+        self.samples = samples
+        self._limit_bytes = limit_bytes
+        self._start = _lists_bytes(samples)
+        self.room_bytes = limit_bytes - self._start
+        whole = self._bytes = np.frombuffer(self._map, np.uint8)
+        self.counters = whole[_COUNTERS_AT : _COUNTERS_AT + 8 * len(COUNTERS) * WORKERS].view(np.uint64)
+        self.counters = self.counters.reshape(WORKERS, len(COUNTERS))
+        place = _COUNTERS_AT + self.counters.nbytes
+
+        def column(dtype: Any) -> np.ndarray[Any, Any]:
+            nonlocal place
+            size = samples * np.dtype(dtype).itemsize
+            made: np.ndarray[Any, Any] = whole[place : place + size].view(dtype)
+            place += -(-size // 64) * 64
+            return made
+
+        self.offsets = column(np.int64)
+        self.digests = column(np.uint64), column(np.uint64)
+        self.cost_s = column(np.float32)
+        self.sizes = column(np.uint32)
+        self.states = column(np.uint8)
+        self.forms = column(np.uint8)
+
+    # -- what all see ------------------------------------------------------------------------------------
+
+    @property
+    def phase(self) -> int:
+        """One of `LEARNING`, `PROVING`, `SERVING`, `OFF`."""
+        return int(self._bytes[_PHASE])
+
+    @phase.setter
+    def phase(self, phase: int) -> None:
+        self._bytes[_PHASE] = phase
+
+    @property
+    def form(self) -> int:
+        """`WHOLE` or `CUT`: what of a sample is kept."""
+        return int(self._bytes[_FORM])
+
+    @form.setter
+    def form(self, form: int) -> None:
+        self._bytes[_FORM] = form
+
+    @property
+    def gave(self) -> bool:
+        """Whether memory was given back while samples were being written."""
+        return bool(self._bytes[_GAVE])
+
+    @gave.setter
+    def gave(self, gave: bool) -> None:
+        self._bytes[_GAVE] = gave
+
+    @property
+    def used_bytes(self) -> int:
+        """The end of the last chosen sample."""
+        return int(self._bytes[_USED].view(np.int64)[0])
+
+    @used_bytes.setter
+    def used_bytes(self, used: int) -> None:
+        self._bytes[_USED].view(np.int64)[0] = used
+
+    @property
+    def why(self) -> str:
+        """Why samples are kept in another form than whole, or not at all; "" where neither is so."""
+        return bytes(self._bytes[_WHY]).rstrip(b"\0").decode(errors="replace")
+
+    @why.setter
+    def why(self, why: str) -> None:
+        text = why.encode()[: _WHY.stop - _WHY.start]
+        self._bytes[_WHY] = np.frombuffer(text.ljust(_WHY.stop - _WHY.start, b"\0"), np.uint8)
+
+    # -- samples -----------------------------------------------------------------------------------------
+
+    def learn(self, index: int, digest: bytes, cost_s: float, size: int, form: int) -> None:
+        """Note what was measured of a sample. Called by a worker."""
+        first, second = struct.unpack("<QQ", digest)
+        known = self.states[index] != UNSEEN and self.forms[index] == form
+        self.cost_s[index] = min(cost_s, self.cost_s[index]) if known else cost_s
+        self.digests[0][index], self.digests[1][index] = first, second
+        self.sizes[index] = size
+        self.forms[index] = form
+        with _fence:
+            self.states[index] = SEEN
+
+    def same(self, index: int, digest: bytes) -> bool:
+        """Whether a sample had this digest before."""
+        first, second = struct.unpack("<QQ", digest)
+        return bool(self.digests[0][index] == first and self.digests[1][index] == second)
+
+    def write(self, index: int, record: bytes) -> None:
+        """Keep a chosen sample, at its place. Called by a worker."""
+        start = self._start + int(self.offsets[index])
+        self._bytes[start : start + len(record)] = np.frombuffer(record, np.uint8)
+        with _fence:
+            if self.states[index] == CHOSEN:
+                self.states[index] = WRITTEN
+
+    def read(self, index: int) -> np.ndarray[Any, Any] | None:
+        """Return a private copy of a sample's bytes, uint8; None where it is not kept (any more)."""
+        if self.states[index] != WRITTEN or self.forms[index] != self._bytes[_FORM]:
+            return None
+        with _fence:
+            start = self._start + int(self.offsets[index])
+            made: np.ndarray[Any, Any] = self._bytes[start : start + int(self.sizes[index])].copy()
+        return made if self.states[index] == WRITTEN else None
+
+    def count(self, worker: int, *, hit: bool, saved_s: float = 0.0) -> None:
+        """Count one sample. Called by a worker, on a row of its own."""
+        row = self.counters[min(worker, WORKERS - 1)]
+        row[0 if hit else 1] += 1
+        if hit:
+            row[2] += int(saved_s * 1e6)
+
+    # -- the producer's ----------------------------------------------------------------------------------
+
+    def place(self, indices: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], used_bytes: int) -> None:
+        """Give samples their places. Called while no worker runs."""
+        self.states[(self.states == CHOSEN) | (self.states == WRITTEN)] = SEEN
+        self.offsets[indices] = offsets
+        self.states[indices] = CHOSEN
+        self.used_bytes = used_bytes
+
+    def give_back(self, size: int) -> int:
+        """Give memory back to the system, what saves least first; return how much. Called at any time.
+
+        Args:
+            size: Bytes, at least.
+        """
+        used = self.used_bytes
+        if not used or size <= 0:
+            return 0
+        keep = max(0, used - size)
+        end = -(-(self._start + keep) // mmap.PAGESIZE) * mmap.PAGESIZE  # on a page's border
+        keep = min(used, end - self._start) if keep else 0
+        if self.phase == PROVING:
+            self.gave = True
+        placed = (self.states == CHOSEN) | (self.states == WRITTEN)
+        with _fence:
+            self.states[placed & (self.offsets + self.sizes > keep)] = GIVEN
+            self.used_bytes = keep
+        self._punch(self._start + keep, self._start + used)
+        return used - keep
+
+    def _punch(self, start: int, end: int) -> None:
+        start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+        end = min(self._limit_bytes, -(-end // mmap.PAGESIZE) * mmap.PAGESIZE)
+        if _REMOVE is None or self._map is None:
+            return
+        for piece in range(start, end, _PIECE_BYTES):
+            with contextlib.suppress(OSError):
+                self._map.madvise(_REMOVE, piece, min(_PIECE_BYTES, end - piece))
+
+    def empty(self) -> None:
+        """Give all memory back: nobody uses it any more, but a child of this process may hold it."""
+        if self._map is not None:
+            self.phase = OFF
+            self._punch(self._start, self._limit_bytes)
+
+    def touched_bytes(self) -> int:
+        """Return the memory that it really uses, in all processes together."""
+        return os.fstat(self.fd).st_blocks * 512 if self.fd >= 0 else 0
+
+    def close(self) -> None:
+        """Let go of the descriptor; the mapping goes with this object."""
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __getstate__(self) -> Any:
+        return DupFd(self.fd), self.samples, self._limit_bytes  # only while multiprocessing spawns a worker
+
+    def __setstate__(self, state: Any) -> None:
+        fd, samples, limit_bytes = state
+        self.__init__(fd.detach())  # type: ignore[misc]  # one constructor for both ways in
+        self._attach(samples, limit_bytes)
+
+
+def _header(samples: int, limit_bytes: int, identity: bytes) -> bytes:
+    fields = struct.pack("<8sQQ16s", _MAGIC, samples, limit_bytes, identity)
+    return fields + struct.pack("<I", zlib.crc32(fields))
+
+
+def _lists_bytes(samples: int) -> int:
+    """Return the bytes before the first sample, in whole pages."""
+    columns = sum(-(-samples * width // 64) * 64 for width in (8, 8, 8, 4, 4, 1, 1))
+    return -(-(_COUNTERS_AT + 8 * len(COUNTERS) * WORKERS + columns) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _human(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{-(-size // 2**20):,} MiB"
