@@ -50,6 +50,7 @@ PURITY = {
     "tsnb.wire": OUTSIDE,
     "tsnb.producer.decisions": OUTSIDE,
     "tsnb.hardware.gpu_slots": OUTSIDE,
+    "tsnb.samples.choice": OUTSIDE,
     "tsnb.stalling.sharing": OUTSIDE,
     "tsnb.stalling.sentences": OUTSIDE,
     "tsnb.panel": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},

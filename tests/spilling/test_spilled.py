@@ -198,10 +198,11 @@ def test_the_file_goes_with_the_last_tensor() -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     held = spilled(model, optimizer)
     train(model, optimizer, range(2))
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2, "a model has thousands of tensors"
     held.close()
     del held
     gc.collect()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_a_full_disk_is_an_error_and_not_a_signal() -> None:
@@ -210,7 +211,6 @@ def test_a_full_disk_is_an_error_and_not_a_signal() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     try:
-        pages.tensor(torch.ones(1 << 10))
         with pytest.raises(TsnbError, match="there is no room on the disk for 4,194,304 bytes more"):
             pages.tensor(torch.ones(1 << 20))
     finally:

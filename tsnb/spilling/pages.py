@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,31 @@ def in_memory(directory: Path) -> bool:
     return found[1] in _MEMORY_FILE_SYSTEMS
 
 
+CHUNK_BYTES = 1 << 30
+"""The file is mapped by such pieces, since each takes a descriptor; of a disk they take only what is in them."""
+
+
+@dataclass
+class _Chunk:
+    """A piece of the file."""
+
+    memory: mmap.mmap
+    start: int
+    used: int = 0
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a tensor is."""
+
+    chunk: _Chunk
+    start: int
+    size: int
+
+    def advise(self, advice: int) -> None:
+        self.chunk.memory.madvise(advice, self.start, self.size)
+
+
 class Pages:
     """A file of tensors.
 
@@ -92,9 +118,8 @@ class Pages:
             raise TsnbError(
                 f"nothing can be written in {directory}: {error}. Give another directory=."
             ) from None
-        self._maps: dict[int, mmap.mmap] = {}
-        self._sizes: dict[int, int] = {}
-        self._starts: dict[int, int] = {}
+        self._places: dict[int, _Place] = {}
+        self._chunk: _Chunk | None = None
         self._present: OrderedDict[int, None] = OrderedDict()
         self._present_bytes = 0
         self._end = 0
@@ -113,28 +138,43 @@ class Pages:
         if not size:
             return torch.empty_like(like, device="cpu")
         whole = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-        fd, start = self._file.fileno(), self._end
-        try:
-            os.posix_fallocate(fd, start, whole)  # a full disk is an error here, and a SIGBUS later
-        except OSError as error:
-            raise TsnbError(
-                f"there is no room on the disk for {size:,} bytes more ({error}): free some, or give another "
-                "directory=."
-            ) from None
-        self._end += whole
-        mapped = mmap.mmap(fd, whole, offset=start)
-        flat = torch.from_numpy(np.frombuffer(mapped, np.uint8, size)).view(like.dtype)
+        chunk, start = self._room_for(whole)
+        flat = torch.from_numpy(np.frombuffer(chunk.memory, np.uint8, size, start)).view(like.dtype)
         made = flat.view(like.shape)
-        key = made.data_ptr()
-        self._maps[key], self._sizes[key], self._starts[key] = mapped, whole, start
+        self._places[made.data_ptr()] = _Place(chunk, start, whole)
         if fill:
             self.use(made)
             made.copy_(like)
         return made
 
+    def _room_for(self, whole: int) -> tuple[_Chunk, int]:
+        """Return where whole pages are free, and on the disk, too.
+
+        Raises:
+            TsnbError: The disk is full.
+        """
+        fd = self._file.fileno()
+        try:
+            if self._chunk is None or self._chunk.used + whole > len(self._chunk.memory):
+                size = max(CHUNK_BYTES, whole)
+                os.ftruncate(fd, self._end + size)
+                self._chunk = _Chunk(mmap.mmap(fd, size, offset=self._end), self._end)
+                self._end += size
+            chunk, start = self._chunk, self._chunk.used
+            os.posix_fallocate(
+                fd, chunk.start + start, whole
+            )  # a full disk is an error here, and a SIGBUS later
+        except OSError as error:
+            raise TsnbError(
+                f"there is no room on the disk for {whole:,} bytes more ({error}): free some, or give another "
+                "directory=."
+            ) from None
+        chunk.used += whole
+        return chunk, start
+
     def has(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor lies in the file."""
-        return tensor.data_ptr() in self._maps
+        return tensor.data_ptr() in self._places
 
     @property
     def present_bytes(self) -> int:
@@ -144,12 +184,12 @@ class Pages:
     def use(self, tensor: torch.Tensor) -> None:
         """Note that a tensor is used now, and let go of those that make room for it."""
         key = tensor.data_ptr()
-        if key not in self._sizes:
+        if key not in self._places:
             return
         if key in self._present:
             self._present.move_to_end(key)
             return
-        size = self._sizes[key]
+        size = self._places[key].size
         while self._present and self._present_bytes + size > self.limit_bytes:
             self._drop(next(iter(self._present)))
         self._present[key] = None
@@ -158,32 +198,36 @@ class Pages:
     def read_ahead(self, tensor: torch.Tensor) -> None:
         """Have the system read a tensor that will be used next, while others are computed with."""
         key = tensor.data_ptr()
-        if key in self._sizes and key not in self._present:
+        if key in self._places and key not in self._present:
             self.use(tensor)
-            self.read_bytes += self._sizes[key]
+            self.read_bytes += self._places[key].size
             if _WILLNEED is not None:
-                self._maps[key].madvise(_WILLNEED)
+                self._places[key].advise(_WILLNEED)
 
     def _drop(self, key: int) -> None:
         del self._present[key]
-        size = self._sizes[key]
+        place = self._places[key]
+        size = place.size
         self._present_bytes -= size
         self.dropped_bytes += size
         free = free_memory()
         with contextlib.suppress(OSError, ValueError):  # an older system: it does so itself, when it has to
             if free is not None and free.size < max(SHORT_BYTES, 2 * size):
-                self._maps[key].flush()  # what is being written takes its memory until it is
-                self._maps[key].madvise(_PAGEOUT)
+                place.chunk.memory.flush(
+                    place.start, size
+                )  # what is being written takes its memory until it is
+                place.advise(_PAGEOUT)
                 return
             # it stays in the system's cache of files, which gives it up when memory is wanted
             if _LIBC is not None:
-                _LIBC.sync_file_range(self._file.fileno(), self._starts[key], size, _SYNC_WRITE)
+                _LIBC.sync_file_range(self._file.fileno(), place.chunk.start + place.start, size, _SYNC_WRITE)
             if _DONTNEED is not None:
-                self._maps[key].madvise(_DONTNEED)
+                place.advise(_DONTNEED)
 
     def close(self) -> None:
         """Let go of the file; tensors that are still referred to keep it."""
-        self._maps.clear()
+        self._places.clear()
+        self._chunk = None
         self._file.close()
 
 
