@@ -224,7 +224,7 @@ from torch import nn
 from pathlib import Path
 spills = sys.argv[1] == "spill"
 torch.manual_seed(0)
-model = nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(16)])       # 64 MiB; with gradients and Adam's states 256
+model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(64)])           # 64 MiB; with gradients and Adam's states 256
 optimizer = torch.optim.Adam(model.parameters(), 1e-4)
 torch.randn(1024, 1024) @ torch.randn(1024, 1024)                          # its libraries have their memory by now
 now = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
@@ -233,7 +233,7 @@ import warnings; warnings.simplefilter("ignore")
 if spills: tsnb.spill(model, optimizer, "40MiB", directory=sys.argv[2])
 try:
     for step in range(3):
-        inputs = torch.randn(4, 1024, generator=torch.Generator().manual_seed(step))
+        inputs = torch.randn(4, 512, generator=torch.Generator().manual_seed(step))
         loss = model(inputs).square().mean()
         say("loss", repr(loss.item()))
         optimizer.zero_grad(); loss.backward(); optimizer.step()
