@@ -14,7 +14,7 @@ from tests.system.conftest import Run
 pytestmark = pytest.mark.system
 
 MIB = 1 << 20
-LIMIT = 640 * MIB
+LIMIT = 560 * MIB
 
 SERVING = """
 class Large(Dataset):

@@ -224,7 +224,7 @@ from torch import nn
 from pathlib import Path
 spills = sys.argv[1] == "spill"
 torch.manual_seed(0)
-model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(64)])           # 64 MiB; with gradients and Adam's states 256
+model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(64)])  # 64 MiB; with gradients and Adam's states 256
 optimizer = torch.optim.Adam(model.parameters(), 1e-4)
 torch.randn(1024, 1024) @ torch.randn(1024, 1024)                          # its libraries have their memory by now
 now = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
