@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -45,6 +46,8 @@ TOGETHER = (
 settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("here")
 """How long an example takes says how busy the machine is, and nothing about the code."""
+
+SLOW_FILE = re.compile(r"^pytestmark = (\[[^\]]*|.*)\bmark\.slow\b", re.MULTILINE)
 
 KEPT_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM, signal.SIGHUP)
 
@@ -88,6 +91,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return next((shared for shared in TOGETHER if shared in nodeid), nodeid)
 
     return Parts(config, log)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import a file that is slow as a whole where slow tests are left out: some import whole frameworks."""
+    if config.getoption("markexpr") != "not slow" or not collection_path.name.startswith("test_"):
+        return None
+    return True if SLOW_FILE.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 @pytest.fixture(scope="module", autouse=True)
