@@ -100,18 +100,9 @@ class Trial(Bound):
     Attributes:
         name: Its name.
         number: Which run of that name this is, from 1.
-        params: The user's parameters; what looks like a secret is masked (docs/results.md).
-        options: How it is run: producer, batch_size, device, seed, threads and the like, those that were given.
         metrics: The last value of each number it logged; `by_step`, `by_epoch` and `rows` have all of them.
-        report: What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and
-            waiting; empty where there were none.
-        attached: Whether it has attached to a stream.
         log_path: Where what it prints is kept, beyond the notebook's life.
-        successor: The run that took its name, if one did.
-        started_s: Seconds since 1970 when it was asked for.
         failure_seen: Whether somebody has waited for it and was told that it failed.
-        live: Its live values as they are, by name.
-        changes: Every change of them.
         life: What happens to it, on the hub's thread. tsnb's own.
 
     Args:
@@ -136,18 +127,21 @@ class Trial(Bound):
 
     @property
     def params(self) -> dict[str, Any]:
-        """The user's parameters, secrets masked."""
+        """The user's parameters; what looks like a secret is masked (docs/results.md)."""
         params: dict[str, Any] = self.life.params
         return params
 
     @property
     def options(self) -> dict[str, Any]:
-        """How it is run, as far as that was given."""
+        """How it is run: producer, batch_size, device, seed, threads and the like, those that were given."""
         return self.life.options
 
     @property
     def report(self) -> dict[str, Any]:
-        """What its consumers did so far."""
+        """What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and waiting.
+
+        Empty where there were none.
+        """
         return self.life.report
 
     @property
