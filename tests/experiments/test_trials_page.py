@@ -42,7 +42,18 @@ def test_what_it_names_is_there() -> None:
     named = set(re.findall(r"`(--[a-z-]+)", PAGE))
     known = set(options_of(TRIAL))
     assert named <= known
-    sweeping = {"--grid", "--sample", "--n", "--at-once", "--halving", "--every", "--keep", "--mode"}
+    sweeping = {
+        "--grid",
+        "--sample",
+        "--n",
+        "--at-once",
+        "--halving",
+        "--every",
+        "--keep",
+        "--race",
+        "--error",
+        "--mode",
+    }
     assert known - sweeping <= set(re.findall(r"--[a-z-]+", PAGE))
     assert ", ".join(TRIAL_STATES) in PAGE
     of_a_row = re.findall(r"^\| (`\..*?) \|", PAGE, flags=re.MULTILINE)

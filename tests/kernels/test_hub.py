@@ -78,12 +78,13 @@ def test_a_long_runtime_directory_gives_way_to_a_short_one(
 def test_a_killed_process_leaves_a_directory_that_the_next_one_sweeps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SIGKILL runs no clean-up; a directory whose lock is free is stale, one in use stays."""
+    """Where its sweeper was killed, too: a directory whose lock is free is stale, one in use stays."""
     above = tempfile.TemporaryDirectory(prefix="tsnb-")
     runtime = Path(above.name)
     monkeypatch.setenv("TSNB_RUNTIME_DIR", str(runtime))
-    code = "import os; from tsnb.kernels.hub import the_hub; the_hub(); os.kill(os.getpid(), 9)"
-    subprocess.run([sys.executable, "-c", code], check=False)
+    code = "import os, tsnb.kernels.hub as hub; hub.Sweeper = lambda _: None; hub.the_hub(); os.kill(os.getpid(), 9)"
+    killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert killed.returncode == -9, killed.stderr
     (stale,) = runtime.glob("hub-*")
     first = Hub()
     second = Hub()

@@ -365,7 +365,10 @@ def test_serving_and_attaching_leave_the_process_as_they_found_it(run: Run) -> N
         without = state()
         use(num_workers=1)  # settles the start method, as any DataLoader with workers does
         use(num_workers=1)
-        tried = state()
+        for _ in range(300):  # threads of torch's queues end a moment after their queues
+            tried = state()
+            if first["running"] == tried["running"] and first["descriptors"] == tried["descriptors"]: break
+            time.sleep(0.1)
         say("without", [name for name in first if first[name] != without[name]])
         say("with", [name for name in first if first[name] != tried[name] and name != "start method"])
         for name in first:

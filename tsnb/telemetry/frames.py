@@ -34,8 +34,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
 from tsnb.telemetry.rates import Pace
 from tsnb.telemetry.readings import (
     CONSUMER_STATES,
@@ -290,11 +288,13 @@ def _bounded(value: float) -> float:
     return value if abs(value) <= _MOST else math.copysign(math.inf, value) if value == value else math.nan  # noqa: PLR0124 (nan)
 
 
-_MOST = float(np.finfo(np.float32).max)
+_MOST = (2 - 2**-23) * 2.0**127  # the largest float of 32 bits
 
 
 def _thinned(curve: array[float]) -> array[float]:
     """Return of every four points in a row the lowest and the highest; the newest stay."""
+    import numpy as np  # the notebook's extension is loaded without it
+
     points = np.frombuffer(curve, np.float32).reshape(-1, len(POINT))
     whole = (len(points) - 1) // 4 * 4
     groups = points[:whole].reshape(-1, 4, len(POINT))
