@@ -126,6 +126,23 @@ def test_files_that_were_open_before_are_found_too(tmp_path: Path) -> None:
         assert told.sample_bytes == pytest.approx(200_000, rel=0.3)
 
 
+def test_what_a_worker_inherits_and_does_not_read_is_not_counted(folder: Path) -> None:
+    """A map with a page that was written, which a fork copies; a log that others write while a sample is fetched."""
+    np.save(folder / "other.npy", np.ones(400_000, np.float32))
+    private = np.load(folder / "other.npy", mmap_mode="c")
+    private[:2000] = 2
+    private.sum()
+
+    class Logging(Files):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            os.write(log.fileno(), b"a line")
+            return super().__getitem__(index)
+
+    with (folder / "log").open("wb") as log:
+        told = storage_of(DataLoader(Logging(folder), 4), 30.0)
+    assert told is not None and told.sample_bytes == SIZE and told.total_bytes == 48 * SIZE
+
+
 def test_where_there_are_no_files_nothing_is_claimed(folder: Path) -> None:
     """Tensors in memory, plain iterables; streams are looked at, but not read twice."""
 

@@ -18,6 +18,7 @@ that a C library opens are not seen; their bytes are (`/proc/self/io`), so `Stor
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import mmap
 import os
 import stat
@@ -143,14 +144,14 @@ class _Watched:
 
     def _watched(self, key: Any, fetch: Callable[[], Any]) -> Fetched:
         look, self._looks = self._looks > 0, self._looks - 1
-        before = _open_files() if look else {}
+        before = (_open_files(), _mapped()) if look else None
         read = _read_bytes() if self._learning else 0
         waited_s, begin_s = clocks.waited_s(), time.monotonic()
         with _listening() if self._learning else nullcontext(_Listener()) as heard:
             sample = fetch()
         end_s, no_core_s = time.monotonic(), clocks.waited_s() - waited_s
         read_bytes = _read_bytes() - read if self._learning else 0
-        held = _used(before) if look else {}
+        held = _used(*before) if before else {}
         number = rows(sample) if self._whole_batches else 1
         return Fetched(key, number, begin_s, end_s, no_core_s, heard.files, max(0, read_bytes), held)
 
@@ -176,12 +177,14 @@ def _read_bytes() -> int:
 
 
 def _open_files() -> dict[tuple[str, str], int]:
-    """Return how far each regular file that is open has been read, by its path and descriptor."""
+    """Return how far each regular file that is open for reading has been read, by its path and descriptor."""
     places = {}
     own = Path("/proc/self/fd")
     for link in list(own.iterdir()) if own.exists() else ():
         try:
             path = str(link.readlink())
+            if fcntl.fcntl(int(link.name), fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
+                continue  # a log, whose end other processes move
             if path.startswith("/") and not _is_code(path) and Path(path).is_file():
                 places[path, link.name] = os.lseek(int(link.name), 0, os.SEEK_CUR)
         except (OSError, ValueError):
@@ -189,24 +192,30 @@ def _open_files() -> dict[tuple[str, str], int]:
     return places
 
 
-def _used(before: dict[tuple[str, str], int]) -> dict[str, int]:
-    """Return the files that were open before and have been read on, and those that are mapped."""
-    moved = {key[0] for key, place in _open_files().items() if before.get(key, place) != place}
-    return {path: Path(path).stat().st_size for path in moved | _mapped()}
+def _used(places: dict[tuple[str, str], int], pages: dict[str, int]) -> dict[str, int]:
+    """Return the files that were open before and have been read on, and the mapped ones that were touched since."""
+    moved = {key[0] for key, place in _open_files().items() if places.get(key, place) != place}
+    touched = {path for path, size in _mapped().items() if size > pages.get(path, 0)}
+    return {path: Path(path).stat().st_size for path in moved | touched}
 
 
-def _mapped() -> set[str]:
-    """Return the mapped files that this process has touched: a forked one begins with none of their pages."""
+def _mapped() -> dict[str, int]:
+    """Return the mapped files, and how many kB of each this process has.
+
+    A forked process begins with none of their pages, but for private maps that were written to: of those it has all that
+    its parent had, whatever it uses itself.
+    """
     try:
         lines = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return set()
-    found, path = set(), ""
+        return {}
+    found: dict[str, int] = {}
+    path = ""
     for line in lines:
         words = line.split(maxsplit=5)
         if line.startswith("Rss:"):
-            if path and int(words[1]):
-                found.add(path)
+            if path:
+                found[path] = found.get(path, 0) + int(words[1])
         elif not words[0].endswith(":"):  # the head of a mapping
             low, _, high = words[0].partition("-")
             path = words[5] if len(words) == 6 and int(high, 16) - int(low, 16) >= _MAPPED_BYTES else ""
