@@ -28,7 +28,7 @@ import torch
 from tsnb.errors import TsnbError
 from tsnb.telemetry.memory import free_memory
 
-__all__ = ["Pages", "in_memory"]
+__all__ = ["Pages", "free_at_once", "in_memory"]
 
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "devtmpfs", "rootfs"})
 _WILLNEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
@@ -39,6 +39,12 @@ _SYNC_WRITE = 2
 """SYNC_FILE_RANGE_WRITE: begin to write, and do not wait."""
 SHORT_BYTES = 1 << 28
 """With less free memory than this, a tensor that makes room is written before training goes on."""
+_M_MMAP_THRESHOLD = -3
+OWN_BYTES = 1 << 17
+"""While a model is spilled, blocks from this size on go back to the system when they are freed: glibc's default, before
+it learns from what is freed."""
+LEARNED_BYTES = 1 << 25
+"""The most that glibc learns: what the size above goes back to."""
 
 
 def _libc() -> Any:
@@ -50,6 +56,20 @@ def _libc() -> Any:
 
 
 _LIBC = _libc()
+
+
+def free_at_once(wanted: bool) -> None:
+    """Have large blocks go back to the system when they are freed, or keep them for the next ones, as glibc learns to.
+
+    Gradients and states that go leave holes in the heap, and small blocks that stay, as an optimizer's counters, break
+    each of them up: the process would grow by about the model's size, limit or not. A user's own setting is left alone,
+    and so are other C libraries.
+    """
+    if "MALLOC_MMAP_THRESHOLD_" in os.environ or "mmap_threshold" in os.environ.get("GLIBC_TUNABLES", ""):
+        return
+    mallopt = getattr(_LIBC, "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, OWN_BYTES if wanted else LEARNED_BYTES)
 
 
 def in_memory(directory: Path) -> bool:

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from tsnb.errors import TsnbError
-from tsnb.spilling.pages import Pages, bytes_of
+from tsnb.spilling.pages import Pages, bytes_of, free_at_once
 from tsnb.telemetry.memory import free_memory
 from tsnb.words import bytes_of as size_of
 
@@ -56,7 +56,8 @@ def spill(
     then fill it.
 
     Gradients are gone after `backward`: no clipping by their common norm, no accumulation over several `backward`, no
-    `GradScaler`.
+    `GradScaler`. Until `close()`, memory blocks of 128 KiB or more that the process frees go back to the system at once
+    (glibc's `M_MMAP_THRESHOLD`), or holes in the heap would take as much memory as the file saves.
 
     Args:
         model: On the CPU, or on "meta".
@@ -81,7 +82,14 @@ def spill(
         raise TsnbError("this model is spilled already: close() what tsnb.spill has returned first.")
     spilled = Spilled(model, optimizer, most, Path(directory or tempfile.gettempdir()).resolve())
     _spilled.add(model)
+    weakref.finalize(model, _ended).atexit = False  # it may go without close()
     return spilled
+
+
+def _ended() -> None:
+    """Have the heap keep what is freed, as ever, where no model is spilled any more."""
+    if not list(_spilled):  # its length may still count one that goes now
+        free_at_once(False)
 
 
 class Spilled:
@@ -110,10 +118,12 @@ class Spilled:
         self._stepped: set[int] = set()
         self._stepping = False
         self._handles: list[Any] = []
+        free_at_once(True)
         try:
             self._move()
         except BaseException:
             self._pages.close()
+            _ended()
             raise
         self._hook()
 
@@ -299,6 +309,7 @@ class Spilled:
                     state[name] = value.clone()
         self._pages.close()
         _spilled.discard(self._model)
+        _ended()
 
     def __repr__(self) -> str:
         return (

@@ -202,8 +202,8 @@ def _used(places: dict[tuple[str, str], int], pages: dict[str, int]) -> dict[str
 def _mapped() -> dict[str, int]:
     """Return the mapped files, and how many kB of each this process has.
 
-    A forked process begins with none of their pages, but for private maps that were written to: of those it has all that
-    its parent had, whatever it uses itself.
+    A forked process begins with none of their pages, but for private maps that were written to: of those it has all
+    that its parent had, whatever it uses itself.
     """
     try:
         lines = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace").splitlines()
