@@ -44,7 +44,7 @@ class Script:
         self.polls.append((ask, epoch, seq, exact))
         if not self.tells:
             threading.Event().wait()
-        return [(ask, kind, content) for kind, content in self.tells.pop(0)]
+        return [(ask, message) for message in self.tells.pop(0)]
 
     def leave(self, _key: int, _ask: int, _rest: bool) -> None:
         """Nothing follows."""

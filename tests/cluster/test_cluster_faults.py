@@ -17,12 +17,14 @@ from tests.cluster.script import Script
 from tsnb import registry
 from tsnb.cluster import offer, remote_epochs
 from tsnb.cluster.feed import Feed
+from tsnb.cluster.hub_dispatch import Offered
 from tsnb.cluster.remote_epochs import RemoteEpochs
 from tsnb.cluster.stream_hub import Wants
 from tsnb.errors import LoaderFailed
 from tsnb.producer.decisions.members import Phase
 from tsnb.producer.loader.packing import SlotImage
 from tsnb.producer.serving import serve_here
+from tsnb.wire import messages as ms
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 
@@ -38,9 +40,13 @@ def relayed(hub: Any) -> RemoteEpochs:
     return RemoteEpochs(hub, FACTS, hub.join.remote)
 
 
-def batch(seq: int, ref: Any) -> tuple[str, Any]:
+def batch(seq: int, ref: Any) -> Offered:
     """Return how the hub tells of a batch."""
-    return "batch", (seq + 1, 0, seq, [ref])
+    return Offered(seq + 1, 0, seq, [ref])
+
+
+def started(epoch: int, seq: int) -> ms.EpochStarted:
+    return ms.EpochStarted(0, epoch, seq)
 
 
 def stored(number: int) -> Any:
@@ -72,9 +78,8 @@ def test_an_answer_that_gets_lost_is_asked_for_again_at_the_same_place(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A relay cannot know whether the hub was heard: what it was told then is told again, nothing twice."""
-    started, ended = ("started", (4, 0)), ("ended", (4, 3))
     zero, one, two = (batch(n, stored(n + 10)) for n in range(3))
-    first, again = [started, zero], [("started", (4, 1)), one, two, ended]
+    first, again = [started(4, 0), zero], [started(4, 1), one, two, ms.EpochEnded(4, 3)]
     hub = scripted([], [first, first, [one], again])
     answers = 0
 
@@ -103,7 +108,7 @@ def test_a_batch_that_never_arrives_and_a_hub_that_says_nothing_are_errors(
     monkeypatch.setattr(remote_epochs, "BATCH_S", 0.5)
     silent = scripted()
     never = silent.poll.remote(0, 0, 0, 0, False)
-    lost = scripted([], [[("started", (0, 0)), batch(0, stored(1)), batch(1, never)]])
+    lost = scripted([], [[started(0, 0), batch(0, stored(1)), batch(1, never)]])
     with pytest.raises(LoaderFailed, match=r"batch 1 of epoch 0 has not come.*`ray memory`"):
         list(relayed(lost).epoch(0))
     monkeypatch.setattr(remote_epochs, "ANSWER_S", 0.2)
