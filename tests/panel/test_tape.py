@@ -351,12 +351,20 @@ def test_a_page_may_open_while_a_reading_comes() -> None:
         done.set()
 
     feeding = threading.Thread(target=feed)
-    feeding.start()
-    while not done.is_set():
-        json.dumps(tape.scene())
-        as_text(tape.view, "a page")
-        curves, at = numbers(tape.curves()), 0
-        while at < len(curves):
-            at += 3 + len(POINT) * int(curves[at + 2])
-        assert at == len(curves)
-    feeding.join()
+    often_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        feeding.start()
+        while not done.is_set():
+            scene = json.loads(json.dumps(tape.scene()))
+            assert set(scene["best"].values()) <= set(range(len(scene["lanes"])))
+            as_text(tape.view, "a page")
+            tape.view.shown(20)
+            assert isinstance(tape.view.energy, str)
+            curves, at = numbers(tape.curves()), 0
+            while at < len(curves):
+                at += 3 + len(POINT) * int(curves[at + 2])
+            assert at == len(curves)
+    finally:
+        sys.setswitchinterval(often_s)
+        feeding.join()

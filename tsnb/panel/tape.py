@@ -71,7 +71,8 @@ class Tape:
         self.view, self._history = view, history
         self._seen = history.added
         self._ticks += history.added
-        self._told, self._lanes = self._words(), self._lane_words()
+        with view.lock:
+            self._told, self._lanes = self._words(), self._lane_words()
 
     @property
     def name(self) -> str:
@@ -137,17 +138,18 @@ class Tape:
 
     def scene(self) -> dict[str, Any]:
         """Return all words as of the last tick."""
-        return {
-            "n": self._ticks,
-            "origin_s": self.view.origin_s or 0.0,
-            "states": CONSUMER_STATES,
-            "recorded": self.recorded,
-            "gpus": [],
-            **self._words(),
-            "lanes": self._lane_words(),
-            "marks": [self._mark(mark) for mark in list(self.view.marks)],
-            "can": self._can,
-        }
+        with self.view.lock:
+            return {
+                "n": self._ticks,
+                "origin_s": self.view.origin_s or 0.0,
+                "states": CONSUMER_STATES,
+                "recorded": self.recorded,
+                "gpus": [],
+                **self._words(),
+                "lanes": self._lane_words(),
+                "marks": [self._mark(mark) for mark in self.view.marks],
+                "can": self._can,
+            }
 
     def history(self) -> bytes:
         """Return all frames, oldest first, those of a long life in part."""
@@ -155,7 +157,8 @@ class Tape:
 
     def curves(self) -> bytes:
         """Return all that was logged (`telemetry.frames.Curves`)."""
-        return self.view.curves.to_bytes()
+        with self.view.lock:
+            return self.view.curves.to_bytes()
 
     def _message(self, changes: dict[str, Any], numbers: bytes) -> Message:
         self._ticks += 1
@@ -178,11 +181,12 @@ class Tape:
 
     def _lane_words(self) -> list[dict[str, Any]]:
         begin_s = self.view.origin_s or 0.0
-        return [_lane(row, begin_s) for row in list(self.view.rows.values())]
+        return [_lane(row, begin_s) for row in self.view.rows.values()]
 
     def _news(self) -> dict[str, Any]:
         """Return the words that differ from what was said before, and keep them."""
-        words, lanes = self._words(), self._lane_words()
+        with self.view.lock:
+            words, lanes = self._words(), self._lane_words()
         before = self._told or {"state": ABSENT, "best": {}}
         changes = {key: value for key, value in words.items() if before.get(key) != value}
         changed = {

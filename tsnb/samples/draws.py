@@ -68,7 +68,12 @@ def cost_clock() -> float:
 
     Where the system does not tell how long the thread has waited for a core, all seconds count.
     """
-    return time.perf_counter() - _kept_waiting_s()
+    waited_s = _kept_waiting_s()
+    while True:
+        now_s, before_s = time.perf_counter(), waited_s
+        waited_s = _kept_waiting_s()
+        if waited_s == before_s:  # else it lost its core between the two, and they are of different moments
+            return now_s - waited_s
 
 
 def _kept_waiting_s() -> float:

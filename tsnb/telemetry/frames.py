@@ -274,9 +274,9 @@ class Curves:
         return [tuple(curve[k : k + len(POINT)]) for k in range(0, len(curve), len(POINT))]
 
     def to_bytes(self) -> bytes:
-        """Return all curves, one after the other. May be called while another thread adds to them."""
+        """Return all curves, one after the other."""
         parts = []
-        for (lane, metric), curve in list(self._points.items()):
+        for (lane, metric), curve in self._points.items():
             points = curve.tobytes()
             count = len(points) // (len(POINT) * curve.itemsize)
             parts += [array("f", (lane, metric, count)).tobytes(), points]

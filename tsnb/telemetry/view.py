@@ -8,6 +8,7 @@ a watch feeds (`telemetry.watching`), and draw what it says; reports tell a whol
 from __future__ import annotations
 
 import math
+import threading
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -109,11 +110,15 @@ class Tick(NamedTuple):
 class StreamView:
     """What is known of a stream from what was read of it.
 
-    May be fed from one thread and looked at from others: what is looked at changes between two looks, never within
-    one value.
+    May be fed from one thread and looked at from others, which hold its `lock` meanwhile: so all that they read is of
+    one moment.
+
+    Attributes:
+        lock: Held while it is fed. May be taken again by the thread that has it.
     """
 
     def __init__(self) -> None:
+        self.lock = threading.RLock()
         self.latest: StreamReading | None = None
         self.host: HostReading | None = None
         self.state = ABSENT
@@ -133,11 +138,16 @@ class StreamView:
     @property
     def energy(self) -> str:
         """Joules for 1,000 samples over the last looks at the machine; empty where nothing is measured."""
-        text = energy_use(self._looks).text
+        with self.lock:
+            text = energy_use(self._looks).text
         return "" if text == NOT_MEASURABLE else text
 
     def feed(self, reading: StreamReading) -> Tick:
         """Take in a reading; return what it has brought."""
+        with self.lock:
+            return self._feed(reading)
+
+    def _feed(self, reading: StreamReading) -> Tick:
         if self.origin_s is None:
             self.origin_s = reading.time_s
         self.latest, self.state = reading, reading.state
@@ -170,21 +180,25 @@ class StreamView:
 
     def note(self, state: str, text: str) -> None:
         """Take in what no reading says: nobody serves the stream, it has ended."""
-        self.state = state
-        self.say = Diagnosis(state, text, None, text)
-        self._said_s = -math.inf
+        with self.lock:
+            self.state = state
+            self.say = Diagnosis(state, text, None, text)
+            self._said_s = -math.inf
 
     def settle(self) -> None:
         """Say what the last reading means, however short ago something else was said."""
-        if self.latest:
-            self._said_s = -math.inf
-            self._speak(diagnose(*self.rates.span, self.rates.host), self.latest.time_s)
-            self._mark_best(self.latest.time_s)
+        with self.lock:
+            if self.latest:
+                self._said_s = -math.inf
+                self._speak(diagnose(*self.rates.span, self.rates.host), self.latest.time_s)
+                self._mark_best(self.latest.time_s)
 
     def shown(self, most: int) -> list[Row]:
         """Return the trials that have a place on a screen of so many rows: those who are here, and who left last."""
-        here = [row for row in self.rows.values() if row.here]
-        left = sorted((row for row in self.rows.values() if not row.here), key=lambda row: row.came_s)
+        with self.lock:
+            rows = list(self.rows.values())
+        here = [row for row in rows if row.here]
+        left = sorted((row for row in rows if not row.here), key=lambda row: row.came_s)
         room = max(0, most - len(here))
         return sorted(here + (left[-room:] if room else []), key=lambda row: row.number)
 
@@ -298,12 +312,17 @@ def as_text(view: StreamView, title: str, *, recorded: bool = False) -> str:
         title: What they begin with.
         recorded: Whether it happened at another time.
     """
+    with view.lock:
+        return _as_text(view, title, recorded)
+
+
+def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     lines = [f"{title}: {'a recording' if recorded else view.state}"]
     if view.latest:
         lines[0] += _text_head(view.latest, view.rates.left_s())
     if view.say.text:
         lines.append(view.say.text)
-    known = list(view.rows.values())
+    known = view.rows.values()
     rows = [row for row in known if row.here]
     if rows:
         lines += ["", _TEXT_COLUMNS, *map(_text_row, rows)]
@@ -339,6 +358,6 @@ def _text_row(row: Row) -> str:
     )
     shares += f" {words.milliseconds(pace.step_s):>9} {words.count(pace.alone_per_s):>8}"
     speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
-    metrics = "  ".join(f"{name} {value:.4g}" for name, value in list(row.metrics.items()))
+    metrics = "  ".join(f"{name} {value:.4g}" for name, value in row.metrics.items())
     state = f"waits for {reading.awaits}" if reading.awaits else row.state
     return f"{row.name:<20} {state:<14} {reading.lag:>4} {speed:>10} {shares}  {metrics}".rstrip()

@@ -8,7 +8,6 @@ import os
 import select
 import sys
 import termios
-import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
@@ -71,23 +70,21 @@ class _Heard:
 
     def __init__(self) -> None:
         self.view = StreamView()
-        self._lock = threading.Lock()
         self._heard_s = time.monotonic()
 
     def take(self, reading: StreamReading) -> None:
         """Take in a reading; called by the follower."""
-        with self._lock:
+        with self.view.lock:
             self._heard_s = time.monotonic()
             self.view.feed(reading)
 
     def note(self, state: str, text: str, _name: str) -> None:
         """Take in what no reading says; called by the follower."""
-        with self._lock:
-            self.view.note(state, text)
+        self.view.note(state, text)
 
     def draw(self, width: int, hint: str = "") -> RenderableType:
         """Return the screen."""
-        with self._lock:
+        with self.view.lock:
             silent_s = time.monotonic() - self._heard_s
             if silent_s > _STALE_S and self.view.state in LIVE:
                 self.view.note("stale", f"No news for {clock(silent_s)}: the producer is busy or stopped.")
