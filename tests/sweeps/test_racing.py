@@ -6,12 +6,17 @@ import math
 import random
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import tsnb
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps.racing import Difference, Racing
+from tsnb.sweeps import racing as racing_module
+from tsnb.sweeps.difference import Difference
+from tsnb.sweeps.racing import Racing
 
 EPOCH = 100
 
@@ -198,6 +203,71 @@ def test_seeds_are_the_blocks_where_each_begins_with_other_weights() -> None:
     )
     level = [several(4, 0.0).verdicts()[0].decided for _ in range(40)]
     assert sum(level) <= 1
+
+
+@dataclass(eq=False)
+class Trained:
+    """What a race reads of a trial, and the one thing that it does to one."""
+
+    name: str
+    params: Mapping[str, Any]
+    rows: list[LoggedRow]
+    state: str = "running"
+    number: int = 1
+    options: Mapping[str, Any] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=lambda: {"stream": "train"})
+
+    @property
+    def metrics(self) -> SimpleNamespace:
+        return SimpleNamespace(rows=self.rows)
+
+    def stop(self) -> None:
+        self.state = "stopped"
+
+
+def test_by_hand_and_in_a_sweep_the_same_trials_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every seed of a configuration that is behind, each once, though two configurations are ahead of it."""
+    rng = random.Random(11)
+    pruning = Racing("loss", "min", 0.01, lambda name: (trials[name].params, None))
+    trials = {
+        f"{net}-{seed}": Trained(f"{net}-{seed}", {"net": net, "seed": seed}, [])
+        for net in ("wide", "deep", "flat")
+        for seed in range(6)
+    }
+    level = {"wide": 0.0, "deep": 4.0, "flat": 8.0}
+    pruning.start(trials)
+    cuts: list[str] = []
+    for batch in range(600):
+        for name, trial in trials.items():
+            logged = row(batch, level[trial.params["net"]] + rng.gauss(0, 0.1))
+            trial.rows.append(logged)
+            cuts += [cut.name for cut in pruning.take(name, logged)]
+    monkeypatch.setattr(racing_module, "board", trials)
+    stopped = tsnb.race("loss").end_losers()
+    behind = [name for name in trials if not name.startswith("wide")]
+    assert sorted(cuts) == sorted(stopped) == sorted(behind)
+    assert [name for name, trial in trials.items() if trial.state == "stopped"] == behind
+
+
+def test_of_two_that_ended_or_one_that_did_nobody_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial that has ended stays ahead in the table, and stops nobody."""
+    rng = random.Random(3)
+    trials = {
+        name: Trained(name, {"lr": name, "seed": 0}, [row(0, 2.3)], state)
+        for name, state in (("good", "done"), ("poor", "running"))
+    }
+    for batch in range(1, 300):
+        for name, trial in trials.items():
+            trial.rows.append(row(batch, (name == "poor") + rng.gauss(0, 0.1)))
+    monkeypatch.setattr(racing_module, "board", trials)
+    race = tsnb.race("loss")
+    assert race.end_losers() == []
+    race = tsnb.race("loss", trials=["good", "poor"])
+    [verdict] = race.look()
+    assert verdict.decided
+    assert (verdict.ahead_trials, verdict.behind_trials) == (("good",), ("poor",))
+    assert race.end_losers() == []
+    assert trials["poor"].state == "running"
 
 
 def test_what_is_kept_does_not_grow_with_the_race() -> None:

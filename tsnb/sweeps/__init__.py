@@ -7,7 +7,7 @@
 | `spaces`, `space_grammar` | which parameters the trials get; the same as it is written on a magic's line |
 | `queueing` | which trials start now |
 | `rungs` | at which steps trials are compared, and which of them are stopped there |
-| `racing` | which of the trials that see the same batches is ahead now |
+| `racing`, `difference` | which of the trials that see the same batches is ahead now; the statistics of one pair |
 | `conductor` | the way of all these decisions to real trials, and their common start |
 | `sweep`, `starting` | the trials as a mapping and a table; `tsnb.sweep` |
 """

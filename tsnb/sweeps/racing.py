@@ -1,21 +1,11 @@
 """Which of the trials that see the same batches is ahead now, with a bound that may be looked at after every batch.
 
 Trials on one stream are **paired**: each batch gives a difference of two losses that owes nothing to which samples were
-easy. `Difference` holds these for one pair and says when their mean is not 0; `Racing` holds all pairs of a sweep;
-`Race` is what a person has in hand, and the rule for `tsnb.sweep(..., prune=...)`.
+easy. `Racing` holds the differences of all pairs of a sweep; `Race` is what a person has in hand, and the rule for
+`tsnb.sweep(..., prune=...)`.
 
-How a pair is decided:
-
-1. Differences are averaged over blocks of 4 batches, and these again two by two. The shortest blocks whose neighbours
-   are hardly correlated count; what correlation is left makes the evidence smaller.
-2. The evidence over the blocks of a window is `sqrt(h / (h + V)) * exp(S**2 / (2 * (h + V)))` with their sum S and sum
-   of squares V: while neither is ahead, it ever passes `1 / alpha` with a chance of at most alpha, if a difference
-   is as often above 0 as below by as much (de la Pena 1999; Howard, Ramdas, McAuliffe and Sekhon, "Time-uniform
-   Chernoff bounds via nonnegative supermartingales", 2020) and h is fixed. We take 4 times the mean square, which is
-   not: that the error is kept all the same is shown by simulation (`tests/sweeps/test_racing.py`).
-3. "Now" is the last half of the race at least: windows begin at block 1, 2, 4, 8..., and one is judged from when the
-   race is twice as long until it is four times as long. Window j has `6 / pi**2 / (j + 1)**2` of the pair's error.
-4. All pairs together have the error that was asked for: the pairs of the k-th that takes part `error / (k * (k - 1))`.
+How a pair is decided is told in `difference`. All pairs together have the error that was asked for: the pairs of the
+k-th that takes part have `error / (k * (k - 1))`.
 
 Nothing is concluded where trials are not paired, and the reason is said: they have no seed, or not the same one; their
 first values differ, so they began with other weights (another architecture); they had no batch in common. With 3 seeds
@@ -37,169 +27,17 @@ from tsnb.experiments import trials as board
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.records.scores import direction_of
 from tsnb.records.writes import LoggedRow
+from tsnb.sweeps.difference import BLOCK, Difference, decided_by_seeds, window_share
 from tsnb.sweeps.rungs import Cut, Pruner
 from tsnb.words import html_table, text_table
 
-__all__ = ["Difference", "Race", "Racing", "Verdict", "race"]
-
-BLOCK = 4
-"""Batches in the shortest block."""
-
-LEAST = 8
-"""So many blocks at least decide."""
-
-CORRELATED = 0.5
-"""Blocks whose neighbours are correlated more than this are too short."""
+__all__ = ["Race", "Racing", "Verdict", "race"]
 
 SEEDS = 3
 """So many seeds of each of two configurations are compared where one is not enough."""
 
-SPREAD = 4.0
-"""h, as a multiple of the mean square: evidence grows fastest where the mean is half of the spread."""
-
 SAME = 1e-3
 """First values that differ by a larger share come from different weights."""
-
-
-class _Level:
-    """Blocks of one length in one window."""
-
-    __slots__ = ("_half", "_last", "number", "products", "squares", "total")
-
-    def __init__(self) -> None:
-        self.number = 0
-        self.total = self.squares = self.products = 0.0
-        self._last = self._half = math.nan
-
-    def add(self, mean: float) -> float | None:
-        """Take a block's mean; return that of a block of twice the length, if this one completes it."""
-        if self.number:
-            self.products += self._last * mean
-        self.number += 1
-        self.total += mean
-        self.squares += mean * mean
-        self._last = mean
-        if self.number % 2:
-            self._half = mean
-            return None
-        return (self._half + mean) / 2
-
-    def correlation(self) -> float:
-        """Return how much neighbours are correlated, and half a standard error more."""
-        mean = self.total / self.number
-        variance = self.squares / self.number - mean * mean
-        if variance <= 1e-12 * self.squares / self.number:
-            return 0.0
-        found = (self.products / (self.number - 1) - mean * mean) / variance
-        return max(0.0, found + 0.5 / math.sqrt(self.number))
-
-
-class _Window:
-    """All blocks since one moment."""
-
-    def __init__(self, begin: int) -> None:
-        self.begin = begin
-        self.levels = [_Level()]
-
-    def add(self, mean: float) -> None:
-        for level in self.levels:
-            longer = level.add(mean)
-            if longer is None:
-                return
-            mean = longer
-        self.levels.append(_Level())
-        self.levels[-1].add(mean)
-
-    @property
-    def mean(self) -> float:
-        return self.levels[0].total / self.levels[0].number
-
-    def evidence(self) -> float:
-        """Return the logarithm of the evidence that the mean is not 0; -inf while there are too few blocks."""
-        for level in self.levels:
-            if level.number < LEAST or level.squares <= 0.0:
-                return -math.inf
-            left = level.correlation()
-            if left <= CORRELATED:
-                h = SPREAD * level.squares / level.number
-                strength = level.total**2 * (1 - left) / (1 + left) / (2 * (h + level.squares))
-                return strength - 0.5 * math.log1p(level.squares / h)
-        return -math.inf
-
-
-def _share(window: int) -> float:
-    """Return which part of an error the window of a number has, from 0; they sum up to 1."""
-    return 6 / math.pi**2 / (window + 1) ** 2
-
-
-class Difference:
-    """The differences of one pair, in the order of their batches.
-
-    Attributes:
-        batches: How many there were.
-        ahead: 1 if their mean is above 0 now, -1 if it is below, 0 while that is open.
-        means: The mean of each window that has been judged to its end.
-
-    Args:
-        error: The chance to say either though the mean is 0.
-    """
-
-    def __init__(self, error: float) -> None:
-        self.batches = 0
-        self.ahead = 0
-        self.means: list[float] = []
-        self._error = error
-        self._largest = 0.0
-        self._sum = 0.0
-        self._blocks = 0
-        self._windows: list[_Window] = []
-
-    def add(self, difference: float) -> None:
-        """Take the next batch's.
-
-        Args:
-            difference: inf or -inf counts as the largest seen so far; nan (both are no number) as 0.
-        """
-        if math.isnan(difference):
-            difference = 0.0
-        elif math.isinf(difference):
-            difference = math.copysign(self._largest or 1.0, difference)
-        self._largest = max(self._largest, abs(difference))
-        self.batches += 1
-        self._sum += difference
-        if self.batches % BLOCK == 0:
-            mean, self._sum = self._sum / BLOCK, 0.0
-            self._take_block(mean)
-
-    def _take_block(self, mean: float) -> None:
-        self._blocks += 1
-        for window in self._windows:
-            window.add(mean)
-        if self._windows and self._blocks >= 2 * self._windows[0].begin:
-            self._judge(self._windows[0])
-        if self._blocks & (self._blocks - 1) == 0:
-            self._windows.append(_Window(self._blocks))
-            while self._blocks >= 4 * self._windows[0].begin:
-                self.means.append(self._windows.pop(0).mean)
-
-    def _judge(self, window: _Window) -> None:
-        allowed = self._error * _share(window.begin.bit_length() - 1)
-        side = 1 if window.mean > 0 else -1
-        if window.evidence() >= -math.log(allowed):
-            self.ahead = side
-        elif self.ahead == -side:
-            self.ahead = 0  # it was ahead
-
-
-def _decided_by_seeds(means: Sequence[float], allowed: float) -> int:
-    """Return 1 if the mean of a normal distribution, of which these are drawn, is above 0, -1 if below, 0 if open."""
-    number, total, squares = len(means), sum(means), sum(mean * mean for mean in means)
-    prior = 0.01
-    if squares <= 0.0:
-        return 0
-    rest = max(1.0 - total**2 / ((number + prior) * squares), 1e-300)
-    evidence = 0.5 * math.log(prior / (number + prior)) - number / 2 * math.log(rest)
-    return 0 if evidence < -math.log(allowed) else (1 if total > 0 else -1)
 
 
 @dataclass(frozen=True)
@@ -218,6 +56,10 @@ class Verdict:
     """How many batches both have seen, each at the same place of its training."""
     reason: str = ""
     """Why nothing can be concluded, and what to do; empty where it can, or could with more batches."""
+    ahead_trials: tuple[str, ...] = ()
+    """The names of all trials that `ahead` stands for: one, or one for each seed."""
+    behind_trials: tuple[str, ...] = ()
+    """The names of all trials that `behind` stands for."""
 
     def __str__(self) -> str:
         if self.decided:
@@ -350,17 +192,28 @@ class Racing(Pruner):
                 runner.pending.pop(key, None)
 
     def _cuts(self, changed: Iterable[tuple[str, str]]) -> list[Cut]:
+        there = {frozenset(self._runners[name].configuration for name in pair) for pair in changed}
+        pairs = [pair for pair in self._in_order() if frozenset(pair) in there]
         cuts = []
-        seen = {tuple(self._runners[name].configuration for name in pair) for pair in changed}
-        for one, other in seen:
-            verdict = self._verdict(one, other)
-            if not verdict.decided or not self._members(self._configuration_of(verdict.ahead), live=True):
-                continue
-            for name in self._members(self._configuration_of(verdict.behind), live=True):
-                self._runners[name].live = False
-                step, value = self._runners[name].last
-                cuts.append(Cut(name, step, value, 2, 2, str(verdict)))
+        for name, verdict in self.losers([self._verdict(*pair) for pair in pairs]):
+            self._runners[name].live = False
+            step, value = self._runners[name].last
+            cuts.append(Cut(name, step, value, 2, 2, str(verdict)))
         return cuts
+
+    def losers(self, verdicts: Iterable[Verdict]) -> list[tuple[str, Verdict]]:
+        """Return the running trials that another running one is ahead of, each once, with the verdict that says so.
+
+        A trial that an earlier verdict stops is running no more for the later ones: one is always left.
+        """
+        found: dict[str, Verdict] = {}
+        running = {name for name, runner in self._runners.items() if runner.live}
+        for verdict in verdicts:
+            if verdict.decided and not running.isdisjoint(verdict.ahead_trials):
+                lost = [name for name in verdict.behind_trials if name in running]
+                found.update(dict.fromkeys(lost, verdict))
+                running.difference_update(lost)
+        return [*found.items()]
 
     def end(self, name: str, *, withdrawn: bool) -> list[Cut]:
         """Note that a trial has ended: others stay as they are.
@@ -372,24 +225,22 @@ class Racing(Pruner):
         self._runners[name].live = False
         return []
 
-    def _members(self, configuration: str, *, live: bool = False) -> list[str]:
-        return [
-            name
-            for name, runner in self._runners.items()
-            if runner.configuration == configuration and (runner.live or not live)
-        ]
+    def _members(self, configuration: str) -> tuple[str, ...]:
+        return tuple(name for name, runner in self._runners.items() if runner.configuration == configuration)
 
-    def _configuration_of(self, label: str) -> str:
-        return self._runners[label.partition(" ")[0]].configuration
-
-    def _label(self, configuration: str) -> str:
-        first, *others = self._members(configuration)
+    @staticmethod
+    def _label(names: Sequence[str]) -> str:
+        first, *others = names
         return f"{first} (with {len(others)} further seeds)" if others else first
 
     def verdicts(self) -> list[Verdict]:
         """Return what is known of every two trials, or of two configurations by their seeds."""
+        return [self._verdict(one, other) for one, other in self._in_order()]
+
+    def _in_order(self) -> list[tuple[str, str]]:
+        """Return every two configurations that have trials."""
         there = [one for one in self._configurations if self._members(one)]
-        return [self._verdict(one, other) for at, other in enumerate(there) for one in there[:at]]
+        return [(one, other) for at, other in enumerate(there) for one in there[:at]]
 
     def _verdict(self, one: str, other: str) -> Verdict:
         pairs = {
@@ -407,9 +258,10 @@ class Racing(Pruner):
             side = 0 if reason or held is None else held.ahead
             if pairs and self._runners[next(iter(pairs))[0]].configuration != one:
                 side = -side
-        labels = (self._label(one), self._label(other))
-        ahead, behind = labels if side >= 0 else labels[::-1]
-        return Verdict(ahead, behind, side != 0, self.error, batches, reason)
+        ahead, behind = (self._members(one), self._members(other))[:: 1 if side >= 0 else -1]
+        return Verdict(
+            self._label(ahead), self._label(behind), side != 0, self.error, batches, reason, ahead, behind
+        )
 
     def _by_seeds(self, one: str, other: str, pairs: Mapping[tuple[str, str], Difference]) -> int:
         """Return 1 if the first of two configurations is ahead, -1 if the other one is, 0 if that is open."""
@@ -420,7 +272,7 @@ class Racing(Pruner):
             held.means[windows - 1] * (1 if self._runners[names[0]].configuration == one else -1)
             for names, held in pairs.items()
         ]
-        return _decided_by_seeds(means, self._error_of(one, other) * _share(windows - 1))
+        return decided_by_seeds(means, self._error_of(one, other) * window_share(windows - 1))
 
     def _unpaired(self, one: str, other: str, pairs: Mapping[tuple[str, str], Difference]) -> str:
         """Return why two configurations cannot be compared; empty if they can."""
@@ -537,12 +389,9 @@ class Race:
 
     def end_losers(self) -> list[str]:
         """Stop every running trial that another running one is ahead of now; return their names."""
-        behind = []
-        for verdict in self.look():
-            pair = [board[label.partition(" ")[0]] for label in (verdict.ahead, verdict.behind)]
-            if verdict.decided and all(trial.state not in ENDED for trial in pair):
-                behind.append(verdict.behind.partition(" ")[0])
-                pair[1].stop()
+        behind = [name for name, _ in self._racing.losers(self.look())]
+        for name in behind:
+            board[name].stop()
         return behind
 
     def _rows(self) -> list[list[str]]:
