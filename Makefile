@@ -15,6 +15,8 @@ TESTS = -m "not slow"
 FRONTEND := tsnb/panel/frontend
 PANEL := $(wildcard hatch_build.py $(FRONTEND)/package*.json $(FRONTEND)/src/*)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# images for containers set it: then each process of a test compiles all of tsnb anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-all lab check format bench docs soak clean
 .DELETE_ON_ERROR:
