@@ -22,7 +22,7 @@ def test_every_way_is_measured_from_end_to_end(tmp_path: Path) -> None:
     """A few batches each; shares add up, and the page's table can be made of what is kept."""
     file = tmp_path / "runs.json"
     command = [sys.executable, "-m", "benchmarks.balance", "--quick", "--json", str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     kept = json.loads(file.read_text())
     expected = [name for name in SYSTEMS if name != "rebalanced" or can_rebalance()]

@@ -19,7 +19,6 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
     )
 

@@ -18,7 +18,7 @@ def test_both_sweeps_are_measured_from_end_to_end(tmp_path: Path) -> None:
     """Two trials each; what they trained on is counted, and both find the same best one."""
     file = tmp_path / "runs.json"
     command = [sys.executable, "-m", "benchmarks.halving", "--quick", "--json", str(file)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     everything, halved = json.loads(file.read_text())["runs"]
     assert everything["sweep"] == "all" and everything["samples"] == 2 * 2 * 640 and everything["done"] == 2

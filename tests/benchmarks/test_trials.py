@@ -23,7 +23,6 @@ def test_both_ways_to_start_are_measured(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -108,7 +108,7 @@ class Lab:
 
     def end_kernels(self) -> None:
         """Shut every notebook's kernel down, as its menu does: the next test starts with none."""
-        with urllib.request.urlopen(f"{self.url}/api/sessions", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.url}/api/sessions", timeout=60) as answer:
             sessions = json.load(answer)
         for session in sessions:
             url = f"{self.url}/api/sessions/{session['id']}"
@@ -119,7 +119,7 @@ class Lab:
         name = "@jupyter-widgets/jupyterlab-manager:plugin"
         body = json.dumps({"raw": json.dumps({"saveState": save})}).encode()
         url = f"{self.url}/lab/api/settings/{name}"
-        urllib.request.urlopen(urllib.request.Request(url, body, method="PUT"), timeout=10).close()
+        urllib.request.urlopen(urllib.request.Request(url, body, method="PUT"), timeout=60).close()
 
     def _wait_until_up(self, timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s

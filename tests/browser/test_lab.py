@@ -156,7 +156,7 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     page.screenshot(path=ARTIFACTS / "lab-quickstart.png")
 
     change_theme(page, "JupyterLab Dark")
-    page.wait_for_selector(f"{PANEL}[data-theme=dark]", timeout=10_000)
+    page.wait_for_selector(f"{PANEL}[data-theme=dark]", timeout=60_000)
     page.wait_for_timeout(600)
     page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart-dark.png")
     change_theme(page, "JupyterLab Light")
@@ -191,7 +191,7 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     # keys are the panel's while the focus is there: Enter presses the button and does not edit the cell
     page.get_by_role("button", name="details").focus()
     page.keyboard.press("Enter")
-    page.wait_for_selector(".tsnb-more figcaption", timeout=5_000)
+    page.wait_for_selector(".tsnb-more figcaption", timeout=60_000)
     page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart-details.png")
 
     page.wait_for_timeout(10_500)  # what a saved notebook keeps is that old at most

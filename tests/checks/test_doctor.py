@@ -41,7 +41,6 @@ def command(*, limit: str = "true", **variables: str) -> subprocess.CompletedPro
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
-        timeout=240,
         check=False,
     )
 

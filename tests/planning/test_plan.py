@@ -58,7 +58,6 @@ def nothing_goes_on() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_trials_are_profiled_planned_and_run() -> None:
     """Costs as they were made, memory as it was taken, a choice in words; every trial gets every sample."""
     train, loader = make_train(), DataLoader(Numbers(), BATCH, shuffle=True)
