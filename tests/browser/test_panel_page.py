@@ -24,6 +24,17 @@ OVERFLOW = """() => {
   return [document.documentElement.scrollWidth - innerWidth, panel.scrollWidth - panel.clientWidth];
 }"""
 
+CUT = """() => {
+  const seen = (node) => node.getClientRects().length && getComputedStyle(node).visibility !== 'hidden'
+    && node.clientWidth > 1 && node.innerText.trim();
+  const cut = [...document.querySelectorAll('.tsnb-panel :is(button, td, th, .tsnb-below, .tsnb-value)')]
+    .filter(node => seen(node) && node.scrollWidth > node.clientWidth + 1)
+    .map(node => node.innerText);
+  const wide = [...document.querySelectorAll('.tsnb-plot canvas')]
+    .filter(one => one.clientWidth > one.parentElement.clientWidth);
+  return [...cut, ...wide.map(() => 'a chart over its neighbour')];
+}"""
+
 CONTRAST = """() => {
   const numbers = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
   const light = (rgb) => {
@@ -53,17 +64,21 @@ def running(stream: Stream, host: Host, seconds: float = 60) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 600, 1400])
+@pytest.mark.parametrize("width", [360, 600, 950, 1400])
 def test_it_shows_a_stream_in_any_theme_and_width(browser: Browser, theme: str, width: int) -> None:
-    """History and live ticks are drawn without an error, and nothing sticks out."""
+    """History and live ticks are drawn without an error; nothing sticks out and no text is cut."""
     host = Host(browser, width, theme)
-    running(three_models(), host)
+    stream = three_models()
+    for trial, name in zip(stream.trials, ("mlp", "small-cnn", "wide-cnn", "vit"), strict=True):
+        trial.name = name
+    running(stream, host)
     facts = host.facts()
     host.shot(ARTIFACTS / f"panel-{theme}-{width}.png")
     assert not host.errors
     assert facts["theme"] == theme
     assert (facts["ticks"], facts["history"], facts["consumers"]) == ("248", "248", "4")
     assert host.page.evaluate(OVERFLOW) == [0, 0]
+    assert host.page.evaluate(CUT) == []
     assert host.page.locator(".tsnb-chart canvas").count() == 3
 
 
@@ -465,6 +480,7 @@ def test_fifty_trials_can_be_told_apart(browser: Browser) -> None:
           (mark) => getComputedStyle(mark).color + mark.querySelector('path').getAttribute('d'))""")
         assert len(marks) == len(set(marks)) == 50
         assert host.page.evaluate(OVERFLOW) == [0, 0]
+        assert "a chart over its neighbour" not in host.page.evaluate(CUT)
         host.shot(ARTIFACTS / f"panel-fifty-{width}.png")
         assert not host.errors
 

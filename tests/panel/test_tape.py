@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import struct
 import sys
 import threading
@@ -271,6 +272,43 @@ def test_the_sentence_is_not_rewritten_at_every_tick() -> None:
     assert 5 < said < 40
 
 
+def test_the_sentence_says_the_numbers_of_the_rows() -> None:
+    """At every moment, whatever has changed since: the same shares beside each other, in text, panel and `tsnb top`."""
+    tape, frames, told = Tape(), {}, 0
+    for reading in three_models().run(90):
+        message = tape.feed(reading)
+        frame = numbers(message.frame)
+        frames[round(frame[0], 2)] = frame
+        text = as_text(tape.view, "mnist").splitlines()
+        said = re.search(r"\. (.+?) (?:is|are) held back (.+) % of (?:its|their) time", text[1])
+        if not said:
+            continue
+        rows = {line.split()[0]: line for line in text[2:] if "samples/s" not in line and "%" in line}
+        named = re.split(r", | and ", said[1])
+        shares = re.findall(r"\d+", said[2])
+        if len(named) != len(shares):
+            continue
+        told += 1
+        drawn = frames[tape.scene()["say"]["at"]]
+        for name, share in zip(named, shares, strict=True):
+            assert rows[name].split("%")[2].strip() == share, text
+            lane = tape.view.rows[name].number
+            at = next(k for k in range(len(HEADER), len(drawn), len(ROW)) if drawn[k] // 16 == lane)
+            held = dict(zip(ROW, drawn[at:], strict=False))["held"]
+            assert math.floor(round(held * 100, 4) + 0.5) == int(share)
+    assert told > 100
+
+
+def test_the_best_is_the_best_of_what_is_shown() -> None:
+    """The star stands at the lowest loss of all at every tick, not at the one that had it seconds ago."""
+    tape = Tape()
+    for reading in three_models().run(30):
+        tape.feed(reading)
+        losses = {name: row.metrics["loss"] for name, row in tape.view.rows.items() if row.metrics}
+        if len(losses) > 1:
+            assert tape.view.best["loss"] == min(losses, key=lambda name: losses[name])
+
+
 def test_a_panel_that_opens_late_takes_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream of hours: no reading is told again and no sentence is made; the page has all that is kept."""
     view, history = StreamView(), History()
@@ -357,7 +395,7 @@ def test_a_page_may_open_while_a_reading_comes() -> None:
         feeding.start()
         while not done.is_set():
             scene = json.loads(json.dumps(tape.scene()))
-            assert set(scene["best"].values()) <= set(range(len(scene["lanes"])))
+            assert set(scene["ways"]) <= {name for lane in scene["lanes"] for name in lane["metrics"]}
             as_text(tape.view, "a page")
             tape.view.shown(20)
             assert isinstance(tape.view.energy, str)

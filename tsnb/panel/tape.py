@@ -10,16 +10,17 @@ recorded log draws the same panel as a live stream.
 tick   {"op": "tick", "n": 812}                                   and, only when they have changed:
        "state": "blocked"                                         the stream's
        "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure", "mode", "weights"}
-       "say": {"kind", "text", "lead", "pace"}                    the one plain sentence; its first `lead`
-                                                                  characters say it all
+       "say": {"kind", "text", "lead", "pace", "at"}              the one plain sentence; its first `lead`
+                                                                  characters say it all; `at`: the time of the frame
+                                                                  whose shares it tells, null where it tells none
        "lanes": {"2": {"name", "here", "since_s", "metrics",      only the lanes that changed
                        "run", "awaits", "end", "error", "last"}}  which run, how it ended, of what, its last numbers
-       "best": {"loss": 2}                                       the best lane by metric, now and then
+       "ways": {"loss": -1}                                       which way a metric is good: 1 high, -1 low
        "marks": [[12.5, "joined", "resnet10", "resnet10 joined"]] only those that are new: time, kind, trial, text
        "gpus": ["NVIDIA H200"]                                    their names, in the frames' order
        "can": {"interrupt", "report"}                             which buttons there are
        "origin_s"                                                 once: what times count from, seconds since 1970
-scene  {"n", "origin_s", "states", "recorded", "state", "stream", "say", "lanes": [...], "best", "marks", "gpus", "can"}
+scene  {"n", "origin_s", "states", "recorded", "state", "stream", "say", "lanes": [...], "ways", "marks", "gpus", "can"}
        `n` is the last tick that it holds, `states` the names behind the numbers in the frames
 ```
 """
@@ -167,11 +168,12 @@ class Tape:
     def _words(self) -> dict[str, Any]:
         """Return the stream's words as of now."""
         view, say = self.view, self.view.say
+        said = None if view.said_s is None else round(view.said_s - (view.origin_s or 0.0), 2)
         words: dict[str, Any] = {
             "state": view.state,
             "stream": _stream_words(view.latest) if view.latest else {"name": self._name},
-            "say": {"kind": say.kind, "text": say.text, "lead": len(say.lead), "pace": say.pace},
-            "best": {metric: view.rows[name].number for metric, name in view.best.items()},
+            "say": {"kind": say.kind, "text": say.text, "lead": len(say.lead), "pace": say.pace, "at": said},
+            "ways": view.ways,
         }
         if view.origin_s is not None:
             words["origin_s"] = view.origin_s
@@ -187,7 +189,7 @@ class Tape:
         """Return the words that differ from what was said before, and keep them."""
         with self.view.lock:
             words, lanes = self._words(), self._lane_words()
-        before = self._told or {"state": ABSENT, "best": {}}
+        before = self._told or {"state": ABSENT, "ways": {}}
         changes = {key: value for key, value in words.items() if before.get(key) != value}
         changed = {
             str(k): lane for k, lane in enumerate(lanes) if k >= len(self._lanes) or self._lanes[k] != lane

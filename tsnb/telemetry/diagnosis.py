@@ -11,10 +11,12 @@ Advice that costs cores is given only where the machine was looked at (`HostRead
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tsnb.telemetry.rates import loader_faster
+from tsnb.telemetry.rates import Pace, loader_faster
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
+from tsnb.telemetry.words import percent
 
 __all__ = ["NOBODY", "Diagnosis", "Shares", "diagnose", "shares"]
 
@@ -69,7 +71,12 @@ def shares(earlier: ConsumerReading, later: ConsumerReading) -> Shares | None:
 
 
 def diagnose(
-    earlier: StreamReading, later: StreamReading, host: HostReading | None = None, *, in_seconds: bool = False
+    earlier: StreamReading,
+    later: StreamReading,
+    host: HostReading | None = None,
+    *,
+    in_seconds: bool = False,
+    paces: Mapping[str, Pace] | None = None,
 ) -> Diagnosis:
     """Say in one sentence what limits the stream.
 
@@ -79,12 +86,14 @@ def diagnose(
         host: The last reading of the machine; left out: that of `later`, which not every reading carries.
         in_seconds: Whether the limit is what cost most seconds of all trials together, as over a stream's life, in
             which they have lived for different times; else what cost one of them the largest share.
+        paces: The pace of each consumer as its row shows it: the sentence then says the row's own shares. Without, or
+            where a pace is not known yet: shares of the time inside epochs between the two readings.
     """
     if later.state == "failed":
         return _say("failed", "The loader failed:", later.failure)
     if later.state in ("stopping", "gone"):
         return _say("gone", "The stream has ended.")
-    parts = _parts(earlier, later)
+    parts = _parts(earlier, later, paces or {})
     if not parts:
         return _resting(later)
     host = host or later.host
@@ -111,7 +120,7 @@ def _inside_s(consumer: ConsumerReading) -> float:
     return consumer.computing_s + consumer.waiting_s + consumer.held_s
 
 
-def _parts(earlier: StreamReading, later: StreamReading) -> dict[str, Shares]:
+def _parts(earlier: StreamReading, later: StreamReading, paces: Mapping[str, Pace]) -> dict[str, Shares]:
     """Return where the time of each consumer that took part went; a newcomer's counts from its attachment."""
     before = {c.name: c for c in earlier.consumers}
     parts = {}
@@ -121,7 +130,9 @@ def _parts(earlier: StreamReading, later: StreamReading) -> dict[str, Shares]:
             was = replace(now, computing_s=0.0, waiting_s=0.0, held_s=0.0)
         found = shares(was, now)
         if found is not None:
-            parts[now.name] = found
+            pace = paces.get(now.name)
+            shown = pace is not None and not math.isnan(pace.computing)
+            parts[now.name] = Shares(pace.computing, pace.waiting, pace.held) if pace and shown else found
     return parts
 
 
@@ -237,13 +248,13 @@ def _headroom(earlier: StreamReading, later: StreamReading, host: HostReading | 
 
 def _spend(parts: dict[str, float], one: str, many: str) -> str:
     """Say who spends how much: "a and b are held back 74 % and 54 % of their time"."""
-    percents = [f"{share * 100:.0f} %" for share in parts.values()]
+    percents = [percent(share) for share in parts.values()]
     if len(parts) == 1:
         return f"{next(iter(parts))} {one} {percents[0]} of its time"
     if len(parts) <= _NAMED:
         return f"{_list(list(parts))} {many} {_list(percents)} of their time"
-    low, high = (f"{share * 100:.0f}" for share in (min(parts.values()), max(parts.values())))
-    return f"{len(parts)} trials {many} {low if low == high else f'{low} to {high}'} % of their time"
+    low, high = (percent(share) for share in (min(parts.values()), max(parts.values())))
+    return f"{len(parts)} trials {many} {low if low == high else f'{low[:-2]} to {high}'} of their time"
 
 
 def _list(words: list[str]) -> str:

@@ -240,6 +240,7 @@ class Curves:
 
     def __init__(self) -> None:
         self._points: dict[tuple[int, int], array[float]] = {}
+        self._room = POINTS
 
     def __len__(self) -> int:
         return len(self._points)
@@ -255,18 +256,15 @@ class Curves:
         curve = self._points.get((lane, metric))
         if curve is None:
             curve = self._points[lane, metric] = array("f")
+            self._room = max(FEWEST, min(POINTS, BUDGET // len(self._points)))
         curve.extend(point if abs(point[3]) <= _MOST else (*point[:3], _bounded(point[3])))
-        if len(curve) > FEWEST * len(POINT) and len(curve) > len(POINT) * self._room:
+        if len(curve) > len(POINT) * self._room:
             self._points[lane, metric] = _thinned(curve)
 
     def forget(self, lane: int) -> None:
         """Let go of all that a lane has logged: another run of its trial begins."""
         for key in [key for key in self._points if key[0] == lane]:
             del self._points[key]
-
-    @property
-    def _room(self) -> int:
-        return max(FEWEST, min(POINTS, BUDGET // len(self._points)))
 
     def points(self, lane: int, metric: int) -> list[tuple[float, ...]]:
         """Return a curve's points, oldest first."""

@@ -8,8 +8,6 @@ instead of flickering between zero and twice the truth.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
@@ -53,9 +51,12 @@ class RateWindow:
     """The readings of the last seconds."""
 
     def __init__(self) -> None:
-        self._readings: deque[StreamReading] = deque()
+        self._readings: list[StreamReading] = []
         # the consumers of each reading: looked up many times a tick
-        self._by_name: deque[dict[str, ConsumerReading]] = deque()
+        self._by_name: list[dict[str, ConsumerReading]] = []
+        # since when each consumer of the last reading is attached without a break, as far back as readings go
+        self._since_s: dict[str, float] = {}
+        self._back = 0  # the place of the newest reading that is `SPAN_S` old; 0: or the oldest
 
     def add(self, reading: StreamReading) -> None:
         """Take in the next reading; one of another producer, or from the past, starts anew."""
@@ -64,11 +65,23 @@ class RateWindow:
             if last.pid != reading.pid or last.batches > reading.batches or last.time_s >= reading.time_s:
                 self._readings.clear()
                 self._by_name.clear()
+                self._since_s.clear()
+        before = self._by_name[-1] if self._by_name else {}
+        since_s = {}
+        for now in reading.consumers:
+            was = before.get(now.name)
+            # fewer batches than before, or another process: the name was attached anew
+            same = was is not None and was.pid == now.pid and was.batches <= now.batches
+            since_s[now.name] = self._since_s[now.name] if same else reading.time_s
+        self._since_s = since_s
         self._readings.append(reading)
         self._by_name.append({consumer.name: consumer for consumer in reading.consumers})
-        while reading.time_s - self._readings[0].time_s > PATIENCE_S:
-            self._readings.popleft()
-            self._by_name.popleft()
+        old = sum(1 for one in self._readings if reading.time_s - one.time_s > PATIENCE_S)
+        del self._readings[:old], self._by_name[:old]
+        back = len(self._readings) - 1
+        while back > 0 and reading.time_s - self._readings[back].time_s < SPAN_S:
+            back -= 1
+        self._back = back
 
     @property
     def span(self) -> tuple[StreamReading, StreamReading]:
@@ -77,9 +90,7 @@ class RateWindow:
         Raises:
             IndexError: Nothing was added yet.
         """
-        last = self._readings[-1]
-        old = (r for r in reversed(self._readings) if last.time_s - r.time_s >= SPAN_S)
-        return next(old, self._readings[0]), last
+        return self._readings[self._back], self._readings[-1]
 
     def batches_per_s(self) -> float:
         """Return how many batches the loader published a second; NaN after a single reading."""
@@ -114,24 +125,23 @@ class RateWindow:
 
     def pace(self, consumer: ConsumerReading) -> Pace:
         """Return the pace of a consumer of the last reading."""
-        now_s = self._readings[-1].time_s
-        found: tuple[float, ConsumerReading] | None = None
-        for age_s, before in self._lives(consumer, now_s):
-            found = (age_s, before)
-            if age_s >= SPAN_S and before.batches < consumer.batches:
-                break
-        return _between(found[1], consumer, found[0]) if found else UNKNOWN
+        now_s, since_s = self._readings[-1].time_s, self._since_s.get(consumer.name, math.inf)
+        k = self._back
+        while k < len(self._readings) and self._readings[k].time_s < since_s:
+            k += 1
+        if k >= len(self._readings) - 1:
+            return UNKNOWN
+        # further back for whoever took nothing since then
+        while (
+            k > 0
+            and self._readings[k - 1].time_s >= since_s
+            and self._before(k, consumer).batches >= consumer.batches
+        ):
+            k -= 1
+        return _between(self._before(k, consumer), consumer, now_s - self._readings[k].time_s)
 
-    def _lives(self, consumer: ConsumerReading, now_s: float) -> Iterator[tuple[float, ConsumerReading]]:
-        """Yield age in seconds and reading of this same attachment, newest first, as far back as it goes."""
-        pairs = zip(reversed(self._readings), reversed(self._by_name), strict=True)
-        next(pairs)  # the reading that the consumer is of
-        for reading, by_name in pairs:
-            before = by_name.get(consumer.name)
-            # fewer batches than before, or another process: the name was attached anew
-            if before is None or before.pid != consumer.pid or before.batches > consumer.batches:
-                return
-            yield now_s - reading.time_s, before
+    def _before(self, k: int, consumer: ConsumerReading) -> ConsumerReading:
+        return self._by_name[k][consumer.name]
 
 
 def _between(before: ConsumerReading, after: ConsumerReading, seconds: float) -> Pace:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from tsnb.records.scores import leaders
+from tsnb.records.scores import known_direction, leaders
 from tsnb.telemetry import words
 from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
 from tsnb.telemetry.energy import NOT_MEASURABLE, energy_use
@@ -40,10 +40,10 @@ _SENTENCE_S = 2.5
 _TURN_S = 1.5
 """... or this often, where it says something else than before; an end or a failure shows at once."""
 
-_URGENT = frozenset({"failed", "gone", "starting", ABSENT})
+_WAYS_S = 5.0
+"""Whether a metric is good when it is high or low is looked at this often: `tsnb.direction` may say so later."""
 
-_BEST_S = 5.0
-"""Who is the best is looked at this often, and when one has ended: it changes with every step of equal trials."""
+_URGENT = frozenset({"failed", "gone", "starting", ABSENT})
 
 _LOOKS = 15
 """Looks at the machine over which energy is told: half a minute."""
@@ -64,6 +64,9 @@ class Row:
     """Whether it is attached."""
     pace: Pace = UNKNOWN
     """Of the last seconds."""
+    told: Pace = UNKNOWN
+    """Its pace when the sentence was said last: the shares of its time that are shown beside it, so that both say the
+    same."""
     state: str = "joining"
     """What to show: one of `CONSUMER_STATES`, or of `END_STATES`."""
     since_s: float = 0.0
@@ -86,8 +89,6 @@ class Row:
     """The place of each of those names, which stays when another run of the trial begins anew."""
     run: int = 0
     """How many runs of its name came before this one: another process, another curve."""
-    best: frozenset[str] = frozenset()
-    """Logged numbers in which it is the best."""
     states: deque[str] = field(default_factory=lambda: deque(maxlen=_STEADY))
     """Its states of the last ticks."""
 
@@ -114,6 +115,7 @@ class StreamView:
     one moment.
 
     Attributes:
+        ways: Whether a metric is good when it is high (1) or low (-1), for those of which that is known.
         lock: Held while it is fed. May be taken again by the thread that has it.
     """
 
@@ -126,13 +128,16 @@ class StreamView:
         self.rates = RateWindow()
         self.marks: deque[Mark] = deque(maxlen=MARKS)
         self.rows: dict[str, Row] = {}
-        self.best: dict[str, str] = {}
+        self.ways: dict[str, int] = {}
+        self._best: dict[str, str] | None = None
+        self._ways_s = -math.inf
+        self._names = 0  # curves when they were learnt
         self.curves = Curves()
         self.origin_s: float | None = None
         self._marker = Marker()
         self._ends = Ends()
         self._taken = Taken()
-        self._said_s = self._best_s = -math.inf
+        self._said_s = -math.inf
         self._looks: deque[StreamReading] = deque(maxlen=_LOOKS)
 
     @property
@@ -158,7 +163,6 @@ class StreamView:
         marks = self._marker.feed(reading)
         self.marks += marks
         self._taken.feed(reading)
-        self._speak(diagnose(*self.rates.span, self.rates.host), reading.time_s)
         news = self._ends.feed(reading)
         logged: list[tuple[int, int, float]] = []
         here = {consumer.name for consumer in reading.consumers if consumer.state != "gone"}
@@ -174,8 +178,10 @@ class StreamView:
                 if row not in drawn:
                     drawn.append(row)
         self._leave(here, reading.time_s)
-        if news or reading.time_s - self._best_s >= _BEST_S:
-            self._mark_best(reading.time_s)
+        self._speak(self._found(), reading.time_s)
+        self._best = None
+        if self._names != len(self.curves) or reading.time_s - self._ways_s >= _WAYS_S:
+            self._learn_ways(reading.time_s)
         return Tick(reading, self._frame(reading, drawn, logged), marks)
 
     def note(self, state: str, text: str) -> None:
@@ -190,8 +196,7 @@ class StreamView:
         with self.lock:
             if self.latest:
                 self._said_s = -math.inf
-                self._speak(diagnose(*self.rates.span, self.rates.host), self.latest.time_s)
-                self._mark_best(self.latest.time_s)
+                self._speak(self._found(), self.latest.time_s)
 
     def shown(self, most: int) -> list[Row]:
         """Return the trials that have a place on a screen of so many rows: those who are here, and who left last."""
@@ -201,6 +206,16 @@ class StreamView:
         left = sorted((row for row in rows if not row.here), key=lambda row: row.came_s)
         room = max(0, most - len(here))
         return sorted(here + (left[-room:] if room else []), key=lambda row: row.number)
+
+    @property
+    def said_s(self) -> float | None:
+        """The time of the reading whose shares the sentence tells; None: it tells of none."""
+        return self._said_s if math.isfinite(self._said_s) and self.say.kind not in _URGENT else None
+
+    def _found(self) -> Diagnosis:
+        """Say what limits the stream now, in the numbers of the rows."""
+        paces = {name: row.pace for name, row in self.rows.items() if row.here}
+        return diagnose(*self.rates.span, self.rates.host, paces=paces)
 
     def _frame(self, reading: StreamReading, drawn: list[Row], logged: list[tuple[int, int, float]]) -> bytes:
         loader = self.rates.batches_per_s(), self.rates.loader_alone_per_s(), self.rates.left_s()
@@ -222,13 +237,16 @@ class StreamView:
         here = consumer.state != "gone"
         if consumer.pid != row.reading.pid and row.reading.pid and here:
             row.run += 1
+            row.told = UNKNOWN
             row.metrics.clear()
             self.curves.forget(row.number)
         if here != row.here:
-            row.here, row.came_s = here, now_s
+            row.here, row.came_s, row.told = here, now_s, UNKNOWN
         row.reading, row.pace = consumer, self.rates.pace(consumer) if here else UNKNOWN
         row.epochs, row.batches = self._taken.epochs(consumer.name), self._taken.batches(consumer.name)
         if here:
+            if math.isnan(row.told.computing):
+                row.told = row.pace
             row.end, row.error, row.last = "", "", {}
             self._steady(row, consumer.state, now_s)
         return row
@@ -256,7 +274,7 @@ class StreamView:
             if name in here:
                 continue
             if row.here:
-                row.here, row.came_s, row.pace = False, now_s, UNKNOWN
+                row.here, row.came_s, row.pace, row.told = False, now_s, UNKNOWN, UNKNOWN
             end = self._ends.by_name.get(name)
             row.end, row.error, row.last = (
                 ("", "", {}) if end is None else (end.state, end.error, end.metrics)
@@ -278,16 +296,20 @@ class StreamView:
             found.append((row.number, metric, value))
         return found
 
-    def _mark_best(self, now_s: float) -> None:
-        """Note which trial is the best in each metric."""
-        self._best_s = now_s
-        trials = [(name, row.end, row.metrics) for name, row in self.rows.items() if row.metrics]
-        found = leaders(trials)
-        if found == self.best:
-            return
-        self.best = found
-        for name, row in self.rows.items():
-            row.best = frozenset(metric for metric, leader in found.items() if leader == name)
+    def _learn_ways(self, now_s: float) -> None:
+        names = dict.fromkeys(name for row in self.rows.values() for name in row.places)
+        modes = {name: known_direction(name) for name in names}
+        self.ways = {name: -1 if mode == "min" else 1 for name, mode in modes.items() if mode is not None}
+        self._ways_s, self._names = now_s, len(self.curves)
+
+    @property
+    def best(self) -> dict[str, str]:
+        """The best trial by metric, of the very numbers that are shown."""
+        with self.lock:
+            if self._best is None:
+                trials = [(name, row.end, row.metrics) for name, row in self.rows.items() if row.metrics]
+                self._best = leaders(trials)
+            return self._best
 
     def _speak(self, found: Diagnosis, now_s: float) -> None:
         # while somebody reads, nobody may read below that nobody is attached
@@ -295,6 +317,8 @@ class StreamView:
         another = (found.kind, found.pace) != (self.say.kind, self.say.pace)
         if urgent or not 0.0 <= now_s - self._said_s < (_TURN_S if another else _SENTENCE_S):
             self.say, self._said_s = found, now_s
+            for row in self.rows.values():
+                row.told = row.pace
 
 
 _TEXT_COLUMNS = (
@@ -352,9 +376,9 @@ def _text_end(row: Row) -> str:
 
 
 def _text_row(row: Row) -> str:
-    pace, reading = row.pace, row.reading
+    pace, told, reading = row.pace, row.told, row.reading
     shares = (
-        f"{words.percent(pace.computing):>10} {words.percent(pace.waiting):>8} {words.percent(pace.held):>6}"
+        f"{words.percent(told.computing):>10} {words.percent(told.waiting):>8} {words.percent(told.held):>6}"
     )
     shares += f" {words.milliseconds(pace.step_s):>9} {words.count(pace.alone_per_s):>8}"
     speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"

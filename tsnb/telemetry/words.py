@@ -100,7 +100,8 @@ def pace(value: float) -> str:
 
 def percent(share: float) -> str:
     """Write a share of 0 to 1: 0.38 as 38 %."""
-    return f"{_half_up(share * 100)} %" if math.isfinite(share) else _DASH
+    # of the same share in 32 bits, as a page has it, the same: 0.37499999 is a half
+    return f"{_half_up(round(share * 100, 4))} %" if math.isfinite(share) else _DASH
 
 
 def milliseconds(seconds: float) -> str:

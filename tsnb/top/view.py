@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -155,7 +155,7 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     epoch = _Column(
         "epoch", max(6, *map(len, epochs)), lambda row: Text(words.progress(row.epochs, batches)), right=True
     )
-    logs = [_logged(name) for name in _metrics(rows)]
+    logs = [_logged(name, view.best) for name in _metrics(rows)]
     uses = [
         *_uses(view),
         _number(view, "a batch", 8, lambda row: words.milliseconds(row.pace.step_s)),
@@ -202,12 +202,12 @@ def _metrics(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _logged(name: str) -> _Column:
+def _logged(name: str, best: Mapping[str, str]) -> _Column:
     return _Column(
         name,
         max(8, min(12, len(name))),
         lambda row: Text(
-            words.metric(name, row.metrics.get(name, math.nan)), "bold" if name in row.best else ""
+            words.metric(name, row.metrics.get(name, math.nan)), "bold" if best.get(name) == row.name else ""
         ),
         right=True,
     )
@@ -247,9 +247,9 @@ def _buffer(row: Row, window: int, live: bool) -> Text:
 
 def _spent(row: Row, width: int, live: bool) -> Text:
     """Draw where a trial's time went; what is missing to the full width was spent between epochs."""
-    if not live or not row.here or row.state == "parked" or math.isnan(row.pace.computing):
+    if not live or not row.here or row.state == "parked" or math.isnan(row.told.computing):
         return Text(_DASH, _SOFT)
-    shares = (row.pace.computing, row.pace.waiting, row.pace.held)
+    shares = (row.told.computing, row.told.waiting, row.told.held)
     ends = [round(sum(shares[: k + 1]) * width) for k in range(3)]
     styles = (_colour(row.number), "red", _SOFT)
     text = Text()

@@ -90,3 +90,27 @@ test("what an ended trial logged last is shown with all its digits", () => {
   assert.equal(store.value(0, "acc"), 0.123456789012);
   assert.equal(store.value(0, "loss"), 2);
 });
+
+test("a row's shares are those of the frame that the sentence tells of; a newcomer's are its last", () => {
+  const store = filled([frame(0, {})]);
+  const say = (at) => ({ kind: "window-bound", text: "a sets the pace.", lead: 16, pace: "a", at });
+  store.tick({ op: "tick", n: 2, say: say(1) }, bytes(frame(1, { 0: { held: 0.25 }, 1: { held: 0.5 } })));
+  store.tick({ op: "tick", n: 3 }, bytes(frame(1.25, { 0: { held: 0.75 }, 1: { held: 0.75 } })));
+  assert.deepEqual([0, 1].map((k) => store.told(k).held), [0.25, 0.5]);
+  store.lanes[1] = { ...store.lanes[1], since_s: 1.2 };
+  assert.equal(store.told(1).held, 0.75);
+  store.tick({ op: "tick", n: 4, say: say(null) }, bytes(frame(1.5, { 0: { held: 0.5 } })));
+  assert.equal(store.told(0).held, 0.5);
+});
+
+test("the best is the best of what is shown: among the done where there are some, none where nobody knows", () => {
+  const lanes = ["a", "b", "c"].map((name) => ({ ...lane(name, ["loss", "lr"]), since_s: 0 }));
+  const store = filled([frame(0, {})], lanes);
+  store.tick({ op: "tick", n: 2, ways: { loss: -1 } }, bytes(frame(1, { 0: { metrics: [0.5, 1] }, 1: { metrics: [0.4, 2] }, 2: { metrics: [NaN, 3] } })));
+  assert.deepEqual([store.best("loss"), store.best("lr")], [1, -1]);
+  store.tick({ op: "tick", n: 3 }, bytes(frame(2, { 0: { metrics: [0.3] } })));
+  assert.equal(store.best("loss"), 0);
+  store.lanes[1] = { ...lanes[1], here: false, end: "done", last: { loss: 0.4 } };
+  store.tick({ op: "tick", n: 4 }, bytes(frame(3, {})));
+  assert.equal(store.best("loss"), 1);
+});

@@ -13,6 +13,7 @@ const NEAR = 7; // px from a mark within which the pointer is at it
 const FAINT = 0.22; // of a line or area while another stands out
 const USUAL = new Set(["joined", "left"]); // marks that are fainter than others
 const MANY = 6; // more marks than this, and the usual ones have no labels
+const CROWDED = 24; // and more than this, no lines: they would hide what they stand in
 const TOLD_MS = 3000; // as often as the words for screen readers are renewed
 
 /**
@@ -122,7 +123,9 @@ export class Chart {
     ctx.strokeStyle = this.kind.told ? text : soft;
     ctx.setLineDash([2 * dpr, 2 * dpr]);
     const at = shown.map((mark) => Math.round(plot.valToPos(mark.x, "x", true)) + 0.5);
+    const crowded = shown.length > CROWDED;
     shown.forEach(({ kind }, k) => {
+      if (crowded && USUAL.has(kind)) return;
       ctx.globalAlpha = (this.kind.told ? 0.9 : 0.7) * (USUAL.has(kind) ? 0.5 : 1);
       ctx.beginPath();
       ctx.moveTo(at[k], bbox.top);

@@ -68,12 +68,6 @@ export function nearest(x, at) {
   return k === x.length || at - x[k - 1] <= x[k] - at ? k - 1 : k;
 }
 
-/** Which way a metric is good: -1 the lower, 1 the higher, 0 nobody knows. As tsnb/records/scores.py says of plain names. */
-export function direction(name, best) {
-  if (!(name in best)) return 0; // the kernel names a best only where it knows the direction
-  return /loss|err|mse|mae|nll|ppl|perplex|cost|time|fid|wer\b|cer\b/i.test(name) ? -1 : 1;
-}
-
 /** Curves in the order of their last value, the best first; as they were where nobody knows what is good. */
 export function ranked(curves, way) {
   const last = ({ y }) => y.findLast(Number.isFinite) ?? NaN;

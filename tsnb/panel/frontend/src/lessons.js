@@ -2,7 +2,7 @@
 
 import { attribute, button, make, put, style } from "./dom.js";
 import { metricsOf } from "./lanes.js";
-import { IN_COLOUR, against, curvesOf, direction, ranked } from "./learning.js";
+import { IN_COLOUR, against, curvesOf, ranked } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
 import { clock, count, metric } from "./words.js";
@@ -72,12 +72,13 @@ export class Lessons {
       if (!this.plots.has(name)) this.plots.set(name, new Plot((at, from) => this.move(at, from)));
       const plot = this.plots.get(name);
       if (this.body.children[k] !== plot.element) this.body.insertBefore(plot.element, this.body.children[k] || null);
-      plot.draw(this.chart(store, name), this.theme());
     });
+    // only now: how wide each is depends on how many there are
+    for (const name of chosen) this.plots.get(name).draw(this.chart(store, name), this.theme());
   }
 
   chart(store, name) {
-    const { axis, smooth, against: other, log } = this.view, way = direction(name, store.best);
+    const { axis, smooth, against: other, log } = this.view, way = store.ways[name] || 0;
     const base = store.lanes.findIndex((lane) => lane && lane.name === other);
     let curves = curvesOf(store, name, { axis, smooth });
     const paired = base >= 0 && curves.some(({ lane }) => lane === base);

@@ -9,6 +9,7 @@ import { paint } from "./theme.js";
 import { LIVE, OVER, consumerState, count, metric, percent, progress } from "./words.js";
 
 export const METRIC_COLUMNS = 2;
+export const NARROW = 4; // columns that a narrow panel hides
 const WAITS_MS = { stop: 15000, interrupt: 3000 }; // a button that was clicked comes back after this
 
 export const COLUMNS = [
@@ -47,7 +48,7 @@ export class Row {
     this.detail = make("span");
     this.detailState = make("span", "tsnb-detail-state"); // where even its column has no room
     const detail = make("td", "tsnb-detail tsnb-soft", this.detailState, this.detail);
-    detail.colSpan = COLUMNS.length - 4; // narrow columns hide four
+    detail.colSpan = COLUMNS.length - NARROW;
     this.element = make("tbody", "", make("tr", "", ...this.cells), make("tr", "tsnb-second", detail));
     style(this.element, "--tsnb-lane", paint(lane));
   }
@@ -71,13 +72,15 @@ export class Row {
     attribute(element, "aria-label", element.title);
   }
 
-  draw(store, state, metrics) {
+  /** `fresh`: whether its metrics are drawn anew: all rows' at once, so that the star stands at the best that is shown. */
+  draw(store, state, metrics, fresh) {
     const { lanes, stream, can, log } = store, lane = lanes[this.lane], live = LIVE.has(state), over = OVER.has(state);
     const row = store.lastRow(this.lane);
     this.drawNow(store, state, row, over);
     const epoch = progress(row, stream.epoch_batches);
     put(this.cells[5], epoch);
-    this.drawMetrics(store, lane, row, metrics, epoch);
+    if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics, epoch);
+    this.drawn = true;
     const waits = (op) => Date.now() - (this.clicked[op] || 0) < WAITS_MS[op];
     this.stop.disabled = !live || !lane.here || waits("stop");
     this.interrupt.disabled = !live || !lane.here || waits("interrupt");
@@ -101,11 +104,12 @@ export class Row {
     const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
     const shown = here && row && (!over || state === "recording") ? row : nothing;
     const spent = over ? this.inAll(store) || nothing : shown;
+    const told = over || shown === nothing ? spent : store.told(this.lane);
     const somewhere = shown !== nothing && Number.isFinite(shown.lag) && now.state !== "parked";
     this.place.draw(somewhere ? shown : null, store.head, stream.window || 0, this.name);
     put(this.cells[3], count(spent.samplesPerS));
     this.cells[3].title = over ? "on average" : "";
-    this.drawShares(spent);
+    this.drawShares(told);
   }
 
   /** It changes no more once the stream is over. */
@@ -126,16 +130,17 @@ export class Row {
   }
 
   drawMetrics(store, lane, row, metrics, epoch) {
+    const best = (name) => store.best(name);
     const value = (name) => store.value(this.lane, name);
     this.metrics.forEach((cell, k) => {
       put(cell, metrics[k] ? metric(metrics[k], value(metrics[k])) : "");
-      cell.classList.toggle("tsnb-best", store.best[metrics[k]] === this.lane);
+      cell.classList.toggle("tsnb-best", best(metrics[k]) === this.lane);
     });
     if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, metrics[0])));
     const all = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
     const rate = this.cells[3].textContent;
     put(this.detail, [rate === "–" ? "" : `${rate} samples/s`, `epoch ${epoch}`, ...all].filter(Boolean).join("   "));
-    this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${store.best[name] === this.lane ? " (best)" : ""}`).join("\n");
+    this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${best(name) === this.lane ? " (best)" : ""}`).join("\n");
   }
 
   /** A small curve need not be redrawn more than once a second. */

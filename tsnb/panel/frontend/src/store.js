@@ -7,6 +7,7 @@ import { Log } from "./log.js";
 import { Reel } from "./reel.js";
 
 const MARKS = 200; // the kernel keeps as many
+const NEAR_S = 0.06; // times travel in float32: after a day they are right to a hundredth of a second
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
 const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping"]);
 
@@ -29,7 +30,7 @@ export class Store {
     this.lanes = scene.lanes ? scene.lanes.slice() : [];
     this.marks = (scene.marks || []).map(mark);
     this.gpus = scene.gpus || []; // names
-    this.best = scene.best || {}; // the best lane by metric
+    this.ways = scene.ways || {}; // which way a metric is good: 1 high, -1 low; not in it: nobody knows
     this.can = scene.can || {};
     this.reel = new Reel(decode(history));
     this.curves = new Curves(decodeCurves(curves));
@@ -43,7 +44,7 @@ export class Store {
     const follows = content.n === this.n + 1;
     this.n = content.n;
     this.heardMs = this.clock();
-    for (const word of ["state", "stream", "say", "gpus", "can", "best"]) if (content[word]) this[word] = content[word];
+    for (const word of ["state", "stream", "say", "gpus", "can", "ways"]) if (content[word]) this[word] = content[word];
     if (content.origin_s) this.originS = content.origin_s;
     for (const [number, lane] of Object.entries(content.lanes || {})) {
       if (this.lanes[number] && lane.run !== this.lanes[number].run) this.curves.forget(Number(number));
@@ -81,9 +82,9 @@ export class Store {
 
   /** The scene and the history as the model keeps them: a notebook that is saved with them opens as a recording. */
   snapshot() {
-    const { n, originS: origin_s, states, state, stream, say, lanes, gpus, best } = this;
+    const { n, originS: origin_s, states, state, stream, say, lanes, gpus, ways } = this;
     const marks = this.marks.map(({ t, kind, name, text }) => [t, kind, name, text]);
-    const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: lanes.slice(), marks, gpus, best, can: {} };
+    const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: lanes.slice(), marks, gpus, ways, can: {} };
     return { scene: { ...words, log: this.log.snapshot() }, history: encode(this.frames), curves: encodeCurves(this.curves.all()) };
   }
 
@@ -107,6 +108,22 @@ export class Store {
     return metrics.includes(name) ? this.curves.last(lane, metrics.indexOf(name)) : NaN;
   }
 
+  /** As `bestOf`, looked up once a tick. */
+  best(name) {
+    if (this.bestAt !== this.n) Object.assign(this, { bestAt: this.n, bests: new Map() });
+    if (!this.bests.has(name)) this.bests.set(name, this.bestOf(name));
+    return this.bests.get(name);
+  }
+
+  /** The lane with the best number under a name, of those that are shown: among the done, while none is among all. */
+  bestOf(name) {
+    const way = this.ways[name] || 0;
+    const those = this.lanes.map((lane, k) => [k, lane && lane.metrics.includes(name) ? this.value(k, name) : NaN]).filter(([, value]) => !Number.isNaN(value));
+    if (!way || those.length < 2) return -1;
+    const done = those.filter(([k]) => !this.lanes[k].here && this.lanes[k].end === "done");
+    return (done.length ? done : those).reduce((best, one) => (way * one[1] > way * best[1] ? one : best))[0];
+  }
+
   /** A lane's state now, and for how many seconds it has been in it. */
   stateOf(lane) {
     if (!this.lanes[lane].here) return { state: this.lanes[lane].end || "gone", forS: 0 };
@@ -126,6 +143,20 @@ export class Store {
       if (PASSING.has(state)) times.set(state, (times.get(state) || 0) + 1);
     }
     return [...times].reduce((most, next) => (next[1] >= most[1] ? next : most))[0];
+  }
+
+  /**
+   * A lane's numbers when the sentence was said last: the shares of its time that are shown, so that row and sentence say
+   * the same. Of one that came since, or where no sentence tells of shares: its last.
+   */
+  told(lane) {
+    const { at } = this.say, { frames } = this;
+    if (!Number.isFinite(at) || this.lanes[lane].since_s > at) return this.lastRow(lane);
+    for (let k = frames.length - 1; k >= 0 && frames[k].t > at - NEAR_S; k--) {
+      const row = frames[k].rows[lane];
+      if (Math.abs(frames[k].t - at) < NEAR_S && row && Number.isFinite(row.computing)) return row;
+    }
+    return this.lastRow(lane);
   }
 
   /** The last numbers a lane is known to have had, for rows of trials that have left. */

@@ -4,12 +4,13 @@
 import { attribute, button, make, put } from "./dom.js";
 import { metricsOf } from "./lanes.js";
 import { arranged } from "./order.js";
-import { COLUMNS, METRIC_COLUMNS, Row } from "./row.js";
+import { COLUMNS, METRIC_COLUMNS, NARROW, Row } from "./row.js";
 import { LIVE, OVER } from "./words.js";
 
 const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
 const ORDER_MS = 5000; // as often as the order may change by itself
 const METRICS_AT = 6;
+const METRICS_MS = 1000;
 const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
 
 export class Table {
@@ -73,7 +74,8 @@ export class Table {
       if (SORTED[k]) attribute(cell, "aria-sort", on ? (sort.down ? "descending" : "ascending") : "none");
     });
     this.arrange(store, metrics);
-    for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics);
+    const fresh = this.due(store, state, metrics);
+    for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics, fresh);
     const none = !store.lanes.some(Boolean);
     this.sieve.hidden = store.lanes.length < SIFTED_FROM;
     this.element.classList.toggle("tsnb-many", store.lanes.length >= SIFTED_FROM);
@@ -82,6 +84,14 @@ export class Table {
     const code = make("code", "", "for batch in tsnb.attach(): …");
     if (this.live !== live) this.empty.replaceChildren(...(live ? ["No trial is attached yet. In a trial's cell: ", code] : ["No trial yet."]));
     this.live = live;
+  }
+
+  /** Logged numbers change once a second, so that they can be read; at once where a trial has come or ended. */
+  due(store, state, metrics) {
+    const now = performance.now(), turn = [state, store.recorded, ...metrics, ...store.lanes.map((lane) => lane && [lane.here, lane.end, lane.run])].join();
+    if (turn === this.turn && now - (this.freshMs || 0) < METRICS_MS) return false;
+    Object.assign(this, { turn, freshMs: now });
+    return true;
   }
 
   /** Put rows and folds in their order. It does not change while somebody points at a row or works in it. */
@@ -120,9 +130,10 @@ export class Table {
       const { open } = this.kept;
       this.change({ open: open.includes(word) ? open.filter((one) => one !== word) : [...open, word] });
     });
-    const cell = make("td", "tsnb-fold", line, " ", make("span", "tsnb-soft"));
-    cell.colSpan = COLUMNS.length;
-    return make("tbody", "tsnb-folded", make("tr", "", cell));
+    const cell = make("td", "tsnb-fold", line, " ", make("span", "tsnb-soft")), rest = make("td", "tsnb-fold tsnb-c-rate");
+    cell.colSpan = COLUMNS.length - NARROW; // a narrow table has no more columns, and must not get them by this
+    rest.colSpan = NARROW;
+    return make("tbody", "tsnb-folded", make("tr", "", cell, rest));
   }
 
   value(store, lane, by, metrics) {
@@ -131,7 +142,7 @@ export class Table {
     if (by === "state") return store.stateOf(lane).state;
     if (by.startsWith("metric")) return store.value(lane, metrics[Number(by.slice(-1))] || "");
     if (by === "epochs") return row ? row.epochs : NaN;
-    return here && row ? { lag: row.lag, rate: row.samplesPerS, computing: row.computing }[by] : NaN;
+    return here && row ? { lag: row.lag, rate: row.samplesPerS, computing: store.told(lane).computing }[by] : NaN;
   }
 
   refused(name, what, why) {

@@ -47,7 +47,8 @@ export function count(value) {
 /** A short time: 12.34 -> "12.3 ms", 1234 -> "1,234 ms". */
 export const milliseconds = (value) => (Number.isFinite(value) ? `${value < 99.95 ? value.toFixed(1) : count(value)} ms` : "–");
 
-export const percent = (share) => (Number.isFinite(share) ? `${Math.round(share * 100)} %` : "–");
+/** As the kernel rounds it: a half goes up, of numbers in 32 bits too. */
+export const percent = (share) => (Number.isFinite(share) ? `${Math.round(Number((share * 100).toFixed(4)))} %` : "–");
 
 /** 212.4 -> "212 MiB", 3200 -> "3.1 GiB", 81920 -> "80 GiB". */
 export function mebibytes(value) {
