@@ -74,8 +74,8 @@ def test_a_trial_that_begins_with_a_later_epoch_says_which_and_why(run: Run) -> 
         """
     )
     assert late.expect("note:") == (
-        "'late' begins with epoch 2 of 's': an epoch before it had begun when it came, and more of that was taken than "
-        "the rubber band keeps for latecomers"
+        "'late' begins with epoch 2 of 's': when it attached, more of an earlier epoch had been taken than the rubber "
+        "band keeps for latecomers"
     )
     assert late.expect("done") == ""
     assert len(late.lines) == 2, late.lines

@@ -1,10 +1,10 @@
-"""The producer: the one process that owns the loader, and decides who may have which batch.
+"""The producer: the one process that owns the loader, and decides which consumer may have which batch.
 
-The decisions are light to import; what carries them out, with torch, is loaded when it is first used.
+The decisions are light to import; the modules that carry them out, with torch, are loaded on first use.
 
 | module | what it owns |
 |---|---|
-| `decisions/` | who may have which batch, and when: pure |
+| `decisions/` | which consumer may have which batch, and when: pure |
 | `loader/` | the user's loader, and its batches in slots |
 | `serving`, `stream` | `serve`; a loader that is being served, as its process sees it |
 | `core` | what the threads share under one lock; carries out what is decided |

@@ -1,7 +1,7 @@
 """What the producer's threads share, under one lock: decisions, arena, free slots, connections.
 
-The loading thread (`producer.feeder`) and the serving thread (`producer.server`) both call `step`; whoever
-does follows the instructions at once, so a batch goes out from the thread that loaded it.
+The loading thread (`producer.feeder`) and the serving thread (`producer.server`) both call `step`, and
+follow the instructions at once, so a batch goes out from the thread that loaded it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["HOLD", "MAX_CONSUMERS", "Core", "Settings"]
 MAX_CONSUMERS = 32
 """Consumers at once. The arena has slots for all of them; address space only, until they come."""
 MAX_ENDS = 32
-"""Ends that whoever begins to watch is told of: as many as one reading has room for."""
+"""Ends that a new observer is told of: as many as one reading has room for."""
 HOLD = 4
 """Batches a consumer may hold before it gets copies: the one in use, the next, and two of slack."""
 BAND_BYTES = 1 << 30
@@ -48,7 +48,7 @@ COOL_BYTES = 1 << 26
 
 @dataclass(frozen=True)
 class Settings(StreamOptions):
-    """What the user chose for a stream, and what it is part of."""
+    """The user's options for a stream, and whether it is part of a larger one."""
 
     name: str = ""
     least_band: int = 0
@@ -64,8 +64,8 @@ class Core:
         lock: Guards everything here; notified when the loader may go on, or should stop.
         unordered: Why an epoch cannot be given again; empty where it can.
         stopping: Set once, by `stop`.
-        stop_asked: Set when somebody wants the producer to stop: an observer, or a thread that cannot go on.
-        farewell: What consumers are told at the end.
+        stop_asked: Set when the producer should stop: an observer asks, or a thread cannot go on.
+        farewell: The last message to consumers.
         successor_s: How long they are told to wait for a successor; 0: there will be none.
         keeper: Keeps prepared samples; None: nothing is kept.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
@@ -138,7 +138,7 @@ class Core:
         self.dispatch.note_repeatable(bool(source.order))
 
     def begin_unprimed(self) -> None:
-        """Load nothing before somebody asks."""
+        """Load nothing before a consumer asks."""
         self.step(ev.Withdrawn(0))
         self._abandoned = False
 
@@ -146,7 +146,7 @@ class Core:
         """Wait until the loader has something to do, or the producer stops.
 
         Returns:
-            What is wanted, if anything; and whether the run that was being loaded was given up since the last call.
+            The next task, if any; and whether the run that was being loaded was given up since the last call.
         """
         with self.lock:
             while (wanted := self.dispatch.wanted) is None and not (self.stopping or self._abandoned):
@@ -188,7 +188,7 @@ class Core:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody takes an epoch, waits for one or is expected back, and none is being loaded."""
+        """Whether no consumer takes an epoch, waits for one or is expected back, and none is being loaded."""
         return self.dispatch.idle and self.dispatch.epochs.loading is None
 
     def withdraw_if_idle(self) -> None:
@@ -218,7 +218,7 @@ class Core:
             self.step(ev.Balanced(mode, dict(weights), window))
 
     def leave_device(self, member: int) -> None:
-        """A consumer copies its batches to its device by itself from now on."""
+        """Let a consumer copy its batches to its device itself from now on."""
         with self.lock:
             self.devices.leave(member)
 
@@ -326,7 +326,7 @@ class Core:
         self.refused += 1
 
     def crashed(self, text: str) -> None:
-        """A thread of the producer's own cannot go on: stop in as good an order as can be had, and say so."""
+        """Stop, in as good an order as possible, because one of the producer's own threads cannot go on; and say so."""
         with self.lock:
             self.farewell = f"failed inside tsnb (please report this): {text.strip().splitlines()[-1][:500]}"
             self.failure = (self.farewell, text)
@@ -346,7 +346,7 @@ class Core:
         self.stop_asked.set()
 
     def note_end(self, end: EndReading) -> None:
-        """Keep how a consumer or a trial ended, for whoever watches. From any thread."""
+        """Keep how a consumer or a trial ended, for observers. From any thread."""
         with self.lock:
             self.ends.append(end)
             self.ended += 1

@@ -1,10 +1,10 @@
 """The producer's door: what a connection may cost, and when it is shown out.
 
-Whoever connects is a process of the same user, but it may be broken, of another version, or hostile. Each
-connection has an *allowance* of packets: it earns some with every packet it is sent and with time, and pays for
-those it sends. Who keeps to the protocol never comes near the end of it. Used by the serving thread only.
+A process that connects is the same user's, but it may be broken, of another version, or hostile. Each connection
+has an *allowance* of packets: it earns some with every packet it is sent and with time, and pays for those it sends.
+One that keeps to the protocol never comes near the end of it. Used by the serving thread only.
 
-`hear_consumer` and `hear_observer` turn a message into an event, once its connection has said who it is.
+`hear_consumer` and `hear_observer` turn a message into an event, once its connection has introduced itself.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ MAX_OBSERVERS = 64
 UNREAD_BYTES = 1 << 20
 """A consumer that does not read has been sent two batches, their layouts and perhaps a traceback of 100 kB."""
 MAX_PINNED = 4 * (HOLD + LOOKAHEAD)
-"""Ours copies past `HOLD` and releases at once. Who does not would use up the slots that are the others' too."""
+"""Our consumer copies past `HOLD` and releases at once. One that does not would use up slots of the others, too."""
 MAX_LEASES = 4096
 """Each loop that is begun leases the same first batches once more, until the line has been read."""
 MAX_POSITION = 1 << 31
-"""Epochs are numbered on from the one asked for: past what a message can carry, nobody could be served again."""
+"""Epochs are numbered on from the one asked for: past what a message can carry, no consumer could be served again."""
 MAX_ORIGIN = 200
 MAX_ERROR = 300
 """Letters of the line that says what a trial failed of."""
@@ -59,7 +59,7 @@ MAX_ERROR = 300
 
 @dataclass
 class _Visit:
-    """What is known of one connection beside its session."""
+    """The guard's notes on one connection, beside its session."""
 
     since_s: float
     settled_s: float
@@ -106,7 +106,7 @@ class Guard:
         self._core.count_refused()
 
     def messages(self, session: Session) -> Iterator[ms.Message]:
-        """Give what a connection has sent, at most a turn's worth; what is left is given in its next turn.
+        """Give the messages that a connection has sent, at most a turn's worth; the rest comes in its next turn.
 
         Raises:
             ChannelClosed: It has gone, and nothing of it is left.
@@ -118,7 +118,7 @@ class Guard:
             message = decode(packet)
             if isinstance(message, ms.Ask) and max(message.epoch, message.seq) > MAX_POSITION:
                 raise RemoteProtocolError(
-                    f"an epoch or a batch that no stream comes to: {message.epoch}, {message.seq}"
+                    f"an epoch or a batch that no stream reaches: {message.epoch}, {message.seq}"
                 )
             yield message
         if spent and not visit.spend(spent, session.outbox.posted, time.monotonic()):
@@ -137,7 +137,7 @@ class Guard:
         """Return a connection's first message, made fit to be shown to others.
 
         Raises:
-            RemoteProtocolError: It is no Hello, or one that no version of ours would send.
+            RemoteProtocolError: It is not a Hello, or one that no version of tsnb would send.
         """
         if not isinstance(message, ms.Hello):
             raise RemoteProtocolError(f"{type(message).__name__} instead of a Hello")
@@ -158,7 +158,7 @@ class Guard:
         """Return the mode and the weights that an observer asks for.
 
         Raises:
-            RemoteProtocolError: They are none; ours are looked at before they are sent.
+            RemoteProtocolError: They are invalid; our observer checks them before it sends them.
         """
         try:
             return check_balance(message.mode, message.weights)
@@ -169,7 +169,7 @@ class Guard:
         """Return how a trial ended, as an observer tells it, made fit to be shown to others.
 
         Raises:
-            RemoteProtocolError: It is none; ours are looked at before they are sent.
+            RemoteProtocolError: It is invalid; our observer checks it before it sends it.
         """
         try:
             check_name(message.name, "trial")
@@ -237,7 +237,7 @@ class Guard:
 
 
 _DECIDED = (ms.Take, ms.Waiting, ms.Release, ms.Leave, ms.Rest)
-"""What is for the decisions alone."""
+"""Messages for the decisions alone."""
 
 
 def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Message) -> None:

@@ -15,9 +15,9 @@ In the modes `free` and `weights` a wide window takes the place of the stream's 
     reach = min(256 batches, 1 GiB / b)                  the arena has slots for so many, as addresses
     wide  = max(window, min(reach, free / (2 b)))        free: when the mode is chosen, and again at the first batch
 
-so that one that falls behind costs at most half of what is free at that moment, and never more than 1 GiB.
+so that one that falls behind costs at most half of the memory that is free at that moment, and never more than 1 GiB.
 
-What is free is said by `telemetry.memory`. Memory that gets short later is not watched.
+`telemetry.memory` says how much is free. Memory that gets short later is not watched.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def reach_of(batch_bytes: int) -> int:
 
 
 def wide_window(window: int, batch_bytes: int, free: Free | None) -> int:
-    """Return the window of the modes that keep nobody in step.
+    """Return the window of the modes that do not keep consumers in step.
 
     Args:
         window: The stream's own.

@@ -1,11 +1,11 @@
-"""Batches on GPUs: one memory a GPU that consumers ask for, filled once a batch, whoever of them comes first.
+"""Batches on GPUs: one memory for each GPU that consumers ask for, filled once a batch, by the first to ask.
 
 A consumer's wish is a word: kind, identity of the device, namespaces of its process. The memory is taken with the
 first batch that a consumer with that wish is granted, by a thread of its own, since starting CUDA takes seconds; till
 then, and wherever there is no place, batches come through the host's arena alone. It is given back with the last such
 consumer.
 
-A slot of the host's arena stays taken while a copy from it is under way, though everybody has let go of it.
+A slot of the host's arena stays taken while a copy from it is under way, although all readers have let go of it.
 
 Everything here is called under the producer's lock.
 """
@@ -49,7 +49,7 @@ _left_behind: list[DeviceCopies] = []
 
 
 class _Stock:
-    """One device's memory, and who reads it."""
+    """One device's memory, and its readers."""
 
     def __init__(self) -> None:
         self.members: set[int] = set()
@@ -133,7 +133,7 @@ class OnDevices:
         return place.slot
 
     def note(self, event: ev.Event) -> None:
-        """See who lets go of what."""
+        """Take in the events by which consumers let go of places."""
         if isinstance(event, ev.Left):
             self.leave(event.member)
         elif isinstance(event, ev.Heard) and (stock := self._of.get(event.member)) is not None:
@@ -190,7 +190,7 @@ class OnDevices:
         return False
 
     def close(self) -> None:
-        """Give all memory back that nobody reads any more; the rest goes with the process."""
+        """Give back all memory that is no longer read; the rest goes with the process."""
         self._closed = True
         for stock in self._stocks.values():
             if stock.copies is not None:
@@ -241,7 +241,7 @@ class OnDevices:
                 self._open(stock, member)
 
     def _give_up(self, stock: _Stock, error: Exception) -> None:
-        """Tell all who wanted to share a device that they copy by themselves.
+        """Tell all consumers that wanted to share a device to make their own copies.
 
         Memory and events that were taken stay until the process ends: they may hold batches there.
         """

@@ -1,6 +1,6 @@
 """The serving thread: takes connections and messages, and turns them into events.
 
-It sleeps while nothing happens, but for a look every two seconds whether the producer can still be found; with
+It sleeps while nothing happens, except for a check every two seconds that the producer can still be found; with
 consumers it looks at the clock once a second (patience), with observers four times a second (readings).
 """
 
@@ -53,7 +53,7 @@ _log = logging.getLogger("tsnb")
 
 
 def _nothing() -> None:
-    """Nobody has to find it."""
+    """Stands in where there is no entry to look for."""
 
 
 class Server(threading.Thread):
@@ -85,8 +85,8 @@ class Server(threading.Thread):
             self._listener.close()
             raise
         self._pidfds: dict[int, int] = {}  # descriptor of a consumer's process -> its session's key
-        self._unwatched: dict[int, int] = {}  # session's key -> a consumer's process, where there is none
-        self._full: set[int] = set()  # sessions whose room is waited for
+        self._unwatched: dict[int, int] = {}  # session's key -> a consumer's process, without a pidfd
+        self._full: set[int] = set()  # sessions that wait for room to send
         self._next_reading_s = 0.0
         self._next_tick_s = 0.0
         self._told_ends = 0  # how many observers were told of
@@ -165,7 +165,7 @@ class Server(threading.Thread):
         self._poll.modify(self._listener.fileno(), 0 if rest else select.POLLIN)
 
     def _show_out(self) -> None:
-        """Drop connections that will not say who they are."""
+        """Drop connections that do not introduce themselves."""
         for session in self._guard.overdue():
             if self._pump(session) and not session.role:
                 self._guard.refuse()
@@ -180,7 +180,7 @@ class Server(threading.Thread):
         self._poll.register(key, select.POLLIN)
 
     def _pump(self, session: Session) -> bool:
-        """Take what a connection has sent; return whether it is still there."""
+        """Take in a connection's messages; return whether it is still there."""
         try:
             if len(session.outbox):
                 with self._core.lock:
@@ -240,7 +240,7 @@ class Server(threading.Thread):
             ranks = (
                 ""
                 if hello.world_size < 2
-                else "Two ranks of one job need two numbers: look at rank=. For another job: "
+                else "Two ranks of one job need different numbers: check rank=. For another job: "
             )
             return ms.Refused(
                 "name-in-use",
@@ -250,7 +250,7 @@ class Server(threading.Thread):
         return self._guard.full() or self._guard.misfit(hello)
 
     def _holder(self, name: str) -> Session | None:
-        """Return the live consumer of that name; one whose process has just gone is dropped on the way."""
+        """Return the live consumer of that name; drop one whose process has just gone."""
         for session in list(self._core.sessions.values()):
             if session.role == "consumer" and session.name == name and self._pump(session):
                 return session
@@ -269,7 +269,7 @@ class Server(threading.Thread):
         self._poll.register(pidfd, select.POLLIN)
 
     def _look_for_processes(self) -> None:
-        """Drop the consumers whose process has gone, where nothing tells of it."""
+        """Drop the consumers whose process has gone, where the system does not report that."""
         for key, pid in list(self._unwatched.items()):
             session = self._core.sessions.get(key)
             if has_gone(pid) and session is not None and self._pump(session):
@@ -361,7 +361,7 @@ class Server(threading.Thread):
             self._send_readings([o for o in observers if not len(o.outbox)])
 
     def _send_readings(self, observers: list[Session]) -> None:
-        """Send a reading to those who keep up: others miss readings, not the newest one. Called under the lock."""
+        """Send a reading to observers that keep up: others miss readings, but not the newest. Called under the lock."""
         ended = self._core.ended
         texts = dict.fromkeys({observer.knows_ends for observer in observers}, "")
         for since in texts:

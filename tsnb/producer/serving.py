@@ -68,7 +68,7 @@ def serve(
             dataset keeps itself are not seeded, nor is anything with 0 workers: that process is yours. For an
             IterableDataset it is your word that it repeats itself with the same number of workers.
         workers: Worker processes instead of the DataLoader's own `num_workers`.
-        cache: Memory for prepared samples, "2GiB" or bytes; kept are those whose preparation it saves most
+        cache: Memory for prepared samples, "2GiB" or bytes; it keeps those that save the most work
             (docs/caching.md). Batches are the same with it and without. For a DataLoader with workers, on this machine
             only.
         max_batch_bytes: Room for one batch; by default four times what the first one takes.
@@ -78,11 +78,11 @@ def serve(
         first_epoch: The number of the first epoch, for a producer that is started again.
         rebalance: Move cores and torch threads between trials and the loader's workers, so that the pace of the
             slowest rises (docs/balance.md); `Producer.rebalance` switches it while it runs. On this machine only.
-        origin: Who serves it, for messages; found out by default.
+        origin: What serves it, for messages ("script train.py"); found out by default.
         mode: How compute is divided between consumers (docs/balance.md). "pace": the window keeps all in step, and
             what the small models leave, the large one gets. "free": a wide window, each as fast as it can. "weights":
-            as "free", and who has computed more than its weighted share lets the others go first. Over a cluster
-            always "pace".
+            as "free", but a consumer that has computed more than its weighted share lets the others go first. Over a
+            cluster always "pace".
         weights: By the consumer's name, for "weights": {"resnet50": 2} has twice the compute of one with 1.
         guard: Every consumer attaches with `guard=True`: it takes checksums of each batch before and after each step,
             and warns of every change in place. Each batch is read twice more by each of them.
@@ -94,10 +94,9 @@ def serve(
         LoaderFailed: The loader raised before its first batch, or gave none.
         NameInUse: That name is being served, here or in the cluster.
         ExtraMissing: `engine="ray"` without Ray.
-        TsnbError: There is no cluster.
+        TsnbError: No cluster is running.
         TypeError: `loader` cannot be iterated.
-        ValueError: A number is out of range, `engine` or `mode` is none, or not for a cluster, or the name has odd
-            characters.
+        ValueError: A number is out of range, `engine` or `mode` is unknown or not for a cluster, or the name invalid.
         UnsupportedPlatform: Neither on Linux nor on macOS.
     """
     check_name(name, "producer")
@@ -148,7 +147,7 @@ def serve_here(
         loader: What gives batches.
         options: How it is served.
         name: Unique among this user's producers.
-        origin: Who serves it; found out by default.
+        origin: What serves it; found out by default.
         least_band: As `Settings`.
         in_step: As `Settings`.
 

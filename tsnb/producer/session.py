@@ -56,7 +56,7 @@ class Session:
             self.broken = True
 
     def flush(self) -> bool:
-        """Send what waits; return whether nothing is left to be sent, or nobody there to send it to."""
+        """Send the waiting packets; return whether none is left, or the other end has gone."""
         try:
             return self.outbox.flush()
         except ChannelClosed:
@@ -93,16 +93,16 @@ class Session:
         self._layouts = LayoutWriter()
 
     def log(self, numbers: dict[str, float]) -> None:
-        """Keep the last numbers of `tsnb.log`; what is no finite number is left out."""
+        """Keep the last numbers of `tsnb.log`; those that are not finite are left out."""
         taken_in(self.metrics, numbers)
 
 
 def taken_in(metrics: dict[str, float], numbers: dict[str, float]) -> dict[str, float]:
-    """Add numbers that somebody sent to those that are kept, as far as there is room; return these.
+    """Add the numbers that a trial sent to those that are kept, as far as there is room; return the added ones.
 
     Args:
         metrics: Those that are kept; changed.
-        numbers: What was sent; what is no finite number is left out.
+        numbers: Those that were sent; any that is not finite is left out.
     """
     for name, value in numbers.items():
         fits = name in metrics or len(metrics) < MAX_METRICS

@@ -38,7 +38,7 @@ class Contention:
     """Watches the cores of this machine, or of this container.
 
     Args:
-        machine: What is watched.
+        machine: The machine to watch.
         gpu_files: How the names of a GPU's device files begin.
     """
 
@@ -94,7 +94,7 @@ def controller_of(core: Core, loading_thread: int) -> Controller:
 
     Args:
         core: The producer's.
-        loading_thread: The number of the thread whose children are the loader's workers.
+        loading_thread: The number of the thread that is the parent of the loader's workers.
     """
 
     def look() -> Stream:

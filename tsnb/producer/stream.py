@@ -71,7 +71,7 @@ class Producer(Bound):
         return self._entry
 
     def prove(self) -> None:
-        """Wait for the loader's first batch; stop where there is none.
+        """Wait for the loader's first batch; stop if it does not come.
 
         Raises:
             LoaderFailed: The loader raised before it, or gave none.
@@ -98,14 +98,14 @@ class Producer(Bound):
             return reading(self._core)
 
     def balance(self, mode: str, weights: Mapping[str, float] | None = None) -> None:
-        """Divide compute between the consumers in another way from now on; nobody loses a batch by it.
+        """Divide compute between the consumers in another way from now on; no batch is lost by it.
 
         Args:
             mode: "pace", "weights" or "free"; see `tsnb.serve`.
-            weights: By the consumer's name, who need not be attached yet; only with "weights".
+            weights: By the consumer's name, attached or not; only with "weights".
 
         Raises:
-            ValueError: There is no such mode, the weights are none for it, or it is served over a cluster.
+            ValueError: The mode is unknown, the weights are invalid, or it is served over a cluster.
             ProducerGone: It has been stopped.
         """
         chosen = check_balance(mode, weights)
@@ -117,7 +117,7 @@ class Producer(Bound):
     def rebalance(self, on: bool = True) -> None:
         """Move cores and torch threads between trials and the loader's workers from now on, or put all back.
 
-        See docs/balance.md for what is moved, when, and what never is.
+        docs/balance.md says what is moved, when, and what never is.
 
         Args:
             on: Whether to.

@@ -1,4 +1,4 @@
-"""Who may have which batch, and when: pure decisions, without any socket, clock, thread or tensor.
+"""Which consumer may have which batch, and when: pure decisions, without any socket, clock, thread or tensor.
 
 | module | what it owns |
 |---|---|
@@ -7,7 +7,7 @@
 | `members` | the consumers: where each is, what it holds, where its time goes |
 | `epochs` | the epochs, and the batches that are still kept |
 | `admission` | which pass over the loader each consumer takes, and which are begun |
-| `drift` | how far apart consumers are: window, what must be kept, whom the others wait for |
+| `drift` | how far apart consumers are: window, batches that must be kept, consumers that hold the others |
 | `granting` | batches to consumers, one by one |
 | `groups` | the ranks of one training job, which go on together |
 | `balance` | dividing compute: by need, by weight, or not at all |

@@ -2,13 +2,13 @@
 
 Pure, a part of `dispatch`.
 
-- Who wants a whole epoch is let into one that is still kept from its start, else waits for the next.
-- Who comes back to the middle of one (after a restart of the producer, with a saved position, or after it was
-  parked) is let in wherever the batches it lacks are still kept or yet to come. Where they are not, and the
-  loader can give an epoch again, the pass is begun anew at its position: if nobody else takes one, or while the
-  producer is young, when everybody comes back one by one; the others' places move over to the new pass.
+- A consumer that wants a whole epoch is let into one that is still kept from its start, else waits for the next.
+- One that comes back to the middle of an epoch (after a restart of the producer, with a saved position, or after it
+  was parked) is let in wherever the batches it lacks are still kept or yet to come. Where they are not, and the
+  loader can give an epoch again, the pass is begun anew at its position: if no other consumer takes one, or while the
+  producer is young, when all come back one by one; the others' places move over to the new pass.
 - The ranks of a group are let in together, or refused together (`groups`).
-- The lowest position goes first, so that all who come back meet.
+- The lowest position goes first, so that all that come back meet.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Admission:
         epochs: The stream's.
         members: Its consumers.
         window: Batches that the loader may give in vain so that others can join from the start.
-        patience_s: How long who comes back may wait for its place; and how long a producer is young.
+        patience_s: How long a returning consumer may wait for its place; and how long a producer is young.
         first_epoch: The number of the stream's first epoch, which is begun at once.
 
     Attributes:
         repeatable: Whether the loader can give an epoch again.
-        window: As given; may get smaller. 0 over a cluster: of a pass that is begun before the place that somebody came
+        window: As given; may get smaller. 0 over a cluster: if a pass began before the place that a consumer came
             back to, the next machine would only know that it is any epoch from that number on.
     """
 
@@ -56,7 +56,7 @@ class Admission:
         epochs.start(first_epoch, primed=True)
 
     def admit(self, now: float, blocked_s: float) -> list[ev.Instruction]:
-        """Let in whom one can, begin and abandon passes.
+        """Let in all consumers that can be let in; begin and abandon passes.
 
         Args:
             now: Monotonic seconds.
@@ -79,9 +79,9 @@ class Admission:
         return self._out
 
     def renumber(self, run: int, number: int) -> list[ev.Instruction]:
-        """The pass being loaded, of which nothing has come yet, is of another epoch than was wanted.
+        """Note that the pass being loaded, still without a batch, is of another epoch than was wanted.
 
-        Who takes any epoch is told the number again; who wanted just that one cannot have it.
+        Consumers that take any epoch are told the number again; those that wanted just that one cannot have it.
         """
         epoch = self._epochs.loading
         if epoch is None or epoch.run != run or epoch.number == number:
@@ -98,7 +98,7 @@ class Admission:
         return self._out
 
     def withdraw(self, run: int) -> list[ev.Instruction]:
-        """Give up the pass being loaded, if nobody takes it; whoever asks next begins with it again if nobody did."""
+        """Give up the pass being loaded if no consumer takes it; if none did, the next one begins with it again."""
         epoch = self._epochs.loading
         if epoch is None or epoch.run != run or self._streaming_in(epoch):
             return []
@@ -116,7 +116,7 @@ class Admission:
                     self._tell(one, ms.Refused("group", why))
 
     def _admit_all(self) -> list[Member]:
-        """Let everybody in who can be; return who still waits."""
+        """Let in all consumers that can be let in; return those that still wait."""
         asked = [m for m in self._members.values() if m.phase is Phase.ASKED and lets_in(m)]
         return [member for member in asked if not self._admit(member)]
 
@@ -149,7 +149,7 @@ class Admission:
         return True
 
     def _giving(self, number: int, seq: int) -> Epoch | None:
-        """Return a pass that comes to a batch, unless it would load many for nobody to get there."""
+        """Return a pass that reaches a batch, unless it would load many in vain on the way."""
         epoch = self._epochs.giving(number, seq)
         if epoch is None:
             return None
@@ -163,7 +163,7 @@ class Admission:
         return loading if member.skips and fits else None
 
     def _make_way(self, waiting: list[Member]) -> None:
-        """Take those who stream out of the pass being loaded, if somebody comes back to what lies before them."""
+        """Take the streaming consumers out of the pass being loaded, if another comes back to a place before theirs."""
         loading = self._epochs.loading
         if loading is None or not self.repeatable or not self._young():
             return
@@ -180,7 +180,7 @@ class Admission:
                 waiting.append(member)
 
     def _abandon(self, asked: bool) -> None:
-        """Give up a pass that nobody takes, if nobody can join it or somebody waits for another."""
+        """Give up a pass that no consumer takes, if none can join it or one waits for another pass."""
         loading = self._epochs.loading
         if loading is None or self._streaming_in(loading) or (loading.joinable and not asked):
             return

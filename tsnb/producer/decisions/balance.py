@@ -2,26 +2,27 @@
 
 Pure, a part of `dispatch`.
 
-| mode | window | who is granted its next batch later |
+| mode | window | granted its next batch later |
 |---|---|---|
-| `pace` | the stream's own | nobody: who is at the window's edge waits for the slowest |
-| `free` | the wide one | nobody |
-| `weights` | the wide one | who has computed more than its weighted share, while one that has had less computes |
+| `pace` | the stream's own | none: a consumer at the window's edge waits for the slowest |
+| `free` | the wide one | none |
+| `weights` | the wide one | one that has computed more than its weighted share, while one that has had less computes |
 
 Weights are kept by start-time fair queueing (Goyal, Vin and Cheng, 1996), with grants for packets. Each consumer
 has a *use*: the seconds that it computed, over its weight. It is *withheld* its next batch while
 
     its use - the use of another that computes now  >  SLACK_S / that one's weight
 
-A use is compared with those who compute at this very moment, and theirs grows with time, so
+A use is compared with those of the consumers that compute at this very moment, and theirs grow with time, so
 
-- nobody is withheld while nobody else computes (the rest wait at the window's edge, for the loader, or have gone);
-- every withholding ends by itself, at `due_s` at the latest, whatever the others do or do not do;
+- no batch is withheld while no other consumer computes (the rest wait at the window's edge, for the loader, or have
+  gone);
+- every withholding ends, at `due_s` at the latest, whatever the others do;
 - time in which a consumer neither computed nor was withheld counts as used, as far as the others have got
   meanwhile: a long validation saves up no claim, nor does a newcomer begin with one. How far they have got is the
-  least use of those who compute, or what it was when somebody last did: the paper's virtual time.
+  least use of those that compute, or its value when one last did: the paper's virtual time.
 
-Where the machine has a whole core to spare nobody competes for any, and nobody is withheld (`contended`).
+Where the machine has a whole core to spare the consumers do not compete, and no batch is withheld (`contended`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from tsnb.producer.decisions.members import Member, Phase
 __all__ = ["SLACK_S", "Balance"]
 
 SLACK_S = 0.02
-"""What somebody may be ahead: less would wake the producer for steps of a few milliseconds. It does not add up."""
+"""How far a consumer may be ahead: less would wake the producer for steps of milliseconds. It does not add up."""
 
 _SOON_S = 1e-3
 """No timer is finer; and added to a large clock, much less would be nothing."""
@@ -55,16 +56,16 @@ class _Account:
 
 
 class Balance:
-    """Who has had how much, and who has to let others go first.
+    """How much each consumer has had, and which ones have to let others go first.
 
     Args:
         members: The stream's consumers.
 
     Attributes:
         mode: "pace", "weights" or "free".
-        weights: By consumer name; who is not named has weight 1.
+        weights: By consumer name; one that is not named has weight 1.
         contended: Whether the consumers compete for the machine.
-        due_s: When to look again (monotonic seconds); None: nobody is withheld.
+        due_s: When to look again (monotonic seconds); None: no batch is withheld.
     """
 
     def __init__(self, members: Mapping[int, Member]) -> None:
@@ -74,7 +75,7 @@ class Balance:
         self.due_s: float | None = None
         self._members = members
         self._accounts: dict[int, _Account] = {}
-        self._reached = 0.0  # how far those who compute had got when somebody last took a batch
+        self._reached = 0.0  # how far the computing consumers had got when a batch was last taken
 
     def weight(self, name: str) -> float:
         """Return a consumer's weight; that of a rank (`bert[0]`) is its group's."""
@@ -130,13 +131,13 @@ class Balance:
         self._accounts.pop(key, None)
 
     def check(self, due_s: float | None) -> None:
-        """Verify that nobody waits for nothing (tests only).
+        """Verify that no batch is withheld without reason (tests only).
 
         Args:
             due_s: When the dispatch looks again.
 
         Raises:
-            AssertionError: Somebody is withheld a batch in another mode, or while nobody else computes, or for good.
+            AssertionError: A batch is withheld in another mode, or while no other consumer computes, or for good.
         """
         withheld = [m for m in self._members.values() if m.withheld_since_s is not None]
         assert not withheld or (self.mode == "weights" and self.contended), withheld
@@ -154,7 +155,7 @@ class Balance:
         return account.used + computing_s / self.weight(member.name)
 
     def _level(self, now: float, besides: Member | None = None) -> float:
-        """Return how far those who compute have got; where nobody does, what it was when somebody last did.
+        """Return how far the computing consumers have got; without any, how far they had got when one last computed.
 
         Args:
             now: Monotonic seconds.

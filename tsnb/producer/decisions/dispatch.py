@@ -1,4 +1,4 @@
-"""Who may have which batch, and when the loader goes on: the decisions of a producer, without any I/O.
+"""Which consumer may have which batch, and when the loader goes on: a producer's decisions, without any I/O.
 
 `step(event, now)` takes one event and returns the instructions that follow from it. No socket, clock, thread
 or tensor: the same code runs under the real producer and under thousands of simulated streams in the tests,
@@ -10,19 +10,19 @@ The rules:
   granted can be read until it is released; nothing is ever taken back from a live process, so nothing can change
   under it.
 - The loader goes on while the fastest consumer is less than `window` batches ahead of the slowest one that is
-  waited for (`drift`). Waited for are those that stream, and those between epochs until `patience_s` has passed.
-- A batch is kept while somebody reads it, somebody waited for has yet to take it, or the *rubber band* holds
-  it: the first `band` batches of an epoch stay until the loader has gone past them, so that whoever asks by
-  then still gets the whole epoch. Whoever comes later takes the next one.
-- An epoch starts when somebody asks for one and none can be joined from its start. The stream's first epoch
-  starts by itself: its first batch proves the loader, and is ready when the first consumer comes. Who comes back
-  to the middle of an epoch is let in there where that can be had (`admission`).
-- A consumer that stands still for `patience_s` while others are held back by it is parked: it keeps what it
-  was granted, the others go on, and it is told. Held back is, too, who waits for the end of an epoch that nobody
-  else goes on with; who waits long for one is told who takes it.
-- A consumer that would rather skip is waited for by nobody: it gives up what has gone by the time it comes.
+  waited for (`drift`). Those that stream are waited for, and those between epochs until `patience_s` has passed.
+- A batch is kept while a consumer reads it, one that is waited for has yet to take it, or the *rubber band* holds
+  it: the first `band` batches of an epoch stay until the loader has gone past them, so that a consumer that asks by
+  then still gets the whole epoch. One that comes later takes the next epoch.
+- An epoch starts when a consumer asks for one and none can be joined from its start. The stream's first epoch
+  starts unasked: its first batch proves the loader, and is ready when the first consumer comes. A consumer that comes
+  back to the middle of an epoch is let in there where that is possible (`admission`).
+- A consumer that stands still for `patience_s` while it holds others back is parked: it keeps the batches that it was
+  granted, the others go on, and it is told. Consumers are also held back while they wait for the end of an epoch that
+  no other goes on with; one that waits long for an epoch is told which consumers take the one before.
+- No consumer waits for one that would rather skip: it gives up the batches that have gone by the time it comes.
 - The ranks of one training job go on together, or not at all (`groups`).
-- By weight, who has computed more than its share gets its next batch later (`balance`).
+- By weight, a consumer that has computed more than its share gets its next batch later (`balance`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tsnb.wire import messages as ms
 __all__ = ["HELD_S", "Dispatch"]
 
 HELD_S = 3.0
-"""Who waits so long for an epoch is told who holds it: less is what the end of any epoch may take."""
+"""A consumer that waits so long for an epoch is told which ones hold it: the end of any epoch may take less."""
 
 _QUIET = (ms.Take, ms.Waiting, ms.Release)
 """What a consumer says in the middle of its epoch: three messages for each batch and consumer, so these steps look no
@@ -110,7 +110,7 @@ class Dispatch:
 
     @property
     def idle(self) -> bool:
-        """Whether nobody takes an epoch, waits for one, or is expected back for the next."""
+        """Whether no consumer takes an epoch, waits for one, or is expected back for the next."""
         return all(m.phase in (Phase.JOINING, Phase.AWAY) for m in self.members.values())
 
     def step(self, event: ev.Event, now: float) -> list[ev.Instruction]:
@@ -166,7 +166,7 @@ class Dispatch:
             self.groups.leave(member, self._out, died=False)
 
     def _stop(self, member: Member) -> None:
-        """Nobody waits for it any more: a rank of its group died."""
+        """Stop waiting for a consumer: a rank of its group died."""
         if member.phase is Phase.STREAMING:
             self.granting.end_epoch(member, Phase.AWAY)
         elif member.phase is Phase.ASKED:
@@ -270,7 +270,7 @@ class Dispatch:
                 self.granting.park(member, stood_still_s)
 
     def _tell_held(self) -> None:
-        """Tell those who have waited long for an epoch who takes the one before; once more when those stand still."""
+        """Tell consumers that have waited long for an epoch which ones hold it; again when those stand still."""
         loading, holders, now = self.epochs.loading, self.drift.holders, self._now
         if loading is None or not holders:
             return
@@ -297,7 +297,7 @@ class Dispatch:
         self.admission.repeatable = repeatable
 
     def never_load_in_vain(self) -> None:
-        """Begin a pass just where somebody came back to, as over a cluster: see `Admission.window`."""
+        """Begin a pass exactly at the place that a consumer came back to, as over a cluster: see `Admission.window`."""
         self.admission.window = 0
 
     def keep_band(self, band: int) -> None:
@@ -317,11 +317,11 @@ class Dispatch:
     # -- what follows from every event -------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Let in who asked, grant what can be granted, free what nobody needs."""
+        """Let in consumers that asked, grant all batches that can be granted, free those that are no longer needed."""
         self._out += self.admission.admit(self._now, self.drift.blocked_s(self._now))
-        while self._lost:  # not before somebody who comes back for that very batch was let in
+        while self._lost:  # not before a consumer that comes back for that very batch was let in
             self._let_go(*self._lost.pop())
-        # by weight in two rounds: whose epoch ends in the first one computes no more
+        # by weight in two rounds: a consumer whose epoch ends in the first one no longer computes
         for _ in range(2 if self._weighs else 1):
             self.granting.withheld, self.balance.due_s = False, None
             for member in self.members.values():
@@ -332,7 +332,7 @@ class Dispatch:
         self._note_wanted()
 
     def _collect(self) -> None:
-        """Free what nobody needs any more."""
+        """Free the batches that are no longer needed."""
         runs = (m.run for m in self.members.values() if m.phase is Phase.STREAMING)
         self._out += map(ev.FreeSlot, self.epochs.collect(self.drift.needed_from(), runs))
 

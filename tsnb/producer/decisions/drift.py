@@ -1,4 +1,4 @@
-"""How far apart a stream's consumers are: what the window bounds, what must be kept, whom the others wait for.
+"""How far apart a stream's consumers are: the window's bounds, the batches to keep, the consumers waited for.
 
 Pure, a part of `dispatch`. Positions are indices, counted over all batches the stream ever published.
 """
@@ -43,7 +43,7 @@ class Drift:
         """Keep the blocked clock: it runs while only the window keeps the loader from going on.
 
         Args:
-            streaming: Whether somebody takes the epoch that is being loaded.
+            streaming: Whether a consumer takes the epoch that is being loaded.
             now: Monotonic seconds.
 
         Returns:
@@ -71,21 +71,21 @@ class Drift:
     def standing_still(self, now: float) -> Iterator[tuple[Member, float]]:
         """Yield the consumers that hold others up, and for how many seconds each has done nothing.
 
-        One by one: whoever is parked for it may take others along.
+        One by one: parking one may take others along.
         """
         for member in self.pace_setters():
             if member.phase is not Phase.STREAMING or not member.granted or member.skips:
                 continue  # it is between epochs, or has nothing to take: not its fault
-            own = (member, *member.mates)  # what a group does to itself is its own affair
+            own = (member, *member.mates)  # ranks that hold up their own group are its affair
             since_s = self._wanted_since(m for m in self._members.values() if m not in own)
-            if since_s is not None:  # else it may take its time: nobody is held up by it
+            if since_s is not None:  # else it may take its time: it holds nobody up
                 yield member, now - max(member.moved_s, member.offered_s, since_s)
         yield from self._holding_an_epoch(now)
 
     def _holding_an_epoch(self, now: float) -> Iterator[tuple[Member, float]]:
-        """Yield all who take the epoch that is being loaded, while each stands still and somebody waits for its end.
+        """Yield all consumers of the epoch that is being loaded, while each stands still and another waits for its end.
 
-        Even if the window is not full: as long as nobody gets on in this epoch, nobody waits at the window's edge.
+        Even if the window is not full: while none gets on in this epoch, none waits at the window's edge.
         """
         holders = self.holders
         own = {m for member in holders for m in (member, *member.mates)}
@@ -95,7 +95,7 @@ class Drift:
             or not holders
             or any(not m.granted and m.waiting_since_s is not None for m in holders)
         ):
-            return  # somebody there wants a batch: it is the loader's turn, or the one at the window's end holds it
+            return  # a consumer there wants a batch: it is the loader's turn, or the one at the window's end holds it
         still_s = min(now - since_s, self.stood_still_s(now))
         for member in holders:
             if member.phase is Phase.STREAMING:
@@ -126,7 +126,7 @@ class Drift:
         return min((m.wants_since_s for m in wanting if m.wants_since_s is not None), default=None)
 
     def needed_from(self) -> int:
-        """Return the index from which batches are kept for those who have yet to be granted them."""
+        """Return the index from which batches are kept for consumers that have yet to be granted them."""
         needed = (m.cursor if m.phase is Phase.STREAMING else self._position(m) for m in self._awaited())
         return min([self._epochs.end, *needed])
 
@@ -134,7 +134,7 @@ class Drift:
         return min([self._position(m) for m in self._awaited()], default=self._epochs.end)
 
     def _awaited(self) -> list[Member]:
-        """Return who is waited for; where all would rather skip, the one in front: it drives the loader."""
+        """Return the consumers waited for; where all would rather skip, the one in front: it drives the loader."""
         there = [m for m in self._members.values() if m.phase is Phase.STREAMING or m.phase is Phase.BETWEEN]
         if not self.skipping:
             return there

@@ -1,7 +1,7 @@
-"""The epochs of a stream and the batches that are still kept: who pins them is told from outside.
+"""The epochs of a stream and the batches that are still kept; callers say which of them are pinned.
 
 Pure. Indices count all batches the stream ever published; a run of the loader is a run of them. Mostly a run is
-an epoch; one that is resumed, or begun again for somebody who came back to it, is part of one.
+an epoch; one that is resumed, or begun again for a consumer that came back to it, is part of one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Epoch:
     number: int
     """The epoch's."""
     first: int
-    """The loader batch of the epoch that the pass begins with; 0 but for one that is resumed."""
+    """The loader batch of the epoch that the pass begins with; 0 unless it is resumed."""
     start: int
     """Index of its first batch."""
     primed: bool = False
@@ -62,7 +62,7 @@ class _Kept:
 
 
 class Epochs:
-    """Epochs that somebody may still take, and the batches kept for them.
+    """Epochs that consumers may still take, and the batches kept for them.
 
     Args:
         band: How many batches from an epoch's start the rubber band keeps.
@@ -77,7 +77,7 @@ class Epochs:
         self._runs = 0
         self._epochs: dict[int, Epoch] = {}
         self._kept: dict[int, _Kept] = {}
-        self._swept = 0  # everything below has been looked at; what is left there is pinned
+        self._swept = 0  # everything below has been looked at; the batches left there are pinned
         self._unpinned: list[int] = []  # below _swept, and let go since
 
     @property
@@ -86,7 +86,7 @@ class Epochs:
         return len(self._kept)
 
     def slots(self, *, pinned: bool = False) -> set[int]:
-        """Return where the batches lie that are kept; only those that somebody holds or has been granted, if asked."""
+        """Return the slots of the kept batches; with `pinned` only those that a consumer holds or has been granted."""
         return {kept.batch.slot for kept in self._kept.values() if kept.pins or not pinned}
 
     @property
@@ -95,7 +95,7 @@ class Epochs:
         return self._epochs[self._runs - 1]
 
     def get(self, run: int) -> Epoch:
-        """Return a pass that somebody takes."""
+        """Return a pass by its run's number."""
         return self._epochs[run]
 
     def start(self, number: int, first: int = 0, *, primed: bool = False) -> Epoch:
@@ -121,12 +121,12 @@ class Epochs:
             self.loading.finished = True
             self.loading.failure = failure
             self.loading.complete = failure is None
-            # nobody should join an epoch to be told that it failed: the next one is a new attempt
+            # joining this epoch would only mean hearing that it failed: the next one is a new attempt
             self.loading.joinable = self.loading.joinable and failure is None
             self.loading = None
 
     def abandon(self) -> None:
-        """Nobody takes the epoch being loaded: leave it where it is."""
+        """Leave the epoch being loaded where it is: no consumer takes it."""
         if self.loading is not None:
             self.loading.finished = True
             self.loading.joinable = False
@@ -153,7 +153,7 @@ class Epochs:
         return index in self._kept
 
     def pin(self, index: int) -> Placed:
-        """Somebody may read this batch from now on."""
+        """Keep this batch for one more reader."""
         kept = self._kept[index]
         kept.pins += 1
         return kept.batch
@@ -165,14 +165,14 @@ class Epochs:
             self._unpinned.append(index)
 
     def collect(self, needed_from: int, in_use: Iterable[int]) -> list[int]:
-        """Return the slots that nobody can need any more, and forget their batches.
+        """Return the slots that no consumer can need any more, and forget their batches.
 
         Args:
-            needed_from: Batches from this index on are kept for those who have yet to be granted them.
-            in_use: The passes that somebody takes.
+            needed_from: Batches from this index on are kept for consumers that have yet to be granted them.
+            in_use: The passes that consumers take.
         """
         limit = min(needed_from, self._band_start())
-        # it may go back, with somebody who was let in where only others' pins kept batches
+        # it may go back, with a consumer that was let in where only others' pins kept batches
         before, self._swept = self._swept, limit
         slots = self.collect_unpinned()
         for index in range(before, limit):
@@ -183,7 +183,7 @@ class Epochs:
         return slots
 
     def collect_unpinned(self) -> list[int]:
-        """Return the slots of batches that only a reader had kept, who has let go since; and forget them."""
+        """Return the slots of batches that only a reader had kept, which has let go since; and forget them."""
         slots = []
         while self._unpinned:
             index = self._unpinned.pop()

@@ -41,7 +41,7 @@ class Placed(NamedTuple):
     layout: bytes
     """`wire.layout.Layout`, encoded."""
     rows: int
-    """Samples; 0 where there is no common first dimension."""
+    """Samples; 0 without a common first dimension."""
     values_offset: int
     values_bytes: int
 
@@ -107,7 +107,7 @@ class Renumbered(NamedTuple):
 
 
 class Withdrawn(NamedTuple):
-    """Nobody takes this run, and the loader should not be kept waiting for somebody who might."""
+    """No consumer takes this run, and the loader should not wait for one that might."""
 
     run: int
 
@@ -116,17 +116,17 @@ class Tick(NamedTuple):
     """Time has passed."""
 
     stopped_s: float = 0.0
-    """Seconds since the last one in which the producer itself did not run (a laptop's lid, SIGSTOP of all): for
-    them nobody else can be blamed."""
+    """Seconds since the last one in which the producer itself did not run (a laptop's lid, SIGSTOP of all):
+    consumers are not to blame for them."""
 
 
 class Balanced(NamedTuple):
-    """Compute is divided in another way from now on. What somebody has yet to take stays, however much that is."""
+    """Compute is divided in another way from now on. Batches yet to be taken stay, however many they are."""
 
     mode: str
     """One of `config.MODES`."""
     weights: Mapping[str, float]
-    """By consumer name; 1 for who is not named."""
+    """By consumer name; 1 for one that is not named."""
     window: int
     """Batches that the fastest consumer may be ahead of the slowest."""
 
@@ -171,13 +171,13 @@ class Tell(NamedTuple):
 
 
 class FreeSlot(NamedTuple):
-    """Nobody can read this slot any more."""
+    """No consumer can read this slot any more."""
 
     slot: int
 
 
 class Abandon(NamedTuple):
-    """Stop loading this run: nobody takes it and nobody can join it, or it is begun again elsewhere."""
+    """Stop loading this run: no consumer takes it or can join it, or it is begun again elsewhere."""
 
     run: int
 

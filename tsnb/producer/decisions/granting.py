@@ -22,7 +22,7 @@ hold beside, it stays below what the producer's guard takes for a leak."""
 
 
 class Granting:
-    """Who is granted what.
+    """Grants batches to consumers.
 
     Args:
         epochs: The stream's.
@@ -32,8 +32,8 @@ class Granting:
     Attributes:
         out: The instructions of this step.
         now: Monotonic seconds.
-        places_changed: Whether somebody left its epoch in this step.
-        withheld: Whether somebody's next batch was withheld in the last round.
+        places_changed: Whether a consumer left its epoch in this step.
+        withheld: Whether a consumer's next batch was withheld in the last round.
     """
 
     def __init__(self, epochs: Epochs, drift: Drift, balance: Balance) -> None:
@@ -68,7 +68,7 @@ class Granting:
         if member.skips:
             self._skip(member, epoch)
         weighs = self._balance.mode == "weights"
-        # by weight one by one: what is granted ahead is granted before its share is known
+        # by weight one by one: a batch granted ahead is granted before its share is known
         ahead = 1 if weighs else LOOKAHEAD
         while withheld := member.cursor < epoch.end and len(member.granted) < ahead:
             if weighs and self._balance.withholds(member, self.now):
@@ -112,7 +112,7 @@ class Granting:
         self.out.append(ev.Tell(member.key, message))
 
     def end_epoch(self, member: Member, phase: Phase) -> None:
-        """Take the member out of its epoch; what it was granted and did not take is its own to release."""
+        """Take the member out of its epoch; it releases the batches that it was granted and did not take."""
         self.places_changed = True
         if phase is Phase.BETWEEN and member.group is not None and member.group.closed:
             phase = Phase.AWAY  # it will not be let into another one

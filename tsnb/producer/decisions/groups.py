@@ -73,7 +73,7 @@ class Groups:
             died: It did not say that it would go.
 
         Returns:
-            Those who have to stop at once.
+            The ranks that have to stop at once.
         """
         group, mates = member.group, member.mates
         assert group is not None
@@ -91,7 +91,7 @@ class Groups:
         group.closed = True
         for mate in mates:
             if mate.phase is Phase.BETWEEN:
-                mate.phase = Phase.AWAY  # there is no next epoch to be expected back for
+                mate.phase = Phase.AWAY  # it is not expected back for another epoch
         gone = RankGone(member.rank, max(0, member.epoch), seq)
         out += [ev.Tell(mate.key, gone) for mate in mates]
         return [] if done else mates

@@ -24,7 +24,7 @@ class Grant(NamedTuple):
 
 
 class Phase(Enum):
-    """What a consumer is doing.
+    """The state of a consumer.
 
     JOINING --ask--> ASKED --epoch open--> STREAMING --last batch taken--> BETWEEN --ask--> ASKED
                                               |  stood still                  | patience over, or rested
@@ -32,15 +32,15 @@ class Phase(Enum):
     """
 
     JOINING = "joining"
-    """Attached, has never asked for an epoch. Holds nobody."""
+    """Attached, has never asked for an epoch. Does not hold the others."""
     ASKED = "asked"
-    """Waits for an epoch that it can take from the start. Holds nobody, and is held by those who take another."""
+    """Waits for an epoch that it can take from the start. Does not hold the others; those in another epoch hold it."""
     STREAMING = "streaming"
     """Takes an epoch. Holds the others at the window's edge."""
     BETWEEN = "between"
     """Has taken an epoch and is expected back for the next one: its first batches are kept for it."""
     AWAY = "away"
-    """Nobody waits for it."""
+    """The others do not wait for it."""
 
 
 @dataclass(eq=False)
@@ -68,7 +68,7 @@ class Member:
     skips: bool = False
     """Whether it gives up batches rather than hold the others up."""
     group: Group | None = None
-    """The group whose rank it is."""
+    """The group to which it belongs as a rank."""
     rank: int = 0
     back: bool = False
     """Whether it was attached to a producer before this one."""
@@ -76,7 +76,7 @@ class Member:
     asked: Ask = field(default_factory=lambda: Ask(0))
     """Where it said it stands, at its last ask."""
     moved_over: bool = False
-    """Whether it streamed, and waits now for a pass to come to its place again: somebody came back before it."""
+    """Whether it streamed, and waits for a pass to reach its place again, since another came back before it."""
     epoch: int = -1
     """The number of the epoch it takes now or took last."""
     begun: int = 0
@@ -112,7 +112,7 @@ class Member:
     wants_since_s: float | None = None
     """Since when it has had nothing, though it wants a batch: the wait for an epoch counts too."""
     told_held: int = 0
-    """What it has been told since it asked: 0, nothing; 1, who takes the epoch; 2, that those stand still."""
+    """What it has been told since it asked: 0, nothing; 1, which consumers take the epoch; 2, that they stand still."""
     blocked_then_s: float = 0.0
     """The stream's blocked clock at that moment."""
     batches: int = 0
@@ -161,7 +161,7 @@ class Member:
             self.withheld_since_s = now
 
     def let_go(self, now: float) -> None:
-        """It may have its next batch: nobody withholds any more."""
+        """Let it have its next batch: that is no longer withheld."""
         self.withheld_s = self._withheld(now)
         self.withheld_since_s = None
 

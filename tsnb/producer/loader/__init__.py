@@ -1,4 +1,4 @@
-"""The user's loader: iterated, repeated where that can be had, its batches written into slots.
+"""The user's loader: iterated, repeated where possible, its batches written into slots.
 
 | module | what it owns |
 |---|---|

@@ -159,7 +159,7 @@ _here = threading.local()
 class _Stacking:
     """Lets `default_collate` stack tensors inside a slot while some thread collates for one.
 
-    Without workers this is the user's own process, whose `default_collate` is torch's again afterwards. A function that
+    Without workers this is the user's own process: afterwards its `default_collate` is torch's again. A function that
     the user has put in its place meanwhile stays.
     """
 

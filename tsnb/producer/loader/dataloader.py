@@ -55,10 +55,10 @@ def _deaf(loader: DataLoader[Any], seed: int | None) -> str:
 
 
 def why_not_persistent(loader: Any, seed: int | None, workers: int | None) -> str:
-    """Return what a user should know who asked for workers that stay, and cannot have them; "" where all is well.
+    """Return why workers that are meant to stay cannot; "" if they can, or are not meant to.
 
     Args:
-        loader: What is to be served.
+        loader: The loader to serve.
         seed: As `tsnb.serve`.
         workers: As `tsnb.serve`.
     """
@@ -187,10 +187,10 @@ class DataLoaderSource:
         return batches
 
     def change_workers(self, workers: int) -> None:
-        """Have another number of workers, from the next batch that nobody has been told to prepare. From any thread.
+        """Change the number of workers, from the next batch that has not been handed out yet. From any thread.
 
-        The new ones begin while the old ones still hand in what they have in hand. No batch is lost or given twice, the
-        order stays, and with a seed every batch is the same bit for bit as with any other number of workers.
+        The new ones begin while the old ones still hand in the batches that they work on. No batch is lost or given
+        twice, the order stays, and with a seed every batch is the same bit for bit as with any other number of workers.
 
         Args:
             workers: Processes, 1 or more.
@@ -286,7 +286,7 @@ class DataLoaderSource:
         if loader.drop_last and loader.batch_size and length(self._dataset):
             return (
                 f"its {length(self._dataset)} samples are fewer than one batch of {loader.batch_size}, and "
-                "drop_last=True drops what is not a full one."
+                "drop_last=True drops incomplete ones."
             )
         return (
             "its dataset is empty, or its sampler is an iterator that can be gone through only once. Give the "

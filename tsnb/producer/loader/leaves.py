@@ -1,11 +1,11 @@
-"""What a leaf of a batch is, and how its bytes go into a slot: tensors and numpy arrays of every kind.
+"""The leaves of a batch, and how their bytes go into a slot: tensors and numpy arrays of every kind.
 
 A leaf is kept whole, with its type, dtype, shape and strides, or refused with what to do. A plain tensor or array is a
-leaf; what is more than that (a subclass, a mask, `requires_grad`) is a plain one inside `wire.tree.Parts`.
+leaf; one with more to it (a subclass, a mask, `requires_grad`) is a plain one inside `wire.tree.Parts`.
 
 Strides stay as they are while the elements lie together: channels_last, transposed, Fortran order, reversed, expanded,
 overlapping. A view with gaps (`x[:, ::2]`) is closed up, in the order that torch's `clone()` and numpy's
-`copy(order="K")` give it: what lies in the gaps is not part of the batch, and may be the whole data set.
+`copy(order="K")` give it: the bytes in the gaps are not part of the batch, and may be the whole data set.
 
 The counterpart of `consumer.leaves`.
 """
@@ -52,7 +52,7 @@ class Placing(NamedTuple):
 
 
 def classify(node: Any) -> str | Parts | None:
-    """Return `tensor`, `numpy` or `scalar`, or the parts of what is more than that; None for no array.
+    """Return `tensor`, `numpy` or `scalar`, or the parts of a leaf with more to it; None if it is not an array.
 
     Raises:
         Refusal: It cannot be shared as it is; says what to do.
@@ -205,7 +205,7 @@ def _bytes_in_c_order(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def _closed(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return what the strides of a view with gaps are without them."""
+    """Return the strides that a view with gaps has once they are closed."""
     view = torch.empty_strided(shape, strides, device="meta")
     return torch.empty_like(view, memory_format=torch.preserve_format).stride()
 

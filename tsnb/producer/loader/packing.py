@@ -1,6 +1,6 @@
 """Writes a batch into a slot: tensors and arrays at 64-byte boundaries, everything else as one JSON text.
 
-Runs in the loader's workers (`producer.loader.collate`), or in the producer for loaders that have none.
+Runs in the loader's workers (`producer.loader.collate`), or in the producer for loaders without workers.
 """
 
 from __future__ import annotations
@@ -141,7 +141,9 @@ class SlotWriter:
 
     def _place_tensor(self, leaf: torch.Tensor) -> ArrayLeaf:
         """Return where a tensor lies, after copying it in if it lies elsewhere."""
-        leaf = leaf.resolve_conj().resolve_neg()  # what is lazy would stay behind: bytes alone cross
+        leaf = (
+            leaf.resolve_conj().resolve_neg()
+        )  # lazy conjugation and negation would stay behind: bytes alone cross
         dtype, shape = DTYPE_WORDS[leaf.dtype], tuple(leaf.shape)
         size, _, strides, as_it_is = tensor_placing(leaf)
         if as_it_is and self._holds(leaf):
@@ -195,7 +197,7 @@ class SlotWriter:
 
 
 def _outside(leaf: torch.Tensor) -> torch.Tensor:
-    """Return a copy with the same strides: `clone()` spreads out what is expanded."""
+    """Return a copy with the same strides: `clone()` would spread out expanded dimensions."""
     size, _, strides, as_it_is = tensor_placing(leaf)
     if strides is None or not as_it_is:
         return leaf.clone()

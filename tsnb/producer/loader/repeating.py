@@ -50,7 +50,7 @@ def loader_order(loader: DataLoader[Any], workers: int, seed: int | None) -> str
     """Return the identity of the order in which a DataLoader gives its samples, "" if it cannot be promised.
 
     It can be promised if nothing is shuffled, or with a `seed` if every sampler can be seeded, because it has a
-    `generator`, or hears of the epoch, by `set_epoch`. An IterableDataset decides by itself; there `seed` is the
+    `generator`, or hears of the epoch, by `set_epoch`. An IterableDataset decides for itself; there `seed` is the
     user's word that it is repeatable, and means something only in workers, whose random numbers we seed. Each of
     its workers gives a part, so that their number belongs to the order; for other datasets it does not matter.
     """
@@ -81,7 +81,7 @@ def why_unordered(loader: Any, seed: int | None, workers: int | None) -> str:
     """Return why an epoch of a loader cannot be given again, and what would change that; "" where it can.
 
     Args:
-        loader: What is to be served.
+        loader: The loader to serve.
         seed: As `tsnb.serve`.
         workers: As `tsnb.serve`.
     """
@@ -126,7 +126,7 @@ def _is_stateful(sampler: Any) -> bool:
 
 
 def _describe(part: Any) -> str:
-    """Return the type of a sampler or subset, and what is known to decide about its order."""
+    """Return the type of a sampler or subset, and the facts that are known to decide about its order."""
     facts = [f"{name}={getattr(part, name)}" for name in _TELLING if _is_plain(getattr(part, name, None))]
     # a split that is drawn anew at every start of a script must not pass for the same
     facts += [f"{name}:{_digest(getattr(part, name))}" for name in _CONTENTS if hasattr(part, name)]
@@ -156,7 +156,7 @@ def length(loader: Any) -> int | None:
 
 
 class Skipped(NamedTuple):
-    """A batch before the one with which the epoch should begin: nobody gets it, and its slot is free."""
+    """A batch before the one with which the epoch should begin: no consumer gets it, and its slot is free."""
 
     batch: Any
 

@@ -56,7 +56,7 @@ class Source(Protocol):
 
         Gives `Placed` for batches that workers have written into the arena, the batch itself for others, and
         `Skipped` for those before `start` where there is no cheaper way past them. Where `start` is 0 and only a
-        later epoch can be had, it gives `EpochIs` first.
+        later epoch is available, it gives `EpochIs` first.
 
         Raises:
             LoaderFailed: It has fewer batches than `start`. The iterator may raise it, too.
@@ -92,9 +92,9 @@ def as_source(
         keeper: Keeps samples that were prepared; None: nothing is kept.
 
     Raises:
-        TypeError: It is nothing that can be iterated.
-        ValueError: `seed`, `workers` or a cache for something that is no DataLoader, or one for samples that cannot be
-            kept.
+        TypeError: It cannot be iterated.
+        ValueError: `seed`, `workers` or a cache for something that is not a DataLoader, or one for samples that cannot
+            be kept.
         ArenaFull: The cache is too small, or larger than what is free.
     """
     if isinstance(loader, Source):
@@ -140,9 +140,9 @@ def why_one_epoch(loader: Any) -> str:
 class _IterableSource:
     """Anything that can be iterated; the producer copies its batches into the arena.
 
-    Of a sequence of batches, and of what is told the epoch by `set_epoch`, the same batches are expected for the
-    same epoch. Others may be shuffled in ways of their own, so they have no order: whoever knows better serves a
-    function of the epoch.
+    A sequence of batches, and an iterable that is told the epoch by `set_epoch`, are expected to give the same batches
+    for the same epoch. Others may be shuffled in ways of their own, so no order is promised for them: a user who knows
+    better serves a function of the epoch.
     """
 
     workers = 0
@@ -263,7 +263,7 @@ class _FactorySource:
 def _require_epoch_argument(make_epoch: Callable[..., Any]) -> None:
     try:
         inspect.signature(make_epoch).bind(0)
-    except ValueError:  # it has none that can be read
+    except ValueError:  # its signature cannot be read
         return
     except TypeError:
         raise TypeError(

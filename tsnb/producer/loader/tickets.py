@@ -1,4 +1,4 @@
-"""Tickets: what a DataLoader's worker is told to prepare next, and what it answers.
+"""Tickets: they tell a DataLoader's worker which batches to prepare next, and come back with the answer.
 
 A DataLoader sends its workers what its batch sampler yields, and hands out what its collate function returns.
 Between the two, for map-style datasets with workers, stand three parts of ours:
@@ -8,11 +8,11 @@ Between the two, for map-style datasets with workers, stand three parts of ours:
     producer.dataloader unpacks  <-------------------------------------------  Prepared
 
 A ticket holds the indices of one batch, or of several that cost so little that the DataLoader's queues would
-cost more than the batches. Each batch is fetched and collated by itself, so an error ends the ticket at its own
+cost more than the batches. Each batch is fetched and collated on its own, so an error ends the ticket at its own
 batch, and the ones before it arrive.
 
 A ticket also knows the numbers of its batches in the epoch: with a seed, the random generators of the worker
-process are seeded before each batch. What a batch draws is thus a function of (seed, epoch, batch number),
+process are seeded before each batch. The random numbers of a batch are thus a function of (seed, epoch, batch number),
 whichever worker prepares it, whatever that worker did before, and wherever the epoch was begun.
 """
 
@@ -134,7 +134,7 @@ class TicketCollate:
         self._batched = batched
 
     def __call__(self, fetched: tuple[Any, Ticket]) -> Prepared:
-        """Prepare the batches of a ticket, up to the first that cannot be had."""
+        """Prepare the batches of a ticket, up to the first that fails."""
         dataset, (keys, first, seed) = fetched
         batches: list[Any] = []
         error = None

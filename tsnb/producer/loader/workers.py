@@ -35,7 +35,7 @@ class WorkerStart:
         """Prepare this worker process, then let the user's function do so."""
         above, producer = os.getppid(), multiprocessing.parent_process()
         if producer is not None and not producer.is_alive():
-            os._exit(1)  # it was killed while this one was being started: what is above is somebody else
+            os._exit(1)  # it was killed while this one was being started: the process above is another one
         tie_to_parent(above)
         ForkingPickler.register(ExceptionWrapper, _sent)
         info = get_worker_info()
