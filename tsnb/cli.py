@@ -76,9 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         command.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
         command.set_defaults(run=run)
-    balancing = commands.add_parser(
-        "balance", help="divide a stream's compute between its trials in another way"
-    )
+    balancing = commands.add_parser("balance", help="change how a stream divides compute between its trials")
     balancing.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
     balancing.add_argument("mode", metavar="|".join(MODES), help="how compute is divided between trials")
     balancing.add_argument(
@@ -89,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         help="by weight: twice the compute of one with 1",
     )
     balancing.set_defaults(run=_balance)
-    commands.choices["top"].add_argument("--once", action="store_true", help="print it once and end")
+    commands.choices["top"].add_argument("--once", action="store_true", help="print it once and exit")
     listing = commands.add_parser("devices", help="show GPUs and cores, and who uses them")
     listing.set_defaults(run=_devices)
     recording = commands.add_parser(
@@ -167,7 +165,9 @@ def _load(target: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module_name.split(".")[0] and error.name != module_name:
             raise
-        raise ValueError(f"there is no module {module_name!r} here ({Path.cwd()}) or installed.") from None
+        raise ValueError(
+            f"no module {module_name!r} was found, neither here ({Path.cwd()}) nor installed."
+        ) from None
     if not hasattr(module, attribute):
         where = getattr(module, "__file__", None) or "part of Python"
         raise ValueError(f"module {module_name!r} ({where}) has no {attribute!r}.")

@@ -47,9 +47,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ELSEWHERE = "Set TSNB_RUNTIME_DIR to a directory that only you can enter."
 _FREE_SPACE = "Free some space there, or set TSNB_RUNTIME_DIR to a directory of yours on another file system."
 _WAYS_OUT = {
-    errno.EMFILE: "This process has as many files open as it may: raise its limit (`ulimit -n`) before it starts, "
-    "or let it have fewer streams, workers or files open.",
-    errno.ENFILE: "The whole system has as many files open as it may: raise fs.file-max, or end some programs.",
+    errno.EMFILE: "This process has reached its limit of open files: raise it (`ulimit -n`) before it starts, "
+    "or run fewer streams or workers in it, or close files.",
+    errno.ENFILE: "The whole system has reached its limit of open files: raise fs.file-max, or end some programs.",
     errno.ENOMEM: "The system has no memory left for it: end something, or raise this process's limit.",
     errno.ENOSPC: _FREE_SPACE,
     errno.EDQUOT: _FREE_SPACE,
@@ -74,10 +74,10 @@ class AttachDefaults:
     outside: str | None = None
     """What that device is called outside, where this process was put on it and sees no other GPU."""
     threads_fixed: bool = False
-    """Whether the user has said on how many threads to compute."""
+    """Whether the user has chosen the number of threads."""
     gate: Path | None = None
     """A file whose lock this process waits for before its first batch, so that trials that start together begin with
-    the same one. None: nobody waits."""
+    the same one. None: it does not wait."""
     attached: Callable[[], None] | None = None
     """Called once, when this process has asked for its first epoch and before it waits at the gate."""
     ask_cluster: Callable[[str | None], str | None] | None = None
@@ -114,15 +114,15 @@ def check_balance(mode: object, weights: Mapping[str, float] | None) -> tuple[st
 
     Args:
         mode: One of `MODES`.
-        weights: By the consumer's name; only with the mode "weights". Who is not named has weight 1.
+        weights: By the consumer's name; only with the mode "weights". A consumer that is not named has weight 1.
 
     Raises:
-        ValueError: There is no such mode; a weight is no number above 0, or belongs to no possible name; or there are
-            weights in a mode that knows none.
+        ValueError: The mode is unknown; a weight is not a number above 0, or its name is invalid; or weights are given
+            in a mode without weights.
     """
     if mode not in MODES:
         hint = did_you_mean(mode, MODES)
-        raise ValueError(f"mode {mode!r}: a stream divides compute by {', '.join(MODES)}.{hint}")
+        raise ValueError(f"mode {mode!r}: choose one of {', '.join(MODES)}.{hint}")
     found: dict[str, float] = {}
     for name, weight in (weights or {}).items():
         check_name(name, "consumer")
@@ -133,7 +133,9 @@ def check_balance(mode: object, weights: Mapping[str, float] | None) -> tuple[st
             )
         found[name] = float(number)
     if len(found) > MAX_WEIGHTS:  # they stand in every reading, which has to fit a packet
-        raise ValueError(f"{len(found)} weights: give {MAX_WEIGHTS} at most; who is not named has weight 1.")
+        raise ValueError(
+            f"{len(found)} weights: give {MAX_WEIGHTS} at most; a trial without one has weight 1."
+        )
     if found and mode != "weights":
         raise ValueError(
             f"weights count in the mode 'weights' only, and the mode is {mode!r}: choose 'weights', or leave "
@@ -158,8 +160,8 @@ def read_weight(text: str) -> tuple[str, float]:
 def runtime_directory() -> Path:
     """Return this user's private runtime directory (mode 0700), made on first use.
 
-    `TSNB_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/tsnb` where nobody else could exchange it (after `su` it is another
-    user's), else `tsnb-UID` in the system's temporary directory.
+    `TSNB_RUNTIME_DIR`, else `$XDG_RUNTIME_DIR/tsnb` where no other user could replace it (after `su` it is
+    another user's), else `tsnb-UID` in the system's temporary directory.
 
     Raises:
         TsnbError: It cannot be written, or another user could enter or exchange it; says what mends that.
@@ -193,7 +195,7 @@ def short_directory(room_bytes: int) -> Path:
     """Return where sockets lie: the runtime directory, or one in /tmp if that has a long path.
 
     Args:
-        room_bytes: What is added to its path.
+        room_bytes: Bytes that will be added to its path.
 
     Raises:
         TsnbError: It cannot be used.
@@ -205,7 +207,7 @@ def short_directory(room_bytes: int) -> Path:
 
 
 def private_directory(path: Path) -> Path:
-    """Make `path` with mode 0700, or check that it is a directory only this user can enter, and nobody exchange.
+    """Make `path` with mode 0700, or check that only this user can enter it and no other can replace it.
 
     Raises:
         TsnbError: It cannot be made or written, or others can enter or exchange it; says what mends that.
@@ -246,7 +248,7 @@ def explained(doing: str) -> Iterator[None]:
 
 
 def require_platform() -> None:
-    """Check that this system has what the stream is built on.
+    """Check that tsnb can serve and attach on this system.
 
     Raises:
         UnsupportedPlatform: Anything but Linux (WSL2 is Linux) and macOS.
@@ -254,5 +256,5 @@ def require_platform() -> None:
     if not sys.platform.startswith(("linux", "darwin")):
         raise UnsupportedPlatform(
             f"tsnb serves and attaches on Linux, WSL2 and macOS only (this is {sys.platform}): "
-            "it needs shared memory and sockets as POSIX has them. Run it in WSL2, a container or a Linux machine."
+            "it needs POSIX shared memory and sockets. Run it in WSL2, a container or a Linux machine."
         )

@@ -1,18 +1,18 @@
-"""Directories and files that no other user can read, change or exchange.
+"""Directories and files that no other user can read, change or replace.
 
 tsnb finds sockets by name, runs what it unpickles from files of its own, and writes by name. So a directory of ours is
 used only if no other user can have put anything there, now or later. The rule is that of sshd's StrictModes:
 
 | what is looked at | has to be |
 |---|---|
-| the directory itself | this user's (effective uid), of mode 0700, no link |
+| the directory itself | this user's (effective uid), of mode 0700, not a link |
 | each directory above it | root's or this user's; others cannot write to it, unless it is sticky (/tmp) |
 | a link among those above | root's or this user's |
 
 A group counts as others unless this user is its only member. The owner of `/` counts as root: in a user namespace the
 real root has another number. Each step is taken from the descriptor of the one before (`openat`, no link followed),
-and what is checked is the descriptor. Once the rule holds, nobody but root and this user can exchange any part of the
-path, so that the path may be used by name from then on.
+and the descriptor is checked. Once the rule holds, only root and this user can replace any part of the path, so that
+the path may be used by name from then on.
 
 Files in them: `tsnb.files`.
 """
@@ -33,10 +33,10 @@ __all__ = ["LOOK", "Unsafe", "alone_in", "check_own", "check_parents", "make_pri
 LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Opens a directory to look at it: O_PATH needs no permission to read it, which /home may not give."""
 MOST_LINKS = 40
-"""As the kernel: more are a circle."""
+"""Links that are followed, as many as the kernel follows: more are a circle."""
 
 _known: dict[str, tuple[int, int]] = {}
-"""Directories that passed, with device and inode: nobody else can exchange them, and the next look needs no
+"""Directories that passed, with device and inode: no other user can replace them, and the next check needs no
 descriptor."""
 
 
@@ -44,9 +44,9 @@ class Unsafe(PermissionError):
     """A directory or file that other users could change, or that is not this user's.
 
     Attributes:
-        path: What is at fault: the directory itself, or one above it.
+        path: The directory at fault: itself, or one above it.
         what: What is wrong with it.
-        mend: The command that puts it right; empty where its owner has to.
+        mend: The command that puts it right; empty where only its owner can.
     """
 
     def __init__(self, path: str, what: str, mend: str = "") -> None:
@@ -88,7 +88,7 @@ def make_private(path: Path, *, below: Path | None = None, tighten: bool = False
 
 
 def check_parents(path: Path) -> None:
-    """Check that only root and this user can exchange a directory or what lies in it; it may be somebody's to read.
+    """Check that only root and this user can replace a directory or what lies in it; others may be able to read it.
 
     Raises:
         Unsafe: It breaks the rule; says where.
@@ -122,7 +122,7 @@ def _walk(path: Path, below: Path | None, *, make: bool, last: bool = True) -> t
     Args:
         path: Absolute.
         below: As in `make_private`.
-        make: Make what is missing.
+        make: Make missing directories.
         last: Whether to open the last part, too.
 
     Returns:
@@ -219,7 +219,7 @@ def _look(name: str, here: int, *, make: bool) -> os.stat_result:
 
 def _check_above(at: str, descriptor: int, status: os.stat_result, trusted: set[int]) -> None:
     if status.st_uid not in trusted:
-        raise Unsafe(at, f"belongs to {user_word(status.st_uid)}, who could exchange what is in it")
+        raise Unsafe(at, f"belongs to {user_word(status.st_uid)}, who could replace what is in it")
     if not status.st_mode & 0o022 or status.st_mode & stat.S_ISVTX:
         return
     if not status.st_mode & 0o002 and alone_in(status, descriptor):
@@ -234,7 +234,7 @@ def _check_above(at: str, descriptor: int, status: os.stat_result, trusted: set[
 
 
 def check_own(path: Path, descriptor: int, status: os.stat_result, *, tighten: bool = False) -> None:
-    """Check a directory that has been opened: it is this user's, and nobody else can enter it.
+    """Check a directory that has been opened: it is this user's, and no other user can enter it.
 
     Args:
         path: Its path, for the message.
@@ -272,7 +272,7 @@ def alone_in(status: os.stat_result, descriptor: int) -> bool:
         return True
     try:
         members = set(grp.getgrgid(status.st_gid).gr_mem)
-    except KeyError:  # a number that nobody has a name for
+    except KeyError:  # a number without a name
         members = set()
     members |= {entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == status.st_gid}
     return members <= {user, "root"}

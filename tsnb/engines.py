@@ -35,7 +35,7 @@ class Cluster(Protocol):
 
         Raises:
             ExtraMissing: Ray is not installed.
-            TsnbError: There is no such cluster, or this process is in another.
+            TsnbError: The cluster does not exist, or this process is in another one.
         """
 
     def attempt(self, hub: Any, plan: Any, settings: Any, host: Any, run: Any) -> Any:
@@ -70,11 +70,11 @@ def stream_of_cluster(name: str | None) -> str | None:
         name: Its name; None asks for the only one of the cluster, and starts nothing.
 
     Returns:
-        Its name; None if this process is in no cluster, or the cluster has none where the only one was asked for.
+        Its name; None if this process is not in a cluster, or the only one was asked for and the cluster has none.
 
     Raises:
         ProducerNotFound: The cluster has no such stream, or several where the only one was asked for; lists them.
-        TsnbError: It cannot be had on this machine; says why.
+        TsnbError: It is not available on this machine; says why.
     """
     if attach_defaults.ask_cluster is not None:
         return attach_defaults.ask_cluster(name)

@@ -37,7 +37,7 @@ class Entry:
     since_s: float
     """Wall clock at the start, seconds since 1970."""
     origin: str
-    """Who serves it: "notebook train.ipynb", "script train.py"."""
+    """What serves it: "notebook train.ipynb", "script train.py"."""
     started: int = 0
     """When the process itself was started (`native.processes.started`): tells it from a later one with the same
     pid. On Linux in the kernel's ticks since boot, which no change of the clock moves."""
@@ -85,8 +85,8 @@ def may_live(entry: Entry | None, *, free: bool) -> bool:
     """Tell whether an entry has to stay.
 
     Args:
-        entry: None: it is not one, or of a version to come.
-        free: Whether nobody holds its lock.
+        entry: None: it is not a valid entry, or of a later version.
+        free: Whether its lock is free.
     """
     if not free:
         return True
@@ -101,7 +101,7 @@ def lock(fd: int, kind: int) -> bool:
     """Take a lock without waiting; return whether that went well."""
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except OSError:  # somebody has it; or this file system has none
+    except OSError:  # another process has it; or this file system has no locks
         return False
     return True
 
@@ -115,9 +115,9 @@ def is_at(fd: int, path: Path) -> bool:
 
 
 def parsed(text: bytes, name: str) -> Entry | None:
-    """Return an entry as it may be used and shown; None of what is not one.
+    """Return an entry that is safe to use and show; None if the text is not a valid entry.
 
-    Of one that another version of tsnb wrote, what is known is read.
+    Of an entry that another version of tsnb wrote, the known fields are read.
     """
     try:
         fields = json.loads(text)

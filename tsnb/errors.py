@@ -2,13 +2,13 @@
 
 ```
 TsnbError
-  ProducerNotFound(LookupError)    a name that nobody serves; lists the names that are served
-  NameInUse(ValueError)            a producer or a live consumer of that name exists; says who holds it
+  ProducerNotFound(LookupError)    no producer has that name; lists the names that are served
+  NameInUse(ValueError)            a producer or a live consumer of that name exists; says which process holds it
   ProducerGone(ConnectionError)    the producer died or stopped while attached; says how to go on
   JoinRefused                      the stream cannot take this consumer (protocol version, too many consumers)
   ConsumerParked                   this consumer stood still and its place in the epoch was given up
   GroupBroken                      another rank of this consumer's group has gone, so none goes on
-  StopRequested                    somebody asked this consumer to stop (the panel's button)
+  StopRequested                    this consumer was asked to stop (the panel's button)
   ConsumerReplaced                 a newer attach of the same name took this consumer's place
   ArenaFull(BufferError)           no slot came free in time; says how many and who holds them
   BatchTooLarge(ValueError)        one batch exceeds a slot; says both sizes and the option to raise
@@ -62,7 +62,7 @@ class ProducerNotFound(TsnbError, LookupError):
 
 
 class NameInUse(TsnbError, ValueError):
-    """A live producer, consumer or trial has this name already; the message says who holds it."""
+    """A live producer, consumer or trial has this name already; the message says which process holds it."""
 
 
 class ProducerGone(TsnbError, ConnectionError):
@@ -89,7 +89,7 @@ class ConsumerReplaced(TsnbError):
 
 
 class StopRequested(TsnbError):
-    """Somebody asked this consumer to stop: the panel's button, or another process."""
+    """This consumer was asked to stop, by the panel's button or another process."""
 
 
 class ArenaFull(TsnbError, BufferError):

@@ -2,7 +2,7 @@
 
 A file is opened relative to the descriptor of its directory, without following a link, and is checked on its own
 descriptor before a byte is written or cut off. New ones have the mode 0600, whatever the umask. Files and folders are
-copied so that nobody ever finds half of one (`copy_whole`).
+copied so that no reader ever finds half of one (`copy_whole`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-"""No link is followed, and nobody waits for the other end of a pipe that somebody put there."""
+"""Follow no link, and do not wait for the other end of a pipe that another user put there."""
 
 
 def open_private(path: Path | str, flags: int) -> int:
@@ -73,7 +73,7 @@ def open_private(path: Path | str, flags: int) -> int:
 
 @contextmanager
 def _directory(path: Path) -> Iterator[int]:
-    """Give the descriptor of a directory of this user's that nobody else can write to."""
+    """Give the descriptor of a directory of this user's that no other user can write to."""
     descriptor = os.open(path, LOOK)
     try:
         status = os.fstat(descriptor)
@@ -102,11 +102,11 @@ def make_file(path: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Check a file by name, without opening it: in a directory where nobody else can exchange it.
+    """Check a file by name, without opening it: in a directory where no other user can replace it.
 
     Raises:
         Unsafe: As `open_private`.
-        FileNotFoundError: There is none.
+        FileNotFoundError: The file does not exist.
     """
     _check_file(path, path.lstat())
 

@@ -1,14 +1,14 @@
 """Secrets among parameters: what looks like one is masked before it is named, recorded or shown.
 
-A trial gets the value itself. What is kept and shown of it (`masked`) is `MASK` where
+A trial gets the value itself. Wherever it is kept or shown (`masked`), `MASK` stands in its place where
 
 | | masked | not masked |
 |---|---|---|
 | its name says so | `password`, `api_key`, `hf_token`, `PGPASSWORD` | `max_tokens=512`, `pad_token`, `key="image"` |
 | it has the shape of one | `sk-...`, `ghp_...`, `AKIA...`, a JWT, `https://me:word@host` | a UUID, a path |
-| it is long and random | 20 letters and digits or more, mixed as in no word | `resnet50-imagenet1k-v2` |
+| it is long and random | 20 letters and digits or more, mixed as in random text | `resnet50-imagenet1k-v2` |
 
-Numbers, True and None are no secrets, whatever they are called; lists and mappings are looked into. In text (a cell's
+Numbers, True and None are not secrets, whatever their name; lists and mappings are searched. In text (a cell's
 code, a traceback, what a trial prints) `masked_text` finds the same shapes, assignments to such names, and the values
 that this process has masked before.
 """
@@ -23,14 +23,14 @@ from typing import Any
 __all__ = ["MASK", "Masked", "hidden", "is_masked", "is_plain_word", "masked", "masked_text", "remember"]
 
 MASK = "[masked]"
-"""Stands for what is not shown."""
+"""Stands in place of a secret."""
 
 LONGEST_SECRET = 16_384
 """Characters of the longest secret, a private key with its certificates: longer text is data."""
 
 MOST_ITEMS = 1000
 MOST_LEVELS = 8
-"""What is looked at of a list or mapping: a larger one is data."""
+"""How many items and levels of a list or mapping are searched: a larger one is data."""
 
 LONGEST_WORD = 16
 """Letters of a text that may stand in a name."""
@@ -91,7 +91,7 @@ def masked(value: Any, name: str = "") -> Any:
 
     Args:
         value: The value.
-        name: What it is called: a parameter, a variable of the environment; left out: its shape alone counts.
+        name: Its name: a parameter, a variable of the environment; left out: its shape alone counts.
     """
     return _masked(value, name, MOST_LEVELS)
 
@@ -122,7 +122,7 @@ def _masked_word(text: str, name: str) -> str:
         return text
     if _says_secret(name, text) or (len(text) <= LONGEST_SECRET and _looks_secret(text)):
         if 8 <= len(text) <= LONGEST_SECRET and not text.isalpha() and len(_seen) < MOST_ITEMS:
-            _seen.add(text)  # a plain word would be masked wherever it is meant as such
+            _seen.add(text)  # a plain word would be masked in ordinary text, too
         return MASK
     if len(text) > LONGEST_SECRET:
         return text
@@ -162,7 +162,7 @@ class Masked(Mapping[str, Any]):
 
 
 def masked_text(text: str) -> str:
-    """Return text without the secrets in it: shapes, what is assigned to a secret's name, what was masked before."""
+    """Return text without its secrets: known shapes, values assigned to a secret's name, values masked before."""
     if len(text) < 8:
         return text
     text = _SHAPES.sub(MASK, hidden(text))

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 RESTARTS = ("on-crash",)
-"""When a producer may be started again by itself."""
+"""When a producer may be restarted automatically."""
 
 NOTEBOOK, COMMAND = "notebook", "command"
 """The surfaces where options are typed: `%tensorsocket start` and `tsnb serve`."""
@@ -60,9 +60,9 @@ class Kind:
     metavar: str = "N"
     """Stands for it in usage lines."""
     plain: Callable[[Any], Any] = lambda value: value
-    """Makes Python's own type of a value that fits: numpy's will do, but do not travel to a kernel."""
+    """Turns a valid value into Python's own type: numpy's are accepted, but do not travel to a kernel."""
     told: bool = False
-    """Whether `read` says itself what is wrong with a text."""
+    """Whether `read` itself raises an error that says what is wrong with a text."""
     repeats: bool = False
     """Whether it may be typed several times: pairs of a name and a value, which make a mapping."""
 
@@ -217,22 +217,20 @@ class StreamOptions:
     """How a loader is served; see `tsnb.serve` for what each means.
 
     Raises:
-        ValueError: A value is out of bounds, there is no such mode or engine, or two options do not go together.
+        ValueError: A value is out of bounds, the mode or engine is unknown, or two options do not go together.
     """
 
     window: int = option(8, _BATCHES, "batches that the fastest trial may be ahead of the slowest (8)")
     rubber_band: float = option(
-        0.02, _BAND, "share of an epoch that may be over for a latecomer to still get all of it (2%)"
+        0.02, _BAND, "how far into an epoch a trial may attach and still get all of it (2%)"
     )
     patience_s: float = option(
         30.0, _PATIENCE, "how long the others wait for a trial that stands still (30)", "--patience"
     )
     seed: int | None = option(None, _SEED, "makes the order of samples a function of seed and epoch")
-    workers: int | None = option(
-        None, _WORKERS, "loader processes, where that is to be another number than the loader's own"
-    )
+    workers: int | None = option(None, _WORKERS, "loader processes, in place of the loader's own num_workers")
     cache: int | str | None = option(
-        None, _SIZE, "memory for prepared samples, those whose preparation it saves most (docs/caching.md)"
+        None, _SIZE, "memory for prepared samples: it keeps those that save the most work (docs/caching.md)"
     )
     max_batch_bytes: int | None = option(None, _BYTES, "room for one batch", surfaces=())
     reconnect_s: float = option(0.0, _RECONNECT, "how long trials wait for a new producer", surfaces=())
@@ -240,7 +238,7 @@ class StreamOptions:
     engine: str = option(
         "local",
         ENGINE,
-        "ray: for trials on every machine of the Ray cluster at hand, or of that at ray://HOST:PORT",
+        "ray: for trials on every machine of the Ray cluster at hand, or of the one at ray://HOST:PORT",
     )
     mode: str = option("pace", _MODE, "how compute is divided between trials: pace (in step), weights, free")
     weights: Mapping[str, float] = option(
@@ -285,9 +283,10 @@ class StreamOptions:
 
 
 def check_in_step(mode: str = "pace", *, rebalance: bool = False) -> None:
-    """Refuse what one machine's part of a cluster's stream cannot do: go at a pace of its own.
+    """Refuse options that would give one machine of a cluster's stream a pace of its own.
 
-    Machines are kept in step by the slowest, and a machine's cores are divided by who knows all its trials.
+    The slowest machine keeps the others in step, and a machine's cores are divided by a process that knows all its
+    trials.
 
     Raises:
         ValueError: Another mode than "pace" was chosen, or cores are to be moved.
@@ -355,7 +354,7 @@ def check_options(of: Any, what: str = "") -> None:
 
     Args:
         of: The dataclass's instance.
-        what: Whose options they are, for the message: "trial 'cnn'".
+        what: What the options belong to, for the message: "trial 'cnn'".
 
     Raises:
         ValueError: One is of another type, or out of bounds.

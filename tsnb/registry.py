@@ -2,7 +2,7 @@
 
 One small JSON file a producer in the private runtime directory (0700). The producer holds a lock on its file for as
 long as it serves (`flock`: the kernel lets go of it with the process, and it counts in all containers of the machine).
-Whoever looks goes by that lock:
+A process that looks up a name goes by that lock:
 
 | the entry | is |
 |---|---|
@@ -17,8 +17,8 @@ producer whose entry is missing (a cleaner of temporary files, a logout) puts it
 The entry carries a random *token*, which the first message of every connection repeats: a process that sees the
 socket (a container that shares the network, say) and cannot read this directory is turned away.
 
-The socket it points to dies with its process: an abstract address; or, where there are none, a file in a directory
-beside the entries, whose name says whose it is, and which is swept when nobody listens there any more.
+The socket it points to dies with its process: an abstract address; or, on systems without those, a file in a
+directory beside the entries. Its name says which process it belongs to, and it is swept when that no longer listens.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _TRY_S = 0.01
 """Two processes that sweep the same stale entry may hinder one another; then a newcomer looks again."""
 
 _held: dict[tuple[str, str], int] = {}
-"""By name and address: the descriptors whose locks say that this process's producers live."""
+"""By name and address: the descriptors that hold the locks of this process's producers."""
 
 
 def _let_go_of_parents() -> None:
@@ -87,7 +87,7 @@ os.register_at_fork(after_in_child=_let_go_of_parents)
 
 
 OWNER = "TSNB_OWNER"
-"""The environment variable that tells background kernels, and all that they start, who their notebook is."""
+"""The environment variable that tells background kernels, and all that they start, which notebook is theirs."""
 
 
 def this_owner() -> str:
@@ -114,7 +114,7 @@ def own_name() -> str:
     """Return the name of the one stream that this notebook or script has served.
 
     Raises:
-        ProducerNotFound: It has none, or several; lists what there is.
+        ProducerNotFound: It serves no stream, or several; lists those that run.
     """
     served = entries()
     own = [entry.name for entry in served if is_mine(entry)]
@@ -123,9 +123,7 @@ def own_name() -> str:
     if own:
         raise ProducerNotFound(f"several streams of this notebook are running: {', '.join(own)}. Name one.")
     there = f" Running: {', '.join(map(str, served))}. Name one." if served else ""
-    raise ProducerNotFound(
-        f"this notebook serves no stream, so no producer is running that is its own.{there}"
-    )
+    raise ProducerNotFound(f"this notebook serves no stream of its own.{there}")
 
 
 def describe_origin() -> str:
@@ -140,12 +138,12 @@ def describe_origin() -> str:
 
 
 def new_token() -> str:
-    """Return what the connections of a new producer have to say first: guessable by nobody."""
+    """Return the secret with which every connection to a new producer has to begin; it cannot be guessed."""
     return secrets.token_hex(16)
 
 
 def _why_not(entry: Entry) -> str:
-    """Return why nobody answers at the address of a producer that is elsewhere, and what to do."""
+    """Return why a producer that is elsewhere does not answer at its address, and what to do."""
     if same_boot(entry.process):
         return (
             f"the producer {entry.name!r} is served in {entry.elsewhere} ({entry.origin}, host {entry.host}), whose "
@@ -196,7 +194,7 @@ def find(name: str | None = None) -> Entry:
     """Return the producer of that name; left out: the only one of this notebook or script, else the only one of all.
 
     Raises:
-        ProducerNotFound: There is none, or several and no name; lists what there is.
+        ProducerNotFound: No producer has that name, or none was named and there is not exactly one; lists them.
     """
     served = entries()
     if name is None:
@@ -232,7 +230,7 @@ def register(name: str, address: str, origin: str, token: str = "") -> Entry:
     Args:
         name: The stream's.
         address: Where it listens.
-        origin: Who serves it.
+        origin: What serves it, in words: "notebook train.ipynb".
         token: What its connections have to say first.
 
     Raises:
@@ -306,7 +304,7 @@ def _taken(holder: Entry) -> str:
 
 
 def unregister(entry: Entry) -> None:
-    """Take this process's producer out again; somebody else's entry of that name stays."""
+    """Remove this process's producer; an entry of that name that is another process's stays."""
     held = _held.pop((entry.name, entry.address), None)
     if held is None:
         return

@@ -61,7 +61,7 @@ def test_it_is_made_again_as_trainers_do_but_not_with_other_options() -> None:
         again = type(loader)(loader.dataset, batch_size=None, num_workers=0, sampler=None, batch_sampler=None)
         assert [int(batch["words"][3]) for batch in again] == list(range(6))
         for option in ({"num_workers": 4}, {"batch_size": 8}, {"drop_last": True}):
-            with pytest.raises(ValueError, match="Set it on the loader that is served"):
+            with pytest.raises(ValueError, match="Set it on the served loader"):
                 type(loader)(loader.dataset, **option)
 
 

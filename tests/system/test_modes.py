@@ -176,7 +176,7 @@ def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:
 @pytest.mark.parametrize(
     ("mode", "weights", "message"),
     [
-        ("fast", None, "a stream divides compute by pace, weights, free"),
+        ("fast", None, "choose one of pace, weights, free"),
         ("weights", {"a": 0}, "give a number above 0"),
         ("weights", {"a": float("nan")}, "give a number above 0"),
         ("weights", {"a b": 2}, "cannot name a consumer"),

@@ -373,6 +373,6 @@ def test_a_producer_that_takes_no_connection_is_an_error_not_a_hang() -> None:
         listener.bind(address if stream else "\0" + address)
         listener.listen(1)
         waiting = [connect(address) for _ in range(2)]
-        with closing(waiting), pytest.raises(TsnbError, match="has taken no connection"):
+        with closing(waiting), pytest.raises(TsnbError, match="has accepted no connection"):
             connect(address)
     Path(address).unlink(missing_ok=True)

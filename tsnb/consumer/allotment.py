@@ -1,8 +1,8 @@
 """What a producer's balancer has given this process, cores and torch threads, and putting it back.
 
 The balancer moves the process from outside; threads are set here, between two steps, in the thread that iterates
-(torch's number of threads is that thread's own). Should the producer die, nobody else is left to put things back:
-then this process does so itself, as soon as it notices.
+(torch's number of threads is that thread's own). If the producer dies, this process puts things back itself, as soon
+as it notices.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Allotment:
         self._given: set[Cores] = set()
 
     def _chosen(self) -> bool:
-        """Whether this is no number that torch begins with by itself, but the user's own choice.
+        """Whether the user has chosen this number, rather than torch by default.
 
-        Trials of ours begin with one, unless the user says another.
+        Trials of ours begin with one thread, unless the user asks for more.
         """
         if attach_defaults.name is not None:
             return False
@@ -65,7 +65,7 @@ class Allotment:
             told: The cores are for `put_back` only; the producer changes them itself.
 
         Raises:
-            RemoteProtocolError: It names what are no cores.
+            RemoteProtocolError: It names something that is not a core.
         """
         self.look()
         try:
@@ -92,4 +92,4 @@ class Allotment:
 
 
 _MOST = 1024
-"""More threads than any machine has cores for: whoever says so is not to be believed."""
+"""More threads than any machine has cores for: a producer that says so is broken."""

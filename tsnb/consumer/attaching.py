@@ -1,6 +1,6 @@
 """`attach`: find a stream by name and get a consumer of it; one of each name in a process.
 
-A trial that was put on a device calls it by another name than its notebook does: `device_here` says which is meant.
+A trial that was put on a device knows it by another name than its notebook does: `device_here` translates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tsnb.errors import NameInUse, ProducerNotFound
 __all__ = ["attach", "consumers", "detach_all", "device_here", "rest_all"]
 
 DYING_S = 0.5
-"""A process that is killed keeps its sockets for a moment; who takes over its name should not have to know."""
+"""A process that is killed keeps its sockets for a moment; the next one of that name waits this out."""
 
 _consumers: dict[tuple[str, str], Consumer] = {}
 """This process's consumers by (producer's name, consumer's name). Strong references: between two loops of
@@ -74,11 +74,11 @@ def attach(
             epoch, at level INFO).
         private: Give copies, so that batches may be changed in place; without it numpy arrays are read-only.
         reconnect_s: Seconds to wait for a producer that has gone to be started again, and then go on at the same
-            batch; by default what the producer says (0 if nobody starts it again).
+            batch; by default what the producer says (0 if it is not to be started again).
         prefetch_to_device: Batches that are copied to the GPU ahead, while the model computes; 0: each when it is
             asked for. Without a GPU it changes nothing.
         share_on_device: Experimental, not yet run on a GPU. Copy each batch to the GPU once for all consumers there
-            that say so too. Where that cannot be had, one warning says why, and each copies its own.
+            that say so too. Where that is not possible, one warning says why, and each copies its own.
         rank: Which rank of a distributed job this process is, from 0. All ranks attach with the same name, and together
             take the stream as one consumer would: each step is one batch, of which each rank gets a part. `batch_size`
             is then what one rank gets, as with torch's `DistributedSampler`. If one dies, the others get `GroupBroken`.
@@ -93,8 +93,8 @@ def attach(
         The consumer. Every iteration over it takes one epoch.
 
     Raises:
-        ProducerNotFound: There is no such producer, or none or several and no name; lists what there is.
-        NameInUse: A live consumer elsewhere has that name; says who.
+        ProducerNotFound: No producer has that name, or none was named and there is not exactly one; lists them.
+        NameInUse: A live consumer elsewhere has that name; says which process.
         JoinRefused: The stream does not take this consumer.
         ValueError: `batch_size` below 1, a rank that `world_size` does not have, a group without a name, a name with
             odd characters, a word that `join` or `on_lag` is not, or a device that this process does not see.
@@ -134,7 +134,7 @@ def attach(
 
 
 def _find(stream: str | None, name: str) -> registry.Entry | Consumer:
-    """Return a producer; where there is none, a consumer that waits for it, or the relay of a stream of the cluster."""
+    """Return a producer; else a consumer that waits for its return, or the relay of a stream of the cluster."""
     wanted = stream or _only_one()
     try:
         return registry.find(wanted)
@@ -148,7 +148,7 @@ def _find(stream: str | None, name: str) -> registry.Entry | Consumer:
 
 
 def _only_one() -> str | None:
-    """Return the stream that is meant where the name is left out: whichever machine of a cluster this is, the same.
+    """Return the stream to use when no name is given: the same one on every machine of a cluster.
 
     Returns:
         Its name; None where what this machine has decides.
@@ -184,7 +184,7 @@ def _between_producers(producer: str | None, name: str) -> Consumer | None:
 
 
 def consumers() -> list[Consumer]:
-    """Return this process's consumers, detached ones too while nobody took their name again."""
+    """Return this process's consumers, and detached ones until their name is taken again."""
     return list(_consumers.values())
 
 
@@ -208,7 +208,7 @@ def detach_all() -> None:
 
 
 def rest_all(*, failed: bool = False) -> None:
-    """Let nobody wait for this process's consumers between epochs; a notebook calls it after each cell.
+    """Stop others waiting for this process's consumers between epochs; a notebook calls it after each cell.
 
     Args:
         failed: The cell was interrupted or raised: the loops it left behind are ended.
@@ -232,7 +232,7 @@ def _require_same_thread(mine: Consumer) -> None:
 
 
 def _look_for_ranks(world_size: int) -> None:
-    """Nobody gave a name: the ranks of a group would not find each other by those that are made up.
+    """Refuse a group without a name: its ranks would not find each other by names that are made up.
 
     Raises:
         ValueError: This is one of them.
@@ -264,7 +264,7 @@ def device_here(asked: str | torch.device | None) -> str | torch.device | None:
         asked: What the user's own code says; None: nothing.
 
     Raises:
-        ValueError: It names a device that this process does not see; says what it is called here.
+        ValueError: This process does not see a device of that name; says what it is called here.
     """
     own, outside = attach_defaults.device, attach_defaults.outside
     if asked is None:

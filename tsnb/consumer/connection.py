@@ -5,8 +5,8 @@ started again is another connection (`connect_to_successor`); this one stays unt
 been let go of.
 
 A process that was stopped (SIGSTOP, Ctrl-Z, a debugger's breakpoint) is alive: its socket stays open and its
-pidfd silent, so a consumer would wait for it without a word. Nothing ends because of it, since whoever stopped
-it may let it go on; the user is told, once for each standstill.
+pidfd silent, so a consumer would wait for it in silence. That is not an error, since the process may be resumed; the
+user is told, once for each standstill.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["Connection", "Standstill", "connect_to_successor"]
 WELCOME_S = 10.0
 """How long a producer may take to answer a Hello: it answers from a thread of its own, so this is generous."""
 ENDING_S = 0.5
-"""How long the end of a process is waited for whose socket was closed, where no system says that it is about to end."""
+"""How long to wait for the end of a process that has closed its socket, where the system does not announce it."""
 RETRY_S = 0.5
 """While it waits, a consumer looks this often whether it was closed by another thread, and sends what found no room."""
 
@@ -164,7 +164,7 @@ class Connection:
 
         Raises:
             ProducerGone: The producer died or was stopped; everything it had sent has been read.
-            StopRequested: Somebody asked this consumer to stop.
+            StopRequested: This consumer was asked to stop.
         """
         self.idle = False
         while True:
@@ -378,7 +378,7 @@ def connect_to_successor(
         options: As `Connection`.
         scratch: As `Connection`.
         within_s: How long to wait.
-        given_up: Asked now and then: whether nobody waits any more.
+        given_up: Asked now and then: whether to stop waiting.
 
     Returns:
         The new connection; None if none came in time.

@@ -40,7 +40,7 @@ _made: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
 
 def rest_siblings(producer: str, name: str) -> None:
-    """Let nobody wait for this thread's other consumers of a stream: it cannot run their loops meanwhile.
+    """Stop others waiting for this thread's other consumers of a stream: it cannot run their loops meanwhile.
 
     Args:
         producer: The stream's name.
@@ -61,8 +61,8 @@ class Consumer(Bound):
     """
 
     instead = (
-        "Attach in the process that needs it, by a name of its own: tsnb.attach(NAME, producer=STREAM). To go on there "
-        "where this one is, send its state_dict() and load that."
+        "Attach in the process that needs it, by a name of its own: tsnb.attach(NAME, producer=STREAM). To continue "
+        "there from this position, send its state_dict() and load that."
     )
 
     def __init__(self, entry: registry.Entry, name: str, options: Options) -> None:
@@ -154,7 +154,7 @@ class Consumer(Bound):
         """Go on from where `state_dict` was taken: the next iteration gives the rest of that epoch.
 
         Raises:
-            ValueError: It is no such state.
+            ValueError: `state_dict` did not make this state.
             JoinRefused: The stream cannot give the rest of that epoch: it has no seed, or another order.
             NameInUse: A loop over it waits for a batch in another thread.
         """
@@ -268,7 +268,7 @@ class Consumer(Bound):
                     self.close()
 
     def rest(self, *, failed: bool = False) -> None:
-        """Let nobody wait for this consumer's next epoch: its cell has ended.
+        """Stop others waiting for this consumer's next epoch: its cell has ended.
 
         Args:
             failed: The cell was interrupted or raised. A loop that took batches in it will not go on, though its
@@ -315,7 +315,7 @@ class Consumer(Bound):
             ConsumerReplaced: A newer loop over this consumer took over, or it was detached.
             ConsumerParked: It stood still for longer than the stream's patience, and its place has gone.
             GroupBroken: Another rank of its group has gone.
-            JoinRefused: It would not wait for an epoch, and the one being given cannot be had whole.
+            JoinRefused: It does not wait for an epoch, and cannot get the whole of the current one.
             LoaderFailed: The loader raised.
             NameInUse: Another thread takes from this loop at the same time.
             ProducerGone: The producer has gone.

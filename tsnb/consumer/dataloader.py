@@ -17,7 +17,7 @@ __all__ = ["ConsumerDataset", "ConsumerLoader"]
 
 
 class ConsumerDataset(IterableDataset[Any]):
-    """Whose samples are a consumer's batches."""
+    """A dataset whose samples are a consumer's batches."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -53,8 +53,8 @@ class ConsumerLoader(DataLoader[Any]):
         for name, value in options.items():
             if value != getattr(self, name, None) and not (name == "sampler" and value is None):
                 raise ValueError(
-                    f"the DataLoader of a consumer gives the stream's batches as they come: {name}={value!r} cannot be "
-                    "had here. Set it on the loader that is served, or give it to tsnb.attach (batch_size, drop_last)."
+                    f"the DataLoader of a consumer gives the stream's batches as they come: {name}={value!r} has "
+                    "no place here. Set it on the served loader, or give it to tsnb.attach (batch_size, drop_last)."
                 )
         consumer = self._consumer = dataset.consumer
         if consumer.options.world_size > 1:
@@ -69,7 +69,7 @@ class ConsumerLoader(DataLoader[Any]):
         """Go on from where `state_dict` was taken.
 
         Raises:
-            ValueError: It is no such state.
+            ValueError: `state_dict` did not make this state.
             JoinRefused: The stream cannot give the rest of that epoch.
         """
         self._consumer.load_state_dict(state)

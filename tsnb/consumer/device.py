@@ -3,9 +3,9 @@
 `OnDevice` asks the producer for batches that are shared on the device, opens the memory, and falls back.
 
 `Prefetch` copies a few loader batches ahead of the loop, on a stream of their own, from locked memory. The loop's own
-stream waits for a batch's copy when the batch is given, on the GPU; the processor waits for nothing. What is copied
-from stays ours until the copy is over: the host's views are kept beside their event, and looked after at each step.
-Only what has arrived already is copied ahead, so that a slow loader makes no batch later than it is.
+stream waits for a batch's copy when the batch is given, on the GPU; the processor waits for nothing. The source
+of a copy stays ours until the copy is over: the host's views are kept beside their event, and checked at each step.
+Only batches that have arrived are copied ahead, so a slow loader does not delay them further.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OnDevice:
         producer: The process that serves them.
 
     Attributes:
-        wish: What the producer is told; empty: nothing.
+        wish: The wish to send to the producer; empty: none.
         refusal: Why batches are not shared; empty while they may be.
         taken: Batches that were read on the device.
     """

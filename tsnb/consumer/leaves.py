@@ -87,7 +87,7 @@ def numpy_dtype(word: str) -> np.dtype[Any]:
     """Return the dtype that `producer.loader.leaves.dtype_word` spelled so; its size was checked when the layout came.
 
     Raises:
-        ValueError, TypeError: There is no such dtype.
+        ValueError, TypeError: The dtype does not exist.
     """
     if word[:1] != "{":
         return np.dtype(word)

@@ -1,7 +1,7 @@
 """One consumer's line to its stream: carries out what its session decides, over one producer after the other.
 
-It sends and receives (`connection`), reads the slots (`unpacking`), waits for a successor, and tells the user what is
-worth a word. Where the consumer stands, and what a message means, is the session's to know (`session`).
+It sends and receives (`connection`), reads the slots (`unpacking`), waits for a successor, and tells the user
+what is worth telling. The session knows where the consumer stands and what a message means (`session`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Line:
         allotment: The cores and threads that its producer has given this process.
         scratch: Where batches are copied to that must be.
         closed: Set to end a wait for a successor.
-        stop_asked: What to raise at the next step: somebody asked, between two loops, that this consumer stop.
+        stop_asked: What to raise at the next step: this consumer was asked to stop between two loops.
 
     Raises:
         NameInUse, JoinRefused, ProducerGone: As `Connection`.
@@ -90,7 +90,7 @@ class Line:
         return self._on_device_before + self.connection.on_device.taken
 
     def prefetch(self) -> Prefetch | None:
-        """Return what copies batches to the device ahead, for one loop; None where nobody wants that."""
+        """Return what copies batches to the device ahead, for one loop; None where that is not wanted."""
         ahead, device = self.session.options.prefetch_to_device, self.session.options.device
         if not ahead or device is None:
             return None
@@ -115,7 +115,7 @@ class Line:
             ConsumerParked, JoinRefused, LoaderFailed: As `ConsumerSession.hear`.
             GroupBroken: Another rank of its group has gone, and it has come as far as that one.
             ProducerGone: The producer has gone, and no successor goes on.
-            StopRequested: Somebody asked this consumer to stop.
+            StopRequested: This consumer was asked to stop.
         """
         while True:
             try:
@@ -138,7 +138,7 @@ class Line:
         """Tell the producer what was given to `tsnb.log`, if that is new.
 
         Args:
-            last: Nothing is told any more.
+            last: Send nothing after this.
         """
         numbers = self._news.take(now=last)
         if numbers is not None:
@@ -155,7 +155,7 @@ class Line:
             self.connection.post(self.allotment.report())
 
     def put_back(self) -> None:
-        """Nobody gives this process cores and threads any more: it has its own again."""
+        """Give this process its own cores and threads back: no balancer gives it any."""
         self._heed_allotment()
         self.allotment.put_back()
 
@@ -190,7 +190,7 @@ class Line:
         """Go on with the producer's successor, where there will be one.
 
         Raises:
-            ProducerGone: There will be none, none came, or it gives something else.
+            ProducerGone: No successor will come, none came in time, or it serves something else.
         """
         self.put_back()  # before a successor sees it
         old, began = self.connection, time.monotonic()
@@ -263,7 +263,7 @@ class Line:
                 self.stop_asked = error  # for the next step of the next loop
                 continue
             except RemoteProtocolError:
-                continue  # nobody wanted to know what it said
+                continue  # its answer is of no use any more
             if message is None:
                 return
             if isinstance(message, ms.Batch):

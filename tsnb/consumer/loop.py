@@ -1,9 +1,9 @@
 """One loop over one epoch: what `for batch in consumer` iterates.
 
 Trials that begin together have a common start: each waits at a gate before its first batch. It waits behind its *ask*:
-the epoch has been asked for, and nobody who did has taken a batch of it. So while the gate is shut the epoch can still
-be joined from its start, and all who wait there get the same first batch. At `attach` would be too early: who asks a
-moment after the others may find the epoch under way.
+all of them have asked for the epoch, and none has taken a batch of it. So while the gate is shut the epoch can still
+be joined from its start, and all trials at the gate get the same first batch. At `attach` would be too early: a trial
+that asks a moment after the others may find the epoch under way.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["EpochIterator", "pass_gate"]
 
 
 def pass_gate() -> None:
-    """Tell that this process is about to take its first batch, and wait until whoever holds the gate opens it.
+    """Tell that this process is about to take its first batch, and wait until the holder of the gate opens it.
 
     Called before a batch is taken, in the thread that takes it; does nothing after the first time. The gate is a
     lock on a file, which goes with its holder: a gate whose notebook was killed is open. An interrupt ends the waiting.
@@ -59,7 +59,7 @@ class EpochIterator(Iterator[Any], Bound):
     """One loop over one epoch. Leaving it early, by any way, leaves the epoch.
 
     Args:
-        consumer: Whose.
+        consumer: The consumer that it iterates.
         loop: Where it begins, and how far it has come.
     """
 
@@ -136,7 +136,7 @@ class EpochIterator(Iterator[Any], Bound):
                 self._loop.place, self._in_step = (
                     place,
                     False,
-                )  # it was given; whoever goes on gets the next one
+                )  # it was given; a loop that goes on gets the next one
                 raise
         # no call from here on: Python looks for signals at calls, and an interrupt here would lose the batch
         self._loop.place = place

@@ -25,7 +25,7 @@ from tsnb.wire.tree import leaf_paths
 __all__ = ["Notices"]
 
 MAX_CHANGES = 20
-"""Batches that are named with `guard=True`; who has seen those need not see more."""
+"""At most so many changed batches are named with `guard=True`; more would tell the user nothing new."""
 MAX_LOOKED_AT = 10_000
 """Elements of the user's containers that are looked at for the one that hoards."""
 
@@ -95,8 +95,8 @@ class Notices:
         if over is not None and (now := words.unpack_from(over)) != self._sampled[1]:
             changed = next(o for o, a, b in zip(owners, now, self._sampled[1], strict=True) if a != b)
             self._warn_of_write(
-                f"{_path(self._layout, changed)} was changed in place while {self._name!r} had it, and torch was not "
-                "asked: through x.numpy(), x.data or DLPack, or by another consumer of the stream."
+                f"{_path(self._layout, changed)} was changed in place while {self._name!r} had it, without "
+                "torch noticing: through x.numpy(), x.data or DLPack, or by another consumer of the stream."
             )
 
     def _warn_of_write(self, what: str) -> None:
@@ -116,7 +116,7 @@ class Notices:
             self._guarded.append(_Guarded(memory, over, layout, delivered.seq, _checksums(layout, over)))
 
     def _compare(self) -> None:
-        """Compare the checksums of all guarded batches; forget those that nobody has any more."""
+        """Compare the checksums of all guarded batches; forget those that are no longer referenced."""
         for guarded in self._guarded:
             over, guarded.over = guarded.over or guarded.memory(), None
             if over is None or self._changes >= MAX_CHANGES:
@@ -196,13 +196,13 @@ class Notices:
         _begun.add(stream)
         if first and anywhere and epoch > 0 and attach_defaults.name is not None:
             print(  # noqa: T201 (a trial's own output is where its user looks)
-                f"note: {self._name!r} begins with epoch {epoch + 1} of {stream!r}: an epoch before it had begun when "
-                "it came, and more of that was taken than the rubber band keeps for latecomers",
+                f"note: {self._name!r} begins with epoch {epoch + 1} of {stream!r}: when it attached, more of an "
+                "earlier epoch had been taken than the rubber band keeps for latecomers",
                 flush=True,
             )
 
     def given_another(self, saved: int, given: int, stream: str) -> None:
-        """Warn, if it is so, that another epoch begins than the one at whose start a saved state stands."""
+        """Warn if the epoch that begins is not the one at whose start a saved state stands."""
         if given != saved:
             self._warn(
                 f"the state that {self._name!r} has loaded stands at the start of epoch {saved}, and {stream!r} gives "

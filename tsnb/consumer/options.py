@@ -33,7 +33,7 @@ class Options:
     guard: bool = False
 
     def check(self) -> None:
-        """Refuse what cannot be meant.
+        """Refuse invalid options.
 
         Raises:
             ValueError: A number is too small, a word unknown, or two options do not go together.
@@ -119,7 +119,7 @@ class Stats:
     held: int
     """Slots of the arena that are kept by batches still referenced in this process."""
     waited_s: float
-    """Seconds spent waiting for batches, whoever was to blame."""
+    """Seconds spent waiting for batches, for whatever reason."""
     skipped: int = 0
     """Loader batches that were given up (`on_lag="skip"`)."""
     reconnects: int = 0

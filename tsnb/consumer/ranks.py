@@ -1,4 +1,4 @@
-"""One rank of a group: what it means that another rank has gone, and what a rank is told that waits for others.
+"""One rank of a group: what follows when another rank has gone, and what to tell a rank that waits for others.
 
 Pure. Every rank takes every batch of the stream and keeps a slice of it (`rebatching.part`), so all see the same
 batches in the same order, and make the same number of steps.
@@ -56,7 +56,7 @@ def broken(group: str, gone: RankGone | None, place: Place) -> GroupBroken | Non
 
 
 def incomplete(options: Options, group: str, stream: str, waited_s: float) -> str:
-    """Return what a rank is told that has waited long for an epoch.
+    """Return what to tell a rank that has waited long for an epoch.
 
     Args:
         options: The rank's.

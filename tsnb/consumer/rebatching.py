@@ -1,7 +1,7 @@
 """Another batch size than the loader's: views inside a slot, one copy where a batch straddles two.
 
-What is left of a loader batch that does not fill the user's is copied into warm scratch at once, so its slot
-goes back without waiting for the next one.
+The rest of a loader batch that does not fill the user's is copied into warm scratch at once, so that its slot goes
+back without waiting for the next batch.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Rebatcher:
             start = stop
 
     def rest(self) -> Delivered | None:
-        """Return what is left at the epoch's end: fewer than `batch_size` samples, or nothing."""
+        """Return the rest at the epoch's end: fewer than `batch_size` samples, or nothing."""
         joint, filled = self._joint, self._filled
         self._joint, self._filled = None, 0
         return None if joint is None else cut(joint, 0, filled)

@@ -273,7 +273,7 @@ class ConsumerSession:
 
         Raises:
             ConsumerParked: It stood still for longer than the stream's patience, and its place has gone.
-            JoinRefused: It would not wait for an epoch, and the one being given cannot be had whole; or the ranks of
+            JoinRefused: It does not wait for an epoch, and cannot get the whole of the current one; or the ranks of
                 its group would begin at different places.
             LoaderFailed: The loader raised.
         """

@@ -190,7 +190,7 @@ class Unpacker:
                 over = self._copy(over, layout.array_bytes)
             delivered = Delivered(layout, _leaves(layout, over, values, there), batch.rows, shared=not copied)
         except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-            # values that are not those of the tree; letters that are none
+            # values that are not those of the tree; text that is not UTF-8
             raise RemoteProtocolError(f"a batch that does not fit its layout: {error}"[:300]) from None
         delivered.private = private
         delivered.memory = None if copied else self._leases.get(batch.lease)
@@ -216,7 +216,7 @@ class Unpacker:
         what lies on a device cannot be used in a forked process anyway.
 
         Raises:
-            OSError: There is no memory for it.
+            OSError: Memory ran out.
         """
         # held from here on: no other batch can come into these slots while their pages are copied
         held, slots = self._held_slots()
@@ -230,7 +230,7 @@ class Unpacker:
         del held
 
     def let_go_in_child(self) -> None:
-        """Let go of the arena but for what is held: this process is a child, and gets nothing from the stream."""
+        """Let go of the arena except the held slots: this process is a child, and gets nothing from the stream."""
         if self.foreign and self._arena.slots:
             self._own.leave(self._held_slots()[1])
 
@@ -282,7 +282,7 @@ def _leaves(layout: Layout, over: Any, values: list[Any], there: torch.Tensor | 
     Args:
         layout: The batch's.
         over: The slot's memory.
-        values: The leaves that are no arrays.
+        values: The leaves that are not arrays.
         there: The same bytes on a device, uint8; the tensors are made of those.
     """
     arrays = iter(
