@@ -204,7 +204,7 @@ def test_a_name_that_a_detached_trial_has_is_in_use(page: Any, until: Until) -> 
     other = Notebook("import time\ntime.sleep(60)")
     other.kill()
     with pytest.raises(
-        NameInUse, match=r"a detached trial named 'far' runs already \(run 1, pid \d+\).*stop it by"
+        NameInUse, match=r"a detached trial named 'far' is running already \(run 1, pid \d+\).*stop it by"
     ):
         run_cell("far", "1", {}, outlet=page)
     assert trials["far"].pid == other.pids[0]

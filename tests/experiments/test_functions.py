@@ -100,7 +100,7 @@ def test_run_again_with_changes(train: Any, page: Any, notebook: Any) -> None:
     assert named.wait(120).state in {"done", "stopped"}
     box = notebook.run("def needs(seed, name): return seed, name")
     assert start(page, box["needs"], seed=1).rerun().result(30) == (1, "needs"), "what was passed is kept"
-    with pytest.raises(TsnbError, match="started from is there no more"):
+    with pytest.raises(TsnbError, match="started from is gone"):
         named.rerun()
 
 

@@ -121,8 +121,8 @@ def test_an_interrupt_stops_the_trials_and_is_told(train: Any) -> None:
     [
         ({"n_trials": 0}, "n_trials=0"),
         ({"prune_every": 0}, "prune_every=0"),
-        ({"space": {"lr": 0.1}}, "can not be drawn from"),
-        ({"space": {"lr": []}}, "can not be drawn from"),
+        ({"space": {"lr": 0.1}}, "cannot be drawn from"),
+        ({"space": {"lr": []}}, "cannot be drawn from"),
     ],
 )
 def test_what_cannot_be_meant_asks_the_study_nothing(train: Any, given: dict[str, Any], said: str) -> None:

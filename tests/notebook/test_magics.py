@@ -403,7 +403,7 @@ def test_a_set_up_cell_runs_first_in_every_trial(shell: Any, capfd: pytest.Captu
     assert [trial["y"] for trial in sweep.values()] == [41, 42]
     with pytest.raises(UsageError, match="'nowhere' is not defined"):
         run(shell, "%%trial --setup\nnowhere")
-    with pytest.raises(UsageError, match="--setup goes without a name"):
+    with pytest.raises(UsageError, match="--setup takes no name"):
         run(shell, "%%trial x --setup\n1")
     run(shell, "%%trial --setup\nbad = 1\n1 / 0")
     with pytest.raises(

@@ -108,7 +108,7 @@ def test_a_typo_is_told_with_what_there_is(project: Path) -> None:
         tsnb.results("wida")
     with pytest.raises(NoSuchRecord, match=r"logged 'los'.*Did you mean 'loss'"):
         tsnb.history("los")
-    with pytest.raises(NoSuchRecord, match="Those there are: lr, batch_size"):
+    with pytest.raises(NoSuchRecord, match="Parameters here: lr, batch_size"):
         tsnb.compare("loss", by="wd")
     with pytest.raises(ValueError, match="'max' where a high one is"):
         tsnb.compare("loss", by="lr", mode="low")

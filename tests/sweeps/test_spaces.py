@@ -52,7 +52,7 @@ def test_no_combination_is_drawn_twice() -> None:
     """A small space is given in full, and one that is too small says how many it holds."""
     rows = draw({"a": [1, 2, 3], "b": randint(0, 1)}, 6, 0)
     assert len({(row["a"], row["b"]) for row in rows}) == 6
-    with pytest.raises(ValueError, match="no 7 different combinations: 6 were found"):
+    with pytest.raises(ValueError, match="does not hold 7 different combinations: 6 were found"):
         draw({"a": [1, 2, 3], "b": randint(0, 1)}, 7, 0)
 
 
@@ -74,7 +74,7 @@ def test_a_grid_and_a_space_together_give_the_grid_for_every_draw() -> None:
         ({"space": {"lr": uniform(0, 1)}, "n": 0}, "say how many trials"),
         ({"grid": {"lr": [1]}, "n": 3}, "n=3 goes with space"),
         ({"grid": {"lr": [1]}, "space": {"lr": [1, 2]}, "n": 1}, "lr: in the grid and in the space"),
-        ({"space": {"lr": 0.1}, "n": 1}, "can not be drawn from"),
+        ({"space": {"lr": 0.1}, "n": 1}, "cannot be drawn from"),
         ({"grid": {"name": ["resnet18", "resnet50"]}}, "'name' cannot be swept over"),
     ],
 )

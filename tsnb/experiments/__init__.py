@@ -5,7 +5,7 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 
 | module | what it owns |
 |---|---|
-| `plan`, `replanning` | what a trial is to do, and its name; the same once more with other parameters |
+| `plan`, `replanning` | a trial's code, options and name, settled before its start; again with other parameters |
 | `cells`, `functions` | starting a trial from a cell, and the set-up cell; from a function: `tsnb.run`, `@tsnb.trial` |
 | `trial` | one trial, as its user sees it |
 | `trial_life`, `own_life` | what happens to it, on the hub's thread; its turn and restarts if it was started here |

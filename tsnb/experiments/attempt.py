@@ -1,6 +1,6 @@
 """One life of a trial's kernel: it starts, takes in the variables, runs the code once, and says how that ended.
 
-On the hub's thread, all of it. A trial whose process dies may have several (`Trial`, with `restart`).
+All of it runs on the hub's thread. A trial whose process dies may have several (`Trial`, with `restart`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "Delivery", "Kernel", "Outcome"]
 
 INSIDE = "tsnb.experiments.in_kernel.steps"
-"""What its kernel is told to do stands there."""
+"""The module with the steps that its kernel runs."""
 
 
 Delivery = tuple[dict[str, Any], Cargo | None]
-"""A kernel's reply, and what it has sent if that is "ok"."""
+"""A kernel's reply, and the cargo that it has sent if that is "ok"."""
 
 REPLY_S = 5.0
 """How long the reply may stay out after the kernel has said how its code ended."""
@@ -193,7 +193,7 @@ class Attempt:
         return await self.child.request(SET, changes)
 
     async def leave(self) -> None:
-        """End the process; nothing can be had from it any more."""
+        """End the process; nothing can be fetched from it after this."""
         await self.child.kill()
         self._kept = None
 
@@ -215,7 +215,7 @@ class Attempt:
                 await self.child.kill()
 
     def keeps(self, variable: str) -> bool:
-        """Return whether a variable can be had although the process has ended."""
+        """Return whether a variable is still available although the process has ended."""
         return self._kept is not None
 
     async def deliver(self, variable: str) -> Delivery:

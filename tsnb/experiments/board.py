@@ -227,9 +227,9 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
         outlet: Where its output goes; left out: under the running cell, or to the terminal.
 
     Raises:
-        NoSuchTrial: There is no trial of the name that it is to come after.
-        NameInUse: A detached trial of its name, which another notebook has started, runs.
-        TsnbError: It would wait for one that waits for it, or there is no such cluster.
+        NoSuchTrial: The trial that it is to start after does not exist.
+        NameInUse: A detached trial of that name, started by another notebook, is running.
+        TsnbError: It would wait for a trial that waits for it, or the cluster does not exist.
         ExtraMissing: It is to run on a Ray cluster, and Ray is not installed.
     """
     hub = the_hub()
@@ -271,7 +271,7 @@ def _require_free(name: str) -> None:
     entry = entry_of(project_directory(make=False), name)
     if entry is not None and entry.alive:
         raise NameInUse(
-            f"a detached trial named {name!r} runs already (run {entry.run['number']}, pid {entry.pid}); another "
+            f"a detached trial named {name!r} is running already (run {entry.run['number']}, pid {entry.pid}); another "
             f"notebook, or this one before its restart, has started it. tsnb.trials[{name!r}] is that trial: "
-            f"stop it by %trials stop {name}, or take another name."
+            f"stop it by %trials stop {name}, or choose another name."
         )

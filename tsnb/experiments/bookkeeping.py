@@ -108,7 +108,7 @@ def _whole(number: float) -> int | None:
 
 T = TypeVar("T")
 
-_pen = ThreadPoolExecutor(1, "tsnb-records")  # one: what is written of a run stays in order
+_pen = ThreadPoolExecutor(1, "tsnb-records")  # one: the writes of a run stay in order
 
 
 def begin_run(plan: TrialPlan) -> Run:

@@ -1,8 +1,8 @@
-"""Starting a trial from a cell; what it takes along is settled on the thread that owns the variables.
+"""Starting a trial from a cell; the variables that it takes along are settled on the thread that owns them.
 
-The set-up cell is code that every trial runs before its own (`%%trial --setup`): for what is neither a variable nor one
-of the settings that are carried anyway (`kernels.cargo.numerics`), such as options of pandas and matplotlib, handlers
-of loggers, registered types. One a notebook; another takes its place, an empty one ends it.
+The set-up cell is code that every trial runs before its own (`%%trial --setup`): for state that is neither a variable
+nor one of the settings that are carried anyway (`kernels.cargo.numerics`), such as options of pandas and matplotlib,
+handlers of loggers, registered types. A notebook has one; another takes its place, an empty one removes it.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ def run_cell(
         transform: IPython's `transform_cell`, where the cell may hold magics.
         params: Parameters, which the cell finds as variables.
         also: Variables that it takes along whether it reads them or not.
-        check: Whether names that nobody defines are refused before anything is started.
+        check: Whether names that are not defined are refused before anything is started.
         outlet: Where its output goes; left out: under the running cell, or to the terminal.
         **options: `plan.TrialOptions`, by name.
 
     Raises:
         ValueError: Invalid name, batch size or thread count.
         NameInUse: A detached trial of that name runs.
-        UndefinedNames: The cell reads what nobody defines.
+        UndefinedNames: The cell reads names that are not defined.
         NotShippable: A variable that it reads cannot travel.
-        SyntaxError: The cell is no Python.
+        SyntaxError: The cell is not valid Python.
     """
     given = TrialOptions(**options)
     plan = plan_cell(
@@ -118,7 +118,7 @@ class SetUp:
         """Return what it takes along.
 
         Raises:
-            UndefinedNames: It reads names that nobody defines.
+            UndefinedNames: It reads names that are not defined.
         """
         return capture(self.transform(self.source), self.namespace, bodies=True)
 
@@ -138,7 +138,7 @@ def set_up(source: str, namespace: Mapping[str, Any], transform: Callable[[str],
         Whether there is one now.
 
     Raises:
-        UndefinedNames: It reads names that nobody defines; what was there before stays.
+        UndefinedNames: It reads names that are not defined; the former set-up cell stays.
         SyntaxError: It is not Python.
     """
     new = SetUp(orders.as_written("%%trial --setup", source), transform, namespace)

@@ -1,6 +1,6 @@
 """Detached trials of other notebooks, found again: followed through the project's records, ended by signals.
 
-Their output is in their log; their variables cannot be had, for a detached kernel ends with its code.
+Their output is in their log; their variables are gone, because a detached kernel ends with its code.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GONE_S = 5.0
 
 
 class _Nowhere:
-    """An outlet for what is in a log already."""
+    """An outlet for output that is in a log already."""
 
     def publish(self, kind: str, content: dict[str, Any]) -> None:
         """Show nothing."""
@@ -86,7 +86,7 @@ class FoundLife(TrialLife):
         return outcome_of(await self._look())
 
     async def _look(self) -> RunRecord | None:
-        """Take what is new in the records."""
+        """Take in the news from the records."""
         with contextlib.suppress(TsnbError):
             rows, self._position = await asked(self._run.rows, self._position)
             if rows:
@@ -125,7 +125,7 @@ class FoundLife(TrialLife):
         """Kill it, with its workers, and wait until it has gone."""
         self._signal(signal.SIGKILL)
         deadline = time.monotonic() + GONE_S
-        while self.entry.runs_here and time.monotonic() < deadline:  # noqa: ASYNC110 (nobody tells of it)
+        while self.entry.runs_here and time.monotonic() < deadline:  # noqa: ASYNC110 (there is no event to wait for)
             await asyncio.sleep(0.02)
 
     def _signal(self, number: int) -> None:
@@ -151,7 +151,7 @@ class FoundLife(TrialLife):
         """
         raise TsnbError(
             f"trial {self.entry.name!r} is a detached one of another notebook, whose variables end with it. "
-            "Have it keep what is wanted: tsnb.log_artifact(path)"
+            "Have it keep what you want: tsnb.log_artifact(path)"
         )
 
 

@@ -54,7 +54,7 @@ class DetachedEntry:
 
     @property
     def alive(self) -> bool:
-        """Whether that process still runs, or may: nobody can tell of one in another container."""
+        """Whether that process still runs, or may: one in another container cannot be seen."""
         return not has_gone(self.process)
 
     @property

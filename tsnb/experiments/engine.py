@@ -22,7 +22,7 @@ PER_CORE = 2
 
 
 def places_here(trials: int, cores: int) -> int:
-    """Return how many trials run at once where nobody said: all, where there are two at most for each core.
+    """Return how many trials run at once by default: all, unless that is more than two for each core.
 
     Args:
         trials: How many there are.
@@ -35,10 +35,10 @@ class Engine(Protocol):
     """Where trials run: `ThisMachine`, or a cluster (`tsnb.cluster.ray_cluster`)."""
 
     def join(self) -> None:
-        """Have what trials need there. Called before the first is started.
+        """Connect to the place where trials run. Called before the first is started.
 
         Raises:
-            TsnbError: It cannot be had.
+            TsnbError: It is not available.
         """
 
     def attempt(
@@ -49,13 +49,13 @@ class Engine(Protocol):
         Args:
             hub: The hub on whose thread it lives.
             plan: What is run.
-            settings: What its kernel is told of the run, beside what the plan says.
+            settings: What its kernel needs to know of the run beyond the plan.
             host: The trial.
             run: Its place in the project's records.
         """
 
     def places(self, plan: TrialPlan, trials: int) -> tuple[int, str]:
-        """Return how many trials run at once where nobody said, and why so many.
+        """Return how many trials run at once by default, and why so many.
 
         Args:
             plan: What they have in common.

@@ -1,7 +1,7 @@
 """Functions as trials: `tsnb.run` and `@tsnb.trial`, in a notebook or a plain script.
 
 A function travels as everything else does: one of the notebook or script by value, with what it reads there; one
-of an importable module by name. What does not fit is told before anything is started.
+of an importable module by name. Arguments that do not fit are refused before anything is started.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def run(
         engine: Where it runs: "local", on this machine; "ray", on a machine of the Ray cluster that this process or
             machine is in; "ray://HOST:PORT", of that cluster (docs/cluster.md). There `device` is "gpu" or "cpu".
         with_: Variables of the notebook that it takes along though it does not read them by name (in an `eval`, say).
-        check: Whether names that nobody defines are refused before anything is started.
+        check: Whether names that are not defined are refused before anything is started.
         wait: Return when it has ended.
         **params: The function's arguments, by name.
 
@@ -96,12 +96,12 @@ def run(
 
     Raises:
         TypeError: The parameters do not fit the function, or it is not a function.
-        UndefinedNames: It reads what nobody defines.
+        UndefinedNames: It reads names that are not defined.
         NotShippable: It, or a parameter, cannot travel.
         ValueError: Invalid name or option.
         NameInUse: A detached trial of that name runs.
         ExtraMissing: `engine="ray"` without Ray.
-        TsnbError: There is no such cluster.
+        TsnbError: The cluster does not exist.
         TrialFailed: It was waited for, and failed.
     """
     given = {
@@ -132,7 +132,7 @@ def plan_function(
         params: Its arguments, by name.
         name: The trial's name; by default made from the function's and the parameters.
         with_: Variables that it takes along besides.
-        check: Whether names that nobody defines are refused.
+        check: Whether names that are not defined are refused.
         **options: `plan.TrialOptions`, by name, those that were given.
 
     Raises:
@@ -195,7 +195,7 @@ def _text_of(fn: Callable[..., Any]) -> str:
 
 
 def _check_defined(fn: Any, name: str, made_before: Iterable[str]) -> None:
-    """Refuse a function of the notebook that reads, itself or through others, what nobody defines."""
+    """Refuse a function of the notebook that reads, itself or through others, names that are not defined."""
     variables = _variables()
     missing: dict[str, None] = {}
     made = set(made_before)
@@ -215,7 +215,7 @@ def _check_defined(fn: Any, name: str, made_before: Iterable[str]) -> None:
         words = ", ".join(map(repr, missing))
         raise UndefinedNames(
             f"{name}() reads {words}, which {'is' if len(missing) == 1 else 'are'} not defined here. "
-            "Define it first; nothing was started. If it comes to be in a way that cannot be seen (exec): check=False."
+            "Define it first; nothing was started. If it is defined in a way that cannot be seen (exec): check=False."
         )
 
 

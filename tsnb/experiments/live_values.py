@@ -47,7 +47,7 @@ class Live:
     Args:
         values: All of this process.
         name: Its name.
-        default: What it is until it is set.
+        default: Its value until it is set.
         bounds: As above.
         choices: As above.
     """
@@ -70,7 +70,7 @@ class Live:
 
     @property
     def value(self) -> Any:
-        """What it is now; the same until the next batch."""
+        """The current value; it stays the same until the next batch."""
         self._values.settle()
         return self.current
 
@@ -78,7 +78,7 @@ class Live:
         """Change it from the next batch on. From any thread.
 
         Args:
-            value: What it is to be.
+            value: The new value.
 
         Raises:
             ValueError: It is out of bounds, or of another type than the default.
@@ -286,9 +286,9 @@ def live(
 
     Args:
         name: Its name, a Python identifier: `trial.set(NAME=...)` takes it.
-        default: A number, a bool, or one of the choices; what it is until it is set. It says the type, too.
-        bounds: The lowest and the highest number that it may be.
-        choices: What it may be, instead of any number: `choices=("sum", "mean")`.
+        default: A number, a bool, or one of the choices: its value until it is set. It decides the type, too.
+        bounds: The lowest and the highest number allowed.
+        choices: The allowed values, in place of numbers: `choices=("sum", "mean")`.
 
     Raises:
         ValueError: The name is not an identifier, or the default does not fit bounds or choices.

@@ -1,6 +1,6 @@
 """What a trial's kernel tells the process that started it: a type for each, used on both ends.
 
-| news | when | who takes it |
+| news | when | taken by |
 |---|---|---|
 | `Begun` | its code begins | `attempt` |
 | `Logged` | a few times a second, if `tsnb.log` was called | `trial_life` |
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 SET = "tsnb_set"
-"""What a kernel is asked, in the middle of its code: to change live values, by name."""
+"""A request to a kernel in the middle of its code: change live values, by name."""
 
 STOPPED = frozenset({"CancelledError", "KeyboardInterrupt", "StopRequested"})
 """What ends code that was asked to end."""

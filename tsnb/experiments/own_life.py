@@ -149,7 +149,7 @@ class OwnLife(TrialLife):
             await self._attempt.release(everything=True)
 
     def keeps(self, variable: str) -> bool:
-        """Return whether a variable can be had although the process has ended."""
+        """Return whether a variable is still available although the process has ended."""
         return self._attempt is not None and self._attempt.keeps(variable)
 
     async def set(self, changes: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a trial is to do, settled before anything is started: its code, its parameters, our options, its name.
+"""A trial's plan, settled before anything is started: its code, its parameters, our options, its name.
 
 *Parameters* are the user's own (`lr=0.1`); *options* are ours. Both are plain values here: nothing in this module
 starts anything; `check` looks at what the machine has.
@@ -85,7 +85,7 @@ class TrialOptions:
     threads: int | None = option(
         None,
         _COUNT,
-        "threads that torch computes on, and stays on (1, or more where the stream's balancer says so)",
+        "threads that torch computes on, fixed (otherwise 1, or more where the stream's balancer says so)",
     )
     env: Mapping[str, str] = option(
         dict, _SETTINGS, "an environment variable of its process; may be repeated", shown=False
@@ -105,8 +105,8 @@ class TrialOptions:
     engine: str = option(
         "local",
         ENGINE,
-        "ray: run it on a machine of the Ray cluster at hand, or of that at ray://HOST:PORT; --device is gpu (one that "
-        "Ray chooses) or cpu there, and --detach, --log-to and --mps-percent are not",
+        "ray: run it on a machine of the Ray cluster at hand, or of the one at ray://HOST:PORT; --device is gpu (one "
+        "that Ray chooses) or cpu there, and --detach, --log-to and --mps-percent do not work",
     )
     gate: Path | None = None
     """A file whose lock its first `attach` waits for (sweeps, so that all begin with the same batch)."""
@@ -136,8 +136,8 @@ class TrialOptions:
             name: The trial's name.
 
         Raises:
-            ValueError: A number is too small, words do not go together, there is no such device or engine, or an
-                option is not for a cluster.
+            ValueError: A number is too small, options do not go together, the device or engine does not exist, or an
+                option does not work on a cluster.
             ExtraMissing: A tracker that its numbers are to go to is not installed.
         """
         check_name(name, "trial")
@@ -221,7 +221,7 @@ OPTION_NAMES = frozenset(f.name for f in fields(TrialOptions)) - _OURS_ALONE
 
 @dataclass(frozen=True)
 class TrialPlan:
-    """What is to be run."""
+    """The code to run."""
 
     name: str
     """The trial's name, also that of its consumers."""
@@ -250,7 +250,7 @@ class TrialPlan:
     """Those that a cell sets itself."""
 
     def discard(self) -> None:
-        """Let go of what was shipped: nobody will run it again."""
+        """Let go of the shipped variables: the trial will not run again."""
         for cargo in (self.arrival["cargo"], self.arrival["changed"]):
             if cargo is not None:
                 cargo.close()
@@ -284,11 +284,11 @@ def trial_name(stem: str, params: Mapping[str, Any]) -> str:
 
 
 def shown_value(value: Any, name: str = "") -> str:
-    """Return a parameter as it stands in a name: numbers short but exact to four digits, plain words; else nothing.
+    """Return a parameter in the form used in names: numbers short but exact to four digits, plain words; else nothing.
 
     Args:
         value: Its value.
-        name: What it is called: a secret stands in no name, however plain.
+        name: Its name: a secret never becomes part of a trial's name, however plain it looks.
     """
     if isinstance(value, (bool, int)) or value is None:
         return str(value)

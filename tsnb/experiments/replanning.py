@@ -27,7 +27,7 @@ def replanned(plan: TrialPlan, changes: Mapping[str, Any], gate: Path | None = N
     Args:
         plan: The other one.
         changes: Parameters and options that are to be other than there, and perhaps `name`.
-        gate: What it is to wait at before its first batch.
+        gate: The gate at which it waits before its first batch.
 
     Raises:
         TypeError: A change is neither a parameter, nor a variable that the cell reads, nor an option.
@@ -119,8 +119,8 @@ def _shared(plan: TrialPlan, name: str, changed: Mapping[str, Any]) -> dict[str,
         cargo = plan.arrival["cargo"].again()
     except TsnbError:
         raise TsnbError(
-            f"what trial {plan.name!r} was started from is there no more: a later run took its name, or it "
-            "was cleared. Rerun the later one, or run the cell again."
+            f"what trial {plan.name!r} was started from is gone: a later run took its name, or it was "
+            "cleared. Rerun the later one, or run the cell again."
         ) from None
     return {
         **plan.arrival,

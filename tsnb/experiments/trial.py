@@ -17,8 +17,8 @@ the notebook, or until many have ended after it (`board.KEPT_PROCESSES`): then i
 of a sweep keeps its variables only (`in_kernel.keeping`), and its process ends. What a trial does
 happens on the hub's thread; its methods are called from others.
 
-Where somebody looks on while a trial's end is waited for, one line says how far it is: under a notebook's cell it is
-kept up to date, on a terminal it is written once.
+While a cell or a terminal waits for a trial's end, one line says how far it is: under a notebook's cell it is kept up
+to date, on a terminal it is written once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def wait_and_tell(ended: threading.Event, label: str, text: Callable[[], str]) -
     """Wait for an event. An interrupt ends the waiting.
 
     Args:
-        ended: What is waited for.
+        ended: The event to wait for.
         label: What marks the line on a terminal.
         text: Returns the line.
     """
@@ -101,8 +101,8 @@ class Trial(Bound):
         name: Its name.
         number: Which run of that name this is, from 1.
         metrics: The last value of each number it logged; `by_step`, `by_epoch` and `rows` have all of them.
-        log_path: Where what it prints is kept, beyond the notebook's life.
-        failure_seen: Whether somebody has waited for it and was told that it failed.
+        log_path: The file with its output, which outlives the notebook.
+        failure_seen: Whether a caller has waited for it and was told that it failed.
         life: What happens to it, on the hub's thread. tsnb's own.
 
     Args:
@@ -211,7 +211,7 @@ class Trial(Bound):
     def interrupt(self) -> None:
         """Interrupt the cell, as the stop button does for an ordinary one; its variables stay.
 
-        One whose code has not begun is ended: there is nothing to interrupt, and it is not wanted any more.
+        A trial whose code has not begun is ended instead: there is nothing to interrupt yet.
         """
         if self.state == "running":
             self.life.ended_by = "interrupted"
@@ -239,7 +239,7 @@ class Trial(Bound):
             **values: By the name that the code gave them: `tsnb.live("lr", 0.1)` is set by `trial.set(lr=0.03)`.
 
         Raises:
-            NoSuchLiveValue: The code has made no live value of that name, or not yet; lists those there are.
+            NoSuchLiveValue: The code has not made a live value of that name, or not yet; lists those it has made.
             ValueError: A value is out of bounds, or of another type. Then nothing is changed.
             TypeError: No value is given.
             TsnbError: The trial is not running, or another notebook has started it.
@@ -295,14 +295,14 @@ class Trial(Bound):
         An interrupt ends the waiting; the trial goes on.
 
         Raises:
-            NoSuchVariable: It has none of that name.
+            NoSuchVariable: It has no variable of that name.
             NotShippable: It cannot travel; says why.
             TsnbError: Its kernel has gone, or ends with its code (a detached trial's).
         """
         if self.state not in ENDED:
             if self.life.plan.options.detach:
                 raise TsnbError(
-                    f"trial {self.name!r} is detached: its variables end with it. Have it keep what is wanted: "
+                    f"trial {self.name!r} is detached: its variables end with it. Have it keep what you want: "
                     "tsnb.log_artifact(path)"
                 )
             self.life.hub.require_other_thread()
@@ -368,9 +368,9 @@ class Trial(Bound):
                 project's records. A name that was made from the parameters is made again.
 
         Raises:
-            TypeError: There is no such parameter or option.
-            TsnbError: What it was started from is there no more, or lies in another notebook; names the parameters
-                whose values were masked in its record.
+            TypeError: The parameter or option does not exist.
+            TsnbError: Its code and variables are gone, or lie in another notebook; names the parameters whose values
+                were masked in its record.
         """
         if self.life.launch is None:
             not_kept = ", ".join(name for name, value in self.params.items() if is_masked(value))
@@ -378,7 +378,7 @@ class Trial(Bound):
                 f". Its record does not have the value of {not_kept}: give it again there" if not_kept else ""
             )
             raise TsnbError(
-                f"trial {self.name!r} was started elsewhere, where what it was started from lies: run its cell again"
+                f"trial {self.name!r} was started elsewhere, and its code and variables are there: run its cell again"
                 f"{lacks}"
             )
         planned = self._planned() if changes else []

@@ -1,9 +1,9 @@
 """A trial's life on the hub's thread: from the start to the end, and who hears of it.
 
-What its user calls is `trial.Trial`, which has a life. That of a trial that this process has started drives kernels,
-one after the other (`own_life`); that of one that was found is followed (`detached`).
+The user calls `trial.Trial`, which has a life. The life of a trial that this process has started drives kernels, one
+after the other (`own_life`); that of a trial that was found is followed (`detached`).
 
-How it ended is told to all who watch its stream: its producer tells every observer; this process's own panels and
+How it ended is told to all observers of its stream: its producer tells every observer; this process's own panels and
 reports know at once.
 """
 
@@ -97,7 +97,7 @@ class TrialLife(ABC):
         self.name = plan.name
         self.number = run.number
         self.params = masked(plan.params)
-        masked(plan.options.env)  # known from now on: what it prints of them is masked
+        masked(plan.options.env)  # known from now on: wherever it prints them they are masked
         self.options = plan.options.given
         self.metrics = LoggedNumbers()
         self.report: dict[str, Any] = {}
@@ -136,7 +136,7 @@ class TrialLife(ABC):
         """Go the whole way to the end of its code.
 
         Raises:
-            KernelDied: Its process ended without a word.
+            KernelDied: Its process ended without reporting an end.
         """
 
     @abstractmethod
@@ -151,7 +151,7 @@ class TrialLife(ABC):
         """Keep the variables of a trial that has ended here, and end its process, where that can be."""
 
     def keeps(self, variable: str) -> bool:
-        """Return whether a variable can be had although the process has ended."""
+        """Return whether a variable is still available although the process has ended."""
         return False
 
     @abstractmethod
@@ -174,7 +174,7 @@ class TrialLife(ABC):
         for listener in self.listeners:
             try:
                 listener(self.trial, rows)
-            except Exception:  # who listens must not end the trial
+            except Exception:  # a listener must not end the trial
                 logging.getLogger("tsnb").exception("a listener of trial %r raised", self.name)
 
     def begin(self, former: TrialLife | None = None) -> None:
@@ -190,7 +190,7 @@ class TrialLife(ABC):
         self.hub.post(self._live(former))
 
     def forget(self) -> None:
-        """Remove what it was started from, once it has ended: nobody will run it again."""
+        """Remove its code and variables once it has ended: it will not run again."""
         self.plan.discard()
 
     async def _live(self, former: TrialLife | None) -> None:
@@ -234,7 +234,7 @@ class TrialLife(ABC):
         self._tell([])
 
     async def _tell_end(self, state: str) -> None:
-        """Tell all who watch the stream how it ended, and what it logged last."""
+        """Tell all observers of the stream how it ended, and what it logged last."""
         end = end_reading(self.name, state, time.time(), self._pid, self.failure, self.metrics)
         streams, producer = self.report.get("stream", ""), self.options.get("producer")
         if not self.hub.closing:
@@ -317,7 +317,7 @@ class TrialLife(ABC):
 
         Args:
             grace_s: How long interrupted code may take to put things in order.
-            state: What it is called then: "stopped", or "pruned".
+            state: Its state after that: "stopped", or "pruned".
         """
         if not self._stopping:
             self.ended_by = state

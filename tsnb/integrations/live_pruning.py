@@ -2,7 +2,7 @@
 
 A pruner compares a trial with what others logged *before* it: MedianPruner with those that are complete,
 SuccessiveHalvingPruner with those that came to a step earlier. Trials in lockstep have no before: asked in the usual
-way the one prunes nobody, and the other depends on who was a moment faster. So the study's own pruner is asked when
+way the one prunes no trial, and the other depends on which was a moment faster. So the study's own pruner is asked when
 all trials that started together have logged the same step, and for each of them it is shown a copy of the study in
 which the others are complete, with what they have logged so far: as if this one had come last.
 """
@@ -58,7 +58,7 @@ class StudyRungs(Rungs):
         for name in live:
             self._asked[
                 name
-            ].should_prune()  # pruners keep notes of who passed; what it says now is not asked for
+            ].should_prune()  # pruners note which trials passed; this answer itself is not used
         after = self._study.get_trials()
         mode = "min" if self._study.direction == StudyDirection.MINIMIZE else "max"
         ranking = sorted(values, key=lambda name: rank(values[name], mode))

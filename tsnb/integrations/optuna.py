@@ -75,7 +75,7 @@ def optimize(
     """Run trials with parameters that a study suggests, several at once, and return when the last has ended.
 
     A trial's result is the last value of `metric` that it logged. One that fails, is stopped by hand or logs no such
-    number is told as failed. An interrupt stops all that run, and tells them as failed. Of the trials that have
+    number is reported as failed. An interrupt stops all that run, and reports them as failed. Of the trials that have
     ended the best one keeps its kernel, so that `sweep.best()["net"]` works; `sweep.stop()` ends it.
 
     Args:
@@ -113,7 +113,7 @@ def optimize(
     _require_same_direction(metric, "min" if minimizes else "max")
     for word, number in (("n_trials", n_trials), ("at_once", at_once), ("prune_every", prune_every)):
         if number is not None and number < 1:
-            raise ValueError(f"{word}={number}: give a number from 1 up")
+            raise ValueError(f"{word}={number}: give 1 or more")
     if prune is not None and prune_every is not None:
         raise ValueError("prune= and prune_every= are two ways to stop trials early: give one of them")
     require_no_name(space)
@@ -241,6 +241,6 @@ def _distribution(name: str, what: Any) -> BaseDistribution:
         case list() | tuple() if what:
             return CategoricalDistribution(what)
     raise ValueError(
-        f"space: {name}={what!r} can not be drawn from. Use optuna.distributions, a list of values, or uniform, "
+        f"space: {name}={what!r} cannot be drawn from. Use optuna.distributions, a list of values, or uniform, "
         "loguniform, randint or choice of tsnb.sweeps."
     )

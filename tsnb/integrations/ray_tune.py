@@ -90,7 +90,7 @@ class CommonStart:
     def _arrive(self) -> None:
         import ray
 
-        # where the gate has gone, there is nobody to wait for
+        # if the gate has gone, there is nothing to wait for
         with contextlib.suppress(ray.exceptions.RayError):
             ray.get(self._gate.arrive.remote(self._within_s), timeout=self._within_s + LATER_S)
 

@@ -1,4 +1,4 @@
-"""A notebook that runs without a front end: nbclient, `jupyter nbconvert --execute`, papermill, what builds on them.
+"""A notebook that runs without a front end: nbclient, `jupyter nbconvert --execute`, papermill and their users.
 
 Its kernel is ended as soon as its last cell has run. So three things differ from a live notebook:
 
@@ -7,8 +7,8 @@ Its kernel is ended as soon as its last cell has run. So three things differ fro
 - if one of them failed, and no cell has dealt with that (`wait`, `result`), the last cell fails, and so the run.
 
 Only the file knows which cell is the last one. `TSNB_NOTEBOOK` names it; else it is looked for in the command lines of
-the processes that started this kernel, and has to contain all that has run so far. Where there is no such file (a
-program that has the notebook in memory), each cell waits for the trials it has started.
+the processes that started this kernel, and has to contain all that has run so far. Without such a file (a program
+may have the notebook in memory), each cell waits for the trials it has started.
 
 `TSNB_BATCH=0` switches this off, `TSNB_BATCH=1` on.
 """

@@ -1,6 +1,6 @@
-"""`%load_ext tsnb`: what it registers in a shell, and how it comes out again.
+"""`%load_ext tsnb`: what it registers in a shell, and how it is removed again.
 
-A page that is loaded again drops what comes for cells that it has not started itself: those stay as they were.
+A page that is loaded again drops messages for cells that it has not started itself: those stay as they were.
 JupyterLab knows which cell a message belongs to by the request that started the cell, and forgets its requests with the
 page. A display's id does not help: saved notebooks have none. So the next cell that runs on the page says so, once.
 """
@@ -28,7 +28,7 @@ __all__ = ["load", "prepare", "tell_of_still_cells", "unload"]
 def load(shell: Any) -> None:
     """Register magics, completion, and what happens when a cell has ended. Loading again changes nothing.
 
-    `tsnb` becomes a variable too where the notebook has none of the name, as it is in every trial.
+    `tsnb` becomes a variable too, unless the notebook has one of that name, as in every trial.
     """
     if match_options in shell.Completer.custom_matchers:
         return
@@ -73,7 +73,7 @@ def unload(shell: Any) -> None:
 
 
 def rest_consumers(result: Any = None) -> None:
-    """Let nobody wait for this notebook's own consumers once a cell has ended: the next may be far off.
+    """Stop others waiting for this notebook's own consumers once a cell has ended: the next may be far off.
 
     Args:
         result: IPython's ExecutionResult; a loop in a cell that was interrupted or raised is over.

@@ -72,7 +72,7 @@ _SHARE = share("a share, 0 to 1 (2% or 0.02)").typed
 
 
 def _balance() -> Parser:
-    parser = _named("%tensorsocket balance", "Divide a stream's compute in another way.", optional=True)
+    parser = _named("%tensorsocket balance", "Change how a stream divides compute.", optional=True)
     parser.add_argument("mode", metavar="|".join(MODES))
     parser.add_argument("--weight", type=_read(read_weight), action="append", default=[], metavar="NAME=2")
     return parser
@@ -214,7 +214,7 @@ _NAMED = re.compile(r"\{([A-Za-z_]\w*)[^{}]*\}|\$([A-Za-z_]\w*)")
 
 
 def expanded(line: str, shell: Any) -> str:
-    """Put the notebook's values for `{name}` and `$name` on a magic's line, but for parameters that it sweeps over.
+    """Put the notebook's values for `{name}` and `$name` on a magic's line, except for parameters that it sweeps over.
 
     Those stand in the trials' name, and each trial has its own value: `%%trial "cnn-lr{lr}" --grid lr=0.1,0.01`.
 
@@ -233,7 +233,7 @@ def expanded(line: str, shell: Any) -> str:
 
 
 def words_of(line: str, magic: str) -> list[str]:
-    """Split a magic's line as a shell would, but for quotes in values to sweep over: those are Python's.
+    """Split a magic's line as a shell would, except that quotes in values to sweep over are Python's.
 
     Raises:
         UsageError: A quote is not closed.
@@ -254,7 +254,7 @@ def parse(line: str, magic: str, commands: dict[str, Parser], default: str | Non
         default: What an empty line means.
 
     Raises:
-        UsageError: There is no such subcommand, or its arguments do not fit; says what may have been meant.
+        UsageError: The subcommand does not exist, or its arguments do not fit; suggests the nearest one.
     """
     words = words_of(line, magic) or ([default] if default else [])
     if not words:

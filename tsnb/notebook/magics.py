@@ -61,7 +61,7 @@ class TsnbMagics(Magics):
         %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well
         %tensorsocket record NAME FILE            writes all readings; tsnb.replay(FILE) shows them. --stop ends it
 
-        Without a name, the stream of this notebook is meant.
+        Without a name, the command is for the stream of this notebook.
 
         Options of start:
           --name NAME         what trials attach by
@@ -107,7 +107,7 @@ class TsnbMagics(Magics):
         Options:
           (those of a trial)
           --with X,Y          variables to take along, though the cell does not read them by name
-          --no-check          run it though it reads names that nobody defines, as far as can be seen
+          --no-check          run it though it reads names that are not defined, as far as can be seen
           --wait              return when it has ended
 
         Many trials of one cell, one for each combination of parameters, which the cell finds as variables:

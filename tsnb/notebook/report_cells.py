@@ -31,7 +31,7 @@ def begin(name: str) -> None:
 class Ending:
     """Takes care that a stream's report can be shown when it has been stopped, wherever it was started.
 
-    Made before the stream is asked to stop: of one that nobody watched yet the last reading is kept.
+    Made before the stream is asked to stop: of a stream that was not watched yet the last reading is kept.
 
     Args:
         name: The stream's.
@@ -69,7 +69,7 @@ def report(name: str | None) -> Report:
 def report_here(panel: Panel) -> Callable[[], None]:
     """Return what a panel's report button does: leave a report under the cell that shows the panel.
 
-    Called while that cell runs; what it returns is called on a thread of the panel's own.
+    Called while that cell runs; the function that it returns is called on a thread of the panel's own.
     """
     outlet = outlet_here(panel.stream or "panel")
 
@@ -81,7 +81,7 @@ def report_here(panel: Panel) -> Callable[[], None]:
 
 
 def record(given: Namespace) -> str:
-    """Begin or end a stream's recording. Returns what to tell.
+    """Begin or end a stream's recording. Returns the message to print.
 
     Raises:
         UsageError: No file was named, or nothing of that name is being recorded.

@@ -82,7 +82,7 @@ def _set_up(shell: Any, given: Namespace, cell: str) -> None:
         Exception: As `set_up` raises.
     """
     if given.name is not None:
-        raise ValueError("--setup goes without a name: its cell is run first in every trial")
+        raise ValueError("--setup takes no name: its cell is run first in every trial")
     there = set_up(cell, shell.user_ns, shell.transform_cell)
     said = "run this cell first; an empty %%trial --setup ends that" if there else "run no set-up cell"
     print(f"trials that start from now on {said}")  # noqa: T201 (shown under the cell)
@@ -101,7 +101,7 @@ def _served_loader(source: str, variables: dict[str, Any]) -> str:
 
 
 def rerun(name: str, changes: Iterable[tuple[str, Any]]) -> str:
-    """Run a trial's code again, with some parameters or options changed; return what to tell.
+    """Run a trial's code again, with some parameters or options changed; return the message to print.
 
     Raises:
         Exception: As `Trial.rerun` raises.
@@ -168,7 +168,7 @@ def logs(name: str, number: int | None = None) -> str:
 
 
 def _former_log(name: str, number: int | None) -> str | None:
-    """Return the end of the log of a run in the project's records, the last of that name; None where there is none.
+    """Return the end of the log of a run in the project's records, the last of that name; None if no run has that name.
 
     Raises:
         NoSuchRecord: There are runs of that name, and none has that number.

@@ -59,10 +59,10 @@ SHOWN_CHARACTERS = 20_000
 
 
 def start(shell: Any, given: Namespace, cell: str | None) -> str:
-    """Serve a loader of the notebook's, or the one that a cell builds. Returns what to tell.
+    """Serve a loader of the notebook's, or the one that a cell builds. Returns the message to print.
 
     Raises:
-        UsageError: No loader was named, or both a loader and a cell were given, or there is no such variable.
+        UsageError: No loader was named, or both a loader and a cell were given, or the variable does not exist.
         Exception: As `serve_loader` and `serve_from_cell` raise.
     """
     options = options_from(given)
@@ -98,7 +98,7 @@ def _served_here(name: str) -> ProducerKernel | None:
 
 
 def _again(kernel: ProducerKernel, same: bool, given: Namespace, put: Callable[[], None]) -> str:
-    """Start what is served already: the same changes nothing. Returns what to tell.
+    """Start a stream that is served already: the same loader changes nothing. Returns the message to print.
 
     Raises:
         NameInUse: It differs from what is served, and `--replace` was not given.
@@ -122,7 +122,7 @@ def _again(kernel: ProducerKernel, same: bool, given: Namespace, put: Callable[[
 
 
 def _crash_note(kernel: ProducerKernel) -> str:
-    """Say what a stream that is started again after a crash promises, if it does."""
+    """Say what a stream promises that is started again after a crash; empty if it is not."""
     if not kernel.options.restart:
         return ""
     chosen = (
@@ -139,7 +139,7 @@ def _crash_note(kernel: ProducerKernel) -> str:
 
 
 def restart(name: str | None) -> str:
-    """Serve the same loader from a new kernel; without a name that of the only stream. Returns what to tell.
+    """Serve the same loader from a new kernel; without a name that of the only stream. Returns the message to print.
 
     Raises:
         ProducerNotFound: This notebook does not serve it.
@@ -153,7 +153,7 @@ def restart(name: str | None) -> str:
 
 
 def reload(shell: Any, name: str | None) -> str:
-    """Serve on with the notebook's loader as it is now. Returns what to tell.
+    """Serve on with the notebook's loader as it is now. Returns the message to print.
 
     Raises:
         UsageError: The notebook has no such variable any more.
@@ -185,7 +185,7 @@ def _back(kernel: ProducerKernel, what: str, former: str) -> str:
 
 
 def listing() -> str:
-    """Return what is served, one line each."""
+    """Return the streams that are served, one line each."""
     return (
         "\n".join(map(str, registry.entries())) or "nothing is served: %tensorsocket start LOADER --name NAME"
     )
@@ -217,7 +217,7 @@ def _incidents(reading: StreamReading | None, kernel: ProducerKernel | None) -> 
 
 
 def balance(given: Namespace) -> str:
-    """Divide a stream's compute in another way from now on. Returns what to tell.
+    """Change how a stream divides compute, from now on. Returns the message to print.
 
     Raises:
         ValueError: Unknown mode, or weights that do not fit it.
@@ -246,10 +246,10 @@ def logs(name: str) -> str:
 
 
 def stop(given: Namespace) -> tuple[str, Report | None]:
-    """Stop a stream; without a name the only one of this notebook. Returns what to tell, and what to show.
+    """Stop a stream; without a name the only one of this notebook. Returns the message, and what to show.
 
     Raises:
-        ProducerNotFound: There is no such producer, or none of this notebook's and no name.
+        ProducerNotFound: No producer has that name, or none was named and this notebook serves none.
         TsnbError: It does not stop; or another notebook or process has it served, and `--other` was not given.
     """
     name = given.name or own_name()

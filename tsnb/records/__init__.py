@@ -4,8 +4,8 @@
 |---|---|
 | `project` | which directory the records lie in |
 | `database` | the file: its tables, transactions, versions |
-| `writes` | what is written of a run: its start (`RunStart`), one `tsnb.log` (`LoggedRow`) |
-| `run` | one run, for those who write it (`Run`); the run that this process is, `log_artifact` |
+| `writes` | the writes of a run: its start (`RunStart`), one `tsnb.log` (`LoggedRow`) |
+| `run` | one run, for its writers (`Run`); the run that this process is, `log_artifact` |
 | `reading` | runs as they stand in the file |
 | `scores` | which way a metric is good (`direction`), and which trial is the best in it |
 | `selection` | which runs a question is about; `tag`, `delete` |

@@ -60,7 +60,7 @@ def commit_here() -> str:
 def look(tell: Callable[[str], None]) -> None:
     """Have `tell` called with the commit of the current directory, once it is known whether files differ from it.
 
-    That is on another thread, and not at all where nobody can look.
+    That is on another thread, and never where git cannot look.
     """
     global _looks
     here = _here()

@@ -1,16 +1,16 @@
-"""The project's one SQLite file: its tables, who may write when, and what happens where it cannot.
+"""The project's one SQLite file: its tables, which process may write when, and what happens when writing fails.
 
 | table | a row is | what for |
 |---|---|---|
 | `runs` | one life of a trial's name | `key`: unlike any other file's; `supposed`: lost, says a reader |
 | `logged` | one `tsnb.log` | where in training it was |
 | `metrics` | one name that a run logged | its last, lowest and highest value: a table of runs reads no history |
-| `numbers` | one logged number | NULL is nan: SQLite has none; what belongs to one metric lies together |
+| `numbers` | one logged number | NULL is nan, which SQLite does not have; a metric's numbers lie together |
 
 Every process opens the file for itself and writes in short transactions, a few a second. The write-ahead log lets
-readers read meanwhile; it needs shared memory, which file systems of several machines do not give, so there the
-file keeps SQLite's default journal. Whoever forks closes first: SQLite bears no connection in two processes. A
-writer that is killed leaves nothing to repair: the next one rolls back.
+readers read meanwhile; it needs shared memory, which file systems of several machines do not offer, so there the
+file keeps SQLite's default journal. A process closes its connection before it forks: SQLite does not allow one
+connection in two processes. A writer that is killed leaves nothing to repair: the next one rolls back.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ MIGRATIONS = (
 
 
 class RecordsGone(TsnbError):
-    """The project's file, or a run in it, is not there any more: somebody deleted it."""
+    """The project's file, or a run in it, has been deleted."""
 
 
 class _Writer:
@@ -159,10 +159,10 @@ def writing(directory: Path, *, make: bool = False) -> Iterator[sqlite3.Connecti
 
     Args:
         directory: The project's directory.
-        make: Make the file if there is none.
+        make: Make the file if it does not exist.
 
     Raises:
-        RecordsGone: There is no file, and `make` was not asked for.
+        RecordsGone: The file does not exist, and `make` was not asked for.
         TsnbError: A newer tsnb made it.
         sqlite3.Error: It cannot be written: another process holds it, the disk is full, it is not a database.
     """
@@ -196,13 +196,13 @@ def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
 
 
 def _require_own(path: Path) -> None:
-    """Make the file if there is none, of mode 0600 (SQLite gives its other files the same), and look at what is there.
+    """Make the file if it does not exist, with mode 0600 (SQLite gives its other files the same), and check them.
 
     By name, for their directory is this user's alone: to open and close a file that SQLite has open would take its
     locks away.
 
     Raises:
-        TsnbError: One of its files is a link, has another name elsewhere or is somebody else's.
+        TsnbError: One of its files is a link, has another name elsewhere or belongs to another user.
     """
     make_file(path)
     for each in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))):
@@ -217,7 +217,7 @@ def _require_own(path: Path) -> None:
 def _opened_to_read(path: Path) -> sqlite3.Connection:
     """Open a file for reading, also in a directory where this user may not write.
 
-    There SQLite can keep no index of the write-ahead log. Without a log nobody has the file open for writing, and it
+    There SQLite cannot keep an index of the write-ahead log. Without a log no process writes to the file, and it
     can be read as it is; with one, the writer's own index serves.
     """
     if os.access(path.parent, os.W_OK) and path.parent.stat().st_uid == os.geteuid():
@@ -261,7 +261,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def _bring_up(connection: sqlite3.Connection, path: Path) -> None:
-    """Apply what is missing. One process at a time: changing the journal of a new file waits for nobody."""
+    """Apply missing migrations. One process at a time: SQLite does not wait to change the journal of a new file."""
     with alone(path.parent):
         if _version(connection, path) == 0 and _shares_memory(path.parent):
             connection.execute("PRAGMA journal_mode = WAL")
@@ -293,7 +293,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def _shares_memory(directory: Path) -> bool:
-    """Tell whether all who open a file there run on one machine, as far as the mount table says."""
+    """Tell whether all processes that can open a file there run on one machine, as far as the mount table says."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

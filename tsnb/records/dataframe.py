@@ -15,7 +15,7 @@ class PrintableFrame(pd.DataFrame):
     """A DataFrame that steers no terminal when it is printed.
 
     A parameter may be a text from elsewhere, a class of a data set say. The values stay as they are, and whatever is
-    made of the table (a copy, a part, what a pickle gives) is a plain DataFrame.
+    made of the table (a copy, a part, a pickle) is a plain DataFrame.
     """
 
     def to_string(self, *args: Any, **kwargs: Any) -> Any:

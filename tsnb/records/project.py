@@ -50,15 +50,16 @@ def project_directory(*, make: bool = True) -> Path:
     `$TSNB_PROJECT_DIR/.tsnb` where that is set, else the nearest `.tsnb` of this user in the current directory
     or one above it (the home directory's is for notebooks right there), else `.tsnb` in the current directory. In a
     notebook the current directory is the one in which it began (`stay_in`): a later `%cd` does not change it. Where
-    that cannot be written, or where another user could exchange it (`tsnb.directories`): a directory of this user's
+    that cannot be written, or where another user could replace it (`tsnb.directories`): a directory of this user's
     below the runtime directory, and a warning that says so. In one that was chosen `.tsnb` itself has to be
-    this user's; who else can write there is trusted.
+    this user's; other users who can write there are trusted.
 
     Args:
         make: Make it if it is not there. Readers leave it: an empty result needs no directory.
 
     Raises:
-        TsnbError: `$TSNB_PROJECT_DIR` is set and cannot be written, or holds somebody else's; or no directory can be.
+        TsnbError: `$TSNB_PROJECT_DIR` is set and cannot be written, or holds another user's records; or no directory
+            can be written.
     """
     chosen = os.environ.get("TSNB_PROJECT_DIR")
     if chosen:
@@ -98,13 +99,13 @@ def own_place(directory: Path, *below: str) -> Path:
         Its path.
 
     Raises:
-        OSError: It cannot be made, or a link or somebody else's stands there.
+        OSError: It cannot be made, or a link or another user's directory is in its place.
     """
     return make_private(directory.joinpath(*below), below=directory.parent, tighten=True)
 
 
 def project_name(directory: Path) -> str:
-    """Return what the project of a records directory is called elsewhere (an experiment in MLflow, say)."""
+    """Return the name of a records directory's project elsewhere (an experiment in MLflow, say)."""
     return directory.parent.name or "tsnb"
 
 
@@ -121,7 +122,7 @@ def _chosen(place: Path, make: bool) -> Path:
 def _nearest(here: Path) -> Path | None:
     """Return the first records directory from `here` upwards that is this user's.
 
-    Somebody else's is left alone, and so is a link: in a shared directory such as /tmp anybody could put one.
+    Another user's is left alone, and so is a link: in a shared directory such as /tmp anybody could put one.
     """
     for parent in (here, *here.parents):
         if parent == Path.home() != here:
@@ -140,7 +141,7 @@ def _refusal(place: Path, trusted: Path | None, make: bool) -> str:
 
     Args:
         place: The directory.
-        trusted: The directory above it, where the user has chosen it: who can write there is trusted.
+        trusted: The directory above it, where the user has chosen it: users who can write there are trusted.
         make: Make it if it is not there.
     """
     try:

@@ -35,7 +35,7 @@ _LATEST = "number = (SELECT max(number) FROM runs AS later WHERE later.name = ru
 
 @dataclass(frozen=True)
 class MetricRecord:
-    """What is known of one number that a run logged, without its history."""
+    """A summary of one number that a run logged, without its history."""
 
     last: float
     """Its last value; nan where that was nan."""
@@ -251,7 +251,7 @@ def _suppose_lost(directory: Path, gone: list[sqlite3.Row]) -> None:
 
 
 def _lost(record: RunRecord, lost: dict[str, int]) -> RunRecord:
-    """Return a record whose process has gone as lost, where the file could not be told."""
+    """Return a record whose process has gone as lost, where the file could not be changed."""
     if record.state in ENDED or lost.get(record.key) != record.owner.pid:
         return record
     return RunRecord(**{**vars(record), "state": "lost", "failure": WITHOUT_A_WORD})

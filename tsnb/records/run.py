@@ -1,11 +1,11 @@
-"""One run, as those who live it write it down: the process that starts it, and the trial's own.
+"""One run, as two processes write it down: the one that starts it, and the trial's own.
 
-| who | writes |
+| process | writes |
 |---|---|
 | the launching process | `begin` (queued), "starting", an end before the trial's process could speak, "lost" |
 | the trial's process | `process` ("running"), rows, reports, its end |
 
-So a detached trial needs nobody. A handle is plain text inside (`as_settings`, pickle): each process that holds one
+So a detached trial needs no other process. A handle is plain text inside (`as_settings`, pickle): each process with one
 opens the file for itself. **No method raises because of the file**: where it cannot be written (a full disk, a
 locked or deleted file) there is one warning in the log "tsnb", and training goes on; rows are kept in memory for
 the next time.
@@ -121,7 +121,7 @@ class Run:
 
     @classmethod
     def find(cls, name: str, number: int | None = None) -> Run | None:
-        """Return a run of this project, the last of that name if no number is given; None if there is none.
+        """Return a run of this project, the last of that name if no number is given; None if it does not exist.
 
         Raises:
             TsnbError: The file cannot be read.
@@ -162,7 +162,7 @@ class Run:
 
     @property
     def log_path(self) -> Path:
-        """Where what it prints is kept. Its directory exists, if it can."""
+        """The file with its output. Its directory exists if it could be made."""
         return self._directory_of("logs") / f"{self.label}.log"
 
     @property
@@ -274,7 +274,7 @@ class Run:
 
         Args:
             path: The file or folder.
-            name: What it is called there, with slashes for folders; None: as it is called.
+            name: Its name there, with slashes for folders; None: its own.
 
         Returns:
             Where the copy lies.
@@ -391,7 +391,7 @@ def log_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
 
     Args:
         path: The file or folder, as it is now.
-        name: What it is called there ("nets/last.pt"); left out: as it is called.
+        name: Its name there ("nets/last.pt"); left out: its own.
 
     Returns:
         Where the copy lies.

@@ -1,7 +1,7 @@
 """Which way a logged number is good, and the one score that a trial has in it. Pure.
 
 - A metric's **direction** is what `tsnb.direction` was told, else what its name means: "val/accuracy" is good when it
-  is high, "loss_val" when it is low. Of any other name nobody guesses: `direction_of` says which line to type.
+  is high, "loss_val" when it is low. No other name is guessed: `direction_of` says which line to type.
 - A trial's **score** in a metric is the last value that it logged: that of the network that `trial["net"]` returns.
 - Of several trials the **best** is the one with the best score among those that are done; while none is done, among
   all. nan is worse than any number; of equal scores the first stays.
@@ -74,7 +74,7 @@ def direction(metrics: Mapping[str, str] | None = None, /, **named: str) -> None
 
     Holds for everything that compares trials: `best`, `compare`, `halving`, tables, plots, Optuna, the panel.
     Accuracy, f1, reward and the like are known to be good when high, loss, error, perplexity and the like when low;
-    what is said here goes before that. In a trial it is told to the notebook, too.
+    a direction given here overrides that. In a trial the notebook learns of it, too.
 
     Args:
         metrics: Directions by name, for names that are not words: `tsnb.direction({"val/churn": "min"})`.
@@ -92,12 +92,12 @@ def direction(metrics: Mapping[str, str] | None = None, /, **named: str) -> None
 
 
 def told(listener: Callable[[dict[str, str]], None]) -> None:
-    """Have a listener called with what `direction` is told from now on, in the thread that tells it."""
+    """Have a listener called with the directions that `direction` is given from now on, in the calling thread."""
     _listeners.append(listener)
 
 
 def check_mode(mode: str, metric: str, word: str = "mode") -> str:
-    """Return a direction that somebody gave.
+    """Return a direction that was given.
 
     Args:
         mode: What was given.
@@ -137,7 +137,7 @@ def direction_of(metric: str, mode: str | None = None) -> str:
         mode: "min" or "max"; None: not given.
 
     Raises:
-        UnknownDirection: Nobody knows.
+        UnknownDirection: Neither a given direction nor the name says.
         ValueError: `mode` is another word.
     """
     if mode is not None:

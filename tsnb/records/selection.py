@@ -37,7 +37,7 @@ class OneRun(Protocol):
 
 
 class NoSuchRecord(TsnbError, LookupError):
-    """The project has no trial, sweep, metric or parameter of that name; the message lists those there are."""
+    """The project has no trial, sweep, metric or parameter of that name; the message lists those it has."""
 
 
 def chosen_runs(name: str | None, all_runs: bool, tag: str | None = None) -> tuple[Path, list[RunRecord]]:
@@ -68,7 +68,7 @@ def chosen_runs(name: str | None, all_runs: bool, tag: str | None = None) -> tup
 def named_runs(
     which: str | OneRun | None, run: int | None, all_runs: bool, tag: str | None = None
 ) -> tuple[Path, list[RunRecord]]:
-    """Return the project's directory and the runs that somebody names who wants to change them.
+    """Return the project's directory and the runs that a caller wants to change.
 
     Args:
         which: A trial's name or a sweep's, or a trial, which is one run; None: all.
@@ -77,7 +77,7 @@ def named_runs(
         tag: Those with this tag only, former ones too.
 
     Raises:
-        NoSuchRecord: Nothing is called so, or there is no such run of it, or it has no such tag.
+        NoSuchRecord: No trial or sweep has that name, or it has no such run or tag.
         TsnbError: The records cannot be read.
     """
     if which is None or isinstance(which, str):
@@ -117,7 +117,7 @@ def check_metric(metric: str, runs: Sequence[RunRecord]) -> None:
 
 
 def value_of(run: RunRecord, by: str) -> Any:
-    """Return one of a run's parameters, or of its options; None if it has none of that name."""
+    """Return one of a run's parameters, or of its options; None if neither has that name."""
     own = {"name": run.name, "sweep": run.sweep, "seed": run.seed, "state": run.state}
     for place in (run.params, run.options, own):
         if by in place:
@@ -148,7 +148,7 @@ def tag(trial: str | OneRun, *tags: str, run: int | None = None, remove: bool = 
 
     Raises:
         ValueError: No tag is given, or one is empty or has a comma.
-        NoSuchRecord: Nothing is called so, or there is no such run; lists what there is.
+        NoSuchRecord: No trial or sweep has that name, or it has no such run; lists those it has.
         TsnbError: The project's records cannot be changed.
     """
     for word in tags:
@@ -189,9 +189,8 @@ def delete(
 ) -> list[str]:
     """Delete runs of the project's records for good: their numbers, logs, artifacts and TensorBoard files.
 
-    What is deleted has to be said in full: of a name with several runs, which (`run=2`), or that it is all of them
-    (`all_runs=True`). One that has not ended is refused, and then nothing is deleted. What was sent to MLflow or
-    W&B stays there.
+    Say in full what to delete: of a name with several runs, which one (`run=2`) or all of them (`all_runs=True`). If
+    one of them has not ended, nothing is deleted. Whatever was sent to MLflow or W&B stays there.
 
     Args:
         trial: A trial, or a trial's name or a sweep's; left out: all that have the tag.
@@ -204,7 +203,7 @@ def delete(
 
     Raises:
         ValueError: Neither a trial nor a tag is named.
-        NoSuchRecord: Nothing is called so, or has that tag, or there is no such run; lists what there is.
+        NoSuchRecord: No trial or sweep has that name or tag, or it has no such run; lists those it has.
         TsnbError: A name has several runs and it is not said which; one has not ended; files or records cannot be
             changed.
     """

@@ -33,7 +33,7 @@ def results(
 
     Columns: name, run (1 for the first of that name), state, started (local time), duration_s, stream, epochs,
     samples, samples_per_s (nothing where it attached to no stream), sweep, seed, notebook (or script), git (the commit
-    that it started from, with "-dirty" where files differed from it, "?" where nobody could look), tags, then one a
+    that it started from, with "-dirty" where files differed from it, "?" where git could not look), tags, then one a
     parameter and one a logged name (its last value, which is the trial's score). Where a name is taken: "NAME (param)",
     "NAME (logged)".
 
@@ -194,7 +194,7 @@ def grouped(runs: Sequence[RunRecord], by: str) -> list[tuple[Any, list[RunRecor
             groups.setdefault(_key(value), (value, []))[1].append(run)
     if not groups:
         there = ", ".join(dict.fromkeys(name for run in runs for name in (*run.params, *run.options)))
-        raise NoSuchRecord(f"no trial has a parameter {by!r}. Those there are: {there or 'none'}")
+        raise NoSuchRecord(f"no trial has a parameter {by!r}. Parameters here: {there or 'none'}")
     return list(groups.values())
 
 

@@ -4,7 +4,7 @@ A tracker is asked for by name (`log_to`), checked before anything is started, a
 works on a thread of its own there: a server that does not answer holds up neither the training nor what the
 notebook is shown. A tracker that fails is given up with one warning; the project's own records go on.
 
-Each tracker's own class (`TensorBoard`, `MLflow`, `WeightsAndBiases`) says what it is told, and imports its package.
+Each tracker's own class (`TensorBoard`, `MLflow`, `WeightsAndBiases`) lists its calls, and imports its package.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WAITING_AT_MOST = 10_000
 """Batches of rows that wait for a tracker: three quarters of an hour of its silence."""
 
 ENDING_S = 30.0
-"""How long a tracker may take to store what is left when its trial ends."""
+"""How long a tracker may take to store the rest when its trial ends."""
 
 _log = logging.getLogger("tsnb")
 
@@ -92,7 +92,7 @@ def open_bridges(names: Sequence[str], run: Run) -> list[Bridge]:
 
     Args:
         names: As `check_bridges` takes them; a name given twice counts once.
-        run: The run whose name and parameters they show.
+        run: The run with the name and parameters that they show.
 
     Returns:
         Bridges that have begun, and that never raise.
@@ -119,7 +119,7 @@ class OwnThread:
     """A bridge that works on a thread of its own, and is given up when it fails. Never raises.
 
     Args:
-        name: What the tracker is called in a warning.
+        name: The tracker's name in a warning.
         make: Makes the bridge. Called on the calling thread, since it imports the tracker's package: the trial's
             own imports, and the processes that it forks, are not to meet a half-imported one.
     """
@@ -158,7 +158,7 @@ class OwnThread:
         try:
             self._calls.put_nowait((method, arguments))
         except queue.Full:
-            self._give_up("it has taken nothing for too long")
+            self._give_up("it has accepted nothing for too long")
 
     def _run(self) -> None:
         method = ""
@@ -303,7 +303,7 @@ def _mlflow_name(name: str) -> str:
 class WeightsAndBiases:
     """Logs with `wandb`: offline, into `.tsnb/wandb`, unless `WANDB_MODE` or `WANDB_API_KEY` is set.
 
-    So nobody's numbers leave the machine unasked, and no trial stops at a question for a login.
+    So no numbers leave the machine unasked, and no trial stops at a question for a login.
     """
 
     def __init__(self) -> None:

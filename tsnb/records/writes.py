@@ -1,4 +1,4 @@
-"""What is written of a run, inside a transaction: its start, rows (`LoggedRow`), what was set (`LiveChange`)."""
+"""The writes of a run, inside a transaction: its start, rows (`LoggedRow`), what was set (`LiveChange`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REPR_AT_MOST = 500
 
 @dataclass(frozen=True)
 class RunStart:
-    """What is known of a run when it is asked for."""
+    """All that is known of a run at its start."""
 
     name: str
     """The trial's name."""
@@ -48,7 +48,7 @@ def enter_start(connection: sqlite3.Connection, key: str, start: RunStart, param
     Args:
         connection: Inside a transaction, so that no other process takes the number.
         key: What tells it from every other run.
-        start: What is known of it.
+        start: All that is known of it.
         params: Its parameters, as `as_json` writes them.
 
     Returns:
@@ -155,7 +155,7 @@ class LiveChange(NamedTuple):
     name: str
     """The value's name."""
     value: Any
-    """What it is since then."""
+    """Its value since then."""
     epoch: int | None
     """The epoch of the stream, from 0; None where the trial was in none."""
     batch: int | None

@@ -32,7 +32,7 @@ STEPS = 140
 """Steps of time in the picture: each is some five pixels wide."""
 
 STEP_S = 0.25
-"""A step is no shorter than what lies between two readings."""
+"""A step is at least as long as the time between two readings."""
 
 PAGE_FIGURES = ("spent", "share", "throughput", "lag", "fill", "waiting", "held")
 """The figures on a report's page."""
@@ -63,7 +63,7 @@ class Report:
         ended: Whether the stream has ended since.
 
     Raises:
-        TsnbError: There is no reading.
+        TsnbError: The stream has no readings.
     """
 
     def __init__(self, readings: Sequence[StreamReading], *, ended: bool = False) -> None:
@@ -89,7 +89,7 @@ class Report:
         return draw_word("spent", self._readings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all numbers and words as JSON has them; what is no number (nan) is None."""
+        """Return all numbers and words as JSON has them; nan becomes None."""
         found = _json({"tsnb": _version(), "report": 1, **self.story.to_dict()})
         assert isinstance(found, dict)
         return found
@@ -106,7 +106,7 @@ class Report:
             The path.
 
         Raises:
-            ValueError: The suffix is none of these.
+            ValueError: The suffix is not one of these.
             ExtraMissing: .png needs kaleido, which is not installed.
             TsnbError: kaleido cannot draw here; says why.
             OSError: The file cannot be written.
@@ -155,10 +155,10 @@ class Report:
 
 
 def report(name: str | os.PathLike[str] | None = None) -> Report:
-    """Say where each second of each trial of a stream went, and what held whom up.
+    """Say where each second of each trial of a stream went, and what held it up.
 
-    A stream that has ended still has its report in the process that watched it: the notebook that started it, or
-    whoever called this while it was served. From then on that process watches it.
+    A stream that has ended still has its report in the process that watched it: the notebook that started it, or a
+    process that called this while it was served. From then on that process watches it.
 
     Args:
         name: The stream's name, or the path of a recording (`tsnb.record`); may be left out while one is served, and
@@ -168,9 +168,9 @@ def report(name: str | os.PathLike[str] | None = None) -> Report:
         The report: shows as a picture; `.figure()`, `.save("report.html")`, `.to_dict()`.
 
     Raises:
-        ProducerNotFound: No such stream is served or was watched; says which are.
+        ProducerNotFound: No such stream is served or was watched; lists those that are.
         TsnbError: Nothing was read of it, or the recording cannot be read.
-        ValueError: The file is no recording.
+        ValueError: The file is not a recording.
     """
     source = recorded(name) if name is not None and is_recording(name) else streamed(name)  # type: ignore[arg-type]
     return Report(source.readings, ended=source.ended)

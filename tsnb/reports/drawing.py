@@ -57,14 +57,14 @@ LINE_CHARACTERS = 122
 """As much of the sentence as fits in a line."""
 
 MARK_ORDER = ("restarted", "mode", "cores", "parked", "back", "skipped", "joined", "left")
-"""Which marks get a place first where there is not room for all: strips show by themselves who came and went."""
+"""Which marks get a place first where there is not room for all: the strips already show when trials came and went."""
 
 
 def draw(story: Story, strips: Strips | None, *, fluid: bool = False) -> str:
     """Return the picture as SVG text.
 
     Args:
-        story: What to tell.
+        story: The story to draw.
         strips: What each trial did over time; None: too little was read for that.
         fluid: As wide as its place, as cells want it.
     """

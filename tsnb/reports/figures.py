@@ -6,7 +6,7 @@
 | fill | batches published and not yet taken, a line a trial |
 | throughput | samples a second, a line a trial |
 | loader | batches that the loader published a second, and the window's fill |
-| share | share of all computing by trial, stacked: who gets the machine, and how that changed |
+| share | share of all computing by trial, stacked: which trial gets the machine, and how that changed |
 | computing, waiting, held | share of a trial's time that went there, a line a trial |
 | spent | where each second of each trial went, a bar a trial |
 | cpu, memory, gpu | cores busy, memory and GPU memory by trial and loader, where the machine was looked at |
@@ -67,7 +67,7 @@ class Chart:
         figure: The figure.
 
     Args:
-        readings: What it is about, oldest first; not empty.
+        readings: The stream's readings, oldest first; not empty.
         title: What the y axis shows, with its unit.
     """
 
@@ -150,7 +150,7 @@ class Chart:
 
 
 LOADER = "loader"
-"""What the producer with its workers is called beside the trials."""
+"""The name of the producer with its workers, beside the trials."""
 
 _LOADER_COLOUR = "#24292F"
 """No trial has it."""
@@ -308,7 +308,7 @@ def _spent(readings: Readings) -> go.Figure:
     figure = go.Figure()
     trials = spent(readings)
     colours = colours_of(trial.name for trial in trials)
-    # each trial computes in its own colour, so the legend's entry for it has none of them
+    # each trial computes in its own colour, so the legend's entry for computing has neither
     figure.add_bar(
         x=[None],
         y=[trial.name for trial in trials[:1]] or [""],

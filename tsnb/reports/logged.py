@@ -30,7 +30,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class _Line:
-    """One run's line and how it is told from others."""
+    """One run's line and how it differs from others."""
 
     run: RunRecord
     points: list[Point]
@@ -58,7 +58,7 @@ def draw_records(
         line is thicker and marked, where it is known whether a high or a low value is good.
 
     Raises:
-        ValueError: `x` is none of these.
+        ValueError: `x` is not one of these.
         NoSuchRecord: No trial logged that, or has such a parameter; lists what there is.
         TsnbError: The project's records cannot be read.
     """

@@ -49,9 +49,9 @@ def plot(
         more than 2,000 points show the lowest and highest of each stretch.
 
     Raises:
-        ValueError: `x` is none of these, or an option does not go with the word, or the file is no recording.
-        NoSuchRecord: It is no word for a stream, and no trial logged it; lists what there is.
-        ProducerNotFound: There is no such stream; says which are.
+        ValueError: `x` is not one of these, or an option does not go with the word, or the file is not a recording.
+        NoSuchRecord: It is not a word for a stream, and no trial logged it; lists both.
+        ProducerNotFound: No stream has that name; lists those that are served.
         TsnbError: Too little is known of the stream, or the recording or the project's records cannot be read.
     """
     if stream is not None and recording is not None:

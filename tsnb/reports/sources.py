@@ -14,7 +14,7 @@ from tsnb.telemetry.watching import Watch, watch, watched
 __all__ = ["Source", "is_recording", "recorded", "streamed"]
 
 FIRST_S = 3.0
-"""How long to wait for a stream's first reading: it sends four a second, to whoever has just come as well."""
+"""How long to wait for a stream's first reading: it sends four a second, also to a new observer."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ def recorded(path: str | os.PathLike[str]) -> Source:
     """Return the readings of a recording.
 
     Raises:
-        TsnbError: It cannot be read, or there is no reading in it.
-        ValueError: It is no recording.
+        TsnbError: It cannot be read, or holds no reading.
+        ValueError: It is not a recording.
     """
     from tsnb.telemetry.recording import read_recording
 
@@ -58,7 +58,7 @@ def streamed(name: str | None = None) -> Source:
         name: The stream's; None: the only one that is served, else the one that was watched last.
 
     Raises:
-        ProducerNotFound: No such stream is served or was watched; says which are.
+        ProducerNotFound: No such stream is served or was watched; lists those that are.
         TsnbError: It does not answer.
     """
     there = _watch_of(name)
@@ -91,7 +91,7 @@ def _watch_of(name: str | None) -> Watch:
 
 
 def _only(served: list[str], known: dict[str, Watch]) -> str:
-    """Return the stream that is meant where none is named.
+    """Return the stream to use when none is named.
 
     Raises:
         ProducerNotFound: None is there, or several are.

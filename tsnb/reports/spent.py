@@ -2,9 +2,9 @@
 
 A trial's counters (`computing_s`, `waiting_s`, `held_s`) begin at its attachment and end with it, with its producer
 or with its process. Each such *life* counts once, with its last counters; a trial's totals are the sum of its lives.
-So a report is right about these also where it was not there from the start.
+So a report is right about these even if it did not watch from the start.
 
-What a life's span has beyond its counters was spent outside epochs, and can be known only while somebody watched:
+The part of a life's span beyond its counters was spent outside epochs, and is known only while the stream was watched:
 
     between + parked = (last - first reading of the life) - what its counters grew by meanwhile
 """
@@ -69,7 +69,7 @@ class Spent:
     last_s: float
     """When it was last seen."""
     state: str
-    """Its state then; once it has left how it ended, one of `END_STATES`, or "gone" where nobody said."""
+    """Its state then; once it has left how it ended, one of `END_STATES`, or "gone" if no end was reported."""
     computing_s: float
     """In the user's own code, inside epochs."""
     waiting_s: float
@@ -112,7 +112,7 @@ class Spent:
         return float(getattr(self, f"{part}_s"))
 
     def share(self, part: str) -> float:
-        """Return what share of the time inside epochs went to computing, waiting or held; 0 where there is none."""
+        """Return what share of the time inside epochs went to computing, waiting or held; 0 without any such time."""
         return self.seconds(part) / self.inside_s if self.inside_s > 0 else 0.0
 
     @property
@@ -122,7 +122,7 @@ class Spent:
 
     @property
     def alone_per_s(self) -> float:
-        """Samples a second of computing: its pace with a batch always ready and nobody to wait for."""
+        """Samples a second of computing: its pace with a batch always ready and no other trial to wait for."""
         return alone(self.samples, self.computing_s)
 
     @property

@@ -89,7 +89,7 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         ended: Whether the stream has ended since.
 
     Raises:
-        TsnbError: There is no reading.
+        TsnbError: The stream has no readings.
     """
     if not readings:
         raise TsnbError("this stream has no readings yet, so there is nothing to report")
@@ -150,8 +150,8 @@ def _diagnosis(
     if last.state == "failed":
         return diagnose(first, last)
     nothing = replace(first, consumers=(), batches=0, blocked_s=0.0, host=None)
-    # of the time in which somebody read: before the first trial and after the last the loader rests for no fault of
-    # its own. A stream that was found under way had counted before its first reading, for longer than the span
+    # of the time in which some trial read: before the first trial and after the last the loader has nothing to do.
+    # A stream that was found under way had counted before its first reading, for longer than the span
     seconds = max([_busy_s(readings), *(trial.inside_s for trial in trials)])
     # a trial that lived for a moment has next to no part in what limited the stream
     spoken = SPOKEN * max((trial.inside_s for trial in trials), default=0.0)
@@ -173,7 +173,7 @@ def _diagnosis(
 
 
 def _busy_s(readings: Sequence[StreamReading]) -> float:
-    """Return the seconds in which the stream served somebody."""
+    """Return the seconds in which at least one trial was on the stream."""
     pairs = itertools.pairwise(readings)
     return sum(after.time_s - r.time_s for r, after in pairs if r.state in {"serving", "blocked"})
 
@@ -196,7 +196,7 @@ def _as_reading(trial: Spent, sets_the_pace: bool) -> ConsumerReading:
 
 
 def _mean_host(readings: Sequence[StreamReading]) -> HostReading | None:
-    """Return the machine's last reading with the CPU of all of them; None where nobody looked."""
+    """Return the machine's last reading with the CPU of all of them; None where it was not watched."""
     found = [reading.host for reading in readings if reading.host is not None]
     if not found:
         return None

@@ -20,7 +20,7 @@ __all__ = ["COUNTED", "Numbers", "Strips", "strips"]
 Numbers = npt.NDArray[np.float64]
 
 COUNTED = ("computing", "waiting", "held", "parked")
-"""What is counted in each step."""
+"""The counts of each step."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ class Strips:
         return (self.edges_s[1:] + self.edges_s[:-1]) / 2
 
     def compute_shares(self) -> dict[str, Numbers]:
-        """Return by trial what share [steps], 0 to 1, of all computing was its; NaN where nobody computed."""
+        """Return each trial's share [steps], 0 to 1, of all computing; NaN where no trial computed."""
         whole = sum((parts["computing"] for parts in self.parts.values()), np.zeros(len(self.edges_s) - 1))
         whole = np.where(whole > 1e-9, whole, np.nan)
         return {name: parts["computing"] / whole for name, parts in self.parts.items()}
 
 
 def strips(readings: Sequence[StreamReading], most: int = 240, least_s: float = 0.5) -> Strips | None:
-    """Cut a stream's life in even steps; None where there are no two readings.
+    """Cut a stream's life into even steps; None with fewer than two readings.
 
     Args:
         readings: Oldest first.

@@ -41,7 +41,7 @@ PARKED = "#E8C77A"
 """Parked: stood still past the stream's patience."""
 
 COMPUTING = "#656D76"
-"""Computing, where no trial is meant: in legends."""
+"""Computing of no trial in particular: in legends."""
 
 PART_COLOURS = {"waiting": WAITING, "held": HELD, "between": BETWEEN, "parked": PARKED}
 """What a trial's time goes to beside computing, which has the trial's own colour."""

@@ -1,6 +1,6 @@
 """Many trials from one cell or function: which parameters, how many at once, and which of them end early.
 
-`uniform`, `loguniform`, `randint` and `choice` say what a parameter is drawn from.
+`uniform`, `loguniform`, `randint` and `choice` say where a parameter's values are drawn from.
 
 | module | what it owns |
 |---|---|

@@ -34,15 +34,15 @@ WAITING_S = 600.0
 first may take minutes. One that has ended is not waited for."""
 
 SAID_S = 20.0
-"""After so long it is said who is waited for."""
+"""After so long the missing trials are named."""
 
 
 class Gate:
-    """One gate, shut until all who are to pass are there.
+    """One gate, shut until all of its trials are there.
 
     Args:
         path: The file; made here, gone when the gate is open.
-        names: The trials that are waited for.
+        names: The trials that it waits for.
     """
 
     def __init__(self, path: Path, names: Iterable[str]) -> None:
@@ -65,26 +65,26 @@ class Gate:
         self.gone(name)
 
     def gone(self, name: str) -> None:
-        """Note that a trial has ended: nobody waits for it."""
+        """Note that a trial has ended: the gate no longer waits for it."""
         self._coming.discard(name)
         if not self._coming:
             self.open()
 
     def left_s(self) -> float | None:
-        """Return in how many seconds the gate opens, even if some are missing; None while nobody has attached."""
+        """Return in how many seconds the gate opens, even if some are missing; None before the first has attached."""
         if not self.shut or self._first_s is None:
             return None
         return max(0.0, self._first_s + WAITING_S - time.monotonic())
 
     def slow(self) -> list[str]:
-        """Return who is missing, once, when the others have waited for long enough to be told."""
+        """Return the missing trials, once, when the others have waited long enough for a line about it."""
         if not self.shut or self._first_s is None or self._said or time.monotonic() - self._first_s < SAID_S:
             return []
         self._said = True
         return sorted(self._coming)
 
     def lapse(self) -> list[str]:
-        """Open it though somebody is missing; return who: these begin with other batches."""
+        """Open it although some are missing; return those: they begin with other batches."""
         missing = sorted(self._coming)
         self.open()
         return missing
@@ -92,7 +92,7 @@ class Gate:
     def open(self) -> None:
         """Let everybody pass, from now on."""
         if self._lock is not None:
-            self.path.unlink(missing_ok=True)  # who comes now finds no file and passes
+            self.path.unlink(missing_ok=True)  # a trial that comes now finds no file and passes
             fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process forked meanwhile has the descriptor too
             os.close(self._lock)
             self._lock = None
@@ -103,7 +103,7 @@ STREAMLESS = ("ProducerGone", "ProducerNotFound")
 
 
 LOOK_S = 5.0
-"""How often gates are looked at while somebody waits there."""
+"""How often gates are checked while trials wait there."""
 
 NOTED_S = 10.0
 """How long the end of a trial may take to be noted everywhere, once it has been told of."""
@@ -119,7 +119,7 @@ class _TrialNews(NamedTuple):
 
 
 class Launcher(ABC):
-    """What a sweep is about: which trials there are, and what becomes of them. Called on the sweep's thread."""
+    """What a sweep runs: its trials, and what becomes of them. Called on the sweep's thread."""
 
     @abstractmethod
     def launch(self, name: str, gate: Path | None) -> Trial:
@@ -127,11 +127,11 @@ class Launcher(ABC):
 
         Args:
             name: Its name, one of those that wait for a place.
-            gate: What it is to wait at before its first batch; None: at nothing.
+            gate: The gate at which it waits before its first batch; None: it does not wait.
         """
 
     def supply(self, free: int) -> Iterable[str]:
-        """Return the names of further trials, for so many places that nobody waits for."""
+        """Return the names of further trials, for so many free places."""
         return ()
 
     @abstractmethod
@@ -154,12 +154,12 @@ class Conductor:
         trials: Those that have been started, by name.
         cuts: Those that were stopped early, by name: where, and at which place.
         unpaired: Trials that were not waited for any more: they began with other batches than the others.
-        gave_up: Why the trials that waited were not started; empty while there is no such reason.
+        gave_up: Why the waiting trials were not started; empty if they were.
 
     Args:
-        course: Starts the trials, and is told what becomes of them.
+        course: Starts the trials, and hears what becomes of them.
         places: Which trials wait, and how many run at once.
-        pruner: Says which trials are stopped early; None: none is.
+        pruner: Says which trials to stop early; None: no trial.
     """
 
     def __init__(self, course: Launcher, places: Places, pruner: Pruner | None = None) -> None:
@@ -218,7 +218,7 @@ class Conductor:
         self._course.over()
 
     def _tell_that_none_was_compared(self) -> None:
-        """Say why nobody could be stopped early: a misspelt metric, or steps that are epochs, would not show."""
+        """Say why no trial could be stopped early: a misspelt metric, or steps that are epochs, would not show."""
         done = [trial for trial in self.trials.values() if trial.state == "done"]
         if self._pruner is None or self._pruner.reached or not done:
             return
@@ -244,7 +244,7 @@ class Conductor:
         self.fill()
 
     def _look_at_gates(self) -> None:
-        """Say who is waited for, and go on without who has not come for very long."""
+        """Name the missing trials, and go on without those that have been missing for very long."""
         for gate in set(self._gates.values()):
             if missing := gate.slow():
                 have = "has" if len(missing) == 1 else "have"
@@ -256,8 +256,8 @@ class Conductor:
                 late = gate.lapse()
                 self.unpaired.update(late)
                 self._course.say(
-                    f"{', '.join(late)} asked for no batch in {WAITING_S:.0f} s: the others begin without, so what is "
-                    "compared with them has had other batches"
+                    f"{', '.join(late)} asked for no batch in {WAITING_S:.0f} s: the others begin without "
+                    "them, so comparisons with them are over different batches"
                 )
 
     def fill(self) -> None:
@@ -315,7 +315,7 @@ class Conductor:
         self._end((self.trials[cut.name] for cut in cuts), "pruned")
 
     def _judged(self, news: _TrialNews) -> list[Cut]:
-        """Return who is to be stopped after this."""
+        """Return the trials to stop after this."""
         pruner, name, cuts = self._pruner, news.trial.name, []
         if pruner is None:
             return []
@@ -326,7 +326,7 @@ class Conductor:
         return cuts
 
     def _give_up_after(self, trial: Trial) -> None:
-        """Start nobody any more when a trial ended for want of a stream."""
+        """Start no more trials once one has ended for want of a stream."""
         if trial.state != "failed":
             return
         try:
@@ -337,7 +337,7 @@ class Conductor:
                 self.gave_up = self.gave_up or said
                 if left := self._places.clear():
                     what = "1 trial is" if len(left) == 1 else f"{len(left)} trials are"
-                    self._course.say(f"{what} not started, there being no stream: {said}")
+                    self._course.say(f"{what} not started, because there is no stream: {said}")
 
     def _end(self, some: Iterable[Trial], state: str = "stopped") -> None:
         """Have trials ended, all at once, on the hub's thread."""

@@ -1,7 +1,7 @@
-"""Which trials of a sweep start now: as many at once as there are places, those that can together.
+"""Which trials of a sweep start now: as many as there are places, together where possible.
 
 Trials that start together share the first batch of an epoch and are compared with each other. So while trials are
-being stopped nobody starts: their places are filled together, once all of them are free.
+being stopped no other starts: their places are filled together, once all of them are free.
 
 Pure: events in, names to start out.
 """
@@ -15,7 +15,7 @@ __all__ = ["Places"]
 
 
 class Places:
-    """The places of a sweep, and who waits for one.
+    """The places of a sweep, and the trials that wait for one.
 
     Args:
         at_once: How many there are.
@@ -34,12 +34,12 @@ class Places:
 
     @property
     def over(self) -> bool:
-        """Whether nobody runs or waits."""
+        """Whether no trial runs or waits."""
         return not self._waiting and not self._taken
 
     @property
     def free(self) -> int:
-        """Places that somebody may take now; none while trials are being stopped."""
+        """Places that trials may take now; none while trials are being stopped."""
         return 0 if self._leaving else self.at_once - len(self._taken)
 
     def add(self, names: Iterable[str]) -> None:
@@ -47,7 +47,7 @@ class Places:
         self._waiting.extend(names)
 
     def start(self) -> list[str]:
-        """Return who starts now, together; they have their places from here on."""
+        """Return the trials that start now, together; they have their places from here on."""
         starting = [self._waiting.popleft() for _ in range(min(self.free, len(self._waiting)))]
         self._taken.update(starting)
         return starting
@@ -62,7 +62,7 @@ class Places:
         self._leaving.discard(name)
 
     def clear(self) -> list[str]:
-        """Send away who waits; return them."""
+        """Empty the queue; return the trials that waited."""
         sent = list(self._waiting)
         self._waiting.clear()
         return sent

@@ -1,4 +1,4 @@
-"""The steps at which the trials of a sweep are compared, and who has come to which.
+"""The steps at which the trials of a sweep are compared, and which trial has come to which.
 
 Trials that start together are a **cohort**. They share one stream, so they reach a rung at about the same time,
 having seen the same batches: the fairest comparison there is.
@@ -8,14 +8,14 @@ having seen the same batches: the fairest comparison there is.
 | a trial logs the metric at or past a rung's step, for the first time | that is its value at this rung |
 | ... and past further rungs, at which it had logged none | it is its value at the furthest: they count as one |
 | every live trial has come to a rung, with a value since the last one decided | the rung is decided: `judge` |
-| a trial fails, is lost or is stopped by hand | its values count no more, and nobody waits for it |
-| a trial is done | its values stay, and nobody waits for it |
+| a trial fails, is lost or is stopped by hand | its values no longer count, and no rung waits for it |
+| a trial is done | its values stay, and no rung waits for it |
 
 So a metric that is logged once an epoch, past ten rungs at a time, stops one part of the trials an epoch, and not all
 but one of them at its first value. Of a trial that logs more seldom than others, the last value up to the rung counts.
 
 Trials do not stand still until a rung is decided: what one logs meanwhile at a further rung counts there only if it
-goes on. So within a cohort nothing depends on who was faster.
+goes on. So within a cohort nothing depends on which trial was faster.
 
 `Ladder` judges by successive halving: at every rung the better part goes on.
 
@@ -96,7 +96,7 @@ class Pruner(ABC):
     @property
     @abstractmethod
     def wanted(self) -> str:
-        """What the trials are to do so that any can be stopped early."""
+        """What the trials have to do before any can be stopped early."""
 
     @property
     @abstractmethod
@@ -109,11 +109,11 @@ class Pruner(ABC):
 
     @abstractmethod
     def take(self, name: str, row: LoggedRow) -> list[Cut]:
-        """Take what a trial logged; return who is to be stopped."""
+        """Take what a trial logged; return the trials to stop."""
 
     @abstractmethod
     def end(self, name: str, *, withdrawn: bool) -> list[Cut]:
-        """Note that a trial has ended; return who is to be stopped now that nobody waits for it.
+        """Note that a trial has ended; return the trials to stop now that no rung waits for it.
 
         Args:
             name: The trial.
@@ -154,7 +154,7 @@ class Rungs(Pruner):
 
     @property
     def wanted(self) -> str:
-        """What the trials are to do so that any can be stopped early."""
+        """What the trials have to do before any can be stopped early."""
         return f"{self.metric!r} was to be logged at step {self.step_of(0)}"
 
     @property
@@ -173,11 +173,11 @@ class Rungs(Pruner):
         self._cohorts += 1
 
     def take(self, name: str, row: LoggedRow) -> list[Cut]:
-        """Take what a trial logged; return who is to be stopped."""
+        """Take what a trial logged; return the trials to stop."""
         return self.log(name, row.step, row.numbers[self.metric]) if self.metric in row.numbers else []
 
     def log(self, name: str, step: int, value: float) -> list[Cut]:
-        """Take one logged value of the metric; return who is to be stopped."""
+        """Take one logged value of the metric; return the trials to stop."""
         runner = self._runners[name]
         if not runner.live:
             return []
@@ -188,7 +188,7 @@ class Rungs(Pruner):
         return self._decide(runner.cohort)
 
     def end(self, name: str, *, withdrawn: bool) -> list[Cut]:
-        """Note that a trial has ended; return who is to be stopped now that nobody waits for it.
+        """Note that a trial has ended; return the trials to stop now that no rung waits for it.
 
         Args:
             name: The trial.
@@ -323,7 +323,7 @@ class Ladder(Rungs):
         return self.rule.step_of(rung)
 
     def judge(self, rung: int, live: Sequence[str]) -> list[Cut]:
-        """Return those of a cohort whose value at a rung is not among the best of all that were seen there."""
+        """Return the trials of a cohort whose value at a rung is not among the best of all values seen there."""
         values = self.values_at(rung)
         # of equal ones the first started: sorted keeps their order
         ranking = sorted(values, key=lambda name: rank(values[name], self.rule.mode))

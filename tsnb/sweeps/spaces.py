@@ -36,7 +36,7 @@ TRIES = 100
 
 
 class Distribution(Protocol):
-    """What one parameter is drawn from."""
+    """The distribution of one parameter."""
 
     def draw(self, random: random.Random) -> Any:
         """Return one value."""
@@ -143,7 +143,7 @@ def choice(values: Iterable[Any]) -> Distribution:
         values: What can be drawn; at least one.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The list is empty.
     """
     if isinstance(values, str) or not (listed := tuple(values)):
         raise ValueError(f"choice({values!r}): give a list of values, [16, 32] say.")
@@ -196,7 +196,7 @@ def draw(space: Mapping[str, Any], n: int, seed: int | None) -> list[dict[str, A
         drawn.setdefault(repr(row), row)  # values need not be hashable
         if len(drawn) == n:
             return list(drawn.values())
-    raise ValueError(f"the space holds no {n} different combinations: {len(drawn)} were found. Lower n.")
+    raise ValueError(f"the space does not hold {n} different combinations: {len(drawn)} were found. Lower n.")
 
 
 def require_no_name(params: Iterable[str]) -> None:
@@ -218,7 +218,7 @@ def _distribution(name: str, what: Any) -> Distribution:
     if isinstance(what, (list, tuple)):
         return choice(what)
     raise ValueError(
-        f"space: {name}={what!r} can not be drawn from. "
+        f"space: {name}={what!r} cannot be drawn from. "
         "Use a list of values, or uniform, loguniform, randint or choice of tsnb.sweeps."
     )
 
@@ -243,7 +243,7 @@ def settings(
     if not grid and not space:
         raise ValueError("a sweep needs parameters: grid={'lr': [0.1, 0.01]}, or space=... and n=...")
     if space and (n is None or n < 1):
-        raise ValueError(f"n={n!r}: say how many trials are to be drawn from the space, n=12.")
+        raise ValueError(f"n={n!r}: say how many trials to draw from the space, for example n=12.")
     if n is not None and not space:
         raise ValueError(f"n={n} goes with space=...: a grid has as many trials as it has combinations.")
     require_no_name({**(grid or {}), **(space or {})})

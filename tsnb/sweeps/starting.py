@@ -137,10 +137,10 @@ def sweep(
     Raises:
         ValueError: Invalid parameters, name or option.
         TypeError: The parameters do not fit the function.
-        UndefinedNames: The function reads what nobody defines.
+        UndefinedNames: The function reads names that are not defined.
         NotShippable: It, or a parameter, cannot travel.
         ExtraMissing: `engine="ray"` without Ray.
-        TsnbError: There is no such cluster.
+        TsnbError: The cluster does not exist.
     """
     params = settings(grid, space, n, seed)
     template = name or name_of(fn)
@@ -180,7 +180,7 @@ def sweep_cell(
         at_once: How many trials run at once.
         prune: Which of them are stopped early.
         also: Variables that it takes along whether it reads them or not.
-        check: Whether names that nobody defines are refused.
+        check: Whether names that are not defined are refused.
         outlet: Where their output goes; left out: under the running cell.
         **options: `plan.TrialOptions`, by name.
 
@@ -316,7 +316,7 @@ def start(
     prune: Halving | Race | None,
     outlet: Outlet | None = None,
 ) -> Sweep:
-    """Start a sweep whose plan is settled.
+    """Start a sweep from its settled plan.
 
     Args:
         title: Its name.

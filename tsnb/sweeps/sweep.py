@@ -167,7 +167,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         training.
 
         Args:
-            metric: A logged number; by default the one that decided who was stopped.
+            metric: A logged number; by default the one that decided which trials were stopped.
             mode: "min" or "max"; by default as it was there, else as `tsnb.direction` or the metric's name says.
 
         Raises:

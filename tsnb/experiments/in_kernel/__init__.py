@@ -3,8 +3,8 @@
 | module | what it owns |
 |---|---|
 | `steps` | the life of the code: enter, run, end |
-| `reporter` | what is told of it: logged rows, where in its streams it is, how it ended |
-| `pictures` | what is logged that is not a number: pictures, tables, text |
-| `keeping` | what stays of a trial whose code has ended, and the memory that is given back |
+| `reporter` | what it reports: logged rows, its place in its streams, how it ended |
+| `pictures` | logged values that are not numbers: pictures, tables, text |
+| `keeping` | what is kept of a trial whose code has ended, and the memory that is given back |
 | `detaching` | a kernel that outlives its notebook: be found, and end |
 """

@@ -1,4 +1,4 @@
-"""What a detached trial's kernel does for itself, because nobody else may be there: be found, and end."""
+"""What a detached trial's kernel does itself, since its notebook may be gone: enter itself, bound its log, end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOK_S = 2.0
 
 
 def enter_detached(run: Run) -> None:
-    """Make this process known to other notebooks. One that cannot be is told of, and trained all the same."""
+    """Make this process known to other notebooks. If that fails, a warning says so, and training goes on."""
     threading.Thread(target=_bound, args=(LogFile(run.log_path),), name="tsnb-log", daemon=True).start()
     try:
         DetachedEntry.here(
@@ -43,7 +43,7 @@ def leave(failure: str) -> None:
     """End this kernel soon. Called once, when its code has ended, on its main thread.
 
     Args:
-        failure: What is to be the last thing in its log: a traceback goes to front ends only.
+        failure: Written at the end of its log: a traceback otherwise goes to front ends only.
     """
     if failure:
         _write_down(failure)

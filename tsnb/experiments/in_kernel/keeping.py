@@ -1,11 +1,11 @@
-"""What is kept of a trial when its process ends: a sweep's with its code, another once many have ended after it.
+"""What is kept of a trial when its process ends: a sweep's trial with its code, others once many have ended after it.
 
-A sweep of fifty trials would leave fifty processes, each for variables of which few are ever asked for. So they travel
-to the notebook, in a file without a name, as they would have later one by one; then the process ends.
+A sweep of fifty trials would leave fifty processes, each with variables of which few are ever asked for. So they
+travel to the notebook, in an unnamed file, as they would have later one by one; then the process ends.
 
-| of | kept is |
+| of | is kept |
 |---|---|
-| a trial of no sweep | all of its variables, but modules and those whose names begin with `_` |
+| a trial outside a sweep | all of its variables except modules and names that begin with `_` |
 | a sweep's function | what it returned |
 | a sweep's cell | what it assigned; of what it took along plain values, and models and optimizers (trained in place) |
 
@@ -39,7 +39,7 @@ KEPT_BYTES = 256 * 2**20
 """What fifty trials leave on the disk shall not fill it."""
 
 LEFT_OUT = "_tsnb_left_out"
-"""Among what is kept: why each variable that cannot travel was left out, by its name."""
+"""The kept variable that says why each one that cannot travel was left out, by name."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -127,7 +127,7 @@ def let_go(error: BaseException | None) -> None:
 
 
 def trim() -> None:
-    """Let go of what nobody refers to, and of memory that is free inside this process."""
+    """Collect garbage, and give memory that is free inside this process back to the system."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

@@ -1,6 +1,6 @@
-"""What a trial logs that is not a number: text is printed when it changes, pictures and tables are kept as artifacts.
+"""Logged values that are not numbers: text is printed when it changes, pictures and tables are kept as artifacts.
 
-Called on the thread that logs. What nothing here knows is left to `telemetry.metrics`, which warns of it.
+Called on the thread that logs. Values of unknown types are left to `telemetry.metrics`, which warns of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WRITERS = (("savefig", ".png"), ("write_html", ".html"), ("to_csv", ".csv"))
 
 
 class Pictures:
-    """Keeps what is not a number.
+    """Keeps logged values that are not numbers.
 
     Args:
         run: The trial's run, whose artifacts the pictures become.

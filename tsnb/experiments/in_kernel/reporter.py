@@ -1,7 +1,7 @@
 """What a background kernel reports: the numbers given to `tsnb.log`, how far it is, how it ended.
 
 Rows go out a few times a second at most, all that were logged since the last time together: neither the last value
-nor any in between is lost, and what is left goes out when the cell ends. What is told is `experiments.news`.
+nor any in between is lost, and the rest goes out when the cell ends. The messages are in `experiments.news`.
 
 Beside each row stands where this process is in its streams (`StreamPosition`). Numbers of the consumers are read from
 any thread; none of this may raise into training.
@@ -42,7 +42,7 @@ Sink = Callable[[Sequence[LoggedRow]], None]
 
 
 class Reporter:
-    """Makes rows of what is logged and hands them on now and then, on a thread of its own.
+    """Makes rows of logged values and hands them on now and then, on a thread of its own.
 
     Args:
         sinks: Each takes the rows. One that raises is reported once, by the logger "tsnb"; the others go on.
@@ -150,7 +150,7 @@ def report() -> dict[str, Any]:
     waiting_s = sum(s.waited_s for s in stats)
     return {
         "stream": ", ".join(dict.fromkeys(consumer.producer for consumer in consumers)),
-        # a validation stream beside it is no further training: those of the stream that gave most samples
+        # a validation stream beside it does not count as training: those of the stream that gave most samples
         "epochs": max(stats, key=lambda s: s.samples).epochs,
         "batches": sum(s.batches for s in stats),
         "samples": samples,

@@ -109,7 +109,7 @@ class _TrialHere:
             self.run.report(news)
 
     def end(self, state: str, failure: str) -> None:
-        """Hand on what is left, leave every stream, and say how it ended; the notebook hears of it last."""
+        """Hand on the last rows, leave every stream, and say how it ended; the notebook hears of it last."""
         self.ended = True
         self.reporter.flush()
         self.report(now=True)
@@ -127,7 +127,7 @@ def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "tsnb": sys.modules["tsnb"].__version__}
     for package in ("torch", "numpy"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            # what is imported says so itself: to read it off torch's metadata takes some 10 ms of each start
+            # imported modules know their version: reading it off torch's metadata takes some 10 ms of each start
             found[package] = str(getattr(sys.modules.get(package), "__version__", "")) or metadata.version(
                 package
             )
@@ -196,7 +196,7 @@ _cells: list[Any] = []
 def _say_where(
     shell: Any, kind: type[BaseException], error: BaseException, where: Any, tb_offset: Any = None
 ) -> None:
-    """Show an interrupt's traceback up to the line of the user's that it met; what tsnb did below it helps nobody."""
+    """Show an interrupt's traceback up to the line of the user's that it met; tsnb's frames below that do not help."""
     own, ours = [], str(Path(__file__).parents[2])
     while where is not None and not where.tb_frame.f_code.co_filename.startswith(ours):
         own.append(where)
@@ -210,8 +210,8 @@ def _say_where(
 def _before_code(info: Any) -> None:
     """Say that the code begins, and let a detached trial go. IPython calls it right before the code.
 
-    Until this moment a detached trial's process ends with the notebook, so that one whose code would never come is
-    not left over; from this moment it needs nobody, is found by its entry, and ends itself.
+    Until this moment a detached trial's process ends with the notebook, so that one whose code never arrives is not
+    left over; from this moment it is on its own: it is found by its entry, and ends itself.
     """
     _cells.append(info)
     for course in _courses:
@@ -270,7 +270,7 @@ def _outcome(result: Any) -> Ended:
 
 
 def finish(state: str, failure: str = "") -> None:
-    """Hand on what is left, leave every stream, and say how the trial ended. The first call counts.
+    """Hand on the last rows, leave every stream, and say how the trial ended. The first call counts.
 
     Args:
         state: "done", "failed" or "stopped".
