@@ -286,7 +286,7 @@ def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(
         elsewhere.setenv("TSNB_RUNTIME_DIR", str(tmp_path / "run"))
         with pytest.raises(NameInUse, match="in the cluster"):
             tsnb.serve([torch.ones(2)], name="main", engine="ray")
-    with pytest.raises(TsnbError, match="not in that at"):
+    with pytest.raises(TsnbError, match="not in the one at"):
         tsnb.serve(loader(), name="x", engine="ray://10.0.0.1:6379")
     with pytest.raises(tsnb.errors.ProducerNotFound, match=r"in the cluster's namespace .* it has .*main\."):
         tsnb.attach("c", producer="nobody")

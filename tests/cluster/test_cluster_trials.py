@@ -257,7 +257,7 @@ def test_what_a_cluster_cannot_do_is_refused_before_anything_is_started(
         start(jobs.spin, "x", device="cuda:1")
     with pytest.raises(ValueError, match=r'give "local", "ray" or "ray://HOST:PORT"'):
         tsnb.run(jobs.spin, engine="dask")
-    with pytest.raises(TsnbError, match="not in that at"):
+    with pytest.raises(TsnbError, match="not in the one at"):
         tsnb.run(jobs.spin, engine="ray://10.0.0.1:6379")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'tsnb\[ray\]'"):
@@ -279,7 +279,7 @@ def test_words_for_what_ray_says() -> None:
     guess = (
         "Some common causes: (1) the process was killed by the OOM killer due to high memory usage, (2) ..."
     )
-    assert "on b belonged to has ended\nSome common" in cause_of_loss(guess, "b"), "Ray lists what may be"
+    assert "on b has ended\nSome common" in cause_of_loss(guess, "b"), "Ray lists what may be"
     said = cannot_start(RuntimeError("creation task\nModuleNotFoundError: No module named 'tsnb'\n"))
     assert "No module named 'tsnb'" in said
     assert [Needs(2).times_in({"CPU": n}) for n in (1, 4, 5.0)] == [0, 2, 2]

@@ -129,10 +129,10 @@ def test_the_kernels_end_of_a_lane_says_what_is_wrong(
             os.close(cargo_descriptor)
         for descriptor in passed:
             os.close(descriptor)
-        with pytest.raises(ConnectionError, match="nothing that the notebook sends"):
+        with pytest.raises(ConnectionError, match="a message that the notebook never sends"):
             lane.take(1)
         os.close(lane.take(1))
-        with pytest.raises(ConnectionError, match="nothing that the notebook sends"):
+        with pytest.raises(ConnectionError, match="a message that the notebook never sends"):
             lane.take(3)
         os.close(lane.take(2))
         mine.close()
@@ -217,7 +217,7 @@ def test_a_fork_server_that_talks_nonsense_is_not_believed(
                 server = ForkServer(hub)
                 _mine, theirs = packet_pair()
                 launch = Launch(["-f", "x"], server._environment, tmp_path / "log", theirs.fileno())
-                with _mine, theirs, pytest.raises(Unable, match="does not keep to its protocol"):
+                with _mine, theirs, pytest.raises(Unable, match="broke its protocol"):
                     await server.fork(launch)
                 await server.end()
                 return server
@@ -225,7 +225,7 @@ def test_a_fork_server_that_talks_nonsense_is_not_believed(
             caplog.clear()
             with caplog.at_level(logging.WARNING, logger="tsnb"):
                 server = hub.call(ask())
-            assert "which nobody understands" in caplog.text
+            assert "not part of its protocol" in caplog.text
             assert not server.usable and bystander.poll() is None
             assert not raised
             server._process.wait()

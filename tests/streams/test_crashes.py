@@ -40,7 +40,7 @@ def test_getting_on_is_measured_against_the_furthest_point() -> None:
     assert record.allow_another(LONG_S, Position(0, 10))
     assert record.position == Position(0, 5000)
     assert not record.allow_another(2 * LONG_S, Position(0, 4000))
-    assert "3 times without getting on" in record.reason
+    assert "3 times without making progress" in record.reason
 
 
 def test_the_reason_says_which_rule_it_was() -> None:

@@ -25,7 +25,7 @@ A trial's kernel on another machine is an ordinary one, started there by an acto
 | `stream_relay`, `remote_epochs` | the relay's actor; its source of batches |
 | `lookup` | finding a stream of the cluster from a process on any of its machines |
 | `remote_attempt`, `remote_kernel` | one run through a trial's code there; its kernel, as seen from here |
-| `room` | room for a kernel on some machine, and Ray's reasons why there is none |
-| `actor`, `backlog` | what starts the kernel there, and speaks for it; what it has to tell, until that is fetched |
-| `remote_run` | what is different in a trial's kernel there |
+| `room` | room for a kernel on some machine, and Ray's reasons for a lack of it |
+| `actor`, `backlog` | the actor that starts the kernel there, and speaks for it; its messages until they are fetched |
+| `remote_run` | the differences in a trial's kernel there |
 """

@@ -81,7 +81,7 @@ class _OwnKernel:
 
     async def _reply(self, request: str, code: str, order: bool) -> None:
         assert self.child is not None
-        with contextlib.suppress(KernelDied):  # that is told by `_mourn`
+        with contextlib.suppress(KernelDied):  # `_mourn` tells that
             reply = await self.child.execute(code, order=order)
             self._tell(REPLY, {"request": request, "reply": reply})
 
@@ -119,7 +119,7 @@ class _OwnKernel:
 
     def _later(self, work: Any) -> None:
         task = self._hub.loop.create_task(work)
-        self._tasks.add(task)  # a loop keeps no task alive by itself
+        self._tasks.add(task)  # a loop itself does not keep a task alive
         task.add_done_callback(self._tasks.discard)
 
 
@@ -182,10 +182,10 @@ class KernelActor:
         if self._kernel.child is not None:
             self._hub.call(self._kernel.child.kill())
 
-    # -- what is shipped ---------------------------------------------------------------------------------------
+    # -- shipped variables -------------------------------------------------------------------------------------
 
     def load(self, number: int, offset: int, data: bytes) -> None:
-        """Take the next part of what is to be handed to the kernel, under a number of the caller's."""
+        """Take the next part of the cargo for the kernel, under a number of the caller's."""
         loading = self._loading.setdefault(number, CargoWriter())
         if offset == loading.size:  # an answer may be lost on the way, and the question repeated
             loading.write(data)
@@ -223,7 +223,7 @@ class KernelActor:
     # -- files ------------------------------------------------------------------------------------------------
 
     def new_path(self, stem: str, suffix: str = "") -> str:
-        """Return a path on this machine that nobody else was given, in a private directory."""
+        """Return a new path on this machine, in a private directory."""
         return str(self._hub.new_path(stem, suffix))
 
     def read(self, path: str, offset: int) -> bytes:
@@ -249,7 +249,7 @@ class KernelActor:
     # -- a common start ---------------------------------------------------------------------------------------
 
     def shut_gate(self) -> str:
-        """Make a gate on this machine and return its path: who comes to it waits for `open_gate`, or for our end."""
+        """Make a gate on this machine and return its path: a trial at it waits for `open_gate`, or for our end."""
         if self._gate is None:
             self._gate_path = self._hub.new_path("gate")
             self._gate = os.open(self._gate_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

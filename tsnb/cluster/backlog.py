@@ -1,7 +1,7 @@
-"""What a kernel on another machine has to tell, until it has been fetched: in order, each once, and within a bound.
+"""The messages of a kernel on another machine, until they are fetched: in order, each once, and within a bound.
 
-Whoever fetches says how many messages it has; those are let go of, and it gets all that came since. So a question that
-has to be asked twice, because its answer got lost, loses and repeats nothing; nor does the first one, if it comes late.
+The process that fetches says how many messages it has; those are dropped, and it gets all that came since. So a request
+that is repeated because its answer got lost loses and repeats nothing; nor does the first one, if it comes late.
 
 Pure: messages in, messages out.
 """

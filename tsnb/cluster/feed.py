@@ -77,7 +77,7 @@ class Feed(threading.Thread):
         self._line.connection.retire()
 
     def run(self) -> None:
-        """Load what the hub wants. The end of this is the hub's end: else machines would wait for what nobody gives."""
+        """Load what the hub wants. When this ends the hub ends, or machines would wait for batches in vain."""
         why = ""
         try:
             wants = self._wants()
@@ -94,7 +94,7 @@ class Feed(threading.Thread):
             why = "ray.shutdown() was called in the producer's process"
         except RayActorError:
             why = "its hub, an actor beside this process, has died (killed? out of memory?)"
-        except Exception as error:  # noqa: BLE001  # whatever it is, nobody may wait for this thread
+        except Exception as error:  # noqa: BLE001  # whatever it is, no machine may wait for this thread
             why = f"{type(error).__name__}: {error}"
         if self._stopping.is_set():
             return
@@ -128,7 +128,7 @@ class Feed(threading.Thread):
         return ray.get(method.remote(*arguments))
 
     def _load(self, run: int, epoch: int, first: int) -> Wants | None:
-        """Give the run's next batch, or say that there is none; return the hub's answer where it has one."""
+        """Give the run's next batch, or say that there is none left; return the hub's answer if it has one."""
         if self._run is None:
             self._run, self._fresh = run, True
             place = Place(epoch, first, 0, begun=bool(first))

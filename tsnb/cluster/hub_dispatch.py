@@ -1,10 +1,10 @@
-"""What a hub knows and decides, without Ray: which machine may have which batch, and what is kept for whom.
+"""A hub's knowledge and decisions, without Ray: which machine may have which batch, and which batches are kept.
 
 Pure: time comes in, messages for the machines come out. It runs `producer.decisions` with relays for members and
-references to objects for slots; a reference that nobody needs any more is dropped, which frees its object everywhere.
+references to objects for slots; a reference that is no longer needed is dropped, which frees its object everywhere.
 
 Window and rubber band are bounded in bytes: to as many of the largest batch so far as `budget_bytes` holds, and at
-least one. What lies in a store at once is the larger of the two, one more, and two of each machine that was parked.
+least one. A store holds at most the larger of the two at once, one more, and two of each machine that was parked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LEASE_S", "ClusterDispatch", "Offered", "Told"]
 LEASE_S = 10.0
 """A relay that says nothing for so long is given up; one whose process has died is noticed sooner, by Ray."""
 IDLE_S = 1.0
-"""How long nobody takes an epoch before the loader is let go of it."""
+"""After so long without a taker the loader leaves an epoch."""
 
 
 class Offered(NamedTuple):
@@ -35,7 +35,7 @@ class Offered(NamedTuple):
 
 
 class Told(NamedTuple):
-    """One message for a relay. `ask` is the number of its ask that it belongs to: what is older is out of date."""
+    """One message for a relay. `ask` is the number of its ask that it belongs to: older ones are out of date."""
 
     ask: int
     message: ms.EpochStarted | Offered | ms.EpochEnded | ms.Failed | ms.Parked | ms.NotJoined
@@ -186,9 +186,9 @@ class ClusterDispatch:
             self._step(ev.Heard(key, ms.Release(lease)), now)
 
     def more(self, key: int, ask: int, now: float) -> list[Told]:
-        """A relay has nothing left to copy: return, and forget, what it is to be told.
+        """Return, and forget, the messages for a relay that has nothing left to copy.
 
-        So it has copied all that it was told before; its own word of that may have got lost.
+        So it has copied all batches offered before; its own word of that may have got lost.
         """
         relay = self.relays.get(key)
         if relay is None or relay.ask != ask:
@@ -202,7 +202,7 @@ class ClusterDispatch:
         return told
 
     def leave(self, key: int, ask: int, rest: bool, now: float) -> None:
-        """A relay left the epoch of that ask; nobody should wait for its next one if it rests."""
+        """Note that a relay left the epoch of that ask; if it rests, the others do not wait for its next one."""
         relay = self.relays.get(key)
         if relay is None or relay.ask != ask:
             return  # it has asked again since

@@ -52,7 +52,7 @@ def last_words(error: BaseException) -> str:
 
 
 def only_stream() -> str | None:
-    """Return the name of the only stream of the cluster; None if it has none, or this process is in no cluster.
+    """Return the name of the only stream of the cluster; None if it has none, or this process is not in a cluster.
 
     Raises:
         ProducerNotFound: There are several; lists them.
@@ -100,8 +100,8 @@ def bring_here(stream: str) -> str | None:
 def _why_not(error: Any, ray: Any) -> str:
     if isinstance(error, ray.exceptions.GetTimeoutError):
         return (
-            f"its relay was not ready within {OPEN_S:.0f} s. Too busy, or out of reach, is this machine or the "
-            "producer's (`ray status` lists them): attach again."
+            f"its relay was not ready within {OPEN_S:.0f} s: this machine or the producer's is too busy or out of "
+            "reach (`ray status` lists them). Attach again."
         )
     if isinstance(error, ray.exceptions.RayActorError):
         return f"its hub, on the producer's machine, has ended. Serve it again, and attach again. ({last_words(error)})"
@@ -116,8 +116,8 @@ def _not_there(stream: str, names: list[str]) -> str:
     there = f"it has {', '.join(names)}" if names else "it has no stream"
     return (
         f"no producer named {stream!r} is running on this machine, nor is there a stream of that name in the cluster's "
-        f'namespace {namespace()!r}; {there}. Serve it there with engine="ray"; if it is served, look whether '
-        "TSNB_RAY_NAMESPACE, or the user's name, is another one there."
+        f'namespace {namespace()!r}; {there}. Serve it there with engine="ray"; if it is served, check that '
+        "TSNB_RAY_NAMESPACE and the user's name are the same there as here."
     )
 
 

@@ -37,8 +37,8 @@ def local_address(among: Iterable[psutil.Process] | None = None) -> str:
         among: The processes that are looked at; left out: all of this machine.
 
     Raises:
-        TsnbError: There is one of somebody else's only; says whose, and how to name one's own.
-        ConnectionError: There is none.
+        TsnbError: Only another user's cluster runs here; says whose, and how to name your own.
+        ConnectionError: No cluster runs here.
     """
     trusted = {0, os.geteuid()}
     running, latest = _announced_by_processes(among), list(_announced_in_file())
@@ -54,9 +54,9 @@ def local_address(among: Iterable[psutil.Process] | None = None) -> str:
     address, owners = judged[0]
     whose = ", ".join(user_word(owner) for owner in sorted(owners - trusted))
     raise TsnbError(
-        f"the Ray cluster at {address} that is announced on this machine belongs to {whose}: who joins it gives that "
-        'user code and data. Nothing was joined. If you trust them, name it: engine="ray://HOST:PORT", or '
-        "RAY_ADDRESS=HOST:PORT in the environment; to have one of your own, start it by `ray start --head`."
+        f"the Ray cluster at {address} that is announced on this machine belongs to {whose}: joining it would give "
+        "that user your code and data, so nothing was joined. If you trust them, name it: "
+        'engine="ray://HOST:PORT", or RAY_ADDRESS=HOST:PORT in the environment; to start your own: `ray start --head`.'
     )
 
 
@@ -92,7 +92,7 @@ def _is_address(text: str) -> bool:
 
 
 def _listeners(address: str) -> set[int]:
-    """Return whose sockets listen at an address of this machine; nobody's where it is another's, or cannot be seen."""
+    """Return the users whose sockets listen at an address of this machine; none if it is another's or hidden."""
     host, _, port = address.rpartition(":")
     try:
         known = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
@@ -151,7 +151,7 @@ def join_cluster(address: str) -> contextlib.ExitStack:
 
     Raises:
         ExtraMissing: Ray is not installed.
-        TsnbError: There is no such cluster, or this process is in another.
+        TsnbError: The cluster does not exist, or this process is in another one.
     """
     global _joined, _needing
     try:
@@ -163,15 +163,16 @@ def join_cluster(address: str) -> contextlib.ExitStack:
         client: Any = ray.util.client.ray
         if client.is_connected():
             raise TsnbError(
-                'this process looks into its Ray cluster from outside, by Ray Client (ray.init("ray://...")). Run it '
-                'on one of the cluster\'s machines, and join by ray.init(address="auto"), or not at all.'
+                "this process is connected to its Ray cluster from outside, through Ray Client "
+                '(ray.init("ray://...")). Run it on one of the cluster\'s machines, with ray.init(address="auto") or '
+                "without ray.init."
             )
         if ray.is_initialized():
             here = ray.get_runtime_context().gcs_address
             if address and address != here:
                 raise TsnbError(
-                    f"this process is in the Ray cluster at {here}, not in that at {address}: call ray.shutdown() "
-                    'first, or say engine="ray".'
+                    f"this process is in the Ray cluster at {here}, not in the one at {address}: call "
+                    'ray.shutdown() first, or say engine="ray".'
                 )
         else:
             _init(ray, address)
@@ -198,8 +199,8 @@ def _init(ray: Any, address: str) -> None:
         at = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
         said = " ".join(str(error).split()).rstrip(".")[:600]
         raise TsnbError(
-            f"{at} cannot be joined: {said}. {_START_ONE} If it wants a token, give this process RAY_AUTH_MODE=token "
-            "and the token (docs/cluster.md)."
+            f"{at} cannot be joined: {said}. {_START_ONE} If it requires a token, give this process "
+            "RAY_AUTH_MODE=token and the token (docs/cluster.md)."
         ) from None
 
 

@@ -46,7 +46,7 @@ def serve(loader: Any, options: StreamOptions, *, name: str, origin: str | None,
     Raises:
         NameInUse: That name is being served, here or in the cluster.
         ExtraMissing: Ray is not installed.
-        TsnbError: There is no cluster, or Ray cannot start the hub here.
+        TsnbError: No cluster is running, or Ray cannot start the hub here.
         Exception: As `serve_here` raises.
     """
     with join_cluster(address) as leave:

@@ -1,7 +1,7 @@
 """One life of a trial's kernel on a machine of a Ray cluster: as `experiments.attempt`, with files that travel.
 
-The kernel is told what a local one is told, and tells what that tells. What a local one writes into the project's
-records itself is written here, from what it publishes; the run belongs to this process then, since it ends with it.
+The kernel gets the same orders as a local one, and sends the same news. A local one writes into the project's records
+itself; here this process does so, from that news; the run belongs to this process, since it ends with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ClusterAttempt", "needs_of"]
 
 INSIDE = "tsnb.cluster.remote_run"
-"""Where its kernel is told to get ready."""
+"""The module with the step that gets its kernel ready."""
 GATE_S = 0.05
 """How often to look whether the gate has been opened."""
 
@@ -100,7 +100,7 @@ class ClusterAttempt(Attempt):
 
     async def _open_gate(self, gate: Path) -> None:
         """Open the gate there when the sweep has opened its own here, which is gone then."""
-        while gate.exists() and self.child.alive:  # noqa: ASYNC110, ASYNC240 (nobody tells of it)
+        while gate.exists() and self.child.alive:  # noqa: ASYNC110, ASYNC240 (there is no event to wait for)
             await asyncio.sleep(GATE_S)
         with contextlib.suppress(KernelDied):
             await self.child.ask("open_gate")
@@ -168,7 +168,7 @@ class ClusterAttempt(Attempt):
         """Do nothing: what it computed on was given back, and its process does not load this machine."""
 
     def keeps(self, variable: str) -> bool:
-        """Return whether a variable can be had although the process has ended."""
+        """Return whether a variable is still available although the process has ended."""
         return variable == RESULT and self._kept is not None
 
     async def deliver(self, variable: str) -> Delivery:

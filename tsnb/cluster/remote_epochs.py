@@ -41,7 +41,7 @@ class _NoAnswer(Exception):
 
 
 class _Lost(NamedTuple):
-    """An answer of the hub may have got lost, and what it told is not told again."""
+    """An answer of the hub may have got lost, and its messages do not come again."""
 
 
 class RemoteEpochs:
@@ -80,14 +80,14 @@ class RemoteEpochs:
         return 0
 
     def wake_workers(self) -> None:
-        """There are none."""
+        """Do nothing: it has no workers."""
 
     def drop_workers(self) -> None:
-        """There are none."""
+        """Do nothing: it has no workers."""
 
     def why_empty(self, number: int) -> str:
         """Say what an epoch without a batch may mean."""
-        return f"the producer's loader gave none in epoch {number}."
+        return f"the producer's loader gave no batch in epoch {number}."
 
     # -- called by the relay's watching thread -------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class RemoteEpochs:
         return self._ask
 
     def rest(self, ask: int) -> None:
-        """Tell the hub that nobody here takes anything, unless an epoch was asked for since that ask."""
+        """Tell the hub that no consumer here takes an epoch, unless one was asked for since that ask."""
         if self._key is not None:
             self._hub.leave.remote(self._key, ask, True)
 
@@ -118,7 +118,7 @@ class RemoteEpochs:
     # -- called by the relay's loading thread --------------------------------------------------------------
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
-        """Give an epoch's batches as `SlotImage`; `EpochIs` while there is none, and where it is another epoch."""
+        """Give an epoch's batches as `SlotImage`; `EpochIs` while there is no batch, and where it is another epoch."""
         self._heard_s = time.monotonic()
         self._begin()
         epoch, seq = number, start
@@ -206,7 +206,7 @@ class RemoteEpochs:
         except GetTimeoutError:
             raise LoaderFailed(
                 f"{what} has not come to this machine in {BATCH_S:.0f} s: the network is overloaded, or its object "
-                "store is full (`ray memory` says of what). Iterate again for the next epoch."
+                "store is full (`ray memory` lists what is in it). Iterate again for the next epoch."
             ) from None
         except ObjectLostError:
             # with the producer's process: then hub and relay end too, and consumers hear of that
@@ -238,7 +238,7 @@ class RemoteEpochs:
         except _NoAnswer:
             return None
         except ActorUnavailableError:
-            return _Lost()  # the answer may have been, and what it told is not told again
+            return _Lost()  # the answer may have been, and its messages do not come again
         self._poll = None
         if told is None:
             self._key = None

@@ -1,14 +1,14 @@
 """A background kernel on some machine of a Ray cluster, as the notebook sees it: like one of its own (`child.Child`).
 
-| step | what is asked of Ray |
+| step | request to Ray |
 |---|---|
 | room for it: cores, perhaps a GPU | a placement group; it may have to be waited for |
 | the kernel | an actor on that machine (`actor.KernelActor`), which starts it there |
 | its output and replies | the actor is asked for news, again and again |
 | its code has ended | the room is given back; the kernel stays for its variables, unless it holds a GPU |
 
-Actor and room belong to this process: when it ends, however that happens, Ray ends them, and so the kernel. All of it
-on the hub's thread.
+Actor and room belong to this process: when it ends, however that happens, Ray ends them, and so the kernel. All
+of this runs on the hub's thread.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RemoteChild:
         output: Takes everything the kernel publishes.
         env: Added to the environment that Ray's processes have there.
         needs: The room that it takes.
-        waiting: Called with a sentence when there is no room yet, and with "" when there is.
+        waiting: Called with a sentence while there is no room, and with "" once there is.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class RemoteChild:
             PlacementGroupSchedulingStrategy,
         )
 
-        # without a GPU the actor stands beside its room, which it outlives: nobody is to wait for variables of others
+        # without a GPU the actor stands beside its room, which it outlives: no trial should wait for others' variables
         at: Any = NodeAffinitySchedulingStrategy(node, soft=False)
         if self.needs.gpus:
             at = PlacementGroupSchedulingStrategy(self._room.group, 0)
@@ -208,7 +208,7 @@ class RemoteChild:
         await self._end("it was ended")
 
     async def _end(self, death: str) -> None:
-        """Note that the process has gone, tell who waits, and give back all that it had. The first call counts."""
+        """Note that the process has gone, wake all waiting calls, and give back its room. The first call counts."""
         if self._death is not None:
             return
         self._death = death
@@ -226,7 +226,7 @@ class RemoteChild:
     # -- files there ------------------------------------------------------------------------------------------
 
     async def sent(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Send what is a `Cargo` among settings; return them with the numbers by which the kernel takes it."""
+        """Send each `Cargo` among the settings; return them with the numbers by which the kernel takes it."""
         return {
             word: await self._send(value) if isinstance(value, Cargo) else value
             for word, value in settings.items()
@@ -299,7 +299,7 @@ class RemoteChild:
                 raise KernelDied(self._death or cause_of_loss(str(error), self.host)) from None
 
     async def _answer(self, asked: Any) -> Any:
-        """Wait for an answer while there can be one: none comes after `ray.shutdown()`, nor from who was ended."""
+        """Wait for an answer while one can come: none comes after `ray.shutdown()` or from an ended actor."""
         answer = asyncio.ensure_future(asked)
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # never "not retrieved"
         while not answer.done():
@@ -317,5 +317,5 @@ class RemoteChild:
 
     def _later(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)  # a loop keeps no task alive by itself
+        self._tasks.add(task)  # a loop itself does not keep a task alive
         task.add_done_callback(self._tasks.discard)

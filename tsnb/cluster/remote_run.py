@@ -1,6 +1,6 @@
-"""What is different in a trial's kernel on a machine of a cluster: the project's files are on another machine.
+"""The differences in a trial's kernel on a machine of a cluster: the project's files are on another machine.
 
-What it logs and reports is published as ever, and written down by the process that started it. Artifacts wait in a
+Its logs and reports are published as ever, and written down by the process that started it. Artifacts wait in a
 folder here until that process has fetched them. The kernel has not joined the cluster: the actor that started it has,
 and is asked for streams.
 """
@@ -50,7 +50,7 @@ def enter(settings: dict[str, Any]) -> None:
 
 
 class FarRun(Run):
-    """A handle on a run whose records are on another machine: nothing is written from here.
+    """A handle on a run with records on another machine: nothing is written from here.
 
     Args:
         settings: What `trial.enter` takes.
@@ -66,12 +66,12 @@ class FarRun(Run):
         """Have a copy of a file or folder brought to the project's artifacts; as `Run.add_artifact`.
 
         Returns:
-            Where it will lie, on the machine of who started the trial.
+            Its future path, on the machine where the trial was started.
 
         Raises:
-            FileNotFoundError: There is no such file or folder.
+            FileNotFoundError: The file or folder does not exist.
             ValueError: The name leads out of the run's folder.
-            TsnbError: There is no room for a copy of it here.
+            TsnbError: The disk here has no room for a copy of it.
         """
         source = Path(path)
         if not source.exists():
@@ -93,7 +93,7 @@ def _ask_cluster(stream: str | None, outbox: Path) -> str | None:
     """Have a stream of the cluster served on this machine, or learn which is the only one, by asking the actor.
 
     Raises:
-        TsnbError: It cannot be had, or there is no answer.
+        TsnbError: The stream is not available, or no answer came.
     """
     answer = outbox / f"answer-{uuid.uuid4().hex}"
     answer.parent.mkdir(mode=0o700, exist_ok=True)

@@ -2,7 +2,7 @@
 
 Room belongs to the process that asked for it: Ray takes it back when that process ends.
 
-Here too: what Ray says of a lost actor, in the words of the person who started a trial.
+Here too: Ray's reports of a lost actor, in words for the person who started the trial.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 LOOK_S = 0.2
 """How often to look for room."""
 PATIENCE_S = 3.0
-"""How long room may be waited for before that is told."""
+"""How long a trial waits for room before a line says so."""
 
 
 def join(address: str) -> None:
@@ -42,7 +42,7 @@ def join(address: str) -> None:
 
     Raises:
         ExtraMissing: Ray is not installed.
-        TsnbError: There is no such cluster, or this process is in another.
+        TsnbError: The cluster does not exist, or this process is in another one.
     """
     from tsnb.cluster.membership import stay_in_cluster
 
@@ -76,7 +76,7 @@ class Needs:
 
 
 def places_in_cluster(needs: Needs) -> int:
-    """Return how many kernels the cluster has room for at once while nobody else uses it. In a process that joined."""
+    """Return how many kernels the cluster has room for at once if no one else uses it. In a process that has joined."""
     return sum(needs.times_in(node["Resources"]) for node in joined().nodes() if node["Alive"])
 
 
@@ -85,7 +85,7 @@ class KernelRoom:
 
     Args:
         needs: How much.
-        waiting: Called with a sentence when there is none yet, and with "" when there is.
+        waiting: Called with a sentence while there is no room, and with "" once there is.
     """
 
     def __init__(self, needs: Needs, waiting: Callable[[str], None]) -> None:
@@ -170,9 +170,9 @@ def cause_of_loss(said: str, host: str) -> str:
     if "node has died" in low or "node was terminated" in low or "node died" in low:
         first = f"{host} is lost to the cluster: the machine, its network or its Ray has ended"
     elif "running low on memory" in low or "node_out_of_memory" in low:
-        first = f"Ray has ended it on {host}, where memory ran out: use a smaller batch or model, or fewer at once"
+        first = f"Ray killed it on {host}, where memory ran out: use a smaller batch or model, or run fewer at once"
     else:
-        first = f"Ray's process that its kernel on {host} belonged to has ended"
+        first = f"the Ray process that ran its kernel on {host} has ended"
     return f"{first}\n{said.strip()}"
 
 
@@ -184,5 +184,5 @@ def cannot_start(error: BaseException) -> str:
     """
     return (
         f"a kernel cannot be started on a machine of the cluster: {last_words(error)}. Every machine needs the same "
-        "version of tsnb, and what that needs (docs/cluster.md)."
+        "version of tsnb, and all that it needs (docs/cluster.md)."
     )

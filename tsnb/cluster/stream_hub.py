@@ -36,12 +36,12 @@ AGAIN_S = 0.5
 
 
 class Wants(NamedTuple):
-    """What the feed is told."""
+    """The hub's wishes, for the feed."""
 
     batch: tuple[int, int, int] | None
-    """The run, epoch and first batch of what it should give now; as `events.Wanted`."""
+    """The run, epoch and first batch that it should give now; as `events.Wanted`."""
     run: int | None
-    """The run that may want more later; what it takes of another one, it takes for nobody."""
+    """The run that may want more later; batches of any other run are not wanted."""
     idle: bool
     """Whether no machine takes anything, or is expected back."""
 
@@ -124,20 +124,20 @@ class StreamHub:
 
     def _answer(self) -> Wants:
         if self._ticking is not None and self._ticking.done():
-            self._ticking.result()  # without a clock nobody would be given up: the feed is to end it all
+            self._ticking.result()  # without a clock no relay would be given up: the feed has to end it all
         wanted = self._dispatch.wanted
         batch = None if wanted is None else (wanted.run, wanted.epoch, wanted.first)
         return Wants(batch, self._dispatch.loading, self._dispatch.idle)
 
-    # -- for who attaches ----------------------------------------------------------------------------------
+    # -- for processes that attach -------------------------------------------------------------------------
 
     async def relay_on(self, node: str, directory: str, protocol: int) -> None:
         """Have a relay on a machine; returns when it can be attached to.
 
         Args:
             node: Ray's id of the machine.
-            directory: The runtime directory of who asks: its registry is where the relay enters itself.
-            protocol: What the process that asks speaks.
+            directory: The runtime directory of the process that asks: the relay enters itself in its registry.
+            protocol: The protocol version of the process that asks.
 
         Raises:
             JoinRefused: Another version of tsnb.
@@ -152,7 +152,7 @@ class StreamHub:
             await asyncio.shield(self._relay(where))
 
     def _relay(self, where: tuple[str, str]) -> asyncio.Task[Any]:
-        """Return what has, or will have, the relay of a place; started if there is none."""
+        """Return the task that gives, or will give, the relay of a place; start it if needed."""
         task = self._opening.get(where)
         if task is None or (task.done() and task.exception() is not None):
             task = self._opening[where] = asyncio.create_task(self._open(*where))
@@ -227,7 +227,7 @@ class StreamHub:
         return key
 
     async def poll(self, key: int, ask: int, epoch: int, seq: int, exact: bool) -> list[Any] | None:
-        """Return what a relay is to be told of an ask, waiting a moment for it; None if it is not known any more.
+        """Return the messages for a relay on its ask, waiting a moment for them; None if the relay is no longer known.
 
         The ask comes along with each poll for it, so it cannot get lost or be overtaken.
         """
@@ -259,7 +259,7 @@ class StreamHub:
         return self._dispatch.alive(key, time.monotonic())
 
     async def status(self) -> dict[str, Any]:
-        """Return the numbers of the stream's crossings: by machine, and what is kept; and the hub's process."""
+        """Return the numbers of the stream's crossings by machine, the kept batches, and the hub's process."""
         dispatch = self._dispatch
         relays = {r.name: {"batches": r.batches, "bytes": r.size} for r in dispatch.relays.values()}
         states = {m.name: m.phase.value for m in dispatch.decisions.members.values()}
@@ -283,7 +283,7 @@ class StreamHub:
             self._wake()
 
     def _wake(self) -> None:
-        """Let those be answered who wait for what there is now."""
+        """Wake all waiting calls that can be answered now."""
         if self._dispatch.wanted is not None or self._dispatch.idle:
             self._feed.set()
         for key in [key for key in self._news if key not in self._dispatch.relays]:

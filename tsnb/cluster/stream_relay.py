@@ -95,7 +95,7 @@ class StreamRelay:
         return self._hub.join.remote(self._number, ray.get_runtime_context().get_node_id(), PROTOCOL)
 
     def _watch(self, producer: Producer, epochs: RemoteEpochs) -> None:
-        """Tell the hub that this relay lives, and whether anybody is here who takes batches."""
+        """Tell the hub that this relay lives, and whether a consumer here takes batches."""
         idle_since_s: float | None = None
         next_beat_s = 0.0
         try:
@@ -118,7 +118,7 @@ def _look(core: Core, epochs: RemoteEpochs, long_idle: bool) -> tuple[bool, int]
     """Let go of an epoch that no consumer of this machine has taken for long.
 
     Returns:
-        Whether nobody takes one now, and the number of the last ask to the hub that this holds for.
+        Whether no consumer takes one now, and the number of the last ask to the hub that this holds for.
     """
     with core.lock:
         if long_idle:

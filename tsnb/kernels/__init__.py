@@ -7,7 +7,7 @@ affair of other packages: trials (`tsnb.experiments`), loaders that are served (
 |---|---|
 | `hub` | the one thread, its loop, its private directory |
 | `processes` | kernel processes: how they are started, what they execute, how their end is noticed |
-| `cargo` | what a kernel is given and gives back: variables, settings, orders |
+| `cargo` | all that a kernel gets and gives back: variables, settings, orders |
 | `output` | a kernel's output, live, to where it belongs |
 | `in_kernel` | what runs in the kernel itself |
 """

@@ -7,8 +7,8 @@ death of the notebook kernel and nothing else. Children are therefore started fr
 Its private directory (0700) holds what the children need: `ipc` sockets (a unix socket's path may have 103
 bytes, so the directory's own path is short), connection files, logs, and objects on their way. The directory
 goes with the process; after a SIGKILL a sweeper, which outlives it, removes the directory at once (`native.sweeping`).
-Where that was killed too (with a whole container), the next hub of this user does: a directory is stale once nobody
-holds the lock on its `lock` file.
+If that was killed too (with a whole container), the next hub of this user does: a directory is stale once the lock on
+its `lock` file is free.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Hub:
     Attributes:
         directory: Private files of this process's children.
         loop: The thread's event loop.
-        closing: Whether the process is ending: what its kernels have to say then is news to nobody.
+        closing: Whether the process is ending: nothing is told of its kernels any more.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Hub:
             raise RuntimeError("the hub's thread cannot wait for itself")
 
     def new_path(self, stem: str, suffix: str = "") -> Path:
-        """Return a path in the private directory that nobody else was given. From any thread."""
+        """Return a new path in the private directory. From any thread."""
         self._counter += 1
         return self.directory / f"{stem[:12]}{self._counter}-{threading.get_native_id() % 1000}{suffix}"
 
@@ -112,7 +112,7 @@ class Hub:
         """Have `ending` awaited when the process ends. Paired with `forget`.
 
         Args:
-            owner: Whose ending it is.
+            owner: The object that ends.
             ending: Ends it.
             last: Whether all others have to have ended before.
         """
@@ -166,7 +166,7 @@ def the_hub() -> Hub:
 
 
 def _make_directory() -> tuple[Path, int]:
-    """Make a hub's directory, lock it, and sweep those whose owner has gone."""
+    """Make a hub's directory, lock it, and sweep those without a living owner."""
     above = short_parent()
     _sweep(above)
     path = Path(tempfile.mkdtemp(prefix="hub-", dir=above))

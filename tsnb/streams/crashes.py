@@ -1,11 +1,11 @@
 """How far a stream has come, and whether its producer is started again when it has crashed.
 
-Three crashes in a row end it. What breaks the row is getting on: a crash well past the furthest point that the
+Three crashes in a row end it. Progress breaks the row: a crash well past the furthest point that the
 stream had reached before counts as the first of a new row, so a stream that runs for weeks may crash now and
 then, while one batch that kills its loader whenever it is prepared ends the stream at the third attempt. Three
 crashes within a minute end it too, wherever they happen. `Crashes` decides this without a clock or a process.
 
-Which epoch a producer was in cannot be asked when it is dead. So `Following` reads the stream's readings, over a
+A dead producer cannot be asked which epoch it was in. So `Following` reads the stream's readings, over a
 connection of its own, four times a second.
 """
 
@@ -72,14 +72,14 @@ class Crashes:
 
     @property
     def reason(self) -> str:
-        """Why there is no other start, in the words of a sentence."""
+        """Why it is not started again, as part of a sentence."""
         if len(self._moments_s) >= MOST:
             return f"it crashed {len(self._moments_s)} times within {ROW_S:.0f} s"
-        return f"it crashed {self._row} times without getting on"
+        return f"it crashed {self._row} times without making progress"
 
 
 SERVING = frozenset({"serving", "idle", "blocked"})
-"""States of a producer whose first batch was there."""
+"""States of a producer that has given its first batch."""
 
 
 class Following:
@@ -105,7 +105,7 @@ class Following:
         """Connect; return whether that process serves the stream now.
 
         Args:
-            pid: The producer's process: the name may be somebody else's.
+            pid: The producer's process: the name may be another's by now.
         """
         self.close()
         self.served = False
@@ -118,7 +118,7 @@ class Following:
         return self._observer is not None
 
     def look(self, timeout_s: float = 0.0) -> bool:
-        """Take in the readings that have come, waiting for one if there is none; return whether it goes on."""
+        """Take in the readings that have come, waiting for one if none has; return whether it goes on."""
         if self._observer is None:
             return False
         try:

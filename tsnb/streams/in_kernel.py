@@ -41,12 +41,12 @@ def enter(settings: Mapping[str, Any]) -> None:
 
 
 def prove(variable: str) -> None:
-    """Take one batch of a loader, so that what is wrong with it is known before another one is stopped for it.
+    """Take one batch of a loader, so that its faults are known before another loader is stopped for it.
 
     One that can be iterated only once is left alone.
 
     Args:
-        variable: The loader's name here; if it is none, serving it will say so.
+        variable: The loader's name here; if it is not a loader, serving it will say so.
 
     Raises:
         Exception: Whatever the loader raises.
@@ -75,7 +75,7 @@ def serve_variable(
         outlive: Whether this kernel goes on when the process that started it ends.
 
     Raises:
-        LoaderFailed: There is no such variable, or the loader is broken or empty.
+        LoaderFailed: The variable does not exist, or the loader is broken or empty.
         NameInUse: The name is served.
     """
     from tsnb.producer.serving import serve

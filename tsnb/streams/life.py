@@ -19,7 +19,7 @@ from tsnb.streams.served import RECONNECT_S, SERVED_MESSAGE, Shipment
 __all__ = ["STOP_GRACE_S", "Life"]
 
 INSIDE = "tsnb.streams.in_kernel"
-"""What its kernel is told to do stands there."""
+"""The module with the steps that its kernel runs."""
 
 STOP_GRACE_S = 5.0
 """How long a producer kernel may take to stop its stream in good order before it is killed."""
@@ -37,7 +37,7 @@ class Life:
         hub: The hub on whose thread it lives.
         name: The stream's name.
         options: How it is served.
-        shipment: What is served.
+        shipment: The loader to serve.
         output: Takes what the kernel publishes for the user.
     """
 
@@ -63,7 +63,7 @@ class Life:
         """Bring up the kernel with the loader in it; on failure leave none behind.
 
         Args:
-            prove: Whether to try the loader as well, by one batch that nobody gets.
+            prove: Whether to try the loader as well, by taking one batch and dropping it.
 
         Raises:
             TsnbError: Whatever went wrong, in the class it has in the kernel where it is one of ours.

@@ -7,10 +7,10 @@
 | its process dies, with `restart="on-crash"` | a new kernel serves the same loader; see `crashes` |
 | its process dies otherwise | it has ended |
 
-What a kernel was started from is kept in the hub's directory until the stream has ended: a new kernel must begin
-with what the first one had, not with what the notebook's variables have become since.
+The variables that a kernel was started from are kept in the hub's directory until the stream has ended: a new kernel
+must begin with those of the first one, not with what the notebook's variables have become since.
 
-Everything here but `stop`, `restart` and the properties runs on the hub's thread.
+Everything here except `stop`, `restart` and the properties runs on the hub's thread.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ProducerKernel(Bound):
 
     @property
     def shipment(self) -> Shipment:
-        """What it is served from.
+        """The loader that it serves, and how to build it.
 
         Raises:
             ProducerGone: It has ended.
@@ -130,18 +130,18 @@ class ProducerKernel(Bound):
     def restart(self, shipment: Shipment | None = None, options: StreamOptions | None = None) -> None:
         """Stop the stream in good order and serve it again, from the epoch it is in.
 
-        Its consumers wait and reconnect by themselves. Those in the middle of an epoch go on at their own
+        Its consumers wait and reconnect automatically. Those in the middle of an epoch go on at their own
         position if the order is the same, else they get `ProducerGone`.
 
         Args:
-            shipment: What is to be served instead of what was. It is tried before anything is stopped, and if it
-                cannot be served after all, what was is served again.
-            options: How that is to be served; left out: as it is.
+            shipment: A new loader to serve in place of the old one. It is tried before anything is stopped, and if
+                it cannot be served after all, the old one is served again.
+            options: How to serve it; left out: as before.
 
         Raises:
             ProducerGone: It has ended.
             ValueError: The options cannot be changed while it is served.
-            TsnbError: It does not answer; or somebody is in the middle of an epoch whose order cannot be given
+            TsnbError: It does not answer; or a consumer is in the middle of an epoch whose order cannot be given
                 again; or it cannot be started again (in the class that a start raises).
         """
         try:
@@ -316,10 +316,10 @@ class ProducerKernel(Bound):
 
 
 def _check_changes(name: str, now: StreamOptions, wanted: StreamOptions) -> None:
-    """Refuse what takes another start.
+    """Refuse to change options that need a new start.
 
     Raises:
-        ValueError: Such an option is other than now.
+        ValueError: Such an option differs from the current one.
     """
     for option in ("engine", "detach", "restart"):
         if getattr(now, option) != getattr(wanted, option):
@@ -336,7 +336,7 @@ def _gone(name: str) -> ProducerGone:
 
 
 def _spare_those_inside(reading: StreamReading) -> None:
-    """Refuse a restart that would end trials which somebody may have waited for all day.
+    """Refuse a restart that would end trials which may have run all day.
 
     Raises:
         TsnbError: Consumers are in the middle of an epoch; says which.

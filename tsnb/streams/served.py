@@ -1,4 +1,4 @@
-"""What a stream is served from: settled in the notebook before a kernel is started."""
+"""A stream's loader on its way to a kernel: settled in the notebook before one is started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tsnb.kernels.cargo.unnamed_file import Cargo
 
 __all__ = ["RECONNECT_S", "SERVED_MESSAGE", "KeptSamples", "Shipment", "seed_of"]
 SERVED_MESSAGE = "tsnb_served"
-"""Content: what a producer kernel's order is drawn from: seed (a number or None), and order, its identity."""
+"""Content: the seed of a producer kernel's order (a number or None), and the order's identity."""
 
 RECONNECT_S = 60.0
 """How long consumers wait for a producer that is being started again: a kernel with torch needs seconds on an idle
@@ -25,7 +25,7 @@ class KeptSamples:
         self._cargo: Cargo | None = None
 
     def cargo(self) -> Cargo:
-        """Return what a kernel is sent.
+        """Return the cargo to send to a kernel.
 
         Raises:
             OSError: The system gives no shared memory.
@@ -41,23 +41,23 @@ class KeptSamples:
 
 @dataclass(frozen=True)
 class Shipment:
-    """What a producer kernel is started from, as often as it is started."""
+    """A loader, and all that a producer kernel needs to serve it, as often as it is started."""
 
     arrival: Mapping[str, Any]
-    """What the kernel needs to take in what was shipped (`orders.to_arrive`)."""
+    """What the kernel needs to take in the shipped variables (`orders.to_arrive`)."""
     variable: str
-    """What the loader is called there."""
+    """The loader's name there."""
     source: str | None
     """A cell that builds it there; None: it was shipped."""
     original: Callable[[], Any]
-    """Returns the notebook's own loader, while there is that."""
+    """Returns the notebook's own loader while it exists."""
     fingerprint: str = ""
-    """What two loaders share that are alike (`kernels.pickling.fingerprint`); "" where it is not known."""
+    """The same for two loaders that are alike (`kernels.pickling.fingerprint`); "" where it is not known."""
     kept: KeptSamples = field(default_factory=KeptSamples)
-    """What is kept of its samples: those of another loader are others."""
+    """The cache of its samples: another loader has another."""
 
     def discard(self) -> None:
-        """Let go of what was shipped."""
+        """Let go of the shipped variables."""
         self.arrival["cargo"].close()
         self.kept.close()
 

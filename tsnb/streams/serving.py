@@ -67,8 +67,8 @@ def serve_loader(
 
     Raises:
         TypeError: It cannot be iterated.
-        ValueError: The name or an option is none.
-        NameInUse: The name is served; says since when, by whom, and how to stop it.
+        ValueError: The name or an option is invalid.
+        NameInUse: The name is served; says since when, by which process, and how to stop it.
         NotShippable: The loader cannot travel; names the attribute, and the fix.
         LoaderFailed: It raised, or it is empty; carries its traceback.
         TsnbError: Its kernel could not be started.
@@ -102,12 +102,12 @@ def serve_from_cell(
         outlet: Where its output goes; left out: under the running cell, or to the terminal.
 
     Raises:
-        ValueError: The name or an option is none.
-        NameInUse: The name is served; says since when, by whom, and how to stop it.
-        UndefinedNames: The cell reads what nobody defines.
+        ValueError: The name or an option is invalid.
+        NameInUse: The name is served; says since when, by which process, and how to stop it.
+        UndefinedNames: The cell reads names that are not defined.
         NotShippable: A variable that it reads cannot travel.
         LoaderFailed: The cell raised, or built no `loader`, or the loader is broken or empty.
-        SyntaxError: The cell is no Python.
+        SyntaxError: The cell is not valid Python.
         TsnbError: Its kernel could not be started.
     """
     _check_free(name)
@@ -131,8 +131,8 @@ def reload_loader(kernel: ProducerKernel, loader: Any) -> None:
     """Serve a stream on with the notebook's loader as it is now.
 
     Args:
-        kernel: What serves it.
-        loader: What the notebook's variable of the same name is now.
+        kernel: The kernel that serves it.
+        loader: The current value of the notebook's variable of the same name.
 
     Raises:
         TypeError: It cannot be iterated.
@@ -156,7 +156,7 @@ def reload_cell(
         transform: IPython's `transform_cell`, where the cell may hold magics.
 
     Raises:
-        UndefinedNames: The cell reads what nobody defines any more; the stream goes on as it was.
+        UndefinedNames: The cell reads names that are not defined any more; the stream goes on as it was.
         NotShippable: A variable that it reads cannot travel; the stream goes on as it was.
         Exception: As `ProducerKernel.restart` raises.
     """
@@ -213,7 +213,7 @@ def replace_cell(
     *,
     transform: Callable[[str], str] = str,
 ) -> None:
-    """Serve what a cell builds, in another way, under the name of what is served; as `reload_cell`."""
+    """Serve the loader that a cell builds in place of a stream's, with other options; as `reload_cell`."""
     source = _as_written(kernel.name, source)
     with _started():
         kernel.restart(
@@ -225,7 +225,7 @@ def kernel_of(name: str | None) -> ProducerKernel:
     """Return this notebook's kernel that serves a stream, or did; without a name the only one that is served.
 
     Raises:
-        ProducerNotFound: Nobody serves it, or somebody else does; says who.
+        ProducerNotFound: It is not served, or not by this notebook; says by which.
     """
     name = name or registry.find().name
     kernel = producer_kernels.get(name)
@@ -255,7 +255,7 @@ def _bring_up(kernel: ProducerKernel, shipment: Shipment) -> ProducerKernel:
 
 @contextlib.contextmanager
 def _started() -> Iterator[None]:
-    """Call a kernel's death at its start what it is to the user."""
+    """Turn a kernel's death at its start into an error that says no producer was started."""
     try:
         yield
     except KernelDied as error:
@@ -265,7 +265,7 @@ def _started() -> Iterator[None]:
 def _shipment(
     name: str, captured: Captured, variable: str, source: str | None, loader: Any = None
 ) -> Shipment:
-    """Write what a producer kernel is started from.
+    """Write the variables that a producer kernel is started from.
 
     Raises:
         NotShippable: Something cannot travel.
@@ -289,10 +289,10 @@ def _check_iterable(loader: Any, variable: str) -> None:
 
 
 def _check_free(name: str) -> None:
-    """Refuse a name that is none, or that is served, before anything is started.
+    """Refuse a name that is invalid, or that is served, before anything is started.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is invalid.
         NameInUse: It is served.
     """
     check_name(name, "producer")

@@ -1,10 +1,10 @@
 """A serving process of the command line that is started again when it crashes: `tsnb serve --restart on-crash`.
 
-The process that was called watches; what serves is a fork of it, made anew for each life, tied to it (the system
-kills it when the watching one goes, however that ends), and in the same process group, so Ctrl-C reaches both.
+The process that was called watches; a fork of it serves, made anew for each life, tied to it (the system kills it
+when the watching one goes, however that ends), and in the same process group, so Ctrl-C reaches both.
 The watching one stays small: it never loads torch or the user's module.
 
-Exit status: that of the serving process where it ended by itself, 128 + N where it was asked to end by signal N,
+Exit status: that of the serving process if it ended unasked, 128 + N if it was asked to end by signal N,
 1 where it crashed too often.
 """
 
@@ -29,11 +29,11 @@ LEAVING_S = 15.0
 """How long a process that was asked to stop may take: its loader may be in the middle of a long step."""
 
 ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals by which somebody asks for the end; any other death is a crash."""
+"""Signals that ask for the end; any other death is a crash."""
 
 
 def supervise(name: str, serve: Callable[[int], int]) -> int:
-    """Serve in a child process until somebody asks for the end, or it crashes too often.
+    """Serve in a child process until it is asked to end, or crashes too often.
 
     Called on the main thread of a process without other threads.
 

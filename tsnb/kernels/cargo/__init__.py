@@ -1,4 +1,4 @@
-"""What a background kernel is given and gives back: which variables a cell reads, how they travel, and orders.
+"""All that a background kernel gets and gives back: the variables a cell reads, how they travel, and orders.
 
 | module | what it owns |
 |---|---|
@@ -7,5 +7,5 @@
 | `pickling`, `obstacles` | how objects are written, and why one cannot travel |
 | `unnamed_file`, `lane` | the file in which they travel; the line on which it does |
 | `numerics` | torch's and numpy's settings, as the notebook has them |
-| `orders` | what a kernel is told to do, as code, and an answer that is an error |
+| `orders` | orders to a kernel, as code, and an answer that is an error |
 """

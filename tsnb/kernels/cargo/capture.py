@@ -5,9 +5,9 @@ bound it comes from the notebook. What a function's body reads counts from the m
 first used, so a model defined between the function and its call is the cell's own. Scopes inside functions
 and classes are resolved by the compiler's own tables (`symtable`).
 
-What a cell says in text (`!echo {lr}`, `%env X={v}`, `df.query("a > @v")`, `eval("x")`) is looked through too
-(`mentions`): such names are taken along where the notebook has them, and never reported. Nor is anything where names
-may be made that nobody can see: by a star import, `exec` of text that is computed, `%run`, a magic of another package.
+Text in a cell (`!echo {lr}`, `%env X={v}`, `df.query("a > @v")`, `eval("x")`) is searched for names, too
+(`mentions`): they are taken along where the notebook has them, and never reported. Nor is any name where others may
+be made unseen: by a star import, `exec` of text that is computed, `%run`, a magic of another package.
 
 After a loop or `try` its bindings count as made, after an `if` those made on both sides: a name that may be
 unbound at run time is taken along if the notebook has it, and not reported if it has not.
@@ -94,12 +94,12 @@ def capture(
         also: Variables that it takes along whether it reads them or not.
         made: Names that there will be before it runs.
         bodies: Whether its functions may be called by others: what they read is taken along where the notebook has it.
-        check: Whether a name that nobody defines is an error.
+        check: Whether a name that is not defined is an error.
 
     Raises:
-        UndefinedNames: It reads names that nobody defines; says which, and what they may have meant. Or `also` has
+        UndefinedNames: It reads names that are not defined; lists them, with the nearest known names. Or `also` has
             some that the notebook lacks.
-        SyntaxError: It is no Python.
+        SyntaxError: It is not valid Python.
     """
     tree = compile(source, "<cell>", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     reading = _NameReader(symtable.symtable(source, "<cell>", "exec"))
@@ -197,7 +197,7 @@ def _missing_message(missing: list[str], namespace: Mapping[str, Any]) -> str:
     are = "is" if len(missing) == 1 else "are"
     return (
         f"{', '.join(told)} {are} not defined, neither in this cell nor in the notebook. "
-        "Run the cell that defines it first; nothing was started. If it comes to be in a way that cannot be seen "
+        "Run the cell that defines it first; nothing was started. If it is defined in a way that cannot be seen "
         "(a magic, exec): %%trial NAME --no-check, in Python check=False."
     )
 
@@ -265,7 +265,7 @@ class _NameReader(ast.NodeVisitor):
         self.looks |= said.looks
 
     def _run_text(self, code: str) -> None:
-        """Read code that stands in a text, as far as it is Python: what it lacks is not reported."""
+        """Read code that stands in a text, as far as it is Python: names that it lacks are not reported."""
         with contextlib.suppress(SyntaxError, ValueError, RecursionError):
             statements = ast.parse(code.strip()).body
             self._tables += symtable.symtable(code.strip(), "<cell>", "exec").get_children()

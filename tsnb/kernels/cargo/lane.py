@@ -1,8 +1,8 @@
-"""A kernel's lane: the line on which files without a name go to it, and come back.
+"""A kernel's lane: the line on which unnamed files go to it, and come back.
 
-A pair of sockets that nobody else can open. The kernel inherits its end (or gets it from the fork server); the hub
-keeps the other. One packet is one descriptor, with the number by which an order names it: what an order's code says
-is text, and never holds an object.
+A pair of sockets that no other process can open. The kernel inherits its end (or gets it from the fork server); the hub
+keeps the other. One packet is one descriptor, with the number by which an order names it: an order's code is
+text, and never holds an object.
 
 Both ends are used by one thread each: the hub's, and the kernel's main thread.
 """
@@ -23,7 +23,7 @@ __all__ = ["FileLane", "give", "open_here", "take"]
 _NUMBER = struct.Struct("=I")
 
 WAIT_S = 60.0
-"""How long the other end may take; what is waited for was sent before it was spoken of."""
+"""How long the other end may take; a descriptor is sent before it is mentioned."""
 
 
 class FileLane:
@@ -94,7 +94,7 @@ class FileLane:
             self._give_up()
         number = _numbered(packet, descriptors)
         waiting = None if number is None else self._coming.get(number)
-        if waiting is None or waiting.done():  # nobody asked for it, or it is nothing of ours
+        if waiting is None or waiting.done():  # not asked for, or not one of ours
             for descriptor in descriptors:
                 os.close(descriptor)
             return bool(packet)
@@ -105,13 +105,13 @@ class FileLane:
         return True
 
     def _give_up(self) -> None:
-        """Tell who waits that nothing comes any more."""
+        """Tell all waiting calls that nothing more will come."""
         for waiting in self._coming.values():
             if not waiting.done():
                 waiting.set_exception(TsnbError("its kernel has ended"))
 
     def close(self) -> None:
-        """Close it. The kernel has gone; what it has sent is taken."""
+        """Close it. The kernel has gone; all that it sent is taken."""
         while self._take():
             pass
         self._give_up()
@@ -162,7 +162,7 @@ def take(number: int) -> int:
         if came is None or came in _arrived:
             for descriptor in descriptors:
                 os.close(descriptor)
-            raise ConnectionError("what came on this kernel's line is nothing that the notebook sends")
+            raise ConnectionError("this kernel received a message that the notebook never sends")
         _arrived[came] = descriptors[0]
     return _arrived.pop(number)
 

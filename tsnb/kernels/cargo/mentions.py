@@ -1,6 +1,6 @@
 """Which variables a cell mentions in text: shell lines, magics, queries, code in strings. Pure.
 
-What is found here is taken along where the notebook has it, and never reported where it has not: a text may mean
+Names found here are taken along where the notebook has them, and never reported where it has not: a text may mean
 something else.
 """
 

@@ -1,14 +1,14 @@
 """Settings of a notebook that change numbers and messages, carried to its background kernels.
 
-| what | where it is applied |
+| setting | where it is applied |
 |---|---|
 | torch: default dtype, matmul precision, deterministic algorithms, cudnn, print options | every kernel |
 | torch: default device, grad mode, anomaly mode | trials |
-| numpy: what becomes of floating-point errors, print options | every kernel |
+| numpy: handling of floating-point errors, print options | every kernel |
 | warning filters; levels of loggers, and the root logger's format where it writes to the screen | every kernel |
 
-Only what is not as Python, numpy and torch begin is carried, as plain values. All else (pandas, matplotlib, handlers)
-is for a set-up cell: `%%trial --setup`.
+Only settings that differ from the defaults of Python, numpy and torch are carried, as plain values. All others (pandas,
+matplotlib, handlers) are for a set-up cell: `%%trial --setup`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _try(package: str, apply: Any, settings: Any) -> None:
     try:
         apply(settings)
     except Exception as error:  # noqa: BLE001 (a GPU that this machine lacks, say): the trial can do without, and is told
-        print(f"the notebook's settings of {package} are not all taken on here: {error}", file=sys.stderr)  # noqa: T201
+        print(f"not all settings of {package} in the notebook apply here: {error}", file=sys.stderr)  # noqa: T201
 
 
 def _torch() -> dict[str, Any]:

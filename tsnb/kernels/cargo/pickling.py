@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 PIECE_BYTES = 16 * 2**20
-"""What is written at once."""
+"""Bytes that are written at once."""
 
 
 class _Main:
@@ -134,7 +134,7 @@ class TookTooLong(Exception):
 
 
 class Sink:
-    """Takes what is written, up to a limit. Without a file it is only counted.
+    """Takes bytes up to a limit. Without a file it only counts them.
 
     It is written to in small pieces: between two of them an interrupt of the user's comes through.
 
@@ -195,7 +195,7 @@ class Sink:
 
 
 class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
-    """cloudpickle, but for the notebook's functions, running loaders and open files.
+    """cloudpickle, except for the notebook's functions, running loaders and open files.
 
     Attributes:
         code_files: The files that packed code names as its own.
@@ -240,13 +240,13 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _is_storage(obj: Any) -> bool:
-    """Whether it is the memory of a tensor. Without torch loaded there is none."""
+    """Whether it is the memory of a tensor. False without torch loaded."""
     module = sys.modules.get("torch.storage")
     return module is not None and isinstance(obj, module.TypedStorage)
 
 
 def _is_running_loader(obj: Any) -> bool:
-    """Whether it is a DataLoader with a live iterator. Without torch loaded there is none."""
+    """Whether it is a DataLoader with a live iterator. False without torch loaded."""
     if getattr(obj, "_iterator", None) is None:
         return False
     module = sys.modules.get("torch.utils.data")
@@ -268,7 +268,7 @@ def packed_bytes(obj: Any, until_s: float = math.inf) -> int:
     """Return the bytes that an object takes when it travels, without keeping or copying them.
 
     Args:
-        obj: What is to be measured.
+        obj: The object to measure.
         until_s: When to give up, by the monotonic clock.
 
     Raises:
@@ -280,7 +280,7 @@ def packed_bytes(obj: Any, until_s: float = math.inf) -> int:
 
 
 class _Describer(_Packer):
-    """Writes a class without the number that tells it from one whose cell was run again."""
+    """Writes a class without the number that distinguishes it from the same class after its cell was run again."""
 
     def reducer_override(self, obj: Any) -> Any:
         reduced = super().reducer_override(obj)
@@ -304,7 +304,7 @@ def fingerprint(obj: Any, most_bytes: float, until_s: float) -> str:
     """Return a word that two objects share if they are alike, made by the same code; "" if it is not known.
 
     Args:
-        obj: What is described.
+        obj: The object to describe.
         most_bytes: Past this it is not looked at.
         until_s: When to give up, by the monotonic clock.
     """
@@ -317,7 +317,7 @@ def fingerprint(obj: Any, most_bytes: float, until_s: float) -> str:
 
 
 class _CargoUnpickler(pickle.Unpickler):
-    """Reads what `pack` wrote, and leaves alone what is here.
+    """Reads what `pack` wrote, and leaves existing objects alone.
 
     Args:
         file: Where it was written.

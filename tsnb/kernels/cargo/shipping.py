@@ -52,12 +52,12 @@ def ship(variables: Mapping[str, Any], purpose: str, *, most_bytes: int | None =
 
     Args:
         variables: By name; they travel together.
-        purpose: What they are for, for messages ("trial 'cnn'").
-        most_bytes: Refuse more than this, and do not warn of less; left out: what is free is the bound.
+        purpose: Their purpose, for messages ("trial 'cnn'").
+        most_bytes: Refuse more than this, and do not warn of less; left out: free memory and disk are the bound.
 
     Raises:
-        NotShippable: Something cannot travel: names the variable, the attribute path, and the fix; or it does not
-            fit into what is free: names the largest variable, and what to do.
+        NotShippable: Something cannot travel: names the variable, the attribute path, and the fix; or there is
+            not enough room: names the largest variable, and what to do.
         KeyboardInterrupt: The user's; nothing is left.
     """
     room = _room()
@@ -69,7 +69,7 @@ def ship(variables: Mapping[str, Any], purpose: str, *, most_bytes: int | None =
         pickle.dump(lines_of(code_files), cast("BinaryIO", loading))
         cargo = loading.done()
     except BaseException as error:
-        loading.discard()  # a traceback that somebody keeps would keep it
+        loading.discard()  # a traceback that is kept would keep it
         if isinstance(error, TooLarge) or getattr(error, "errno", None) in _FULL:
             raise NotShippable(_too_large(variables, room, purpose)) from None
         if isinstance(error, Exception):
@@ -81,9 +81,9 @@ def ship(variables: Mapping[str, Any], purpose: str, *, most_bytes: int | None =
 
 
 def _room() -> Free:
-    """Return what may be shipped: what fits on the disk, and into memory beside the original.
+    """Return how much may be shipped: what fits on the disk, and into memory beside the original.
 
-    Half of what is free: while a kernel takes a copy in, its bytes are there once more.
+    Half of the free memory: while a kernel takes a copy in, its bytes are there once more.
     """
     directory, memory = spill_directory(), free_memory()
     found = []
@@ -102,8 +102,7 @@ def _too_large(variables: Mapping[str, Any], room: Free, purpose: str) -> str:
         f"{purpose} cannot take {name!r} along: it takes {takes}, and there are "
         f"{_human(room.size)} {room.where}. Load it in the cell itself, from its file "
         "(for a producer: a %%tensorsocket start cell that builds the loader), or make it smaller before. "
-        "What a producer serves is there once for all trials, and %trials clear lets go of what ended ones were "
-        "started from."
+        "A producer holds its data once for all trials, and %trials clear frees what ended trials were started from."
     )
 
 

@@ -1,8 +1,8 @@
-"""Bytes on their way between our own processes: without a name, so nobody else can exchange or find them.
+"""Bytes on their way between our own processes: without a name, so no other user can find or replace them.
 
-A little stays in this process's memory until it is sent; more goes to a file without a name, in a directory on a
-disk where there is one (a runtime directory is memory, and small, on most systems). What is sent is a descriptor
-(`lane`). The last one that is closed, by whatever end, frees the bytes: no clean-up is needed, or can be missed.
+A little stays in this process's memory until it is sent; more goes to an unnamed file, in a directory on a disk where
+there is one (a runtime directory is memory, and small, on most systems). A descriptor is sent (`lane`). The last one
+that is closed, at either end, frees the bytes: no clean-up is needed, or can be missed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Hold:
 
     def __init__(self, small: bytes, file: IO[bytes] | None, size: int) -> None:
         self.small = small
-        self.file = file  # closes its descriptor when nobody refers to it any more
+        self.file = file  # closes its descriptor with the last reference
         self.size = size
 
 
@@ -108,7 +108,7 @@ class Cargo:
 
     def _held(self) -> _Hold:
         if self._hold is None:
-            raise TsnbError("what was shipped is there no more")
+            raise TsnbError("what was shipped is gone")
         return self._hold
 
 
@@ -194,7 +194,7 @@ def opened(source: Cargo | int) -> BinaryIO:
             return io.BytesIO(hold.small)
         source = hold.file.fileno()
     if not _nameless_and_mine(source):
-        raise TsnbError("what has arrived is not a file without a name of this user's own: it is not read")
+        raise TsnbError("what arrived is not an unnamed file of this user's own: it is not read")
     return io.BufferedReader(_Reader(source), SMALL_BYTES)
 
 
@@ -216,9 +216,9 @@ def _large_file() -> IO[bytes]:
 
 
 def spill_directory() -> Path | None:
-    """Return where much is put: the directory with the most room, on a disk if there is one. None: in memory.
+    """Return where large cargo goes: the directory with the most room, on a disk if there is one. None: in memory.
 
-    Nobody can see what lies there, and nobody else's directory does harm: the file never has a name, or loses it at
+    No other user can see it, and a directory of another user does no harm: the file never has a name, or loses it at
     once (`tempfile.TemporaryFile`).
     """
     found = []
@@ -242,7 +242,7 @@ def _candidates() -> list[Path]:
 
 @functools.lru_cache(64)
 def _keeps_nameless(directory: Path) -> bool:
-    """Whether files without a name can be had there: a network file system gives open ones a hidden name."""
+    """Whether files there can be unnamed: a network file system gives open ones a hidden name."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             return _nameless_and_mine(file.fileno())

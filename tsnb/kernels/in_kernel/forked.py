@@ -29,7 +29,7 @@ _SETTERS = (
     "scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads",
     "openblas_set_num_threads64_", "openblas_set_num_threads",
 )  # fmt: skip
-"""What numpy's builds call the function by which OpenBLAS is told how many threads to use."""
+"""The names that numpy's builds give to the function that sets OpenBLAS's number of threads."""
 
 
 def settle(request: Mapping[str, Any], server: int) -> None:

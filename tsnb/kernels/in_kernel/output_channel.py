@@ -1,10 +1,10 @@
 """This kernel's channels: messages of our own kinds to its notebook, requests from it, and what forked workers print.
 
-A request is answered on the control channel's own thread, in the middle of the user's code. What follows is of workers:
+A request is answered on the control channel's own thread, in the middle of the user's code. The rest is about workers:
 
 ipykernel has them send it to a TCP port of its own on 127.0.0.1, whatever the kernel's transport is: any user of the
-machine may connect there, and fill its memory. Here it goes through a pair of sockets that nobody else can open: a
-worker inherits its end. The pair holds a few hundred kilobytes; a worker that is faster than its kernel waits.
+machine may connect there, and fill its memory. Here it goes through a pair of sockets that no other process can open:
+a worker inherits its end. The pair holds a few hundred kilobytes; a worker that is faster than its kernel waits.
 
     packet: number of frames, their lengths, the frames        (4 bytes each number, in the machine's order)
             or nothing, and the descriptor of a nameless file with the same in it, where that is too long for a packet
@@ -35,9 +35,9 @@ __all__ = ["answer_requests", "keep_off_the_network", "publish"]
 PACKET_BYTES = 1 << 16
 """The longest packet; a socket's buffer holds three of them or more, on every system."""
 BUFFER_BYTES = 4 * PACKET_BYTES
-"""What is asked of the system for the pair; it may give less."""
+"""The buffer size requested for the pair; the system may give less."""
 WAIT_S = 30.0
-"""How long a worker waits for a kernel that takes nothing, before what it printed is dropped."""
+"""How long a worker waits for a kernel that takes nothing, before its output is dropped."""
 AT_ONCE = 64
 """How many packets are taken before the kernel's own output has its turn."""
 
@@ -123,10 +123,10 @@ def _packet(frames: Sequence[Any]) -> bytes:
 
 
 def _read(descriptor: int) -> bytes:
-    """Return what is in a file, and close it.
+    """Return a file's content, and close it.
 
     Raises:
-        OSError, ValueError: It is not a file: of a device, there might be no end.
+        OSError, ValueError: It is not a file: reading a device might never end.
     """
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -9,7 +9,7 @@ one of that name, as it is in a notebook.
 Such processes share named semaphores, which Python's resource tracker removes when all of them have gone. A trial's
 process group is killed as a whole, so the tracker must not be in it, or the names would stay in /dev/shm.
 
-Progress bars are text: a widget of the kernel's own would open where nobody sees it. `tqdm.auto` takes `tqdm.notebook`
+Progress bars are text: a widget of the kernel's own would open out of sight. `tqdm.auto` takes `tqdm.notebook`
 wherever it runs in a kernel, so that module is another one here: the names of the real one, and behind them the bars
 for terminals.
 """
@@ -35,7 +35,7 @@ from tsnb.native.start_line import closed
 __all__ = ["keep_tracker_apart", "let_main_travel", "text_bars"]
 
 _family = ""
-"""Names this process and those forked from it; a spawned one has none."""
+"""Names this process and those forked from it; empty in a spawned one."""
 
 
 def let_main_travel() -> None:

@@ -1,8 +1,8 @@
 """How much of a background kernel's output a cell shows: a notebook is not a log file.
 
-What is shown under a cell is saved with the notebook, and slows the page down. Counted is what stays there: a
-progress bar that is drawn a thousand times counts once, and `clear_output` gives everything free again. Past
-the bound one line says where the rest is. Tracebacks and the trial's own lines of state are always shown.
+Output shown under a cell is saved with the notebook, and slows the page down. Only output that stays there counts: a
+progress bar that is drawn a thousand times counts once, and `clear_output` frees everything again. Past the bound
+one line says where the rest is. Tracebacks and the trial's own lines of state are always shown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Shown = tuple[str, dict[str, Any]]
 
 @dataclass
 class Budget:
-    """What is shown under one cell so far, by all the kernels whose output stands there."""
+    """How much is shown under one cell so far, by all the kernels that show their output there."""
 
     characters: int = 0
     """Of text, as it stays."""

@@ -4,12 +4,12 @@
  beginning, a quarter | [... 1,234,567 bytes left out here ...] | end, a half and growing | open lines
 ```
 
-The beginning says how a training was set up, the end how it went: what is left out is the middle. The lines that
+The beginning says how a training was set up, the end how it went: the middle is left out. The lines that
 may still change (a progress bar) are written over at the next `write`, so the file is complete at any moment,
 whatever ends this process. No colours, and nothing else that would steer the terminal that shows it. The file is
 opened for each write: a log costs no descriptor.
 
-A detached kernel writes to its log itself, with nobody between: `shorten` keeps that one to the bound.
+A detached kernel writes straight to its log: `shorten` keeps that one to the bound.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _log = logging.getLogger("tsnb")
 class LogFile:
     """Writes one log.
 
-    A file that exists already is continued. What cannot be written (a full disk) is told once, then left out:
-    a trial does not end for its log.
+    A file that exists already is continued. If writing fails (a full disk), one warning says so, and lines are left
+    out: a trial does not end because of its log.
 
     Args:
         path: The file; its directory exists.

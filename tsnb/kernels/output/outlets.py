@@ -3,9 +3,9 @@
 An outlet is made on the thread that runs the cell (it remembers the cell) and used on the hub's thread.
 
 Clients that run a notebook without a front end (nbclient, nbconvert, papermill) take a cell's output only while that
-cell runs. What a trial prints later would be lost, but for one door of Jupyter's messaging protocol: a display that has
-an id can be replaced by any later cell. So there the launching cell gets one such display, what comes is collected, and
-`flush_collected`, at the end of every cell, puts all of it into that display.
+cell runs. What a trial prints later would be lost, except for one feature of Jupyter's messaging protocol: a display
+with an id can be replaced by any later cell. So there the launching cell gets one such display, output is collected,
+and `flush_collected`, at the end of every cell, puts all of it into that display.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def _kernel_here() -> Any:
 
 
 def outlet_here(label: str) -> Outlet:
-    """Return the outlet for what is started here and now: the running cell, or the terminal."""
+    """Return the outlet for a kernel that is started here and now: the running cell, or the terminal."""
     kernel = _kernel_here()
     if kernel is None:
         return TerminalOutlet(label)

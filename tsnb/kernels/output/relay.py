@@ -68,8 +68,8 @@ class Relay:
 
         Args:
             outlet: Where it goes.
-            before: What is shown there first.
-            farewell: What is shown last where it went until now.
+            before: A line to show there first.
+            farewell: A line to show last where the output went until now.
         """
         self.flush()
         self._outlet.publish("stream", {"name": "stdout", "text": farewell})

@@ -89,7 +89,7 @@ class Transcript:
 
 
 class FollowedLog:
-    """The transcript of a log file that another process writes, read on when somebody looks.
+    """The transcript of a log file that another process writes, read on whenever it is looked at.
 
     Args:
         path: The file; it need not exist yet.

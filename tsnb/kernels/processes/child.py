@@ -106,8 +106,8 @@ class Child:
         """Start the process and wait until it answers.
 
         Raises:
-            KernelDied: It ended before it answered, or took too long; carries its last words. Or there is no
-                directory to start it in.
+            KernelDied: It ended before it answered, or took too long; carries its last words. Or the working
+                directory has been removed.
         """
         require_directory()
         process = await self._launch()
@@ -134,7 +134,7 @@ class Child:
         found: Owner,
         log: Path | None = None,
     ) -> Child:
-        """Return a running kernel that somebody else started. It may be in the middle of a cell.
+        """Return a running kernel that another process started. It may be in the middle of a cell.
 
         Its output is taken from now on; its end is noticed, but not how it ended; its files are left alone.
 
@@ -305,7 +305,7 @@ class Child:
         return self._lane
 
     def sent(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Send what is a `Cargo` among settings; return them with the numbers by which the kernel takes it.
+        """Send each `Cargo` among the settings; return them with the numbers by which the kernel takes it.
 
         Raises:
             KernelDied: The process has ended.
@@ -349,7 +349,7 @@ class Child:
         """Ask the kernel something in the middle of its code; return its answer (`in_kernel.output_channel`).
 
         Args:
-            kind: What is asked; the kernel answers the kinds that it was told to.
+            kind: The kind of request; the kernel answers those that it has handlers for.
             content: With which words.
 
         Raises:
@@ -372,7 +372,7 @@ class Child:
         if self.death.done():
             raise KernelDied(str(self.death.result()))
         raise TimeoutError(
-            f"the kernel did not answer within {REQUEST_S:.0f} s: its code holds up the interpreter. It may do so yet"
+            f"the kernel did not answer within {REQUEST_S:.0f} s: its code blocks the interpreter. It may answer later"
         )
 
     async def _replied(self, request: str) -> dict[str, Any]:

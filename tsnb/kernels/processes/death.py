@@ -31,7 +31,7 @@ class Death:
     """How a kernel's process ended."""
 
     code: int | None
-    """Its exit status; negative: the signal that killed it; None: nobody knows (somebody else started it)."""
+    """Its exit status; negative: the signal that killed it; None: unknown (another process started it)."""
     tail: str = ""
     """The last lines that the process itself wrote (a crash's native traceback, say)."""
     reason: str = ""
@@ -103,7 +103,7 @@ def when_gone(
 
     Args:
         loop: The loop.
-        process: One that we started, or the pid of one that somebody else did.
+        process: One that we started, or the pid of one that another process started.
         call: What to call.
     """
     descriptor = watch(process if isinstance(process, int) else process.pid)

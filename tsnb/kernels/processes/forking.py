@@ -8,11 +8,11 @@ asked for while it warms up waits for it, for a while. A kernel is spawned inste
   or when Python starts (`variables.read_once`). Three of them can be set afterwards, and are: the numbers of threads;
 - where the server refuses: it has more than one thread, or CUDA is initialised in it;
 - where the server cannot be started, or does not answer;
-- where the system cannot carry it: without SEQPACKET sockets and /proc, as on macOS, whose own libraries do not stand
-  a fork either;
+- where the system cannot support it: without SEQPACKET sockets and /proc, as on macOS, whose own libraries do not
+  survive a fork either;
 - with `TSNB_START=spawn`.
 
-On the hub's thread, all of it.
+All of it runs on the hub's thread.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class ForkServer:
         """Fork a kernel.
 
         Raises:
-            Unable: It cannot be had from here; says why.
+            Unable: A kernel cannot be forked now; says why.
         """
         differ = read_once(launch.environment, self._environment)
         if differ:
@@ -146,10 +146,10 @@ class ForkServer:
             raise Unable(f"it did not answer within {ANSWER_S:.0f} s") from None
         except OSError as error:
             gone = error.errno in {errno.EPIPE, errno.ECONNRESET, errno.EBADF}
-            raise (Gone if gone else Unable)(f"it was not to be reached: {error}") from None
+            raise (Gone if gone else Unable)(f"it could not be reached: {error}") from None
         except BaseException:
             if request.done() and not request.cancelled() and request.exception() is None:
-                request.result().signal_group(signal.SIGKILL)  # it came just then, and nobody takes it
+                request.result().signal_group(signal.SIGKILL)  # it came just then, and is not wanted any more
             raise
 
     async def _send(self, packet: bytes, lane: int) -> None:
@@ -196,7 +196,7 @@ class ForkServer:
             if not self._ready.done():
                 self._ready.set_result(None)
             return
-        # a request without a valid id is answered with the same one: nobody waits for that
+        # a request without a valid id is answered with the same one: no call waits for that
         number = message["id"] if type(message["id"]) is int else -1
         if "pid" in message:
             self._born(number, _own_child(message["pid"], self.pid))
@@ -209,11 +209,11 @@ class ForkServer:
                 request.set_exception(refused)
 
     def _distrust(self, packet: bytes) -> None:
-        """Have no kernel from a server that says what is not in the table; those that it has forked go on."""
-        unable = Unable("it does not keep to its protocol")
+        """Fork no more kernels from a server that breaks the protocol; those that it has forked go on."""
+        unable = Unable("it broke its protocol")
         if self.usable:
             logging.getLogger("tsnb").warning(
-                "the fork server said %.200r, which nobody understands: no more kernels are forked from it",
+                "the fork server sent %.200r, which is not part of its protocol: no more kernels are forked from it",
                 packet,
             )
         self.usable = False
@@ -228,7 +228,7 @@ class ForkServer:
     def _born(self, number: int, pid: int) -> None:
         process = self._kernels[number] = KernelProcess(pid, self.hub.loop)
         request = self._requests.pop(number, None)
-        if request is None or request.done():  # nobody waits for it any more
+        if request is None or request.done():  # no call waits for it any more
             process.signal_group(signal.SIGKILL)
         else:
             request.set_result(process)
@@ -260,7 +260,7 @@ class ForkServer:
         for request in self._requests.values():
             if not request.done():
                 request.set_exception(Gone(cause))
-        reason = f"its kernel ended because {cause}{tail}\nWhat you start next comes from a new one."
+        reason = f"its kernel ended because {cause}{tail}\nThe next kernel is forked from a new one."
         for process in self._kernels.values():
             process.signal_group(signal.SIGKILL)  # the system did so already, unless a child untied itself
             process.end_with(ProcessEnd(-signal.SIGKILL, reason))
@@ -319,7 +319,7 @@ _current: ForkServer | None = None
 
 
 def the_server(hub: Hub) -> ForkServer | None:
-    """Return the hub's server, started if there is none; None where kernels are to be spawned."""
+    """Return the hub's server, started if needed; None where kernels have to be spawned."""
     global _current
     if os.environ.get("TSNB_START") == "spawn" or hub.closing or not _CARRIED:
         return None

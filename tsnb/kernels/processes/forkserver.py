@@ -14,8 +14,8 @@ than import, and looks again before each fork. It runs none of the user's code.
 | `{"id", "refused"}` | server, or the new kernel | it refuses; why |
 | `{"id", "ended"}` | server | its wait status; its process group has been killed |
 
-The connection is a pair of sockets of packets (`SOCK_SEQPACKET`), which nobody else can open, and on which nothing
-arrives by halves.
+The connection is a pair of sockets of packets (`SOCK_SEQPACKET`), which no other process can open, and on which
+nothing arrives by halves.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PRELOADED = (
     "tsnb.kernels.in_kernel.output_channel",
     "tsnb.consumer", "tsnb.producer",
 )  # fmt: skip
-"""What every kernel would import. What is missing here is imported by the kernel, or not at all."""
+"""Modules that every kernel would import. Any that is missing here is imported by the kernel, or not at all."""
 
 
 def main() -> None:
@@ -195,7 +195,7 @@ def _has_a_device_open() -> bool:
 
 
 def _wrong(request: Any) -> str:
-    """Return what is wrong with a request; empty if nothing is."""
+    """Return the fields of a request that are invalid; empty if none is."""
     wanted: dict[str, Any] = {
         "id": int, "arguments": list, "environment": dict, "directory": str, "log": str, "umask": (int, type(None)),
         "limits": list,

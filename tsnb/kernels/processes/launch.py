@@ -5,8 +5,8 @@ thread that started it ends (`native.ties`). ipykernel's own poller misses a chi
 C. If the parent died before the tie was made, the pid above us has changed: end at once. Then it is an ordinary
 ipykernel.
 
-A detached kernel (`detached-PARENT`) is tied too, until what it was started for is there and `untie` is called:
-were its notebook to die before, nobody would know of it or end it.
+A detached kernel (`detached-PARENT`) is tied too, until its code is there and `untie` is called: if its notebook died
+before that, the kernel would be left over, unknown to anyone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
     try:
         become_kernel(sys.argv[1:])
     finally:
-        if detached:  # nobody else clears up after a detached kernel
+        if detached:  # no other process clears up after a detached kernel
             shutil.rmtree(os.path.dirname(sys.argv[2]), ignore_errors=True)  # noqa: PTH120 (light)
 
 

@@ -1,12 +1,12 @@
-"""The process of a background kernel: what is started, and how its end is told.
+"""The process of a background kernel: how it is started, and how its end is noticed.
 
 There are three ways to one. It is *forked* from a server that has imported torch and ipykernel once (`forking`),
-*spawned* as a Python of its own, or *adopted*: somebody else started it, and it goes on without us. Whoever uses
-it sees no difference but in `ProcessEnd.code`, which nobody knows of an adopted process.
+*spawned* as a Python of its own, or *adopted*: another process started it, and it goes on without us. To
+its user they differ only in `ProcessEnd.code`, which is unknown of an adopted process.
 
-Its environment is this process's own and what is added; of some variables a fork would come too late (`read_once`).
+Its environment is this process's own and the added variables; for some of those a fork comes too late (`read_once`).
 
-On the hub's thread, all of it.
+All of it runs on the hub's thread.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ __all__ = [
 
 
 def require_directory() -> None:
-    """Look whether there is a directory to start in: what Python says where there is none differs, and never helps.
+    """Check that the working directory exists: Python's own messages when it does not vary, and never help.
 
     Raises:
         KernelDied: The working directory has been removed.
     """
     try:
-        os.getcwd()  # noqa: PTH109 (a path is not what is asked for)
+        os.getcwd()  # noqa: PTH109 (the path itself is not needed)
     except FileNotFoundError:
         raise KernelDied(
             "the working directory of this process has been removed, so no kernel can start in it. Change to one "
@@ -77,7 +77,7 @@ ENTRY = entry("launch")
 
 @dataclass(frozen=True)
 class Launch:
-    """What a kernel is started with."""
+    """How to start a kernel."""
 
     arguments: Sequence[str]
     """ipykernel's command line: `-f`, the connection file, options."""
@@ -97,7 +97,7 @@ class ProcessEnd(NamedTuple):
     """How a process ended."""
 
     code: int | None
-    """Its exit status; negative: the signal that killed it; None: nobody told."""
+    """Its exit status; negative: the signal that killed it; None: unknown."""
     reason: str = ""
     """Why, where more is known than the status says."""
 
@@ -138,7 +138,7 @@ def spawn(launch: Launch, loop: asyncio.AbstractEventLoop) -> KernelProcess:
         OSError: The system refuses.
     """
     word = f"{DETACHED if launch.detached else ''}{os.getpid()}:{launch.lane}"
-    # what is appended stays at the end when a long log is shortened
+    # appended lines stay at the end when a long log is shortened
     with os.fdopen(open_private(launch.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as log:
         popen = subprocess.Popen(
             [sys.executable, "-c", ENTRY, word, *launch.arguments],
@@ -155,7 +155,7 @@ def spawn(launch: Launch, loop: asyncio.AbstractEventLoop) -> KernelProcess:
 
 
 def adopt(found: Owner, loop: asyncio.AbstractEventLoop) -> KernelProcess:
-    """Watch a process that somebody else started. Its end is seen at once, its exit status never.
+    """Watch a process that another one started. Its end is seen at once, its exit status never.
 
     Raises:
         KernelDied: It has gone, or cannot be seen from here.
@@ -188,11 +188,11 @@ _READ_ONCE = re.compile(
     r"|LD|LC|MALLOC)_.*|LANG|LANGUAGE|GLIBC_TUNABLES|HOME"
 )
 """Names of variables that count when Python starts or a library is imported, not later.
-PYTHONBREAKPOINT is read at each breakpoint; `ray.init` sets it in a notebook, whose trials were all spawned else."""
+PYTHONBREAKPOINT is read at each breakpoint; `ray.init` sets it in a notebook, and all its trials would be spawned."""
 
 
 def environment(added: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a child: this process's own, and what is added."""
+    """Return the environment of a child: this process's own, and the added variables."""
     kept = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     return {**kept, **ADDED, OWNER: this_owner(), **added}
 
