@@ -26,7 +26,7 @@ def test_equal_trials_go_on_one_stream() -> None:
     low, high = found.interval_s
     assert low == pytest.approx(0.9 * found.makespan_s) and high == pytest.approx(1.1 * found.makespan_s)
     said = why(ways, found, "cores")
-    assert "all at once on one stream" in said and "cores are what limits" in said and "paid for once" in said
+    assert "all at once on one stream" in said and "cores are the limit" in said and "paid for once" in said
     assert "b is the slowest" in why(ways, found, "b")
 
 

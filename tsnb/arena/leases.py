@@ -1,10 +1,10 @@
 """Leases: a callback when the last reference to a piece of shared memory has gone.
 
 Tensors, views of them, numpy arrays over them, DLPack capsules and autograd's saved activations all keep the
-*buffer* they were made from alive, and nothing else is told when they die. So each batch gets a buffer object
+*buffer* they were made from alive, and nothing else hears of their end. So each batch gets a buffer object
 of its own, over the slot's bytes, whose finalizer is the release. It may run in any thread and in the middle
 of any other code (the garbage collector calls it): it must not take a lock or raise. An interrupt that comes while it
-runs is raised again behind it (`native.endings`).
+runs is raised again afterwards (`native.endings`).
 """
 
 from __future__ import annotations

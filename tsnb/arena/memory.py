@@ -5,12 +5,13 @@
     +--------+--------+--------+-- ... --+--------+
 
 It is sparse: a slot costs memory only once a batch was written into it, and until it is punched, so slots may be many
-and roomy; whoever hands slots out prefers warm ones (`arena.slots`), because a page touched for the first time
+and roomy; the producer prefers to hand out warm ones (`arena.slots`), because a page touched for the first time
 costs far more than the copy into it.
 
 The file is made before its geometry is known, so that loader workers can inherit it; `fit` writes the header
-and grows the file, once, when the first batch has been seen. Who finds no header yet, or half of one, simply works
-without the arena. The header is written and read through a mapping: not every system reads shared memory as a file.
+and grows the file, once, when the first batch has been seen. A process that finds no header
+yet, or half of one, simply works without the arena. The header is written and read through a mapping: not every
+system reads shared memory as a file.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ _WAYS_OUT = {
 _POPULATE_WRITE = 23 if sys.platform.startswith("linux") else None
 """MADV_POPULATE_WRITE, for which Python has no name; the number means something else elsewhere."""
 _DONTDUMP: int | None = getattr(mmap, "MADV_DONTDUMP", None)
-"""Linux alone: a core dump reads what is mapped, and pages of a sparse memory that are read are allocated."""
+"""Linux alone: a core dump reads all mapped memory, and pages of a sparse memory that are read are allocated."""
 _REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)
-"""Linux alone: gives memory back out of the middle of what is mapped."""
+"""Linux alone: gives memory back from the middle of a mapping."""
 _PUNCH_BYTES = 1 << 22
 """Python's other threads stand still while memory is given back: for a millisecond or so, by such pieces."""
 _PUNCHED = slice(64, 72)
-"""Where the header counts the punches: after one, what a process remembers of its warm slots is out of date."""
+"""Where the header counts the punches: after one, a process's own notes on warm slots are out of date."""
 
 
 def aligned(offset: int) -> int:
@@ -74,8 +75,8 @@ class Arena:
 
     Args:
         fd: As above.
-        sealed: Whether to refuse memory that can be cut short. So for what came over a socket: a file cut short under
-            a mapping ends the process by SIGBUS, and whoever sent it has the same descriptor.
+        sealed: Whether to refuse memory that can be cut short. Set for memory that came over a socket: a file cut short
+            under a mapping ends the process by SIGBUS, and the sender has the same descriptor.
     """
 
     def __init__(self, fd: int, *, sealed: bool = False) -> None:
@@ -130,7 +131,7 @@ class Arena:
         if self._map is not None:
             return True
         try:
-            # another thread may close ours meanwhile, and to map -1 gives memory of nobody's
+            # another thread may close ours meanwhile, and mapping -1 would give unrelated memory
             fd = os.dup(self.fd)
         except OSError as error:
             if error.errno == errno.EBADF:  # none that is open: no arena, and never one
@@ -141,7 +142,7 @@ class Arena:
         try:
             if self._sealed and not is_sealed(fd):  # before the first look at it, which may be the last
                 raise RemoteProtocolError(
-                    "the shared memory that came can still be cut short, or is none: no producer of ours sends that"
+                    "the producer sent something that can still be cut short, or is not shared memory: tsnb's never do"
                 )
             geometry = _geometry(fd)
             if geometry is None:
@@ -208,11 +209,11 @@ class Arena:
         """Give the memory of slots back to the system; they read as zeros. Called by the producer alone.
 
         Args:
-            slots: Nobody reads or writes them, nor gets one before this returns.
+            slots: No process reads or writes them, nor gets one before this returns.
         """
         if _REMOVE is None:
             return
-        # first: who gets a slot afterwards knows that its memory may be new
+        # first: a process that gets a slot afterwards knows that its memory may be new
         self.buffer[_PUNCHED] = (int.from_bytes(self.punches, "little") + 1).to_bytes(8, "little")
         for first, last in _runs(slots):
             for start in range(self.offset_of(first), self.offset_of(last + 1), _PUNCH_BYTES):
@@ -295,7 +296,7 @@ def _mapped(fd: int, size: int) -> mmap.mmap:
         return mmap.mmap(fd, size)
     except (OSError, ValueError, OverflowError) as error:
         raise ArenaFull(
-            f"this process cannot map {size:,} bytes of shared memory: {error}. They are addresses, most of which "
-            "are never used: raise its limits (`ulimit -v`, `ulimit -n`), or serve with a smaller window=, "
+            f"this process cannot map {size:,} bytes of shared memory: {error}. It is address space, most of it never "
+            "used: raise its limits (`ulimit -v`, `ulimit -n`), or serve with a smaller window=, "
             "rubber_band= or max_batch_bytes=."
         ) from None

@@ -26,7 +26,7 @@ def make_nameless() -> int:
     """Return the descriptor of a new, empty shared memory.
 
     Raises:
-        OSError: The system gives none.
+        OSError: The system refuses it.
     """
     if portable():
         return _posix()
@@ -53,15 +53,15 @@ def _posix() -> int:
             with contextlib.suppress(OSError):
                 _posixshmem.shm_unlink(name)
             return made
-    raise FileExistsError(f"the name {name!r} of shared memory is taken again and again")
+    raise FileExistsError(f"every name tried for shared memory is taken, the last one {name!r}")
 
 
 def seal(fd: int) -> None:
-    """Let nobody change the size any more, where the system can do that.
+    """Fix the size for good, where the system can do that.
 
-    Whoever attaches gets a descriptor that can write: a file cut short under the mappings of the others would kill
-    them all by SIGBUS. macOS lets shared memory be sized once only, which is as good.
+    Consumers get a descriptor that can write: a file cut short under the mappings of the others would kill them all
+    by SIGBUS. macOS lets shared memory be sized once only, which is as good.
     """
     if sys.platform.startswith("linux"):
-        with contextlib.suppress(OSError):  # memory of a kind that has no seals
+        with contextlib.suppress(OSError):  # memory without seals
             memfd.seal(fd)

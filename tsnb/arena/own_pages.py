@@ -1,17 +1,17 @@
-"""A process's own pages under the slots that it holds when it forks: its children keep what they were handed.
+"""A process's own pages under the slots that it holds when it forks: its children keep the batches they inherit.
 
 A forked child has the parent's views, and no lease: once the parent lets go of a batch, the slot is written anew, and
 the child would read another batch under its hands. So *before* a fork, while the leases are held and nothing can
 change, each slot that is held gets pages of this process's own, with the same bytes at the same addresses: every
 tensor over them stays valid, and parent and child share them from then on as they share all other memory of the
 parent's, copied only where one of them writes. When the slot brings the parent another batch, or at the next fork if
-it is held no more by then, the shared pages are put back.
+it is no longer held by then, the shared pages are put back.
 
-It costs nothing where nothing is held, and one copy of what is held for all children that are forked meanwhile (the
-workers of a validation loader, say): of as many batches as this process holds in shared memory, `hold` at most.
+It costs nothing if nothing is held, else one copy of the held batches for all children that are forked meanwhile (the
+workers of a validation loader, say): as many as this process holds in shared memory, `hold` at most.
 
-The child itself then lets go of the arena, of which it can use nothing else: a worker that outlives everybody would
-keep all of its memory otherwise, where the producer was killed and could not give it back.
+The child itself then lets go of the rest of the arena, which it cannot use: otherwise a worker that outlives all others
+would keep all of that memory, if the producer was killed and could not give it back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class Holder(Protocol):
-    """Somebody who holds slots of an arena."""
+    """An object that holds slots of an arena."""
 
     def keep_for_children(self) -> None:
         """Have own pages under all of them. Called before each fork, in the thread that forks."""
@@ -121,7 +121,7 @@ class OwnPages:
         self.slots.discard(slot)
 
     def leave(self, others: set[int]) -> None:
-        """Let go of the arena, but for some slots. Called in a forked child.
+        """Let go of the arena except for some slots. Called in a forked child.
 
         Args:
             others: Slots that are held and have no pages of this process's own: they stay as they are.
@@ -141,7 +141,7 @@ class OwnPages:
 def _close_all(fd: int) -> None:
     """Let go of a file: of a descriptor, and of those that Python's mappings have of it.
 
-    They stay open, to nothing: whoever has the number will close it.
+    They stay open, on /dev/null: their owners will close them.
     """
     wanted = os.fstat(fd)
     if not stat.S_ISREG(wanted.st_mode):  # it was let go of already, with another consumer's
@@ -181,7 +181,7 @@ def _keep_all() -> None:
             holder.keep_for_children()
         except (OSError, TsnbError) as error:
             _log.warning(
-                "the process that is forked now has batches which will change under it: they cannot be copied (%s)",
+                "the batches that this forked process holds will change, because they cannot be copied: %s",
                 error,
             )
 

@@ -5,8 +5,8 @@ call, from any process. Only as many wait there as the workers can use at once; 
 producer's own stack, the last freed on top, so that the same few warm slots go round and the rest of the
 arena is never touched.
 
-Slots that were needed once, while somebody lagged, and then lie free are *cold*: whoever is at the bottom of the stack
-and has not moved for a while. Their memory is given back (`FreeSlots.cold`).
+Slots that were needed once, while a consumer lagged, and then lie free are *cold*: those at the bottom of the stack
+that have not moved for a while. Their memory is given back (`FreeSlots.cold`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which cores processes may use: reading it, and changing it for all threads of a process and those below it.
 
-A thread is moved only if it may use just the cores that are named as known: one that somebody else has pinned is
-left alone. Linux gives a new thread or process the cores of the thread that starts it, so whoever moves a process
-looks twice: for those that were started meanwhile.
+A thread is moved only if it may use just the cores that are named as known: one that was pinned from elsewhere is
+left alone. Linux gives a new thread or process the cores of the thread that starts it, so after a process is moved
+its threads are listed a second time, for those that were started meanwhile.
 
 `Held` is one party of a stream: whether its processes may be moved, what they have used, and putting them back.
 """
@@ -38,7 +38,7 @@ _LOOKS = 3
 
 
 def cores_of(task: int) -> Cores | None:
-    """Return the cores that a process (or thread, by its number) may use; None where nobody knows, or it has gone."""
+    """Return the cores that a process (or thread, by its number) may use; None if that is unknown, or it has gone."""
     if not hasattr(os, "sched_getaffinity"):
         return None
     try:
@@ -89,7 +89,7 @@ def cores_in(text: str) -> Cores:
     """Read what `text_of` wrote.
 
     Raises:
-        ValueError: It is no list of cores.
+        ValueError: It is not a list of cores.
     """
     found: set[int] = set()
     for part in filter(None, text.split(",")):
@@ -128,13 +128,13 @@ class Held:
     started: int
     """Tells it from a later process of the same number."""
     home: Cores
-    """What it may use when nobody moves it; its user's choice, where that is smaller than the machine."""
+    """The cores it may use unmoved; its user's choice, where that is smaller than the machine."""
     cores: Cores
     """What it was given."""
     past: set[Cores] = field(default_factory=set)
     """All that it was ever given: stragglers among its threads are found by it."""
     seen: Cores = ()
-    """What nobody here gave it, at the last look."""
+    """Cores that it got from elsewhere, at the last look."""
 
     @property
     def alive(self) -> bool:
@@ -143,7 +143,7 @@ class Held:
         return use is not None and use.started == self.started
 
     def look(self) -> bool:
-        """See whether somebody else has pinned it meanwhile: that is its home from then on.
+        """See whether it was pinned from elsewhere meanwhile: that is its home from then on.
 
         It must have been so twice: libraries go from core to core for a moment, to learn what the machine is like.
 
@@ -172,7 +172,7 @@ class Held:
             self.allot(self.cores, apart)
 
     def give_back(self, apart: frozenset[int]) -> None:
-        """Let it use what it could use before; what somebody else has pinned meanwhile stays."""
+        """Let it use the cores it could use before; any pinned from elsewhere meanwhile stay."""
         if self.past and self.alive:
             move(self.pid, self.home, self.past, apart)
         self.past.clear()

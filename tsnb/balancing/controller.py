@@ -56,7 +56,7 @@ class Alone:
         self._pid = 0
 
     def take(self) -> str:
-        """Claim it; return who has it, or nothing where it is ours now (or was).
+        """Claim it; return its holder, or nothing if it is ours now (or was).
 
         Raises:
             TsnbError: The runtime directory cannot be used.
@@ -100,7 +100,7 @@ TIMING = Timing()
 MOVES = 10
 """Moves that are remembered for readings: more would not be read, and a reading has to fit a packet."""
 AWAY_S = 90.0
-"""Who has taken nothing for so long does something else, and takes no part until it comes back."""
+"""A trial that has taken nothing for so long does something else, and is left out until it comes back."""
 _ABSENT = ("joining", "parked", "gone")
 
 
@@ -195,7 +195,7 @@ class Controller:
 
     def close(self) -> None:
         """Put everything back, for good."""
-        with self._lock:  # nobody switches it on in between
+        with self._lock:  # it is not switched on in between
             self.switch(on=False)
             self._closed = True
         self._wake.set()
@@ -276,7 +276,7 @@ class Controller:
                 raise _Apart(f"the process of {name} cannot be moved from here")
             self._held[name] = met
         if holder := self._alone.take():
-            raise _Apart(f"{holder} moves cores already")
+            raise _Apart(f"{holder} already moves cores")
 
     def _observe(self, stream: Stream, taking: list[Attached]) -> Observed:
         cores = tuple(sorted(os.sched_getaffinity(os.getpid())))
@@ -370,7 +370,7 @@ class Controller:
                 return
 
     def _let_go(self, staying: set[str]) -> None:
-        """Put back whoever takes part no more."""
+        """Put back trials that no longer take part."""
         for name in [name for name in self._held if name not in staying]:
             self._put_back(name)
             del self._held[name]
@@ -393,5 +393,7 @@ class Controller:
         self._alone.release()
 
     def _say(self, text: str) -> None:
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # it has been closed, or there is none
+        with contextlib.suppress(
+            OSError, ValueError, AttributeError
+        ):  # it has been closed, or does not exist
             sys.stderr.write(f"tsnb: {self.name}: {text}\n")

@@ -1,4 +1,4 @@
-"""What the checks found, and how it is shown. Pure."""
+"""The checks' findings, and how they are shown. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Finding:
     """One thing that was looked at."""
 
     part: str
-    """What it is: "shared memory"."""
+    """The part that was checked: "shared memory"."""
     state: State
     """`works`; `limited`: works, with something to know; `fails`; `absent`: not there, and not needed."""
     says: str
@@ -55,7 +55,7 @@ class Checkup:
         """Return the finding on one part.
 
         Raises:
-            KeyError: There is none of that name.
+            KeyError: No finding has that name.
         """
         for finding in self.findings:
             if finding.part == part:

@@ -101,7 +101,7 @@ def memory() -> Finding:
     """Look at what memory is left."""
     free = free_memory()
     if free is None:
-        return Finding("memory", "limited", "The system does not tell how much is free.")
+        return Finding("memory", "limited", "The system does not report how much is free.")
     says = f"{free.size / 2**30:.1f} GiB {free.where} are free."
     if free.size < LITTLE_BYTES:
         return Finding("memory", "limited", says, "Run few trials at once, and keep --window small.")
@@ -142,7 +142,7 @@ def files() -> Finding:
         else:
             says += "tsnb does not use it, but torch's own workers use it."
             which = "A loader that is not shared"
-        advice = f"{which} may fail for it: start the container with --shm-size=2g."
+        advice = f"{which} may fail because of that: start the container with --shm-size=2g."
         return Finding("directories", "limited", says, advice)
     return Finding("directories", "works", says)
 
@@ -216,15 +216,15 @@ def only_you() -> Finding:
 
 
 def _told(place: Path, wrong: Unsafe) -> str:
-    """Return what is wrong with the place of the records, and what that means."""
+    """Say what is wrong with the place of the records, and what follows."""
     if os.environ.get("TSNB_PROJECT_DIR") and wrong.path != str(place):
         return f"Records: {place}, which TSNB_PROJECT_DIR has chosen, though {wrong}."
     if wrong.mend.startswith("chmod 700"):
         return f"Records: {wrong}, until the next trial closes it."
     try:
-        return f"Records do not lie in {place}, since {wrong}. They go to {project_directory(make=False)}."
+        return f"Records are not kept in {place}, since {wrong}. They go to {project_directory(make=False)}."
     except TsnbError:
-        return f"Records cannot lie in {place}, since {wrong}."
+        return f"Records cannot be kept in {place}, since {wrong}."
 
 
 NEEDED = {"ipywidgets": "@jupyter-widgets/jupyterlab-manager", "anywidget": "anywidget"}

@@ -1,8 +1,8 @@
-"""What is done when an object ends: an interrupt that comes at that moment is not swallowed, nor does it cost the work.
+"""Work at an object's end: an interrupt that comes at that moment is not swallowed, nor is the work lost.
 
 Python raises a signal's exception (Ctrl-C: `KeyboardInterrupt`) at the next step of whatever code the main thread
 runs. Where that is a `__del__`, the exception is printed and dropped: the user has pressed stop, and nothing happens.
-A `try` inside `__del__` is no cure, since the first step of a call lies before it: the very place where Python looks
+A `try` inside `__del__` does not help, since the first step of a call lies before it: the very place where Python looks
 for a signal that came during compiled code. A generator that waits inside a `try` has no such place: going on with it
 is one step of compiled code, and whatever is raised there is caught.
 

@@ -1,7 +1,7 @@
 """A memfd, also from a Python that was built for an older C library than the machine has.
 
 Builds that shall run everywhere (conda's, uv's) were long made for glibc 2.17, and have no `os.memfd_create`. The C
-library that they meet has it from glibc 2.27 on, so it is asked there. macOS has none, and a container may refuse it.
+library that they meet has it from glibc 2.27 on, so it is asked there. macOS lacks it, and a container may refuse it.
 
 Which arena and which channel producers of this process use is decided here and nowhere else (`portable`). Only the
 process that serves decides. One that attaches goes by the producer's address, and by the descriptor that it is sent.
@@ -48,10 +48,10 @@ def make_memfd(name: str) -> int:
     """Return the descriptor of a new, empty memfd, which no command that is started inherits.
 
     Args:
-        name: For those who list a process's memory.
+        name: Shown when a process's memory is listed.
 
     Raises:
-        OSError: The system gives none.
+        OSError: The system refuses it.
     """
     try:
         return _make(name, _CLOEXEC | _ALLOW_SEALING | _NOEXEC_SEAL)
@@ -83,21 +83,21 @@ def _say_refused(why: str) -> None:
 
 
 def seal(fd: int, *, contents: bool = False) -> None:
-    """Let nobody change a memfd's size any more, nor seal it further.
+    """Fix a memfd's size for good, and allow no further seals.
 
     Args:
         fd: The memfd.
-        contents: Whether nobody is to write into it either.
+        contents: Whether to forbid writing into it, too.
 
     Raises:
-        OSError: It is sealed, or no memfd.
+        OSError: It is sealed already, or is not a memfd.
     """
     written = _F_SEAL_WRITE if contents else 0
     fcntl.fcntl(fd, _F_ADD_SEALS, _F_SEAL_SHRINK | _F_SEAL_GROW | _F_SEAL_SEAL | written)
 
 
 def is_sealed(fd: int) -> bool:
-    """Return whether nobody can make it shorter any more; False too of what is not a memfd."""
+    """Return whether it cannot be made shorter any more; False for anything that is not a memfd."""
     try:
         return bool(fcntl.fcntl(fd, _F_GET_SEALS) & _F_SEAL_SHRINK)
     except OSError:
@@ -105,7 +105,7 @@ def is_sealed(fd: int) -> bool:
 
 
 def _in_c() -> Any:
-    """Return the C library's function; None where it has none."""
+    """Return the C library's function; None if it lacks it."""
     return getattr(ctypes.CDLL(None, use_errno=True), "memfd_create", None)
 
 
@@ -114,5 +114,5 @@ SWITCH = "TSNB_PORTABLE"
 
 
 def portable() -> bool:
-    """Return whether to make do with what every POSIX system has: where there is no memfd, or when asked to."""
+    """Return whether to use only what every POSIX system has: without memfd, or on request."""
     return os.environ.get(SWITCH, "") not in {"", "0"} or not has_memfd()

@@ -24,9 +24,9 @@ class Owner(NamedTuple):
     host: str
     """Name of its machine."""
     boot: str
-    """This life of the machine (the kernel's own random name); empty where the system gives none."""
+    """This life of the machine (the kernel's own random name); empty if the system does not say."""
     namespace: str
-    """The namespace that its number counts in; empty where the system gives none."""
+    """The namespace that its number counts in; empty if the system does not say."""
     pid: int
     """Its number."""
     started: int
@@ -61,7 +61,7 @@ def _link(path: str) -> str:
 
 
 def owner(pid: int) -> Owner:
-    """Return what is to be noted of a process of this machine."""
+    """Return a process of this machine as an owner."""
     try:
         return Owner(*where(), pid, started(pid))
     except OSError:  # no descriptor is left to look with

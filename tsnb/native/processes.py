@@ -67,7 +67,7 @@ def has_started_so(pid: int, when: int) -> bool:
 
     Args:
         pid: Its number.
-        when: What `started` said of it once; 0: nobody knows.
+        when: Its start, as `started` once gave it; 0: unknown.
     """
     now = started(pid)
     return now != 0 and (when == 0 or abs(now - when) <= _SLACK)
@@ -142,7 +142,7 @@ def is_ours(pid: int) -> bool:
 
 
 def watch(pid: int) -> int:
-    """Return a descriptor that is readable once a process has ended; -1 where there is none to be had.
+    """Return a descriptor that is readable once a process has ended; -1 where the system has none.
 
     The caller closes it. Without one, ask `has_gone` now and then.
     """
@@ -175,7 +175,7 @@ def _psutil() -> Any:
 
 
 def _process(pid: int) -> Any:
-    """Return what psutil has on a process; None where there is none."""
+    """Return psutil's view of a process; None if it does not exist."""
     psutil = _psutil()
     try:
         return psutil.Process(pid)

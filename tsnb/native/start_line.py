@@ -1,9 +1,9 @@
 """The first words of a Python that is started with `-c`.
 
 Python puts the working directory first on `sys.path` there, so that a `random.py` or `torch.py` in it is imported
-instead of the real one: somebody else's, where others can write, or an innocent one of the user's. Processes of ours
-begin with `CLOSED` and get their path from whatever started them. (`-P` does the same from Python 3.11 on; `-I` would
-lose PYTHONPATH.)
+instead of the real one: another user's, where others can write, or an innocent one of this user's. Processes of ours
+begin with `CLOSED` and get their path from the process that started them. (`-P` does the same from Python 3.11 on;
+`-I` would lose PYTHONPATH.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _spawn = util.spawnv_passfds
 
 
 def closed(words: Sequence[Any]) -> list[Any]:
-    """Return a command line whose Python, if it has a `-c`, imports nothing from the directory it is started in."""
+    """Return a command line in which Python's `-c`, if any, imports nothing from the directory it is started in."""
     words = list(words)
     if "-c" in words[1:-1]:
         place = words.index("-c", 1) + 1

@@ -1,6 +1,6 @@
 """Removing a directory as soon as the process that uses it has gone, however it went.
 
-SIGKILL runs no clean-up, so somebody has to outlive the process: a shell of a few hundred kilobytes in a session of
+SIGKILL runs no clean-up, so something has to outlive the process: a shell of a few hundred kilobytes in a session of
 its own, which waits for the end of a pipe. The system closes the pipe with the last process that holds it.
 """
 
@@ -38,10 +38,10 @@ class Sweeper:
     """Removes a directory when this process, or another that was handed the descriptor, has gone.
 
     Attributes:
-        descriptor: The end of the pipe that stands for a life; -1: there is no shell here, and nothing is swept.
+        descriptor: The end of the pipe that stands for a life; -1: without a shell nothing is swept.
 
     Args:
-        directory: It has to be private: nobody else may exchange it.
+        directory: It has to be private: no other user may be able to replace it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -58,7 +58,7 @@ class Sweeper:
                 env={"PATH": "/usr/bin:/bin"},
                 start_new_session=True,
             )
-        except OSError:  # no such shell, no process to be had: the next process of the user sweeps
+        except OSError:  # no shell, or no more processes: the user's next process sweeps
             os.close(write)
         else:
             self.descriptor = write

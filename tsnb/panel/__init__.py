@@ -1,4 +1,4 @@
-"""The live panel: who waits for whom, drawn from readings only.
+"""The live panel: which trial waits for which, drawn from readings only.
 
 Never imports a producer, a consumer, an arena or torch: a recorded log draws the same panel as a live stream.
 Readings come from `tsnb.telemetry`; what a stop button does and where logs come from is handed in by the layer above.

@@ -1,8 +1,8 @@
 """Logs on their way to the panel's log pane: only those that a page watches, in parts, a few times a second.
 
 Where logs come from is handed in (`LogSource`): the panel itself knows readings only. A page says which log it
-watches and how far it has it, and says so again every now and then; a page that went away without a word is
-forgotten after `FORGET_S`. While nobody watches there is no thread and no work.
+watches and how far it has it, and says so again every now and then; a page that went away silently is
+forgotten after `FORGET_S`. While no page watches there is no thread and no work.
 
 ```
 page    {"op": "log", "name": "cnn", "run": "17", "at": 812}     give me this log from here on; name "": any
@@ -70,7 +70,7 @@ class _Watch:
     run: str
     position: int
     until_s: float
-    open: str | None = None  # None: whoever asked gets an answer, though nothing may be new
+    open: str | None = None  # None: a page that has just asked gets an answer, even without news
     missing: bool = False
 
 
@@ -78,7 +78,7 @@ class LogFeed:
     """Sends the logs that are watched.
 
     Attributes:
-        source: Where they come from; None: nobody has any.
+        source: Where they come from; None: there are no logs.
 
     Args:
         send: Sends one message to the pages. Called on this feed's thread.
@@ -144,7 +144,7 @@ class LogFeed:
         return [message for message in messages if message]
 
     def _part(self, source: LogSource | None, name: str, watch: _Watch) -> dict[str, Any]:
-        """Return what is new of one log; empty if nothing is."""
+        """Return the new part of one log; empty if there is none."""
         part = source.read(name, watch.run, watch.position, PANE_CHARACTERS) if source and name else None
         if part is None:
             told, watch.missing = watch.missing, True

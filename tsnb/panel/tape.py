@@ -1,6 +1,6 @@
 """The tape: what a panel tells its front end of a stream.
 
-What is known of the stream is a `telemetry.view.StreamView`: the watch's, which it has kept since it began, or one of
+The stream's state is a `telemetry.view.StreamView`: the watch's, which it has kept since it began, or one of
 the tape's own. Out come a message a tick (a small JSON object and a frame, see `tsnb.telemetry.frames`) and, on demand,
 everything so far: the *scene* (names, states, sentences), the *history* (all frames in a row) and the *curves* (all
 that was logged). Nothing is computed anew for a page that opens late. Neither a widget nor a thread is here, so a
@@ -53,7 +53,7 @@ class Tape:
 
     Args:
         name: The stream's name as far as it is known; empty: whichever there will be.
-        recorded: Whether what is fed happened at another time: no button is promised then.
+        recorded: Whether the readings are of another time: buttons are left out then.
     """
 
     def __init__(self, name: str = "", *, recorded: bool = False) -> None:
@@ -68,7 +68,7 @@ class Tape:
         self._lanes: list[dict[str, Any]] = []
 
     def share(self, view: StreamView, history: History) -> None:
-        """Tell from now on what somebody else feeds, with all that has been fed to it."""
+        """Use a view and history that another object feeds, with all that they hold."""
         self.view, self._history = view, history
         self._seen = history.added
         self._ticks += history.added
@@ -92,7 +92,7 @@ class Tape:
 
     @property
     def sentence(self) -> str:
-        """The one plain sentence on who waits for whom."""
+        """The one plain sentence on which trial waits for which."""
         return self.view.say.text
 
     def feed(self, reading: StreamReading) -> Message:
@@ -110,7 +110,7 @@ class Tape:
         return self._message(changes, tick.frame)
 
     def note(self, state: str, text: str, name: str = "") -> Message | None:
-        """Say something that no reading says (nobody serves it, it has ended).
+        """Say something that no reading says (it is not served, it has ended).
 
         Args:
             state: The stream's state now.
@@ -205,7 +205,7 @@ class Tape:
 
 
 def _lane(row: Row, begin_s: float) -> dict[str, Any]:
-    """Return what the front end is told of a lane; numbers travel in the frames."""
+    """Return the message to the front end about a lane; numbers travel in the frames."""
     return {
         "name": row.name,
         "here": row.here,

@@ -52,7 +52,7 @@ def _bundle(file: str) -> Path:
 
 
 class Picture(Protocol):
-    """What is shown of a panel where the panel cannot be."""
+    """A still picture of a panel, shown where the panel cannot be."""
 
     mark: str
     """What the front end knows it by, to hide it while the panel is there."""
@@ -65,7 +65,7 @@ class Panel(anywidget.AnyWidget):
     """A live view of one stream, from its readings alone. Made by `tsnb.dashboard()`.
 
     Attributes:
-        logs: What feeds the log pane; its `source` is handed in by who knows the trials.
+        logs: Feeds the log pane; its `source` is handed in by code that knows the trials.
         stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
             None: the stream is asked to end that consumer's loop.
 
@@ -86,7 +86,7 @@ class Panel(anywidget.AnyWidget):
     view = traitlets.Dict().tag(sync=True)
     """What a reader has chosen to see, kept for the page that loads next; below 1 kB."""
     still = traitlets.Unicode("").tag(sync=True)
-    """What the picture beside it is known by; empty: there is none."""
+    """The mark of the picture beside it; empty: it has none."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Panel(anywidget.AnyWidget):
             for reading in found:
                 kept.add(reading)
             found = kept.readings()
-        with panel._lock:  # not tick by tick: whoever opens it asks once, and gets all of it
+        with panel._lock:  # not tick by tick: a page that opens asks once, and gets all of it
             for reading in found:
                 panel._tape.feed(reading)
         return panel
@@ -153,7 +153,7 @@ class Panel(anywidget.AnyWidget):
 
     @property
     def picture(self) -> Picture | None:
-        """The picture beside it, which stays where the panel cannot be shown; None: there is none."""
+        """The picture beside it, which stays where the panel cannot be shown; None: it has none."""
         return self._picture
 
     @picture.setter
@@ -168,7 +168,7 @@ class Panel(anywidget.AnyWidget):
         return self._tape.name
 
     def pid_of(self, name: str) -> int | None:
-        """Return the process of a consumer that is on the stream now; None where there is none of that name."""
+        """Return the process of a consumer that is on the stream now; None if none has that name."""
         latest = self._tape.latest
         found = () if latest is None else latest.consumers
         return next((c.pid for c in found if c.name == name or c.name.startswith(f"{name}[")), None)
@@ -181,7 +181,7 @@ class Panel(anywidget.AnyWidget):
     def follow(self) -> None:
         """Show the stream from now on, until `close()`, with what this process already knows of it.
 
-        A panel without a name looks for the one stream that is served by itself, and then joins its watch.
+        A panel without a name itself looks for the one stream that is served, and then joins its watch.
         """
         if self._tape.name:
             self._listen(self._tape.name)

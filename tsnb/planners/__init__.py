@@ -1,8 +1,8 @@
-"""Decisions on who gets how many cores and threads. Pure: what was observed goes in, instructions come out.
+"""Decisions on how many cores and threads each party gets. Pure: observations go in, instructions come out.
 
 | module | what it owns |
 |---|---|
-| `parties` | the vocabulary: who takes part, what was observed, what can be done |
+| `parties` | the vocabulary: parties, observations, instructions |
 | `estimating` | what each party did, and how fast it would be on other cores |
 | `dividing` | how many cores each gets, and which |
 | `scheduling` | how long unequal trials take, together or in turn, and a good order |

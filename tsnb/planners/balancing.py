@@ -8,17 +8,17 @@
 
 - Nothing is decided on less than `Timing.measure_s` inside epochs of every trial and `estimating.BATCHES` batches.
 - A plan is tried if it promises `GAIN` or more; it stays if it was measured to give `HELPED` or more than the better of
-  two measurements before it (paces vary by themselves, and no move is to be praised for that); else what was
-  before comes back, and its kind is left alone for `Timing.retry_s`, then twice as long, and so on.
-- Whoever comes or goes, and another mode, gives everything back; measuring begins anew.
-- A pace that falls below what it was before anything was moved gives everything back, too.
+  two measurements before it (paces vary by themselves, and no move is to be praised for that); else the former
+  state comes back, and plans of its kind are left alone for `Timing.retry_s`, then twice as long, and so on.
+- When a trial comes or goes, or the mode changes, everything is given back; measuring begins anew.
+- It is given back, too, when the pace falls below the one before anything was moved.
 
 Modes. `pace`: the pace of the slowest trial is to rise, by cores and threads for it, or for the loader where that is
 the limit. `weights`: cores in proportion to weights, whatever the pace. `free`: nothing is moved: the system's
 scheduler gives equal shares to equal processes, and whatever is moved between trials that do not wait for each other
 is taken from one of them.
 
-Every move is told in plain words, with its numbers.
+Every move is described in plain words, with its numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WAITS = 0.3
 
 
 def change(seen: Observed, allotments: tuple[Allot, ...], span: Span) -> tuple[str, str]:
-    """Return who gains by a plan, and what, in a few words.
+    """Return the party that gains by a plan, and what it gains, in a few words.
 
     Args:
         seen: Before it.
@@ -92,7 +92,7 @@ CROWDED = 1.5
 HELPED = 1.04
 """A plan that gave less did not help: paces that are measured one after the other differ by some per cent."""
 MOST_MOVES = 10
-"""Between two changes of who takes part. Each kept move gained something, so this is never met in practice."""
+"""Between two changes of the set of trials. Each kept move gained something, so this is never met in practice."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class Balancer:
         self._forget()
 
     def _forget(self) -> None:
-        """Nothing is known of those who take part."""
+        """Forget all measurements of the parties."""
         self._start: Observed | None = None
         self._settled_s = 0.0
         self._judging: _OnTrial | None = None
@@ -164,7 +164,7 @@ class Balancer:
             known, mode = self.now is not None, self._mode
             self._key, self._mode = key, seen.mode
             why_back = (
-                f"the mode is {seen.mode} now" if known and mode != seen.mode else "who takes part changed"
+                f"the mode is {seen.mode} now" if known and mode != seen.mode else "the set of trials changed"
             )
             out = self.give_back(seen, why_back) if known else []
             self.now = home(seen)
@@ -192,7 +192,7 @@ class Balancer:
         """Return what lets everybody run as if nothing had ever been moved; what was learned is forgotten.
 
         Args:
-            seen: Who is there now.
+            seen: The current observation.
             reason: Why, for the log.
         """
         moved = self.now is not None and self.now.kind != "home"
@@ -277,7 +277,7 @@ class Balancer:
         return [*_back(seen, moved.before), told]
 
     def _learn(self, moved: _OnTrial, span: Span) -> None:
-        """Note how steps scale, where somebody has got several cores of its own."""
+        """Note how steps scale for trials that got several cores of their own."""
         for made in moved.plan.allotments:
             one, cores = moved.span.estimates.get(made.name), min(made.threads, len(made.cores))
             if one is not None and made.name in span.estimates and made.name != LOADER and cores > 1:

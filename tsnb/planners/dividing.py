@@ -1,8 +1,8 @@
 """Dividing cores among parties: how many each gets, and which. Pure.
 
-Two ways. *Split*: everybody has cores of its own, as many threads as cores; one core at least for each trial. It
-needs as many cores as there are parties. *Shared*: everybody may run on all cores and only the numbers of threads
-differ; what the others leave unused is then the slowest one's.
+Two ways. *Split*: every party has cores of its own, as many threads as cores; one core at least for each trial. It
+needs as many cores as there are parties. *Shared*: every party may run on all cores and only the numbers of threads
+differ; the slowest one then gets what the others leave unused.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ WORTH = 0.007
 
 @dataclass(frozen=True)
 class Plan:
-    """Who gets what."""
+    """The cores and threads of each party."""
 
     kind: str
     """`home`, `split`, `shared` or `weighted`."""
     allotments: tuple[Allot, ...]
     pace: float
-    """What is expected of it, in batches a second; 0: nothing is."""
+    """The pace it should give, in batches a second; 0: no estimate."""
 
 
 def home(seen: Observed) -> Plan:
-    """Return what everybody has when nobody moves anything."""
+    """Return each party's cores and threads before anything is moved."""
     parties = [*seen.trials, seen.loader]
     return Plan("home", tuple(Allot(p.name, p.home, p.own_threads) for p in parties if p.movable), 0.0)
 
@@ -53,7 +53,7 @@ def split(seen: Observed, span: Span) -> Plan | None:
         needy = max(estimates, key=lambda name: estimates[name].step_on(number[name]))
         slower_s, faster_s = (estimates[needy].step_on(number[needy] + more) for more in (0, 1))
         if faster_s > slower_s * (1.0 - WORTH):
-            break  # nobody else's cores would make the slowest any faster
+            break  # more cores would not make the slowest any faster
         number[needy] += 1
         left -= 1
     number[LOADER] += left  # more than it can use at a time, but better than idle: workers come in bursts

@@ -25,7 +25,7 @@ BATCHES = 6
 """Fewer batches than this say nothing about a pace."""
 
 SATURATED = 0.85
-"""From this share of the cores on, whoever does not run may be waiting for a core."""
+"""From this share of the cores on, a thread that does not run may be waiting for a core."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Span:
     pace: float
     """Batches a second of the slowest trial, over the time that it spent inside epochs."""
     slowest: str
-    """Who set it: the trial that computed for the largest share of its time."""
+    """The trial that set it: the one that computed for the largest share of its time."""
     computing: float
     """That trial's share of time in its own code."""
     waiting: float
@@ -79,7 +79,7 @@ def measure(earlier: Observed, later: Observed, parallel: dict[str, float], leas
     Args:
         earlier: An observation.
         later: A later one.
-        parallel: The parallel share of those of whom it is known.
+        parallel: The parallel share of the parties for which it is known.
         least_s: Seconds that every trial must have spent inside epochs.
 
     Returns:
@@ -120,7 +120,7 @@ def _estimate(before: Party, after: Party, parallel: float, full: bool) -> Estim
         return Estimate(after.name, cpu_s, 0.0, cpu_s, 1.0, max(1, after.most))
     step_s = (after.computing_s - before.computing_s) / batches
     shrunk = (1.0 - parallel) + parallel / max(1, min(after.threads, len(after.cores)))
-    # threads that wait for each other spin: their CPU seconds are no work. A step shows how much there can be
+    # threads that wait for each other spin: their CPU seconds are not work. A step shows how much there can be
     work_s = min(cpu_s, step_s / shrunk)
     blocked_s = 0.0 if full else max(0.0, step_s - work_s * shrunk)
     return Estimate(after.name, work_s, blocked_s, step_s, parallel, max(1, after.most))
@@ -131,7 +131,7 @@ def parallel_share(work_s: float, blocked_s: float, step_s: float, cores: int) -
 
     Args:
         work_s: CPU seconds of it on one core.
-        blocked_s: Seconds of it that are no work.
+        blocked_s: Seconds of it that are not work.
         step_s: Seconds that it takes on `cores` cores, 2 or more.
         cores: So many.
     """

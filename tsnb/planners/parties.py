@@ -1,6 +1,6 @@
-"""The vocabulary of `planners.balancing`: who takes part, what was observed of them, what can be done. Pure values.
+"""The vocabulary of `planners.balancing`: parties, observations of them, and instructions. Pure values.
 
-A *party* is a trial, or the loader with its workers. Counters only grow, so what a party did is the difference
+A *party* is a trial, or the loader with its workers. Counters only grow, so a party's activity is the difference
 of two observations.
 """
 
@@ -14,7 +14,7 @@ LOADER = ""
 """The loader's name among the parties: no trial has it."""
 
 MODES = ("pace", "weights", "free")
-"""What is aimed at: the pace of the slowest; cores in proportion to weights; nothing."""
+"""The aims: the pace of the slowest; cores in proportion to weights; none."""
 
 
 class Party(NamedTuple):
@@ -27,11 +27,11 @@ class Party(NamedTuple):
     cpu_s: float
     """CPU seconds of its processes so far."""
     home: tuple[int, ...]
-    """The cores it may use when nobody moves anything: the machine's, or those that its user pinned it to."""
+    """The cores it may use before anything is moved: the machine's, or those that its user pinned it to."""
     cores: tuple[int, ...]
     """The cores it may use now."""
     threads: int = 1
-    """Threads that torch computes on in it; the loader: its worker processes (1 where it has none)."""
+    """Threads that torch computes on in it; the loader: its worker processes (1 if it has none)."""
     computing_s: float = 0.0
     """Seconds inside epochs in the user's own code."""
     waiting_s: float = 0.0
@@ -87,7 +87,7 @@ class Moved(NamedTuple):
 
     number: int
     name: str
-    """Who gained; `LOADER` for the loader, or where all were given back."""
+    """The party that gained; `LOADER` for the loader, or where all were given back."""
     text: str
     """What, in a few words."""
     reason: str

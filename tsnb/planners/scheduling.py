@@ -83,7 +83,7 @@ class Listed:
     at_once: int
     """So many at most."""
     schedule: Schedule = field(compare=False)
-    """What is foretold of it."""
+    """Its predicted course."""
 
 
 @dataclass
@@ -110,7 +110,7 @@ def _paces(going: Sequence[_Going], feed: Feed, cores: float, *, shared: bool) -
 
 
 def _even(wanted: Sequence[float], cores: float) -> list[float]:
-    """Share cores out: nobody gets more than it wants, and what one leaves is the others'."""
+    """Share cores out: no trial gets more than it wants, and the others get what it leaves."""
     given = [0.0] * len(wanted)
     left, rest = cores, sorted(range(len(wanted)), key=wanted.__getitem__)
     while rest:

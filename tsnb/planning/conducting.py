@@ -24,7 +24,7 @@ from tsnb.sweeps.conductor import Gate
 __all__ = ["conduct"]
 
 LOOK_S = 5.0
-"""A trial's end is told at once; so often it is looked for besides."""
+"""A trial's end is reported at once; as a safeguard it is also checked this often."""
 
 
 def conduct(
@@ -95,7 +95,7 @@ class _Run:
         self._changed = threading.Event()
 
     def next(self) -> list[str]:
-        """Return who starts now; on one stream they wait for each other at a gate."""
+        """Return the trials that start now; on one stream they wait for each other at a gate."""
         starting: list[str] = []
         while self.waiting and self._may(self.waiting[0], [*self.running, *starting]):
             starting.append(self.waiting.pop(0))

@@ -4,7 +4,7 @@ A trial is run as `tsnb.run` runs it, in a kernel of its own, under another name
 enough it is stopped, and nothing of it is kept: no record, no process, no stream. The user's own models and random
 numbers are in another process, so nothing here touches them.
 
-What is counted is CPU time and the time in the user's own code without what it had no core for, so it matters little
+CPU time is counted, and the time in the user's own code less the waits for a core, so it matters little
 that all run at once. The memory is the largest that belonged to the process alone (anonymous pages), as the system
 saw it after real steps with the optimizer's state in it: no estimate.
 """
@@ -37,7 +37,7 @@ __all__ = ["Cost", "Wanted", "profile", "wanted"]
 BATCHES = 24
 """A trial is stopped when it has taken so many..."""
 SKIP = 4
-"""... and what it took before these is not counted: the first steps allocate, tune and compile."""
+"""... of which the first ones are not counted: those steps allocate, tune and compile."""
 LEAST = 3
 """Batches that have to be counted."""
 LOOK_S = 0.02
@@ -80,7 +80,7 @@ class Cost:
 
 
 def wanted(given: Any, epochs: float | None) -> list[Wanted]:
-    """Read what is to be planned.
+    """Read the trials to plan.
 
     Args:
         given: Functions, or pairs of a function and its parameters; with a mapping under the trials' names.
@@ -88,7 +88,7 @@ def wanted(given: Any, epochs: float | None) -> list[Wanted]:
 
     Raises:
         TypeError: It is something else.
-        ValueError: There is none, or two have one name.
+        ValueError: No trial was given, or two have one name.
     """
     named = given.items() if isinstance(given, Mapping) else ((None, each) for each in _each(given))
     found = []
@@ -192,8 +192,8 @@ class _Watched:
         first, last = (self.marks[0], self.marks[-1]) if self.marks else (None, None)
         if first is None or last is None or last.batches - first.batches < LEAST:
             raise TsnbError(
-                f"trial {name!r} took too few batches to be profiled; {SKIP + LEAST + 1} are the least. It has to "
-                "take them from tsnb.attach(), in smaller batches or more epochs."
+                f"trial {name!r} took too few batches to be profiled; it needs {SKIP + LEAST + 1} at least, from "
+                "tsnb.attach(): give it smaller batches or more epochs."
             )
         step_s, cpu_s = last.since(first, self.threads)
         middle = self.marks[len(self.marks) // 2]

@@ -109,7 +109,7 @@ class Plan:
     def _below(self) -> str:
         batches = sum(cost.batches for cost in self.costs.values())
         return (
-            f"Foretold from {batches} batches that the trials really took, and the loader measured alone and shared, "
+            f"Predicted from {batches} batches that the trials really took, and the loader measured alone and shared, "
             f"on {self.loading.cores:g} cores."
         )
 
@@ -137,7 +137,7 @@ def plan(
         epochs: That each trial takes; by default its parameter "epochs", or 1.
         samples: In an epoch, where the loader does not say so.
         cores: CPU cores for all of them; by default those of this process.
-        memory: For all of them: "12GiB"; by default what is free.
+        memory: For all of them: "12GiB"; by default all free memory.
         threads: Torch threads of each.
         seconds: How long each measurement of the loader takes.
 
@@ -145,8 +145,8 @@ def plan(
         The plan: a table of ways, a choice in words, `run()`.
 
     Raises:
-        TypeError: What is given are not functions.
-        ValueError: There is none, or a number is out of range.
+        TypeError: Something other than functions was given.
+        ValueError: No trial was given, or a number is out of range.
         TsnbError: A trial failed, or takes too few batches to be profiled.
         LoaderFailed: The loader cannot be shared.
     """

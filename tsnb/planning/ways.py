@@ -118,8 +118,8 @@ def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
         text += " The loader is paid for once."
         if choice.way == TOGETHER:
             text += {
-                "loader": " It is what limits: a faster one would help all of them.",
-                "cores": " The cores are what limits.",
+                "loader": " It is the limit: a faster one would help all of them.",
+                "cores": " The cores are the limit.",
             }.get(limit, f" {limit} is the slowest and sets the pace.")
     if lacking := [way.way for way in ways if not way.fits]:
         text += f" For {' and '.join(lacking)} there is not enough memory."

@@ -1,7 +1,7 @@
-"""Tensors in a file without a name, and which of them are in memory.
+"""Tensors in an unnamed file, and which of them are in memory.
 
 Each tensor has whole pages of its own in one mapped file. The system brings pages in when they are touched, and writes
-them back; what is said here is when: a tensor that will be needed soon is read ahead, and of those in memory the one
+them back; this module says when: a tensor that will be needed soon is read ahead, and of those in memory the one
 that was used longest ago makes room. Training uses parameters forwards, then backwards, so the last ones of a pass are
 the first ones of the next, and this order reads each of them once a pass.
 
@@ -42,7 +42,7 @@ SHORT_BYTES = 1 << 28
 _M_MMAP_THRESHOLD = -3
 OWN_BYTES = 1 << 17
 """While a model is spilled, blocks from this size on go back to the system when they are freed: glibc's default, before
-it learns from what is freed."""
+it learns from freed blocks."""
 LEARNED_BYTES = 1 << 25
 """The most that glibc learns: what the size above goes back to."""
 
@@ -84,7 +84,7 @@ def in_memory(directory: Path) -> bool:
 
 
 CHUNK_BYTES = 1 << 30
-"""The file is mapped by such pieces, since each takes a descriptor; of a disk they take only what is in them."""
+"""The file is mapped by such pieces, since each takes a descriptor; on the disk they take only their written parts."""
 
 
 @dataclass
@@ -198,7 +198,7 @@ class Pages:
 
     @property
     def present_bytes(self) -> int:
-        """What is in memory, as far as this file's tensors were used."""
+        """How much of the file is in memory, as far as its tensors were used."""
         return self._present_bytes
 
     def use(self, tensor: torch.Tensor) -> None:
@@ -233,9 +233,7 @@ class Pages:
         free = free_memory()
         with contextlib.suppress(OSError, ValueError):  # an older system: it does so itself, when it has to
             if free is not None and free.size < max(SHORT_BYTES, 2 * size):
-                place.chunk.memory.flush(
-                    place.start, size
-                )  # what is being written takes its memory until it is
+                place.chunk.memory.flush(place.start, size)  # pages take memory until they have been written
                 place.advise(_PAGEOUT)
                 return
             # it stays in the system's cache of files, which gives it up when memory is wanted

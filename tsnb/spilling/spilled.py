@@ -5,11 +5,11 @@
     optimizer.step(): all parameters                   the next parameter is read meanwhile
     memory: parameters + gradients + states  memory: the limit, one gradient, activations
 
-The step of a parameter needs nothing of the others for every optimizer of torch.optim but LBFGS, so the numbers are
+The step of a parameter needs nothing of the others for every optimizer of torch.optim except LBFGS, so the numbers are
 the same. It is taken by the user's own optimizer, with its own groups, learning rates and states, when the gradient
 is whole (`register_post_accumulate_grad_hook`); `optimizer.step()` then finds no gradient and does nothing.
 
-What needs all gradients at once cannot be had: clipping by their common norm, several `backward` for one step, a
+Whatever needs all gradients at once does not work: clipping by their common norm, several `backward` for one step, a
 `GradScaler`. The second is noticed and refused; the others find gradients of None.
 """
 
@@ -69,7 +69,7 @@ def spill(
         What was done; `close()` undoes it.
 
     Raises:
-        ValueError: The limit is no size, or below what the largest parameter needs.
+        ValueError: The limit is not a size, or below what the largest parameter needs.
         TypeError: The optimizer does not step parameter by parameter.
         TsnbError: The model is on another device, is spilled already, or the directory is of no use.
     """
@@ -87,7 +87,7 @@ def spill(
 
 
 def _ended() -> None:
-    """Have the heap keep what is freed, as ever, where no model is spilled any more."""
+    """Have the heap keep freed blocks, as usual, once no model is spilled any more."""
     if not list(_spilled):  # its length may still count one that goes now
         free_at_once(False)
 

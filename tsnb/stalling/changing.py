@@ -30,7 +30,7 @@ def changed(
         hits: Another share of the samples in memory.
 
     Raises:
-        ValueError: It depends on what the disk costs, which is not known.
+        ValueError: It depends on the cost of the disk, which is not known.
     """
     now = storage or told.storage
     if hits is not None and (now is None or now.wait_s is None):

@@ -1,7 +1,7 @@
 """Clocks that other programs do not move: CPU time of processes, and the time that one waited for a core.
 
 A shared machine makes every wall time longer. CPU time hardly changes, and Linux counts for each thread how long it was
-ready to run and had no core (`/proc/PID/schedstat`, its second number): what is left without that is what a calm
+ready to run and had no core (`/proc/PID/schedstat`, its second number): the rest is the time that a quiet
 machine would have taken.
 """
 

@@ -1,6 +1,6 @@
 """Runs a loader, a step, or both for some seconds and counts what a sample costs. Draws no conclusions.
 
-What is counted begins when the workers have filled their queues, and ends before they run out of indices, so that
+Counting begins when the workers have filled their queues, and ends before they run out of indices, so that
 neither a start nor an epoch's end is in it: small epochs are repeated.
 
 Loaders are gone through without disturbing their owner.
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class Continued:
-    """A loader whose next loop goes on where the last one was left; at an epoch's end it begins the next.
+    """A loader on which each loop goes on where the last one stopped; at an epoch's end it begins the next.
 
     New workers of a served loader meet its memory for the first time, which costs them as much as a batch for each
     slot: in a long epoch that is nothing, in a measurement of half a second it would be most of it.
@@ -109,7 +109,7 @@ def length_of(loader: Any) -> int | None:
 
 
 def rows(batch: Any) -> int:
-    """Return the samples in a batch: the first dimension of its first tensor or array; 1 if it has none."""
+    """Return the samples in a batch: the first dimension of its first tensor or array; 1 if it has neither."""
     return _rows(batch) or 1
 
 
@@ -144,7 +144,7 @@ class Counted:
     taking_s: float = 0.0
     """CPU of this thread in `next()`."""
     computing_s: float = 0.0
-    """CPU of this process in the step, but for the loader's own threads."""
+    """CPU of this process in the step, without the loader's own threads."""
     rest_s: float = 0.0
     """CPU of everything else here and below: workers, threads that help."""
     no_core_s: float = 0.0

@@ -313,7 +313,7 @@ def put_out(paths: Iterable[str]) -> float | None:
 
 
 def storage_of(loader: Any, seconds: float, *, cold: bool = False) -> Storage | None:
-    """Look at what a loader reads, in workers of its own; None where it is no DataLoader, or opens no file.
+    """Find the files that a loader reads, in workers of its own; None if it is not a DataLoader, or opens no file.
 
     Args:
         loader: The user's; not changed.
@@ -339,7 +339,7 @@ def storage_of(loader: Any, seconds: float, *, cold: bool = False) -> Storage | 
 
 
 def _keys(loader: DataLoader[Any]) -> list[Any] | None:
-    """Return the first keys of an epoch as the loader's own sampler gives them, each once; None: it has none."""
+    """Return the first keys of an epoch as the loader's own sampler gives them, each once; None: it has no sampler."""
     if isinstance(loader.dataset, IterableDataset):
         return None
     if loader.batch_size is None and loader.batch_sampler is None:
@@ -389,7 +389,7 @@ def _learned(loader: DataLoader[Any], learned: list[Fetched]) -> Storage:
     held = {path: size for each in learned for path, size in each.held.items() if path not in files}
     opened = sum(size for each in learned for size, _ in each.files.values())
     read = sum(each.read_bytes for each in learned)
-    # part of a large file is read by calls; what is mapped is read by none
+    # part of a large file is read by calls; a mapped file is read without any
     needed: float = min(opened, read) if read > opened / 10 else opened
     length = _samples_in(loader)
     own = sum(size for size, _ in files.values())

@@ -158,7 +158,7 @@ class Stalls:
 
     @property
     def plain(self) -> Loading:
-        """What the loader costs as it is."""
+        """The cost of the loader as it is."""
         return self.own.loading
 
     @property
@@ -261,7 +261,7 @@ class Stalls:
             share: 0 to 1.
 
         Raises:
-            ValueError: It is not a share, or what the disk costs is not known: `stalls(..., cold=True)` measures it.
+            ValueError: It is not a share, or the cost of the disk is not known: `stalls(..., cold=True)` measures it.
         """
         if not 0 <= share <= 1:
             raise ValueError(f"share={share!r}: give a share of the samples, 0 to 1.")
@@ -274,7 +274,7 @@ class Stalls:
             memory: "8GiB", or a number of bytes.
 
         Raises:
-            ValueError: It is not a size, or what is read from where is not known: `stalls(..., cold=True)` measures it.
+            ValueError: It is not a size, or the files that are read are not known: `stalls(..., cold=True)` finds them.
         """
         size = bytes_of(memory)
         if self.storage is None or self.storage.total_bytes is None:
@@ -291,7 +291,7 @@ class Stalls:
             rate: "100MB/s", or a number of bytes a second.
 
         Raises:
-            ValueError: It is not a rate, or what a sample reads is not known.
+            ValueError: It is not a rate, or the bytes that a sample reads are not known.
         """
         per_s = bytes_of(rate)
         if self.storage is None or not self.storage.sample_bytes:
@@ -349,12 +349,12 @@ def stalls(
     Args:
         loader: A DataLoader, or another iterable of batches that can be gone through more than once.
         step: Called with a batch: one step of training, from moving the batch to the optimizer's step. None: only the
-            loader is measured, and sharing is told as for a model that costs nothing.
+            loader is measured, and sharing is predicted for a model that costs nothing.
         trials: How many trials the sentences speak of; the result answers for any number.
         seconds: How long each measurement takes; longer is steadier.
         threads: Torch threads in the step, as `%%trial --threads`: trials share the machine, so each has one.
         cold: Also measure what the disk costs, for `with_memory`, `with_disk` and `with_cached`: the files of some
-            samples leave the page cache and are read again. Others who read these files wait for the disk then, too.
+            samples leave the page cache and are read again. Others that read these files wait for the disk then, too.
 
     Returns:
         The measurements; shown as tables with sentences, with `sharing(k)` for numbers.
@@ -420,8 +420,8 @@ def _threads(threads: int) -> Iterator[None]:
 def _served(loader: Any, seconds: float) -> Iterator[Any]:
     """Serve the loader in this process; give a consumer of it.
 
-    Its slots have been written once by then: memory that is new is expensive, but only once. Nobody joins late, so it
-    has no rubber band, which would take new memory for all of the measurement.
+    Its slots have been written once by then: memory that is new is expensive, but only once. No consumer joins late, so
+    it has no rubber band, which would take new memory for all of the measurement.
     """
     name = f"stalls-{os.getpid()}-{next(_numbers)}"
     with (

@@ -16,7 +16,7 @@ __all__ = ["html", "number_of", "plain_text", "rate", "sentences", "size", "tabl
 SMALL = 0.10
 """A stall below a tenth of the time, or a gain below a tenth, is not worth doing something about."""
 NEARLY = 0.95
-"""So much of what the most workers would give is enough: the fewest that reach it are advised."""
+"""This share of the pace with the most workers is enough: the fewest that reach it are advised."""
 NOTICED = 0.25
 """Cores that other programs may take before the numbers are given with a warning."""
 
@@ -95,7 +95,7 @@ def _next(told: Stalls) -> list[str]:
                 f"Next: num_workers={own_workers}; {_each(told).lower()} would get {rate(own)} samples/s ({gain})."
             )
     if told.computing is None:
-        advice.append("Pass step= to hear what your model makes of it.")
+        advice.append("Pass step= to see what your model makes of it.")
     return advice
 
 
@@ -133,8 +133,8 @@ def _caution(told: Stalls) -> list[str]:
     if told.others is None or told.others < NOTICED:
         return []
     text = (
-        f"Other programs took {told.others:.1f} of {number_of(told.cores)} cores meanwhile. That is left out of "
-        "account as far as it can be; measure again when it is calmer."
+        f"Other programs took {told.others:.1f} of {number_of(told.cores)} cores meanwhile. The figures leave that "
+        "out as far as possible; measure again when the machine is quieter."
     )
     return [text]
 
@@ -183,7 +183,7 @@ def _assumed(told: Stalls) -> str:
     if told.hits.most > told.hits.least:
         share += f" ({told.hits.least:.0%} to {told.hits.most:.0%})"
     return (
-        f"Foretold for {share} of the samples from memory: the loader gives {rate(low)} to {rate(high)} samples/s "
+        f"Predicted for {share} of the samples from memory: the loader gives {rate(low)} to {rate(high)} samples/s "
         "(four times in five)."
     )
 

@@ -27,7 +27,7 @@ class Loading:
     """What one loader costs, a sample."""
 
     wall_s: float
-    """Seconds a sample while nobody computes and no other program has its cores."""
+    """Seconds a sample while no model computes and no other program uses its cores."""
     cpu_s: float
     """CPU seconds of everything but the training process's own thread: workers, and the sharing process."""
     taking_s: float
@@ -54,7 +54,7 @@ class Way:
 
     loading: Loading
     computing: Computing | None = None
-    """One step; None: there is none."""
+    """One step; None: no model was given."""
     one_s: float = 0.0
     """Seconds a sample of one trial; 0 where it was not measured."""
 
@@ -129,7 +129,7 @@ def with_workers(way: Way, workers: int) -> Way:
     """Return the way with another number of workers: as much faster, but not faster than its batches are taken."""
     loading = way.loading
     now = max(1, loading.workers)
-    if not loading.workers:  # what it did in the training process is the workers' then
+    if not loading.workers:  # its work in the training process is the workers' then
         loading = replace(loading, cpu_s=loading.cpu_s + loading.taking_s, taking_s=0.0)
     wall_s = max(loading.wall_s * now / workers, loading.taking_s)
     return Way(replace(loading, wall_s=wall_s, workers=workers), way.computing)

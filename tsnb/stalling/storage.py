@@ -73,7 +73,7 @@ class Hits:
     likely: float
     """Halfway, as Linux was measured."""
     most: float
-    """Where what is in memory stays there: no cache does better."""
+    """The best case, in which files stay in memory once they are there: no cache does better."""
 
 
 def hits(memory_bytes: float, total_bytes: float) -> Hits:
@@ -98,7 +98,7 @@ def loading_s(
     batch_size: int = 8,
     prefetch: int = 2,
 ) -> float:
-    """Return the seconds a sample that workers need together, with nobody computing.
+    """Return the seconds a sample that workers need together, with no model computing.
 
     Args:
         workers: Processes; 0 counts as 1.

@@ -34,18 +34,18 @@ _QUIT = (b"q", b"Q", b"")
 _HINT = "q ends"
 
 _ONCE_WIDTH = 120
-"""Columns where the output is no terminal."""
+"""Columns if the output is not a terminal."""
 
 
 def top(name: str | None = None, once: bool = False) -> None:
-    """Show a stream in this terminal until q or Ctrl-C; where there is no terminal, print it once.
+    """Show a stream in this terminal until q or Ctrl-C; without a terminal, print it once.
 
     Args:
         name: The stream's name; None: the one that is running.
         once: Print it once in any case.
 
     Raises:
-        ProducerNotFound: Nobody serves that stream.
+        ProducerNotFound: That stream is not served.
         ProducerGone: It ended before it could be read.
     """
     served = registry.find(name).name

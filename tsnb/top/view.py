@@ -20,7 +20,7 @@ __all__ = ["screen"]
 _TONES = {"ok": "green", "warn": "yellow", "bad": "red", "soft": "bright_black"}
 _SOFT = "bright_black"
 _PARTS = (("computing", "█"), ("waiting for data", "▓"), ("held back by the slowest", "░"))
-"""Where time goes, and what it is drawn with: told apart without colours too."""
+"""Where time goes, and the characters it is drawn with: they differ without colours too."""
 
 _DASH = "\u2013"
 _MIB = 1024 * 1024
@@ -38,7 +38,7 @@ _BAR = (10, 24)
 _WHERE = "where its time goes"
 
 _ROWS = 12
-"""Those who are here, and of those who left the latest."""
+"""Trials that are here, and the latest of those that left."""
 
 _KEPT = "\ue000"
 """Stands for a space that no line may end at; rich knows none."""
@@ -55,9 +55,9 @@ def screen(view: StreamView, width: int, hint: str = "") -> RenderableType:
     """Return the screen as rich draws it.
 
     Args:
-        view: What is known of the stream.
+        view: The stream's state.
         width: Columns of the terminal.
-        hint: What is to be known about the keys.
+        hint: A line about the keys.
     """
     parts: list[RenderableType] = [_packed(_header(view), width), Text(), _sentence(view, width), Text()]
     rows = view.shown(_ROWS)
@@ -185,7 +185,7 @@ def _state(view: StreamView, row: Row) -> Text:
 
 
 def _number(view: StreamView, title: str, width: int, show: Callable[[Row], str]) -> _Column:
-    """Return a column of numbers that only those have who take part now."""
+    """Return a column of numbers that only current trials have."""
 
     def cell(row: Row) -> Text:
         known = view.state in words.LIVE and row.here and row.state != "parked"
@@ -246,7 +246,7 @@ def _buffer(row: Row, window: int, live: bool) -> Text:
 
 
 def _spent(row: Row, width: int, live: bool) -> Text:
-    """Draw where a trial's time went; what is missing to the full width was spent between epochs."""
+    """Draw where a trial's time went; the rest of the full width was spent between epochs."""
     if not live or not row.here or row.state == "parked" or math.isnan(row.told.computing):
         return Text(_DASH, _SOFT)
     shares = (row.told.computing, row.told.waiting, row.told.held)
@@ -291,7 +291,7 @@ def _footer(view: StreamView) -> list[Text]:
 
 
 def _machine(host: HostReading, reading: StreamReading) -> list[Text]:
-    # consumers of one process share its numbers, and a producer that trains too is no trial's
+    # consumers of one process share its numbers, and a producer that trains too does not belong to a trial
     pids = {c.pid: host.consumers[c.name] for c in reading.consumers if c.name in host.consumers}
     pids.pop(reading.pid, None)
     who = [f"loader {host.producer.cpu:.2f}"] if host.producer else []

@@ -1,7 +1,7 @@
 """Addresses of producers: made, known by how they begin, and swept where they are files.
 
-An abstract address dies with its process. Where there are none it is a file in a private directory, whose name says
-whose it is (process, start, boot); what SIGKILL leaves is swept once nobody listens there any more.
+An abstract address dies with its process. On systems without those it is a file in a private directory, whose name
+says which process it belongs to (process, start, boot); files left by SIGKILL are swept once no process listens there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SOCKET_BYTES = 48
 
 
 def new_address(name: str) -> str:
-    """Return an address for a new producer: guessable by nobody, readable by a person who lists sockets.
+    """Return an address for a new producer: it cannot be guessed, and a person who lists sockets can read it.
 
     Raises:
         TsnbError: The runtime directory cannot be used, or this process may not open more descriptors.
@@ -54,10 +54,10 @@ def _boot_word() -> str:
 
 
 def sweep_sockets() -> None:
-    """Remove the sockets of processes that were killed. Whoever serves is alive before its socket is there."""
+    """Remove the sockets of processes that were killed. A serving process is alive before its socket is there."""
     try:
         directory = socket_directory()
-    except TsnbError:  # somebody else's: no producer of ours has a socket there
+    except TsnbError:  # another user's: no producer of ours has a socket there
         return
     for path in directory.iterdir() if directory.is_dir() else ():
         pid, when, *others = path.name.split("-")[:4] if path.name.count("-") >= 2 else ("", "")

@@ -34,21 +34,21 @@ class Channel(Protocol):
         """Whether a part of a packet that was taken is still to be sent, by `flush` or the next `send`."""
 
     def send(self, packet: bytes, fd: int | None = None) -> bool:
-        """Send one packet without waiting, with a file descriptor where given; False when there is no room.
+        """Send one packet without waiting, with a file descriptor if given; False if there is no room.
 
         Raises:
             ChannelClosed: The other end has gone.
         """
 
     def flush(self) -> bool:
-        """Send what is left of packets that were taken in part, without waiting; return whether nothing is left.
+        """Send the rest of packets that were taken in part, without waiting; return whether all is sent.
 
         Raises:
             ChannelClosed: The other end has gone.
         """
 
     def receive(self) -> bytes | None:
-        """Return the next packet, None when there is none now.
+        """Return the next packet, None if none has come.
 
         Raises:
             ChannelClosed: The other end has gone and nothing is left to read.
@@ -83,8 +83,8 @@ class Outbox:
     Called from finalizers in the middle of itself: no lock, only atomic deque operations.
 
     Attributes:
-        limit_bytes: How much may wait for an other end that does not read; None: any amount. Whoever sets it
-            posts from one thread at a time.
+        limit_bytes: How much may wait for another end that does not read; None: any amount. If it is set,
+            packets are posted from one thread at a time.
         overflowed: Whether it was more: the connection is as good as closed then.
         posted: Packets handed in so far.
     """

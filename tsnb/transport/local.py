@@ -1,7 +1,7 @@
 """Listen and connect on this machine: the kind of channel follows from the address.
 
-A path is that of a stream socket (`transport.stream`); any other address is abstract (`transport.seqpacket`). Which of
-them a producer has is decided in `native.memfd`; whoever connects need not know.
+A path is that of a stream socket (`transport.stream`); any other address is abstract (`transport.seqpacket`).
+`native.memfd` decides which of them a producer has; a process that connects need not know.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def connect(address: str) -> LocalChannel:
     """Connect to a listener of this user.
 
     Raises:
-        ConnectionRefusedError: Nobody listens there.
+        ConnectionRefusedError: No process listens there.
         PermissionError: The listener belongs to another user.
         TsnbError: It stands still, or this process may not open more descriptors.
     """

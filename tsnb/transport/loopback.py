@@ -41,7 +41,7 @@ class LoopbackChannel:
         return True
 
     def receive(self) -> bytes | None:
-        """Return the next packet, None when there is none now."""
+        """Return the next packet, None if none has come."""
         if self._inbox and not self._closed:
             return self._inbox.popleft()
         if self._closed or self._other is None or self._other._closed:
@@ -49,7 +49,7 @@ class LoopbackChannel:
         return None
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Return whether `receive` has something to say; never sleeps, nobody else could run meanwhile."""
+        """Return whether `receive` has a packet or an error; never sleeps, since nothing else could run meanwhile."""
         return bool(self._inbox) or self._closed or self._other is None or self._other._closed
 
     def fileno(self) -> int:

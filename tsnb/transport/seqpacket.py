@@ -30,7 +30,7 @@ from tsnb.transport.sockets import (
 __all__ = ["SeqpacketChannel", "connect", "listen"]
 
 _RECEIVE_BYTES = MAX_PACKET_BYTES + 1
-"""One more than may come, so that a packet cut off is told from a whole one."""
+"""One more than may come, so that a packet cut off differs from a whole one."""
 
 
 class SeqpacketChannel(HasSocket):
@@ -69,7 +69,7 @@ class SeqpacketChannel(HasSocket):
         return True
 
     def receive(self) -> bytes | None:
-        """Return the next packet, None when there is none now. Descriptors that it carries are not taken.
+        """Return the next packet, None if none has come. Descriptors that it carries are not taken.
 
         Raises:
             ChannelClosed: As the contract says.
@@ -146,7 +146,7 @@ def connect(address: str) -> SeqpacketChannel:
     """Connect to a listener of this user.
 
     Raises:
-        ConnectionRefusedError: Nobody listens there.
+        ConnectionRefusedError: No process listens there.
         PermissionError: The listener belongs to another user.
         TsnbError: It stands still, or this process may not open more descriptors.
     """

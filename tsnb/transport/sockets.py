@@ -40,8 +40,7 @@ GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF, errno.ESHUTD
 """The last: this user has more descriptors on their way than it may have open, so that none can be sent with it."""
 FULL = (errno.ENOBUFS, errno.ENOMEM)
 NOBODY = (errno.ENOENT, errno.ENOTCONN, errno.ECONNRESET, errno.EINVAL)
-"""Nobody listens there any more: the file has gone; or the listener has, between the connecting and the look at who it
-is (macOS)."""
+"""No process listens there any more: the file has gone; or the listener has, before its identity was read (macOS)."""
 _TIME = struct.Struct("@ll")
 
 _open: weakref.WeakSet[HasSocket] = weakref.WeakSet()
@@ -86,7 +85,7 @@ class HasSocket:
 
 
 def private_to_this_process() -> None:
-    """Close every channel in a forked child; runs by itself after each `os.fork`."""
+    """Close every channel in a forked child; runs automatically after each `os.fork`."""
     for held in list(_open):
         held.abandon()
 
@@ -114,7 +113,7 @@ class Listener(HasSocket):
         super().__init__(sock)
 
     def accept(self) -> LocalChannel | None:
-        """Return the next connection, None when there is none.
+        """Return the next connection, None if none has come.
 
         Raises:
             PermissionError: It was another user's, and is closed.
@@ -170,7 +169,7 @@ class Listener(HasSocket):
 
 
 def _spare() -> int:
-    """Return a descriptor that can be given up for one connection when there is no other left."""
+    """Return a descriptor that can be given up for one connection when the process has reached its limit."""
     return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -186,7 +185,7 @@ def connected(
         channel: Makes the channel.
 
     Raises:
-        ConnectionRefusedError: Nobody listens there.
+        ConnectionRefusedError: No process listens there.
         PermissionError: The listener belongs to another user.
         TsnbError: It stands still.
     """
@@ -198,7 +197,7 @@ def connected(
     except BlockingIOError:
         sock.close()
         raise TsnbError(
-            f"the producer at {shown!r} has taken no connection for {CONNECT_S:.0f} s: it may be stopped in a "
+            f"the producer at {shown!r} has accepted no connection for {CONNECT_S:.0f} s: it may be stopped in a "
             "debugger, or the machine is very busy. Look at it with `tsnb status`, and attach again."
         ) from None
     except OSError as error:
@@ -268,5 +267,5 @@ def uid_of(credentials: bytes) -> int:
         OSError: It is of another version than is known here.
     """
     if len(credentials) < _XUCRED.size or (fields := _XUCRED.unpack_from(credentials))[0] != 0:
-        raise OSError("the system tells of the other end in a way that tsnb does not know")
+        raise OSError("the system describes the other end in a form that tsnb does not know")
     return int(fields[1])

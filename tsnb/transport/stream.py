@@ -1,15 +1,15 @@
 """Channels over AF_UNIX SOCK_STREAM, for systems without SEQPACKET: macOS.
 
-A stream knows no packets, so each is preceded by its length, four bytes. It may take a part of what is sent, and
-give a part of what was; between the two, a finalizer, another thread or Ctrl-C may come along:
+A stream has no packets, so each is preceded by its length, four bytes. The system may take only part of a packet, and
+give only part of one; between the parts, a finalizer, another thread or Ctrl-C may come along:
 
-- what is sent passes through a buffer of the interpreter's own (`io.BufferedWriter`), which knows how much has gone
-  out, whoever came along. `send` leaves the rest there, and `flush` sends it;
-- what arrives is asked for to the byte: no more than the rest of one packet leaves the socket, so that whoever polls
-  the socket learns of the next one. It is kept in the same step in which it is received.
+- outgoing bytes pass through a buffer of the interpreter's own (`io.BufferedWriter`), which knows how much has gone
+  out, whatever came along. `send` leaves the rest there, and `flush` sends it;
+- incoming bytes are read exactly: no more than the rest of one packet leaves the socket, so that a poll of the socket
+  reports the next one. They are kept in the same step in which they are received.
 
-Sockets are files in a private directory. Whoever listens removes its own; what SIGKILL leaves is swept by
-`transport.addresses`, which knows by the file's name whose it was.
+Sockets are files in a private directory. A listener removes its own; files left by SIGKILL are swept by
+`transport.addresses`, which reads from a file's name which process it belonged to.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StreamChannel(HasSocket):
     """One connected socket; see `transport.channel.LocalChannel` for the contract.
 
     Raises:
-        OSError: The other end has gone before it could be seen who it was.
+        OSError: The other end has gone before it could be identified.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -70,14 +70,14 @@ class StreamChannel(HasSocket):
         # of the packet that is arriving: its length, what has come of it, descriptors that came with it
         self._begun: deque[bytes] = deque()
         self._fds: list[int] = []
-        self._reading = threading.RLock()  # `close` in another thread reads what is left
+        self._reading = threading.RLock()  # `close` in another thread reads the rest
         self.pending = False
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
         super().__init__(sock)
 
     def send(self, packet: bytes, fd: int | None = None) -> bool:
-        """Send one packet without waiting; False when there is no room, or another one is just being sent."""
+        """Send one packet without waiting; False if there is no room, or another one is just being sent."""
         if not self.flush():
             return False
         left: bytes | None = _LENGTH.pack(len(packet)) + packet
@@ -98,7 +98,7 @@ class StreamChannel(HasSocket):
         return True
 
     def _send_with(self, fd: int, framed: bytes) -> bytes | None:
-        """Send bytes with a descriptor; return what is left of them, None where there is no room."""
+        """Send bytes with a descriptor; return the rest of them, None if there is no room."""
         rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))
         try:
             with _ended_as_closed():
@@ -111,12 +111,12 @@ class StreamChannel(HasSocket):
             raise
 
     def flush(self) -> bool:
-        """Send what is left of packets that were taken in part; return whether nothing is left.
+        """Send the rest of packets that were taken in part; return whether all is sent.
 
         Raises:
             ChannelClosed: The other end has gone.
         """
-        self.pending = False  # before: whoever comes along meanwhile knows better
+        self.pending = False  # before: a send that comes along meanwhile may set it again
         try:
             with _ended_as_closed():
                 self._out.flush()
@@ -129,7 +129,7 @@ class StreamChannel(HasSocket):
         return not self.pending
 
     def receive(self) -> bytes | None:
-        """Return the next packet, None when there is none now. Descriptors that it carries are not taken.
+        """Return the next packet, None if none has come. Descriptors that it carries are not taken.
 
         Raises:
             ChannelClosed: As the contract says.
@@ -191,7 +191,7 @@ class StreamChannel(HasSocket):
 
     def abandon(self) -> None:
         """Let go of the descriptors without ending the connection: it belongs to the parent process."""
-        self._raw.close()  # first: what is in the buffer must not reach another file of the same number
+        self._raw.close()  # first: buffered bytes must not reach another file of the same number
         self._reading = threading.RLock()  # another thread of the parent may have held it at the fork
         super().abandon()
         while self._fds:
@@ -199,7 +199,7 @@ class StreamChannel(HasSocket):
 
 
 def _size(begun: bytes) -> int:
-    """Return how many bytes a packet has, with its length, or what is to be had to know it.
+    """Return how many bytes a packet has, with its length; or how many are needed to know that.
 
     Raises:
         RemoteProtocolError: It is larger than any of ours, or empty.
@@ -269,7 +269,7 @@ def connect(address: str) -> StreamChannel:
     """Connect to a listener of this user.
 
     Raises:
-        ConnectionRefusedError: Nobody listens there.
+        ConnectionRefusedError: No process listens there.
         PermissionError: The listener belongs to another user, or its directory does.
         TsnbError: It stands still, or this process may not open more descriptors.
     """

@@ -85,7 +85,7 @@ def named(module: str, qualname: str) -> type:
 
 
 def factory_name(node: defaultdict[Any, Any]) -> str | None:
-    """Return the word for a defaultdict's factory; None where there is none."""
+    """Return the word for a defaultdict's factory; None if it has no word."""
     return next((word for word, made in FACTORIES.items() if node.default_factory is made), None)
 
 

@@ -58,7 +58,7 @@ MAX_MESSAGE_BYTES = 1 << 17
 MAX_NUMBER = 1 << 53
 """No message counts anything that comes to more; all whole numbers up to it are the same in JSON everywhere."""
 MAX_SECONDS = 1e9
-"""Three decades: longer than any wait that somebody means."""
+"""Three decades: longer than any sensible wait."""
 
 _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     # 1-byte kind, then the fields in order; the hot path of the protocol

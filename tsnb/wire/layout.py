@@ -1,7 +1,7 @@
 """Layouts: where the leaves of a batch lie inside its slot.
 
-A slot holds one batch: its arrays, each at a 64-byte boundary, then the *values* (everything that is no
-array) as one JSON text. Batches of equal shapes have equal layouts, so a layout crosses each border once and
+A slot holds one batch: its arrays, each at a 64-byte boundary, then the *values* (everything that is not
+an array) as one JSON text. Batches of equal shapes have equal layouts, so a layout crosses each border once and
 is an id from then on (`wire.table`). The values' place changes with every batch and travels with it.
 
 Encoded, a layout is two lines of JSON. The *form* (the tree, what kind of array each leaf is) stays the same where only
@@ -191,7 +191,7 @@ def _form(data: bytes) -> _Form:
     """Read the first line of a layout.
 
     Raises:
-        RemoteProtocolError: There is no such dtype, or the leaves do not fit the tree.
+        RemoteProtocolError: A dtype does not exist, or the leaves do not fit the tree.
         ValueError, TypeError, RecursionError: It is not one.
     """
     spec, kinds, which, has_values = json.loads(data)

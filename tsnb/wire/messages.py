@@ -127,7 +127,7 @@ class Leave(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """Nobody should wait for this consumer's next epoch (its cell has ended)."""
+    """The others should not wait for this consumer's next epoch (its cell has ended)."""
 
 
 class Metrics(NamedTuple):
@@ -154,7 +154,7 @@ class StopProducer(NamedTuple):
     """An observer asks the producer to stop."""
 
     reconnect_s: float = 0.0
-    """What to tell the consumers: how long to wait for a successor."""
+    """How long consumers should wait for a successor."""
 
 
 class StopConsumer(NamedTuple):
@@ -179,7 +179,7 @@ class Rebalance(NamedTuple):
 
 
 class TrialEnded(NamedTuple):
-    """An observer, a trial's notebook say, tells how the trial ended, for all who watch the stream."""
+    """An observer, a trial's notebook say, tells how the trial ended, for all observers of the stream."""
 
     name: str
     state: str
@@ -259,7 +259,7 @@ class EpochStarted(NamedTuple):
 
 
 class NotJoined(NamedTuple):
-    """The answer to an Ask: what it wants cannot be had (any more)."""
+    """The answer to an Ask that cannot be granted (any more)."""
 
     ask: int
     epoch: int
@@ -303,7 +303,7 @@ class HeldUp(NamedTuple):
     published: int
     """Loader batches of it given so far."""
     holders: str
-    """Who takes it, in words: "a, b and c"."""
+    """The consumers that take it, in words: "a, b and c"."""
     still_s: float
     """For how many seconds none of them has taken a batch."""
     patience_s: float
@@ -339,7 +339,7 @@ class Allotted(NamedTuple):
 
 
 class StopAsked(NamedTuple):
-    """Somebody asked this consumer to stop (the panel's button)."""
+    """This consumer was asked to stop (the panel's button)."""
 
 
 class Stopping(NamedTuple):

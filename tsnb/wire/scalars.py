@@ -27,7 +27,7 @@ __all__ = ["SCALARS", "decode_values", "encode_values", "why_not"]
 _DOUBLE = struct.Struct("<d")
 _NAN = _DOUBLE.pack(float("nan"))
 _BIG = 1 << 4096
-"""Python writes and reads no whole number of more than 4,300 digits in decimal."""
+"""Python does not write or read whole numbers of more than 4,300 digits in decimal."""
 
 
 def _text(value: Collection[int]) -> str:

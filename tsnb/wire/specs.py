@@ -128,7 +128,7 @@ def _steps(spec: Spec) -> list[str]:
 
 
 def place_of(spec: Spec, name: list[str], path: str) -> str:
-    """Return where the first thing of a class stands; the batch itself if there is none."""
+    """Return where the first thing of a class stands; the batch itself if it has none."""
     for step, child in zip(_steps(spec), _children(spec), strict=True):
         found = place_of(child, name, path + step)
         if found:

@@ -53,7 +53,7 @@ class Parts(NamedTuple):
 Classify = Callable[[Any], "str | Parts | None"]
 Make = Callable[[str, list[Any], list[str], list[Any]], Any]
 MOST_CONSTANT = 64
-"""Letters of a text, and bits of a number, that may stand in a spec: it is told anew whenever it changes."""
+"""Letters of a text, and bits of a number, that may stand in a spec, which is sent again whenever it changes."""
 _NUMBERLESS = ("v", "vt", "c", "same", "enum")
 
 
@@ -67,7 +67,7 @@ class _Flattening:
     def __init__(self, classify: Classify) -> None:
         self.classify = classify
         self.leaves: list[Any] = []
-        self.numbers: dict[int, int] = {}  # of what is complete, by id
+        self.numbers: dict[int, int] = {}  # of complete parts, by id
         self.kept: list[Any] = []  # keeps those ids from being given away
         self.above: set[int] = set()
 
@@ -80,8 +80,8 @@ def flatten(tree: Any, classify: Classify) -> tuple[list[Any], Spec]:
     """Take a batch apart.
 
     Args:
-        tree: What the loader yielded.
-        classify: Gives the kind of an array leaf, or the parts of what is made of several; None for anything else.
+        tree: The batch, as the loader yielded it.
+        classify: Gives the kind of an array leaf, or the parts of one that is made of several; None for anything else.
             It may raise `Refusal`.
 
     Returns:
