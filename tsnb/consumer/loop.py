@@ -133,10 +133,8 @@ class EpochIterator(Iterator[Any], Bound):
             try:
                 batch = options.transform(batch)
             except Exception:
-                self._loop.place, self._in_step = (
-                    place,
-                    False,
-                )  # it was given; a loop that goes on gets the next one
+                # it was given: a loop that goes on gets the next one
+                self._loop.place, self._in_step = place, False
                 raise
         # no call from here on: Python looks for signals at calls, and an interrupt here would lose the batch
         self._loop.place = place
