@@ -21,6 +21,8 @@ _PUBLIC = {
     "Producer": "tsnb.producer",
     "live": "tsnb.experiments.live_values",
     "cache": "tsnb.samples.cut",
+    "crossval": "tsnb.sweeps.folds",
+    "CrossValidation": "tsnb.sweeps.folds",
     "log": "tsnb.telemetry.metrics",
     "record": "tsnb.telemetry.recording",
     "status": "tsnb.telemetry.observer",
@@ -77,6 +79,7 @@ if TYPE_CHECKING:
     from tsnb.samples.cut import cache
     from tsnb.spilling.spilled import spill
     from tsnb.stalling import Stalls, stalls
+    from tsnb.sweeps.folds import CrossValidation, crossval
     from tsnb.sweeps.racing import race
     from tsnb.sweeps.rungs import halving
     from tsnb.sweeps.starting import sweep
@@ -87,6 +90,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Consumer",
+    "CrossValidation",
     "Devices",
     "Plan",
     "Producer",
@@ -97,6 +101,7 @@ __all__ = [
     "attach",
     "cache",
     "compare",
+    "crossval",
     "dashboard",
     "delete",
     "devices",

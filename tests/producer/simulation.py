@@ -13,17 +13,23 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
+
 from tsnb.consumer.options import Options
+from tsnb.consumer.parts import Part, own_rows
 from tsnb.consumer.session import ConsumerSession, Loop, Place
 from tsnb.errors import ConsumerParked, GroupBroken, JoinRefused, LoaderFailed
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
+from tsnb.producer.session import indices_of
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.loopback import LoopbackChannel, pair
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
 WELCOME = ms.Welcome("s", 1, 8, 4, 4, None, None, order="the same every time")
+SAMPLES = 80
+"""In an epoch of a simulation with parts."""
 OLD = -1
 """The lease of a batch that came from a producer which has gone: nobody waits for its release."""
 
@@ -62,11 +68,22 @@ class SimConsumer:
     """A rank of its group has gone: how far the others may go."""
     steps: int = 0
     """Batches it has computed on, in all."""
+    part: Part | None = None
+    """Which samples it takes; None: all."""
+    drawn: ms.Drawn | None = None
+    """Which samples the batch holds that comes next."""
+    own: dict[tuple[int, int], list[int]] = field(default_factory=dict)
+    """Its own samples in each batch that was received, by epoch and number."""
+    samples: dict[int, list[int]] = field(default_factory=dict)
+    """Its own samples that were given, by epoch."""
 
     def __post_init__(self) -> None:
         name, _, rank = self.name.rstrip("]").partition("[")
         options = Options(
-            on_lag="skip" if self.skips else "wait", rank=int(rank or 0), world_size=2 if rank else 1
+            on_lag="skip" if self.skips else "wait",
+            rank=int(rank or 0),
+            world_size=2 if rank else 1,
+            part=self.part,
         )
         self.session = ConsumerSession(self.name, name, options, self.leases)
         self.session.connected(WELCOME)
@@ -144,9 +161,13 @@ class SimConsumer:
         if self.loop is None or self.broken:
             self._discard()
             return
+        message = self.inbox.popleft()
+        if isinstance(message, ms.Drawn):
+            self.drawn = message
+            return
         try:
             self.session.require_ranks()
-            turn = self.session.hear(self.inbox.popleft())
+            turn = self.session.hear(message)
         except GroupBroken:
             self.broken = True
             self._end()
@@ -158,11 +179,19 @@ class SimConsumer:
         else:
             if turn.batch is not None:
                 self.ahead.append(turn.batch)
+                self._find_own(turn.batch)
             self.say(*turn.say)
             if turn.ended:
                 self.ended = self.session.place.batch
                 self.say(self.session.leave())
                 self.session.over()
+
+    def _find_own(self, batch: ms.Batch) -> None:
+        if self.part is not None:
+            assert self.drawn is not None and self.drawn.lease == batch.lease, "a batch without its samples"
+            drawn = np.frombuffer(self.drawn.indices, "<u4")
+            rows = own_rows(self.part.mask(SAMPLES), drawn)
+            self.own[batch.epoch, batch.seq] = drawn[rows].tolist()
 
     def _give(self) -> None:
         assert self.loop is not None
@@ -171,6 +200,7 @@ class SimConsumer:
         assert batch.epoch == place.epoch and (gap == 0 or (self.skips and gap > 0)), (batch, place)
         self.loop.place = Place(batch.epoch, batch.seq + 1, 0, begun=True)
         self.epochs.setdefault(batch.epoch, []).append(batch.seq)
+        self.samples.setdefault(batch.epoch, []).extend(self.own.pop((batch.epoch, batch.seq), ()))
         self.steps += 1
         self.held.append(batch)
 
@@ -284,6 +314,8 @@ class Simulation:
         restarts: Whether the producer is killed and started again now and then.
         skips: Whether some consumers give up batches rather than hold the others up.
         modes: Whether compute is divided in another way now and then.
+        parts: Whether consumers take parts of the samples; an epoch is then 20 batches, `SAMPLES` samples in an order
+            of its own.
     """
 
     def __init__(
@@ -295,7 +327,10 @@ class Simulation:
         restarts: bool = False,
         skips: bool = False,
         modes: bool = False,
+        parts: bool = False,
     ) -> None:
+        self.parts = parts
+        self.seed = seed
         self.rng = random.Random(seed)
         self.kills = kills
         self.failures = failures
@@ -305,6 +340,8 @@ class Simulation:
         self.batches = self.rng.choice([1, 3, 7, 20])
         self.window = self.rng.choice([1, 2, 4, 8])
         self.band = self.rng.choice([1, 2, 5, 20])
+        if parts:
+            self.batches = SAMPLES // 4
         self.now = 0.0
         self.consumers: dict[int, SimConsumer] = {}
         self.gone: list[SimConsumer] = []
@@ -363,6 +400,8 @@ class Simulation:
             self.slots.add(made.slot)
         elif isinstance(made, ev.Granted):
             batch = ms.Batch(0, made.batch.slot, made.epoch, made.seq, 4, made.lease, 0, 0)
+            if self.parts and self.consumers[made.member].part is not None:
+                self._send(made.member, ms.Drawn(made.lease, indices_of(made.batch.drawn)))
             self._send(made.member, batch)
         elif isinstance(made, ev.Tell):
             self._send(*made)
@@ -381,9 +420,25 @@ class Simulation:
         ours, theirs = pair(512)
         self.ends[key] = ours
         skips = self.skips and self.rng.random() < 0.5 if skips is None else skips
-        consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips, self.rng.choice([0, 0, 1, 2]))
+        prefetch = self.rng.choice([0, 0, 1, 2])
+        part = self.choose_part() if self.parts else None
+        consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips, prefetch, part=part)
         self.step(self._joined(key, consumer))
         return consumer
+
+    def choose_part(self) -> Part | None:
+        """Return a part that a consumer may want, small ones and the whole too."""
+        kind = self.rng.randrange(4)
+        if kind == 0:
+            return None
+        if kind == 1:
+            return Part(self.rng.sample(range(SAMPLES), self.rng.choice([1, 3, 40, SAMPLES])))
+        folds = self.rng.choice([2, 5])
+        return Part(fold=(self.rng.randrange(folds), folds, 7), held_out=kind == 2)
+
+    def order(self, epoch: int) -> list[int]:
+        """Return the epoch's samples in the order of the loader, the same at every call."""
+        return random.Random(f"{self.seed} {epoch}").sample(range(SAMPLES), SAMPLES)
 
     def _joined(self, key: int, consumer: SimConsumer, back: bool = False) -> ev.Heard:
         name, _, rank = consumer.name.rstrip("]").partition("[")
@@ -431,8 +486,9 @@ class Simulation:
         elif self.loaded == self.batches:
             self.step(ev.LoaderEnded(wanted.run))
         else:
+            drawn = self.order(wanted.epoch)[4 * self.loaded : 4 * self.loaded + 4] if self.parts else None
             self.loaded += 1
-            self.step(ev.BatchLoaded(wanted.run, ev.Placed(self.slots.pop(), b"", 4, 0, 0)))
+            self.step(ev.BatchLoaded(wanted.run, ev.Placed(self.slots.pop(), b"", 4, 0, 0, drawn)))
 
     def run(self, steps: int) -> None:
         for _ in range(steps):

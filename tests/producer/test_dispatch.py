@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.producer.simulation import (
+    SAMPLES,
     Simulation,
     asked,
     joined,
@@ -140,6 +141,26 @@ def test_nobody_waits_longer_than_the_patience_for_those_who_only_stand_still(se
     for _ in range(2):
         simulation.join()
     simulation.go_on_beside(idle)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_each_gets_every_sample_of_its_part_once_in_the_common_order_whatever_happens(seed: int) -> None:
+    """Subsets and folds, late joins, interrupts, breaks and killed producers: nothing lost, doubled or foreign."""
+    simulation = Simulation(11_000 + seed, parts=True, restarts=seed % 2 == 0, kills=seed % 3 == 0)
+    simulation.run(1500)
+    simulation.settle()
+    finished = 0
+    for consumer in simulation.consumers.values():
+        if consumer.part is None:
+            continue
+        mine = consumer.part.mask(SAMPLES)
+        for epoch in consumer.complete:
+            assert consumer.samples[epoch] == [i for i in simulation.order(epoch) if mine[i]], (
+                consumer,
+                epoch,
+            )
+            finished += 1
+    assert finished or all(c.part is None for c in simulation.consumers.values())
 
 
 def test_one_that_skips_holds_nobody_and_counts_what_it_misses() -> None:

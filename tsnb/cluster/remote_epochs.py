@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import ray
@@ -18,6 +18,7 @@ from ray.exceptions import (
 
 from tsnb.cluster.hub_dispatch import Offered
 from tsnb.errors import LoaderFailed
+from tsnb.producer.loader.dataloader import Indices
 from tsnb.producer.loader.packing import SlotImage
 from tsnb.producer.loader.repeating import EpochIs
 from tsnb.wire import messages as ms
@@ -59,6 +60,8 @@ class RemoteEpochs:
     persistent = False
     workers = 0
     ahead = 0
+    indices = Indices(why_not="it comes from a cluster, whose batches do not tell which samples they hold")
+    drawn: Sequence[Any] | None = None
 
     def __init__(self, hub: Any, facts: dict[str, Any], join: Callable[[], Any]) -> None:
         self.batch_size: int | None = facts["batch_size"]

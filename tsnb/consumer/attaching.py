@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,14 @@ from tsnb import registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer, rest_siblings
 from tsnb.consumer.options import Options
+from tsnb.consumer.parts import Part
 from tsnb.consumer.ranks import hint
 from tsnb.engines import stream_of_cluster
 from tsnb.errors import NameInUse, ProducerNotFound
 
 __all__ = ["attach", "consumers", "detach_all", "device_here", "rest_all"]
 
+_HELD_OUT = "-held-out"
 DYING_S = 0.5
 """A process that is killed keeps its sockets for a moment; the next one of that name waits this out."""
 
@@ -52,6 +54,9 @@ def attach(
     world_size: int = 1,
     shard: bool = True,
     guard: bool = False,
+    subset: Any = None,
+    fold: Sequence[int] | None = None,
+    held_out: bool = False,
 ) -> Consumer:
     """Attach to a stream by name; iterate the result like a DataLoader.
 
@@ -88,6 +93,12 @@ def attach(
         guard: Take checksums of each batch before and after each step, and warn, with the batch and the place, of every
             change in place. Without it a change behind torch's back (`x.numpy()`, `x.data`) is noticed if it changes
             one of a few words that are compared (docs/loaders.md). It reads each batch twice more.
+        subset: Take only these samples of the stream, in its order, in full batches: indices of the loader's dataset, a
+            mask with True or False for each of its samples, or a function of the index that says so (docs/parts.md).
+        fold: Cross-validation, `(k, n)` or `(k, n, seed)`: of n equal folds take all but fold k. The same numbers give
+            the same split everywhere. With `subset`, that is split.
+        held_out: Take just fold k, the samples that are held out of `fold`. In a trial such a consumer is called after
+            the trial and "-held-out", so that it stands beside the one that trains.
 
     Returns:
         The consumer. Every iteration over it takes one epoch.
@@ -96,16 +107,19 @@ def attach(
         ProducerNotFound: No producer has that name, or none was named and there is not exactly one; lists them.
         NameInUse: A live consumer elsewhere has that name; says which process.
         JoinRefused: The stream does not take this consumer.
-        ValueError: `batch_size` below 1, a rank that `world_size` does not have, a group without a name, a name with
-            odd characters, a word that `join` or `on_lag` is not, or a device that this process does not see.
+        ValueError: `batch_size` below 1, a subset or fold that the dataset does not have, a rank that `world_size` does
+            not have, a group without a name, a name with odd characters, a word that `join` or `on_lag` is not, or a
+            device that this process does not see.
         UnsupportedPlatform: Neither on Linux nor on macOS.
     """
     require_platform()
-    chosen = check_name(name or attach_defaults.name or _own_name(), "consumer")
+    chosen = check_name(name or _default_name(held_out=held_out), "consumer")
     size = batch_size if batch_size is not None else attach_defaults.batch_size
+    wants_part = subset is not None or fold is not None or held_out
+    part = Part(subset, fold, held_out=held_out) if wants_part else None
     options = Options(
         size, drop_last, device_here(device), transform, private, on_lag, join, reconnect_s, prefetch_to_device,
-        share_on_device, rank, world_size, shard, guard,
+        share_on_device, rank, world_size, shard, guard, part,
     )  # fmt: skip
     options.check()
     if not (name or attach_defaults.name):
@@ -246,6 +260,11 @@ def _look_for_ranks(world_size: int) -> None:
         warnings.warn(
             f"every rank takes all batches of the stream by itself. {advice}", UserWarning, stacklevel=3
         )
+
+
+def _default_name(*, held_out: bool) -> str:
+    own = attach_defaults.name or _own_name()
+    return f"{own[: 64 - len(_HELD_OUT)]}{_HELD_OUT}" if held_out else own
 
 
 def _own_name() -> str:

@@ -90,6 +90,8 @@ class Connection:
         self.layouts = LayoutReader()
         self.allotted: ms.Allotted | None = None
         """What this process was given last, to be followed at the next step."""
+        self.drawn: ms.Drawn | None = None
+        """Which samples the batch holds that comes next."""
         self._retired = False
         self.idle = False
         """Whether it only waits: an interrupt of that loses nothing."""
@@ -114,7 +116,8 @@ class Connection:
         try:
             group = (options.rank, options.world_size, options.cut, back)
             origin, wish = registry.describe_origin(), self.on_device.wish
-            self.post(ms.Hello("consumer", name, origin, options.on_lag, wish, *group, entry.token))
+            part = options.part.words if options.part is not None else ""
+            self.post(ms.Hello("consumer", name, origin, options.on_lag, wish, *group, part, entry.token))
             self.welcome, self._arena = self._receive_welcome()
         except BaseException:
             self._close()
@@ -194,6 +197,8 @@ class Connection:
             self.allotted = message
         elif isinstance(message, ms.OnDevice):
             self.on_device.lies(message.lease, message.place)
+        elif isinstance(message, ms.Drawn):
+            self.drawn = message
         elif isinstance(message, (ms.DeviceTold, ms.DeviceRefused)):
             self._hear_of_device(message)
         else:

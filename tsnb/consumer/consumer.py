@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from tsnb import registry
 from tsnb.consumer.dataloader import ConsumerDataset, ConsumerLoader
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.notices import Notices
-from tsnb.consumer.options import Options, Stats, epoch_length, full_batch_size
+from tsnb.consumer.options import Options, Stats, epoch_length, full_batch_size, require_part
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.session import Loop, Place
 from tsnb.consumer.unpacking import Delivered
@@ -70,6 +73,12 @@ class Consumer(Bound):
         self.thread = threading.get_ident()
         self._line = Line(entry, name, options)
         self._session = self._line.session
+        try:
+            require_part(self._line.connection.welcome, options)
+        except BaseException:
+            self._line.connection.post(ms.Bye())
+            self._line.connection.retire()
+            raise
         self.name = self._line.name
         self.prefetch = self._line.prefetch
         self._closed = False
@@ -95,6 +104,7 @@ class Consumer(Bound):
 
     @options.setter
     def options(self, options: Options) -> None:
+        require_part(self._line.connection.welcome, options)
         self._session.options = options
 
     @property
@@ -148,7 +158,8 @@ class Consumer(Bound):
         To go on from there, in this process or another, `load_state_dict` it before iterating. Within an epoch
         that needs a stream whose order can be given again: a `DataLoader` served with a seed.
         """
-        return self._session.given.to_state(self.producer, self._line.connection.welcome.order)
+        state = self._session.given.to_state(self.producer, self._line.connection.welcome.order)
+        return {**state, "part": identity} if (identity := self._part_identity) else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where `state_dict` was taken: the next iteration gives the rest of that epoch.
@@ -172,9 +183,20 @@ class Consumer(Bound):
                 f"epoch {place.epoch} cannot go on at batch {place.batch}: the stream {self.producer!r} {why}."
                 " Or leave the state out, to begin with a whole epoch."
             )
+        if place.begun and state.get("part", "") != self._part_identity:
+            raise JoinRefused(
+                f"epoch {place.epoch} cannot go on at batch {place.batch}: this state was saved by a consumer that "
+                "took other samples. Attach with the subset= or fold= of then, or leave the state out, to begin with "
+                "a whole epoch."
+            )
         if self._session.loop is not None:
             self.leave(self._session.loop)
         self._session.load(place, same_order=bool(order) and state.get("order") == order)
+
+    @property
+    def _part_identity(self) -> str:
+        part, indexed = self.options.part, self._line.connection.welcome.indexed
+        return "" if part is None or indexed is None else part.identity(indexed)
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the stream counts its epochs itself. Trainers call this on every loader."""
@@ -403,10 +425,22 @@ class Consumer(Bound):
 
     def rebatcher(self) -> Rebatcher | None:
         """Return what cuts batches to this consumer's own size; None where the loader's are wanted."""
-        own = self.options.stream_batch_size
-        if own is None or own == self._line.connection.welcome.batch_size:
+        own, loaders = self.options.stream_batch_size, self._line.connection.welcome.batch_size
+        if self.options.part is not None:
+            own = own or loaders
+        elif own == loaders:
             return None
-        return Rebatcher(own, self._line.scratch)
+        return None if own is None else Rebatcher(own, self._line.scratch)
+
+    def mask(self) -> npt.NDArray[np.bool_] | None:
+        """Return which samples are this consumer's, by index; None where all are.
+
+        Raises:
+            JoinRefused, ValueError: The stream was started again, and cannot give them any more.
+        """
+        part, stream = self.options.part, self._line.connection.welcome
+        require_part(stream, self.options)
+        return None if part is None or stream.indexed is None else part.mask(stream.indexed)
 
     def _not_current(self) -> ConsumerReplaced:
         return ConsumerReplaced(

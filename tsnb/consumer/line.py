@@ -244,6 +244,8 @@ class Line:
         delivered = unpacker.read(batch, layout, private=self.session.options.private)
         self.batches += 1
         self.samples += batch.rows
+        if (drawn := connection.drawn) is not None and drawn.lease == batch.lease:
+            delivered.drawn = drawn.indices
         if refusal := connection.on_device.refusal:
             self.notices.device_refused(refusal)
         if unpacker.crowded and not self.session.options.private:

@@ -21,7 +21,7 @@ import torch
 
 from tsnb.config import attach_defaults
 from tsnb.consumer.device import Prefetch
-from tsnb.consumer.rebatching import cut, part
+from tsnb.consumer.rebatching import chosen, cut, part
 from tsnb.consumer.session import Loop, Place
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import NameInUse, TsnbError
@@ -85,6 +85,7 @@ class EpochIterator(Iterator[Any], Bound):
         self._prefetch = self._consumer.prefetch()
         self._ahead[:] = [] if self._prefetch is None else [self._prefetch]
         self._rebatcher = self._consumer.rebatcher()
+        self._mask = self._consumer.mask()
         self._ready: Iterator[Delivered] = iter(())
         self._held_back: Delivered | None = None
         self._ended = False
@@ -190,6 +191,13 @@ class EpochIterator(Iterator[Any], Bound):
                 continue
             number, fresh = taken
             fresh.seq = number
+            if self._mask is not None:
+                assert self._rebatcher is not None
+                own = chosen(fresh, self._mask)[self._loop.place.offset if self._first else 0 :]
+                self._first = False
+                self._parts.append((number, len(own)))
+                self._ready = self._rebatcher.feed(fresh, own)
+                continue
             if self._first and self._loop.place.offset:
                 rows = fresh.require_rows(
                     f"going on at row {self._loop.place.offset}", "Begin with a whole epoch"

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from tsnb.consumer.parts import Part
+from tsnb.errors import JoinRefused
 from tsnb.wire.messages import Welcome
 
-__all__ = ["Options", "Stats", "epoch_length", "full_batch_size"]
+__all__ = ["Options", "Stats", "epoch_length", "full_batch_size", "require_part"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Options:
     world_size: int = 1
     shard: bool = True
     guard: bool = False
+    part: Part | None = None
 
     def check(self) -> None:
         """Refuse invalid options.
@@ -67,10 +70,18 @@ class Options:
                 raise ValueError(f"{option}={word!r}: say {' or '.join(map(repr, words))}.")
         if self.reconnect_s is not None and not self.reconnect_s >= 0:
             raise ValueError(f"reconnect_s={self.reconnect_s!r}: give seconds, 0 or more.")
+        self._check_sharing()
+
+    def _check_sharing(self) -> None:
         if self.share_on_device and (self.batch_size is not None or self.device is None):
             raise ValueError(
                 "share_on_device=True gives the loader's own batches on a device: leave batch_size out and say "
                 "device=, or leave share_on_device out."
+            )
+        if self.share_on_device and self.part is not None:
+            raise ValueError(
+                "share_on_device=True gives the loader's own batches, and subset= or fold= a part of each: leave one "
+                "of them out."
             )
 
     @property
@@ -88,12 +99,14 @@ class Options:
         """How a rank cuts batches, in words; the same for all ranks of a group. Empty where there is no group."""
         if self.world_size < 2:
             return ""
-        return f"batch_size={self.batch_size}, drop_last={self.drop_last}, shard={self.shard}"
+        cut = f"batch_size={self.batch_size}, drop_last={self.drop_last}, shard={self.shard}"
+        return cut if self.part is None else f"{cut}, {self.part.words}"
 
     @property
     def attachment(self) -> tuple[object, ...]:
         """What the producer was told when it was attached, so that other values need another connection."""
-        return self.on_lag, self.shared_device, self.rank, self.world_size, self.cut
+        part = None if self.part is None else self.part.words
+        return self.on_lag, self.shared_device, self.rank, self.world_size, self.cut, part
 
     @property
     def shared_device(self) -> torch.device | None:
@@ -141,6 +154,12 @@ def epoch_length(stream: Welcome, options: Options) -> int:
     length = _epoch_length(stream, options)
     if length is not None:
         return length
+    if options.part is not None and stream.indexed is not None:
+        raise TypeError(
+            f"an epoch of {stream.name!r} does not have each sample exactly once (its sampler repeats or leaves out, "
+            "or drop_last=True does), so how many of a part come is not known before, and this consumer has no len(). "
+            "Iterate it; it ends with the epoch."
+        )
     raise TypeError(
         f"the loader behind {stream.name!r} does not say how many samples an epoch has, so this consumer has no "
         "len(). Iterate it; it ends with the epoch."
@@ -149,6 +168,10 @@ def epoch_length(stream: Welcome, options: Options) -> int:
 
 def _epoch_length(stream: Welcome, options: Options) -> int | None:
     own, samples = options.stream_batch_size, stream.epoch_samples
+    if options.part is not None:
+        once = stream.each_once and stream.indexed is not None
+        samples = options.part.count(stream.indexed) if once and stream.indexed is not None else None
+        own = own or stream.batch_size
     if own is None and not (options.drop_last and samples is not None):
         return stream.epoch_batches
     if samples is None:
@@ -166,3 +189,27 @@ def full_batch_size(stream: Welcome, options: Options) -> int | None:
     """
     rows = options.stream_batch_size or stream.batch_size
     return -(-rows // options.world_size) if rows and options.sharded else rows
+
+
+def require_part(stream: Welcome, options: Options) -> None:
+    """Refuse a part of the samples that this stream cannot give.
+
+    Args:
+        stream: What the producer says of it.
+        options: How the consumer wants its batches.
+
+    Raises:
+        JoinRefused: Its batches cannot tell which samples they hold.
+        ValueError: The dataset does not have these samples; or nothing says how large batches should be.
+    """
+    if options.part is None:
+        return
+    if stream.indexed is None:
+        why = stream.unindexed or "its producer does not say which samples a batch holds"
+        raise JoinRefused(f"subset= and fold= are not for the stream {stream.name!r}: {why}.")
+    options.part.mask(stream.indexed)
+    if options.stream_batch_size is None and stream.batch_size is None:
+        raise ValueError(
+            f"the loader behind {stream.name!r} has no batch size of its own, so a part of its samples needs one: give "
+            "batch_size= with subset= or fold=."
+        )

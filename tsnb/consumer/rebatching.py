@@ -1,7 +1,8 @@
 """Another batch size than the loader's: views inside a slot, one copy where a batch straddles two.
 
 The rest of a loader batch that does not fill the user's is copied into warm scratch at once, so that its slot goes
-back without waiting for the next batch.
+back without waiting for the next batch. Where a consumer takes a part of the samples,
+its rows are gathered there too.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from tsnb.arena.memory import aligned
 from tsnb.arena.scratch import ScratchPool
+from tsnb.consumer.parts import own_rows
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import BatchNotShareable
 
-__all__ = ["Rebatcher", "cut", "part"]
+__all__ = ["Rebatcher", "chosen", "cut", "part"]
+
+
+Rows = npt.NDArray[np.int64]
 
 
 class Rebatcher:
@@ -37,8 +43,12 @@ class Rebatcher:
         self.copied = 0
         """Batches put together from parts so far."""
 
-    def feed(self, delivered: Delivered) -> Iterator[Delivered]:
+    def feed(self, delivered: Delivered, own: Rows | None = None) -> Iterator[Delivered]:
         """Take the next loader batch; give every batch that is complete with it.
+
+        Args:
+            delivered: The loader batch.
+            own: The rows of it that are wanted, in order; None: all of them.
 
         Raises:
             BatchNotShareable: It cannot be cut, or does not fit to the one before.
@@ -47,13 +57,17 @@ class Rebatcher:
             f"batch_size={self._batch_size}", "Leave batch_size out to take the loader's own batches"
         )
         start = 0
+        if own is not None and len(own) == rows:
+            own = None
+        elif own is not None:
+            rows = len(own)
         while start < rows:
-            if self._joint is None and rows - start >= self._batch_size:
+            if own is None and self._joint is None and rows - start >= self._batch_size:
                 stop = start + self._batch_size
                 yield cut(delivered, start, stop)
             else:
                 stop = min(rows, start + self._batch_size - self._filled)
-                self._join(delivered, start, stop)
+                self._join(delivered, slice(start, stop) if own is None else own[start:stop], stop - start)
                 if self._filled == self._batch_size and self._joint is not None:
                     whole, self._joint, self._filled = self._joint, None, 0
                     yield whole
@@ -65,7 +79,7 @@ class Rebatcher:
         self._joint, self._filled = None, 0
         return None if joint is None else cut(joint, 0, filled)
 
-    def _join(self, part: Delivered, start: int, stop: int) -> None:
+    def _join(self, part: Delivered, taken: slice | Rows, rows: int) -> None:
         if self._joint is None:
             self._joint = self._empty_like(part)
             self.copied += 1
@@ -74,18 +88,20 @@ class Rebatcher:
             raise self._misfit("the batches differ in their structure")
         for index, (into, leaf) in enumerate(zip(joint.leaves, part.leaves, strict=True)):
             if isinstance(leaf, list):
-                into.extend(leaf[start:stop])
+                into.extend(leaf[taken] if isinstance(taken, slice) else [leaf[row] for row in taken])
                 continue
             if into.shape[1:] != leaf.shape[1:] or into.dtype != leaf.dtype:
                 raise self._misfit(
                     f"part {index} changes from {tuple(into.shape[1:])} to {tuple(leaf.shape[1:])}"
                 )
-            end = self._filled + stop - start
-            if isinstance(leaf, torch.Tensor):
-                into[self._filled : end].copy_(leaf[start:stop])
+            room = into[self._filled : self._filled + rows]
+            if not isinstance(leaf, torch.Tensor):
+                room[...] = leaf[taken]
+            elif isinstance(taken, slice):
+                room.copy_(leaf[taken])
             else:
-                into[self._filled : end] = leaf[start:stop]
-        self._filled += stop - start
+                _gather(leaf, taken, room)
+        self._filled += rows
 
     def _empty_like(self, part: Delivered) -> Delivered:
         """Return room for a whole batch of the user's size, in one block of scratch."""
@@ -106,6 +122,37 @@ class Rebatcher:
             f"batch_size={self._batch_size} joins loader batches, and {why}. Leave batch_size out to take the "
             "loader's own batches."
         )
+
+
+def _gather(leaf: torch.Tensor, rows: Rows, room: torch.Tensor) -> None:
+    """Copy some rows."""
+    try:
+        torch.index_select(leaf, 0, torch.from_numpy(rows), out=room)
+    except (RuntimeError, NotImplementedError):  # a dtype for which torch has no such kernel
+        for into, row in enumerate(rows.tolist()):
+            room[into].copy_(leaf[row])
+
+
+def chosen(delivered: Delivered, mask: npt.NDArray[np.bool_]) -> Rows:
+    """Return the rows of a loader batch that belong to a part of the samples.
+
+    Args:
+        delivered: The batch, with the indices of its samples.
+        mask: As `parts.Part.mask`.
+
+    Raises:
+        BatchNotShareable: It does not tell which samples its rows are.
+    """
+    rows = delivered.require_rows("subset= or fold=", "Leave it out to take the loader's own batches")
+    drawn = np.frombuffer(delivered.drawn, "<u4")
+    if len(drawn) != rows or (rows and int(drawn.max()) >= len(mask)):
+        count = f"{len(drawn)} samples" if delivered.drawn else "samples whose index it does not tell"
+        raise BatchNotShareable(
+            f"subset= and fold= need a row for each sample, and loader batch {delivered.seq} has {rows} rows of "
+            f"{count}. Let the collate_fn make one row of each sample, in their order, the sampler give whole "
+            "numbers, and a batch have 30,000 rows or fewer; or leave subset= and fold= out."
+        )
+    return own_rows(mask, drawn)
 
 
 def cut(delivered: Delivered, start: int, stop: int) -> Delivered:

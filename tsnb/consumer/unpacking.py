@@ -40,9 +40,10 @@ class Delivered:
         seq: Which loader batch of its epoch it is; -1 where it was put together from several.
         memory: The slot's memory, without keeping it; None where the leaves lie elsewhere.
         private: Whether this consumer wants to write: numpy arrays are read-only else.
+        drawn: For each row the index of its sample, as `wire.messages.Drawn`; empty where it is not known.
     """
 
-    __slots__ = ("layout", "leaves", "memory", "private", "rows", "seq", "shared")
+    __slots__ = ("drawn", "layout", "leaves", "memory", "private", "rows", "seq", "shared")
 
     def __init__(self, layout: Layout, leaves: list[Any], rows: int, *, shared: bool) -> None:
         self.layout = layout
@@ -52,6 +53,7 @@ class Delivered:
         self.seq = -1
         self.memory: weakref.ref[Any] | None = None
         self.private = False
+        self.drawn = b""
 
     def tree(self) -> Any:
         """Return the batch as the loader yielded it.

@@ -110,6 +110,8 @@ class Feeder(threading.Thread):
 
     def _loaded(self, placed: ev.Placed, *, in_place: bool) -> None:
         self._count += 1
+        if self._source.drawn is not None:
+            placed = placed._replace(drawn=self._source.drawn)
         self._core.publish(self._run, placed, slots_for(self._source) if in_place else None)
         self.proven.set()
 

@@ -152,6 +152,8 @@ class Guard:
                 raise RemoteProtocolError(f"a device's name of {len(message.device)} letters")
             if not 0 <= message.rank < message.world_size or len(message.cut) > MAX_ORIGIN:
                 raise RemoteProtocolError(f"rank {message.rank} of {message.world_size}: {message.cut!r:.80}")
+            if len(message.part) > MAX_ORIGIN:
+                raise RemoteProtocolError(f"a part in {len(message.part)} letters")
         return message._replace(origin=one_line(message.origin, MAX_ORIGIN))
 
     def divided(self, message: ms.Balance) -> tuple[str, dict[str, float]]:

@@ -8,6 +8,7 @@ import time
 from tsnb.producer.core import HOLD, Core
 from tsnb.producer.decisions.groups import awaited
 from tsnb.producer.decisions.members import Member, Phase
+from tsnb.producer.loader.dataloader import Indices
 from tsnb.producer.session import Session
 from tsnb.telemetry.readings import CacheReading, ConsumerReading, StreamReading
 from tsnb.wire import messages as ms
@@ -18,6 +19,7 @@ __all__ = ["consumers", "reading", "welcome"]
 def welcome(core: Core) -> ms.Welcome:
     """Describe the stream to a newcomer. Called under the lock."""
     source = core.source
+    indices = source.indices if source else Indices()
     return ms.Welcome(
         name=core.settings.name,
         pid=os.getpid(),
@@ -30,6 +32,9 @@ def welcome(core: Core) -> ms.Welcome:
         unordered=core.unordered,
         reconnect_s=core.settings.reconnect_s,
         guard=core.settings.guard,
+        indexed=indices.samples,
+        each_once=indices.each_once,
+        unindexed=indices.why_not,
     )
 
 

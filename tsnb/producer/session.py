@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from tsnb.errors import LocalProtocolError
 from tsnb.producer.decisions import events as ev
@@ -13,8 +17,10 @@ from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
 from tsnb.wire.table import LayoutWriter
 
-__all__ = ["Session", "taken_in"]
+__all__ = ["Session", "indices_of", "taken_in"]
 
+MAX_DRAWN = 30_000
+"""Rows of a batch that can tell which samples they are: as many indices as go into a packet."""
 MAX_METRICS = 16
 """Numbers kept of one consumer: a panel shows a handful; a loop that logs a new name every step stays bounded."""
 
@@ -39,6 +45,8 @@ class Session:
     """How many ends of consumers and trials an observer has been told of."""
     threads: ms.Threads | None = None
     """On how many threads a consumer computes; None: it has not said."""
+    parted: bool = False
+    """Whether a consumer takes a part of the samples, so that it is told which ones each batch holds."""
     number: int = field(default_factory=itertools.count().__next__)
     """Tells it from another one that has the same key, or name, later."""
 
@@ -75,6 +83,8 @@ class Session:
             self.send(ms.LayoutTold(number, placed.layout))
         if place is not None:
             self.send(ms.OnDevice(granted.lease, place))
+        if self.parted:
+            self.send(ms.Drawn(granted.lease, indices_of(placed.drawn)))
         self.send(
             ms.Batch(
                 number,
@@ -95,6 +105,17 @@ class Session:
     def log(self, numbers: dict[str, float]) -> None:
         """Keep the last numbers of `tsnb.log`; those that are not finite are left out."""
         taken_in(self.metrics, numbers)
+
+
+def indices_of(drawn: Sequence[Any] | None) -> bytes:
+    """Return indices as `wire.messages.Drawn` has them; empty where they are not known, or too many for a packet."""
+    try:
+        numbers = np.array([] if drawn is None or len(drawn) > MAX_DRAWN else drawn)
+        if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or numbers.min(initial=0) < 0:
+            return b""
+        return numbers.astype("<u4").tobytes()
+    except (TypeError, ValueError, RuntimeError):  # a sampler of the user's may give anything
+        return b""
 
 
 def taken_in(metrics: dict[str, float], numbers: dict[str, float]) -> dict[str, float]:

@@ -9,6 +9,7 @@
 | `rungs` | at which steps trials are compared, and which of them are stopped there |
 | `racing`, `difference` | which of the trials that see the same batches is ahead now; the statistics of one pair |
 | `conductor` | the way of all these decisions to real trials, and their common start |
+| `folds` | `tsnb.crossval`: a trial for each fold, the mean and spread of their scores |
 | `sweep`, `starting` | the trials as a mapping and a table; `tsnb.sweep` |
 """
 

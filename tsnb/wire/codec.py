@@ -22,6 +22,7 @@ from tsnb.wire.messages import (
     Bye,
     DeviceRefused,
     DeviceTold,
+    Drawn,
     EpochEnded,
     EpochStarted,
     Failed,
@@ -85,6 +86,8 @@ _WITH_SECONDS = (11, 12)
 _LAYOUT_KIND = 32
 _LAYOUT_HEAD = struct.Struct("<BH")
 _ASK_KIND = 33
+_DRAWN_KIND = 34
+_DRAWN_HEAD = struct.Struct("<BI")
 _ASK_HEAD = struct.Struct("<BIII??")
 _LEASE_BYTES = 4
 _JSON: dict[int, type[Any]] = {
@@ -127,6 +130,8 @@ def encode(message: Message) -> bytes:
             packet += struct.pack(f"<{len(message.held)}I", *message.held)
         elif isinstance(message, LayoutTold):
             packet = _LAYOUT_HEAD.pack(_LAYOUT_KIND, message.number) + message.layout
+        elif isinstance(message, Drawn):
+            packet = _DRAWN_HEAD.pack(_DRAWN_KIND, message.lease) + message.indices
         else:
             fields = json.dumps(message._asdict(), separators=(",", ":")).encode()
             packet = bytes((_JSON_OF[type(message)],)) + fields
@@ -161,6 +166,8 @@ def decode(packet: bytes) -> Message:
         return made
     if kind == _LAYOUT_KIND and len(packet) >= _LAYOUT_HEAD.size:
         return LayoutTold(_LAYOUT_HEAD.unpack_from(packet)[1], packet[_LAYOUT_HEAD.size :])
+    if kind == _DRAWN_KIND and len(packet) % 4 == _DRAWN_HEAD.size % 4 and len(packet) >= _DRAWN_HEAD.size:
+        return Drawn(_DRAWN_HEAD.unpack_from(packet)[1], packet[_DRAWN_HEAD.size :])
     if kind == _ASK_KIND:
         return _decode_ask(packet)
     if kind in _JSON:

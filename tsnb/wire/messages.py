@@ -3,7 +3,8 @@
 consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
                        DeviceRefused  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  StopAsked  Stopping
+                       Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
+                       StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance  TrialEnded
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
@@ -24,6 +25,7 @@ __all__ = [
     "Bye",
     "DeviceRefused",
     "DeviceTold",
+    "Drawn",
     "EpochEnded",
     "EpochStarted",
     "Failed",
@@ -53,7 +55,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 10
+PROTOCOL = 12
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -81,6 +83,8 @@ class Hello(NamedTuple):
     """How a rank cuts the stream's batches, in words: the same for all ranks of a group."""
     back: bool = False
     """Whether it comes from a producer that has gone: it may be in the middle of an epoch, and of a step."""
+    part: str = ""
+    """Which samples it takes, in words: then it is told which samples each batch holds. Empty: it takes all."""
     token: str = ""
     """From the producer's entry in the registry: proof that this process can read it."""
     protocol: int = PROTOCOL
@@ -215,6 +219,12 @@ class Welcome(NamedTuple):
     """Why an epoch cannot be given again, and what would change that; empty where it can."""
     guard: bool = False
     """Whether every consumer looks for changes in place by checksums, asked for or not."""
+    indexed: int | None = None
+    """Samples of the loader's dataset, where batches can tell which of them they hold."""
+    each_once: bool = False
+    """Whether an epoch has each of them exactly once."""
+    unindexed: str = ""
+    """Why batches cannot tell; empty where they can."""
     protocol: int = PROTOCOL
 
 
@@ -247,6 +257,15 @@ class Batch(NamedTuple):
     values_offset: int
     """Where the values text starts in the slot."""
     values_bytes: int
+
+
+class Drawn(NamedTuple):
+    """Comes before a Batch, for a consumer that takes a part of the samples."""
+
+    lease: int
+    """The batch's."""
+    indices: bytes
+    """For each row the index of its sample in the loader's dataset, as little-endian uint32; empty: it is not known."""
 
 
 class EpochStarted(NamedTuple):
@@ -379,6 +398,7 @@ Message = (
     | DeviceTold
     | DeviceRefused
     | OnDevice
+    | Drawn
     | EpochStarted
     | NotJoined
     | EpochEnded

@@ -7,8 +7,8 @@ given by the code that runs the connections.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tsnb.wire.messages import Message
 
@@ -44,6 +44,8 @@ class Placed(NamedTuple):
     """Samples; 0 without a common first dimension."""
     values_offset: int
     values_bytes: int
+    drawn: Sequence[Any] | None = None
+    """What the sampler gave for its rows: indices of the dataset, where a source can tell."""
 
 
 # -- events: from the connections ---------------------------------------------------------------------------

@@ -11,11 +11,11 @@ import copy
 import os
 import signal
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
@@ -25,7 +25,7 @@ from tsnb.producer.loader.tickets import Prepared, TicketCollate, TicketDataset,
 from tsnb.producer.loader.workers import WorkerStart, mind_own_workers, travelling
 from tsnb.samples.keeper import Keeper
 
-__all__ = ["DataLoaderSource", "epoch_samples", "is_plain", "why_not_persistent"]
+__all__ = ["DataLoaderSource", "Indices", "epoch_samples", "is_plain", "why_not_persistent"]
 
 TICKET_S = 0.002
 """Batches go to a worker several at a time while that takes no longer than this: ten times what the DataLoader's
@@ -79,6 +79,17 @@ def why_not_persistent(loader: Any, seed: int | None, workers: int | None) -> st
     )
 
 
+class Indices(NamedTuple):
+    """Whether batches can tell which samples they hold."""
+
+    samples: int | None = None
+    """Of the dataset; None: they cannot tell."""
+    each_once: bool = False
+    """Whether an epoch has each of them exactly once."""
+    why_not: str = ""
+    """Why they cannot tell, and what would change that."""
+
+
 class DataLoaderSource:
     """A DataLoader whose workers collate into the arena; a `producer.loader.sources.Source`."""
 
@@ -127,6 +138,8 @@ class DataLoaderSource:
         self.batch_size = loader.batch_size
         self.batches = length(loader)
         self.samples = epoch_samples(loader)
+        self.indices = _indices_of(loader)
+        self.drawn: Sequence[Any] | None = None
 
     def _prepare_workers(self, loader: DataLoader[Any], collate: SlotCollate) -> None:
         mine = self._loader
@@ -171,13 +184,24 @@ class DataLoaderSource:
         batches = self._begun()
         if self._tickets is None:
             return replayed(batches, number, start)
-        unpacked = self._unpacked(batches) if self.workers else batches
+        unpacked = self._unpacked(batches) if self.workers else self._one_by_one(batches, start)
         return unpacked if self._keeper is None else self._to_its_end(unpacked, self._keeper, start)
 
     def _to_its_end(self, batches: Iterator[Any], keeper: Keeper, start: int) -> Iterator[Any]:
         """Give an epoch's batches, and note that it is over."""
         yield from batches
         keeper.epoch_over(whole=not start)
+
+    def _one_by_one(self, batches: Iterator[Any], start: int) -> Iterator[Any]:
+        """Give what is loaded without workers."""
+        for number, batch in enumerate(batches, start):
+            self._note_drawn(number)
+            yield batch
+
+    def _note_drawn(self, number: int) -> None:
+        assert self._tickets is not None
+        keys = self._tickets.ordered.pop(number, None)
+        self.drawn = keys if self.indices.samples is not None else None
 
     def _begun(self) -> Iterator[Any]:
         """Have the loader's workers start; return its iterator."""
@@ -244,7 +268,9 @@ class DataLoaderSource:
             answers, following = following, None
             for prepared in answers:
                 self._measured(prepared.batch_s)
-                yield from prepared.batches
+                for number, batch in enumerate(prepared.batches, prepared.first):
+                    self._note_drawn(number)
+                    yield batch
                 if prepared.error is not None:
                     if issubclass(prepared.error.exc_type, StopIteration):  # as torch: the epoch ends here
                         yield from self._in_hand(answers)
@@ -317,3 +343,26 @@ def epoch_samples(loader: DataLoader[Any]) -> int | None:
     if samples is not None and loader.drop_last:
         return samples // loader.batch_size * loader.batch_size
     return samples
+
+
+def _indices_of(loader: DataLoader[Any]) -> Indices:
+    """Return whether a loader's batches can tell which samples they hold."""
+    if isinstance(loader.dataset, IterableDataset):
+        return Indices(
+            why_not="its dataset is only iterated, so its samples have no index: serve a map-style dataset"
+        )
+    samples, batches = length(loader.dataset), loader.batch_sampler
+    if batches is None:
+        return Indices(
+            why_not="batch_size=None gives batches that the dataset has made: let the DataLoader make them"
+        )
+    if samples is None or samples >= 1 << 32:
+        return Indices(why_not="its dataset has no len(), or too many samples: give the dataset a __len__")
+    sampler: Any = getattr(batches, "sampler", None)
+    permuted = type(sampler) is SequentialSampler or (
+        type(sampler) is RandomSampler and not sampler.replacement
+    )
+    whole = isinstance(batches, BatchSampler) and not (
+        loader.drop_last and samples % (loader.batch_size or 1)
+    )
+    return Indices(samples, permuted and whole and length(sampler) == samples)

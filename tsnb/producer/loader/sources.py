@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from torch.utils.data import DataLoader
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
-from tsnb.producer.loader.dataloader import DataLoaderSource, epoch_samples, is_plain
+from tsnb.producer.loader.dataloader import DataLoaderSource, Indices, epoch_samples, is_plain
 from tsnb.producer.loader.repeating import length, loader_order, replayed
 from tsnb.producer.loader.workers import mind_own_workers
 from tsnb.samples.keeper import Keeper
@@ -21,6 +21,11 @@ __all__ = ["Source", "as_source", "why_one_epoch"]
 _ANEW = (
     "Serve a function instead that makes a fresh one for each epoch: "
     "tsnb.serve(lambda epoch: make_loader(), name=...)."
+)
+
+
+_NOT_INDEXED = Indices(
+    why_not="it is not torch's own DataLoader, whose samples have an index: serve a DataLoader over a map-style dataset"
 )
 
 
@@ -39,6 +44,10 @@ class Source(Protocol):
     order: str
     """Identity of the order in which epochs are given: equal strings promise equal batches for an equal epoch and
     batch number. Empty when an epoch cannot be given again in the same order."""
+    indices: Indices
+    """Whether batches can tell which samples they hold."""
+    drawn: Sequence[Any] | None
+    """What the sampler gave for the rows of the batch that was given last: indices of the dataset; None: not known."""
 
     @property
     def workers(self) -> int:
@@ -148,6 +157,8 @@ class _IterableSource:
     workers = 0
     ahead = 0
     persistent = False
+    indices = _NOT_INDEXED
+    drawn: Sequence[Any] | None = None
 
     def __init__(self, loader: Any) -> None:
         size = getattr(loader, "batch_size", None)
@@ -203,6 +214,8 @@ class _FactorySource:
     batch_size: int | None = None
     batches: int | None = None
     samples: int | None = None
+    indices = _NOT_INDEXED
+    drawn: Sequence[Any] | None = None
 
     def __init__(self, make_epoch: Callable[[int], Iterable[Any]], arena: Arena, pipe: SlotPipe) -> None:
         self._make_epoch = make_epoch

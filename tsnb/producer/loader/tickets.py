@@ -55,6 +55,8 @@ class Prepared(NamedTuple):
     """Why there are fewer than were ordered."""
     batch_s: float
     """Seconds that one of them took."""
+    first: int
+    """The number, in the epoch, of the first of them."""
 
 
 class Tickets:
@@ -64,12 +66,14 @@ class Tickets:
         size: How many batches the next ticket orders; may change at any time. 0 yields what the sampler yields,
             for loaders without workers.
         enough: Set to end the epoch with the tickets that are out.
+        ordered: What the sampler gave for each batch that is out, by its number in the epoch.
     """
 
     def __init__(self, sampler: Iterable[Any], size: int) -> None:
         self.sampler = sampler
         self.size = size
         self.enough = False
+        self.ordered: dict[int, Any] = {}
         self._epoch = 0
         self._start = 0
         self._seed: int | None = None
@@ -80,6 +84,7 @@ class Tickets:
         """Choose what the next iteration gives: an epoch from its batch `start` on."""
         self._epoch, self._start, self._seed = epoch, start, seed
         self.enough = False
+        self.ordered.clear()
         self._rest = None
 
     def hand_over(self) -> None:
@@ -94,10 +99,13 @@ class Tickets:
         turn = self._turn
         keys, number = self._rest or self._from_start()
         if not self.size:
-            yield from keys
+            for each, key in enumerate(keys, number):
+                self.ordered[each] = key
+                yield key
         while turn == self._turn and not self.enough and (several := list(islice(keys, self.size))):
             first, number = number, number + len(several)
             self._rest = keys, number
+            self.ordered.update(enumerate(several, first))
             yield Ticket(several, first, self._seed)
 
     def _from_start(self) -> tuple[Iterator[Any], int]:
@@ -149,7 +157,7 @@ class TicketCollate:
             where = f"in DataLoader worker process {worker.id if worker else 0}"
             error = ExceptionWrapper(where=where)  # type: ignore[no-untyped-call]
         batch_s = (time.monotonic() - began) / max(1, len(batches))
-        return Prepared(batches, error, batch_s)
+        return Prepared(batches, error, batch_s, first)
 
     def _fetch(self, dataset: Any, key: Any) -> Any:
         """Fetch as a DataLoader does."""
