@@ -43,7 +43,7 @@ from torch.nn.functional import cross_entropy
 import tsnb
 from benchmarks.balance_models import BATCH, MODELS, PHOTOS
 from benchmarks.sharing.workloads import make_loader, photos
-from tsnb.stalling.clocks import machine_busy_s
+from tsnb.machine.cores import cores_busy_s
 
 PAGE = Path(__file__).parents[1] / "docs/balance.md"
 BEGIN, END = "<!-- figures: python -m benchmarks.balance --render FILE -->", "<!-- end of figures -->"
@@ -136,12 +136,12 @@ def measure(system: str, batches: int) -> Run:
         trials = {name: _Child(directory, _train, name, system, batches) for name in MODELS}
         for trial in trials.values():
             trial.line.recv()
-        began_s, busy_s, own_s = time.monotonic(), machine_busy_s() or 0.0, _children_s()
+        began_s, busy_s, own_s = time.monotonic(), cores_busy_s() or 0.0, _children_s()
         for trial in trials.values():
             trial.line.send("go")
         times = {name: trial.line.recv() for name, trial in trials.items()}
         seconds = time.monotonic() - began_s
-        busy_s = (machine_busy_s() or 0.0) - busy_s
+        busy_s = (cores_busy_s() or 0.0) - busy_s
         for child in [*trials.values(), *servers]:
             child.end()
         cpu_s = _children_s() - own_s

@@ -34,7 +34,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
-from tsnb.stalling import clocks, measuring
+from tsnb.machine.cores import cores_busy_s
+from tsnb.stalling import measuring
 from tsnb.stalling.reading import cached_bytes, put_out
 from tsnb.stalling.storage import ds_analyzer_s, preparing_s
 
@@ -184,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.quick:
         given.disk, given.workers, given.seconds, given.rounds = ["many"], [1], 0.3, 1
     rows: list[Row] = []
-    busy, began = clocks.machine_busy_s() or 0.0, time.perf_counter()
+    busy, began = cores_busy_s() or 0.0, time.perf_counter()
     with tempfile.TemporaryDirectory(dir=given.folder or "/var/tmp") as made:  # noqa: S108  # on a disk, not a tmpfs
         folder = Path(made)
         for index in range(FILES):
@@ -195,7 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{disk}, {workers} workers", file=sys.stderr, flush=True)
                 rows += measured_rows(disk, workers, folder, given.seconds, given.rounds)
     cores = len(os.sched_getaffinity(0))
-    taken = ((clocks.machine_busy_s() or 0.0) - busy) / (time.perf_counter() - began)
+    taken = ((cores_busy_s() or 0.0) - busy) / (time.perf_counter() - began)
     print(
         f"{cores} cores ({taken:.1f} busy on average, other programs included), medians of {given.rounds} rounds of "
         f"{given.seconds:g} s\n\n{table(rows)}\n\n{verdict(rows)}"

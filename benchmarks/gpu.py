@@ -41,8 +41,8 @@ from torch.utils.data import DataLoader
 
 from benchmarks.residual import Images, model
 from benchmarks.sharing import peer
-from tsnb.hardware.listing import devices
-from tsnb.telemetry.gpu import Gpus
+from tsnb.checks.devices import devices
+from tsnb.machine.gpus import Gpus
 
 SYSTEMS = ("separate", "tsnb", "tsnb-shared", "tensorsocket")
 WARM_STEPS = 5

@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 import tsnb
-from tsnb.telemetry.memory import control_groups
+from tsnb.machine.memory import control_groups
 
 SHARE = 0.4
 BATCH = 32

@@ -20,8 +20,8 @@ from tests.hostile import changed_somewhere
 from tsnb import registry
 from tsnb.config import LONGEST_SOCKET, check_name, private_directory
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
+from tsnb.machine.processes import is_ending, started
 from tsnb.native.memfd import SWITCH
-from tsnb.native.processes import is_ending, started
 from tsnb.telemetry.observer import Observer
 
 

@@ -27,12 +27,12 @@ _PUBLIC = {
     "record": "tsnb.telemetry.recording",
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
-    "doctor": "tsnb.checks",
+    "doctor": "tsnb.checks.examining",
     "stalls": "tsnb.stalling",
     "plan": "tsnb.planning",
     "Plan": "tsnb.planning",
-    "devices": "tsnb.hardware.listing",
-    "Devices": "tsnb.hardware.listing",
+    "devices": "tsnb.checks.devices",
+    "Devices": "tsnb.checks.devices",
     "Stalls": "tsnb.stalling",
     "dashboard": "tsnb.notebook.panels",
     "trials": "tsnb.experiments",
@@ -60,12 +60,12 @@ _PUBLIC = {
 """Public names and the package that each comes from."""
 
 if TYPE_CHECKING:
-    from tsnb.checks import doctor
+    from tsnb.checks.devices import Devices, devices
+    from tsnb.checks.examining import doctor
     from tsnb.consumer import Consumer, attach
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
     from tsnb.experiments.live_values import live
-    from tsnb.hardware.listing import Devices, devices
     from tsnb.notebook.panels import dashboard, replay
     from tsnb.planning import Plan, plan
     from tsnb.producer import Producer

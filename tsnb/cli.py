@@ -177,7 +177,7 @@ def _load(target: str) -> Any:
 
 
 def _doctor(_options: argparse.Namespace) -> int:
-    from tsnb.checks import doctor
+    from tsnb.checks.examining import doctor
 
     found = doctor()
     print(found)
@@ -193,7 +193,7 @@ def _list(_options: argparse.Namespace) -> None:
 
 
 def _devices(_options: argparse.Namespace) -> None:
-    from tsnb.hardware.listing import devices
+    from tsnb.checks.devices import devices
 
     print(devices())
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tsnb.native.owners import Owner, alive, same_boot, where
+from tsnb.machine.owners import Owner, alive, same_boot, where
 from tsnb.printable import one_line
 
 __all__ = ["Entry", "age", "is_at", "lock", "may_live", "parsed"]
@@ -39,14 +39,14 @@ class Entry:
     origin: str
     """What serves it: "notebook train.ipynb", "script train.py"."""
     started: int = 0
-    """When the process itself was started (`native.processes.started`): tells it from a later one with the same
+    """When the process itself was started (`machine.processes.started`): tells it from a later one with the same
     pid. On Linux in the kernel's ticks since boot, which no change of the clock moves."""
     owner: str = ""
     """The notebook or script that had it served (`this_owner`); empty: an older version of tsnb did not say."""
     token: str = field(default="", repr=False)
     """What the first message of a connection has to say."""
     host: str = ""
-    """The producer's machine, and what follows: as `native.owners.Owner`; empty: an older version wrote it."""
+    """The producer's machine, and what follows: as `machine.owners.Owner`; empty: an older version wrote it."""
     boot: str = ""
     namespace: str = ""
     locked: bool = False

@@ -39,8 +39,8 @@ from typing import TypeVar
 from tsnb.config import check_name, explained, private_directory, runtime_directory
 from tsnb.entries import Entry, age, is_at, lock, may_live, parsed
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
-from tsnb.native.owners import has_gone, owner, same_boot
-from tsnb.native.processes import started
+from tsnb.machine.owners import has_gone, owner, same_boot
+from tsnb.machine.processes import started
 from tsnb.transport.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 from tsnb.words import did_you_mean
 

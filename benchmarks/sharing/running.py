@@ -27,7 +27,7 @@ from benchmarks.sharing import peer
 from benchmarks.sharing.board import Board, Times, stamp_the_loader
 from benchmarks.sharing.systems import Setting, System, isolate
 from benchmarks.sharing.workloads import Workload, first_tensor
-from tsnb.stalling.clocks import machine_busy_s
+from tsnb.machine.cores import cores_busy_s
 
 __all__ = ["Run", "Stalled", "Unable", "deliver_an_epoch", "measure"]
 
@@ -246,12 +246,12 @@ def measure(system: System, workload: Workload, consumers: int, workers: int, se
         for taker in takers:
             taker.line.send("go")
         _await_batches(board, everyone, system.warm_up, WARM_UP_S)
-        began, cpu_s, busy_s = time.monotonic(), _cpu_s(everyone), machine_busy_s() or 0.0
+        began, cpu_s, busy_s = time.monotonic(), _cpu_s(everyone), cores_busy_s() or 0.0
         aim = min(board.taken) + LEAST_BATCHES
         time.sleep(seconds)
         _await_batches(board, everyone, aim, 3 * seconds)
         ended, cpu_s = time.monotonic(), _cpu_s(everyone) - cpu_s
-        others_s = max(0.0, (machine_busy_s() or 0.0) - busy_s - cpu_s)
+        others_s = max(0.0, (cores_busy_s() or 0.0) - busy_s - cpu_s)
         times = board.read()  # not from the consumers: one that got stuck would not answer
         shared, pss = _memory(everyone)
         stamps: Any = None

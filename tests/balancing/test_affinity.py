@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tsnb.balancing.affinity import cores_in, cores_of, hold, move, same_cpuset, text_of, workers_of
+from tsnb.balancing.affinity import hold, move
 from tsnb.balancing.controller import Alone
+from tsnb.machine.cores import cores_of, same_cpuset
 
 HOME = tuple(sorted(os.sched_getaffinity(0)))
 TASKS = """
@@ -39,20 +37,6 @@ def tasks() -> Iterator[list[int]]:
         assert process.stdout is not None
         yield [int(word) for word in process.stdout.readline().split()]
         process.kill()
-
-
-@given(st.sets(st.integers(0, 300)))
-def test_cores_are_written_as_the_kernel_does(cores: set[int]) -> None:
-    """There and back."""
-    assert cores_in(text_of(cores)) == tuple(sorted(cores))
-
-
-def test_the_text_is_the_kernels() -> None:
-    """Runs and single ones; absurd ones from a broken peer are refused, not computed."""
-    assert text_of((0, 1, 2, 3, 8)) == "0-3,8"
-    for odd in ("0-99999999999", "x", "1-y"):
-        with pytest.raises(ValueError, match=r"cores|invalid literal"):
-            cores_in(odd)
 
 
 @pytest.mark.skipif(len(HOME) < 2, reason="one core cannot be divided")
@@ -110,23 +94,6 @@ def test_another_users_process_is_not_held() -> None:
             assert hold(process.pid) is None
         finally:
             process.kill()
-
-
-def test_what_a_thread_has_started_is_found_by_it() -> None:
-    """The loading thread's children are the loader's workers; other children are not."""
-    found: list[tuple[int, ...]] = []
-    processes: list[subprocess.Popen[bytes]] = []
-
-    def start() -> None:
-        processes.append(subprocess.Popen(["sleep", "1000"]))
-        found.append(workers_of(threading.get_native_id()))
-
-    thread = threading.Thread(target=start)
-    thread.start()
-    thread.join()
-    assert found == [(processes[0].pid,)]
-    processes[0].kill()
-    processes[0].wait()
 
 
 def test_one_stream_of_a_user_moves_cores_at_a_time() -> None:

@@ -14,16 +14,17 @@ import pytest
 import torch
 
 import tsnb
+from tests.machine.fake_nvml import H200, FakeNvml
 from tests.second_user import given, reachable, two_users
-from tests.telemetry.fake_nvml import H200, FakeNvml
-from tsnb.checks import Checkup, Finding, doctor, machine
-from tsnb.checks.examining import CHECKS
+from tsnb.checks import machine
+from tsnb.checks.examining import CHECKS, doctor
+from tsnb.checks.findings import Checkup, Finding
 from tsnb.checks.machine import only_you
 from tsnb.config import require_platform, runtime_directory
 from tsnb.errors import UnsupportedPlatform
+from tsnb.machine.gpus import Gpus
 from tsnb.native.memfd import SWITCH
 from tsnb.registry import socket_directory
-from tsnb.telemetry.gpu import Gpus
 
 pytestmark = pytest.mark.system
 

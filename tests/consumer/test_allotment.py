@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tsnb.balancing.affinity import text_of
 from tsnb.config import attach_defaults
 from tsnb.consumer.allotment import Allotment
 from tsnb.errors import RemoteProtocolError
+from tsnb.machine.cores import text_of
 from tsnb.wire import messages as ms
 
 HOME = text_of(os.sched_getaffinity(0))

@@ -15,8 +15,8 @@ from tsnb.arena.memory import Arena
 from tsnb.consumer import attach, line
 from tsnb.consumer.device import Prefetch, uploads_for
 from tsnb.consumer.unpacking import Delivered
+from tsnb.device_sharing.driver import Driver, PinnedSlots
 from tsnb.errors import GroupBroken, LoaderFailed
-from tsnb.hardware.driver import Driver, PinnedSlots
 from tsnb.options import StreamOptions
 from tsnb.producer.serving import serve_here
 from tsnb.wire.layout import Layout

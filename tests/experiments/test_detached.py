@@ -22,7 +22,7 @@ from tsnb.experiments.board import Board
 from tsnb.experiments.detached_entries import DetachedEntry, entries_of, entry_of
 from tsnb.kernels.hub import short_parent
 from tsnb.kernels.output.logfile import LOG_BYTES
-from tsnb.native.owners import owner
+from tsnb.machine.owners import owner
 from tsnb.records.run import Run, RunStart
 
 pytestmark = pytest.mark.system

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 import tsnb
-from tests.telemetry.fake_nvml import H200, FakeNvml
+from tests.machine.fake_nvml import H200, FakeNvml
 from tsnb.experiments.board import trials
 from tsnb.experiments.cells import run_cell
-from tsnb.hardware import placing
-from tsnb.telemetry.gpu import Gpus
+from tsnb.machine import placement
+from tsnb.machine.gpus import Gpus
 
 LOOK = (
     "import os, torch\nfrom tsnb.config import attach_defaults as d\n"
@@ -34,7 +34,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let this process believe that there are two; torch in the kernels knows better."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nvml = FakeNvml({**H200, "uuid": "GPU-aa"}, {**H200, "uuid": "GPU-bb"})
-    monkeypatch.setattr(placing, "_this_machine", lambda: Gpus(nvml, host_pids=True))
+    monkeypatch.setattr(placement, "_this_machine", lambda: Gpus(nvml, host_pids=True))
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])

@@ -26,7 +26,7 @@ from tsnb.kernels.processes.child import Child
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.kernels.processes.forking import ForkServer
 from tsnb.kernels.processes.process import Launch, read_once
-from tsnb.native.owners import owner
+from tsnb.machine.owners import owner
 from tsnb.native.ties import packet_pair
 from tsnb.notebook.extension import prepare
 

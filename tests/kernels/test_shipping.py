@@ -33,7 +33,7 @@ from tsnb.kernels.cargo import obstacles as obstacles_module
 from tsnb.kernels.cargo import pickling, shipping
 from tsnb.kernels.cargo.shipping import fetch, ship
 from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, spill_directory
-from tsnb.telemetry.memory import Free
+from tsnb.machine.memory import Free
 
 MIB = 1 << 20
 Held = Callable[[], set[str]]

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tsnb.experiments import trials
-from tsnb.native.processes import started
+from tsnb.machine.processes import started
 from tsnb.records.run import Run, RunStart
 from tsnb.streams import producer_kernels
 

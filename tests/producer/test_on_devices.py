@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from tsnb.arena.memory import Arena
-from tsnb.hardware.copies import SharingRefused
-from tsnb.hardware.kinds import kinds, write_wish
+from tsnb.device_sharing.copies import SharingRefused
+from tsnb.device_sharing.kinds import kinds, write_wish
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.on_devices import OnDevices
 from tsnb.wire import messages as ms

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tsnb.machine.memory import Free
 from tsnb.producer.limits import WIDE_BATCHES, WIDE_BYTES, reach_of, wide_window
-from tsnb.telemetry.memory import Free
 
 MIB = 1 << 20
 

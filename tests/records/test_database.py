@@ -17,7 +17,7 @@ import pytest
 
 from tests.records.recorded import begun, forked, killed, row, succeeded
 from tsnb.errors import TsnbError
-from tsnb.native.owners import Owner, has_gone, owner
+from tsnb.machine.owners import Owner, has_gone, owner
 from tsnb.records import database
 from tsnb.records import run as run_module
 from tsnb.records.database import FILE, reading

@@ -5,11 +5,9 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsnb.samples import draws
 from tsnb.samples.choice import ALIGN_BYTES, HitCost, choose, floor_of, to_give_back
 
 FREE = HitCost(0.0, 0.0)
@@ -64,26 +62,3 @@ def test_memory_is_given_back_where_it_is_short_and_enough_at_once() -> None:
     assert to_give_back(100, floor - 1, floor, 0.0) == 100, "no more than there is"
     assert to_give_back(1 << 30, 2 * floor, floor, 0.5) == 1 << 27
     assert to_give_back(1 << 30, 5 * floor, floor, 0.9) == 0, "another container stands still, not this one"
-
-
-@pytest.mark.parametrize("lost", range(4))
-def test_losing_its_core_at_any_moment_makes_a_sample_neither_cheaper_nor_dearer(
-    lost: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also between the reading of the clock and that of the time without a core."""
-    now_s = waited_s = 0.0
-    readings = 0
-
-    def read(what: str) -> float:
-        nonlocal now_s, waited_s, readings
-        found = {"now": now_s, "waited": waited_s}[what]
-        readings += 1
-        if readings - 1 == lost:  # just after it
-            now_s, waited_s = now_s + 0.5, waited_s + 0.5
-        return found
-
-    monkeypatch.setattr(draws, "_kept_waiting_s", lambda: read("waited"))
-    monkeypatch.setattr("time.perf_counter", lambda: read("now"))
-    began_s = draws.cost_clock()
-    now_s += 0.001
-    assert draws.cost_clock() - began_s == pytest.approx(0.001)

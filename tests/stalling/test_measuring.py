@@ -6,6 +6,7 @@ expected.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tsnb
 from tsnb.errors import LoaderFailed
-from tsnb.stalling import clocks
+from tsnb.machine.processes import children_of
 from tsnb.stalling.measuring import rows
 
 SAMPLE_S = 0.002
@@ -92,7 +93,7 @@ def test_nothing_is_changed_and_nothing_is_left() -> None:
     loop = iter(loader)
     seen = [next(loop)[0]]
     threads = torch.get_num_threads()
-    below = clocks.below()
+    below = {*children_of(os.getpid())}
     state = torch.random.get_rng_state()
     torch.set_num_threads(2)
     told = tsnb.stalls(loader, seconds=0.2, threads=1)
@@ -177,26 +178,3 @@ class Pair(NamedTuple):
 def test_the_samples_of_a_batch_are_counted_in_any_nesting(batch: Any, samples: int) -> None:
     """By the first tensor or array that has a first dimension."""
     assert rows(batch) == samples
-
-
-@pytest.mark.system
-def test_the_clocks_count_a_process_whatever_else_runs() -> None:
-    """The CPU time of another process, from its id; a process that has gone has none."""
-    import subprocess
-    import sys
-
-    code = (
-        "import time\nwhile time.process_time() < 0.5: pass\nprint(time.process_time(), flush=True)\ninput()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        told = float(process.stdout.readline())
-        counted = clocks.cpu_s(process.pid)
-        assert counted is not None and told <= counted < told + 0.2
-        assert process.pid in clocks.below()
-        process.communicate("\n")
-    assert clocks.cpu_s(process.pid) is None
-    assert 0 < clocks.available_cores() <= (psutil.cpu_count() or 1)
-    assert clocks.waited_s() >= 0

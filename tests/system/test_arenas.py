@@ -1,7 +1,7 @@
 """What every memory that batches lie in keeps, one suite for all: the host's arena, a device, a device's stand-in.
 
-The stand-in is memory of the CPU with late copies (tests/hardware/fake_device.py), between real processes over the real
-socket. On a GPU: `pytest -m gpu`.
+The stand-in is memory of the CPU with late copies (tests/device_sharing/fake_device.py), between real processes over
+the real socket. On a GPU: `pytest -m gpu`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.system
 
 HOST = "SHARE = {}\n"
 FAKE = """
-from tests.hardware.fake_device import install
+from tests.device_sharing.fake_device import install
 install()
 SHARE = {"device": "cpu", "share_on_device": True}
 """
@@ -208,7 +208,7 @@ def test_what_cannot_be_shared_goes_through_the_host_with_one_warning(
     serving: str, attaching: str, why: str, run: Run
 ) -> None:
     """Nothing is lost, nobody waits; the warning says why, and what happens instead."""
-    install = "from tests.hardware.fake_device import install; install({})\n"
+    install = "from tests.device_sharing.fake_device import install; install({})\n"
     run(install.format(serving) + SERVE).expect("serving")
     taker = run(
         install.format(attaching)

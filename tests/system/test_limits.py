@@ -15,10 +15,10 @@ import pytest
 from tests.system.conftest import Run
 from tests.system.scripts import PRELUDE, ROOT
 from tsnb.errors import ArenaFull
+from tsnb.machine.memory import Free, free_memory
 from tsnb.native.memfd import portable
 from tsnb.producer.core import MAX_CONSUMERS
 from tsnb.producer.limits import certain_batches, require_memory
-from tsnb.telemetry.memory import Free, free_memory
 
 pytestmark = pytest.mark.system
 MIB = 1 << 20

@@ -49,7 +49,7 @@ def gone(processes: list[psutil.Process], timeout_s: float = 60.0) -> bool:
 def test_a_stream_is_served_by_spawned_workers_and_survives_and_ends_as_everywhere(run: Run) -> None:
     """Exactly once, in order; a killed consumer is let go of, a killed producer is told, its workers end with it."""
     code = """
-from tsnb.native import processes
+from tsnb.machine import processes
 assert not processes.HAS_PROC and not hasattr(os, "memfd_create")
 loader = DataLoader(Numbers(6400), batch_size=64, num_workers=1, multiprocessing_context="spawn")
 reached, reaches = os.pipe()
@@ -175,8 +175,8 @@ def test_who_looks_at_the_machine_gets_numbers(run: Run) -> None:
     script = run(
         """
         from tsnb.telemetry.host import HostSampler
-        from tsnb.telemetry.memory import free_memory
-        from tsnb.telemetry.machine import age_s, use_of
+        from tsnb.machine.memory import free_memory
+        from tsnb.machine.processes import age_s, use_of
         with tsnb.serve([torch.zeros(2)] * 3, name="s") as producer:
             list(tsnb.attach("c"))
             producer.rebalance()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.machine.fake_nvml import H200, FakeNvml
 from tests.reports.made import consumer, reading
-from tests.telemetry.fake_nvml import H200, FakeNvml
-from tsnb.telemetry.energy import EnergyMeter, energy_use, per_1000, words_on_energy
-from tsnb.telemetry.gpu import Gpus
+from tsnb.machine.energy import EnergyMeter, words_on_energy
+from tsnb.machine.gpus import Gpus
+from tsnb.telemetry.energy import energy_use, per_1000
 from tsnb.telemetry.readings import HostReading, ProcessReading
 
 

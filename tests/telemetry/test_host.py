@@ -18,8 +18,8 @@ import pytest
 import tsnb.telemetry.host as host_module
 from tests.system.scripts import ROOT
 from tests.telemetry.test_diagnosis import consumer, stream
+from tsnb.machine.processes import children_of, part_bytes, use_of
 from tsnb.telemetry.host import EVERY_S, HostSampler
-from tsnb.telemetry.machine import Machine, age_s, children_of, part_bytes, use_of
 from tsnb.telemetry.readings import HostReading, StreamReading
 
 BUSY = "while True: pass"
@@ -226,77 +226,6 @@ def test_pages_that_a_fork_shares_are_not_counted_twice(start: Start) -> None:
         hosts.append(sampler.sample(now))
     host = [found for found in hosts if found][-1]
     assert 64 << 20 <= host.consumers["t0"].memory_bytes < 96 << 20
-
-
-def test_a_process_is_as_old_as_it_is(start: Start) -> None:
-    """Ticks since the machine's start, the same as psutil's date."""
-    idle = start(IDLE)
-    use = use_of(idle.pid)
-    assert use is not None
-    assert age_s(use.started) == pytest.approx(time.time() - psutil.Process(idle.pid).create_time(), abs=1.5)
-    assert use_of(2**22 - 1) is None
-    assert part_bytes(2**22 - 1) is None
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def test_a_containers_cores_are_its_quota(tmp_path: Path) -> None:
-    """Control groups of version 2: the quota's cores, and the seconds of who is under it."""
-    write(tmp_path / "proc/self/cgroup", "0::/box\n")
-    write(tmp_path / "sys/fs/cgroup/box/cpu.max", "100000 100000\n")
-    write(tmp_path / "sys/fs/cgroup/box/cpu.stat", "usage_usec 2500000\nuser_usec 2000000\n")
-    machine = Machine(tmp_path)
-    assert machine.cores() == 1
-    assert machine.cpu_s() == 2.5
-
-
-def test_a_quota_of_version_1_is_one_too(tmp_path: Path) -> None:
-    """Nanoseconds, in a controller of its own."""
-    write(tmp_path / "proc/self/cgroup", "3:cpu,cpuacct:/box\n")
-    write(tmp_path / "sys/fs/cgroup/cpu/box/cpu.cfs_quota_us", "50000\n")
-    write(tmp_path / "sys/fs/cgroup/cpu/box/cpu.cfs_period_us", "100000\n")
-    write(tmp_path / "sys/fs/cgroup/cpuacct/box/cpuacct.usage", "3000000000\n")
-    machine = Machine(tmp_path)
-    assert machine.cores() == 1, "half a core is one"
-    assert machine.cpu_s() == 3.0
-
-
-@pytest.mark.parametrize("quota", ["max 100000\n", ""])
-def test_without_a_quota_the_machine_counts(tmp_path: Path, quota: str) -> None:
-    """All cores that this process may use, and what anybody does on them."""
-    write(tmp_path / "proc/self/cgroup", "0::/box\n")
-    write(tmp_path / "sys/fs/cgroup/box/cpu.max", quota)
-    machine = Machine(tmp_path)
-    assert machine.cores() == len(os.sched_getaffinity(0))
-    before_s, began_s = machine.cpu_s(), time.process_time()
-    while time.process_time() - began_s < 0.3:
-        pass
-    assert machine.cpu_s() - before_s >= 0.25
-    allowed = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, sorted(allowed)[:1])
-        assert machine.cores() == 1
-        assert 0 < machine.cpu_s() < before_s * 0.99 or len(allowed) == 1
-    finally:
-        os.sched_setaffinity(0, allowed)
-
-
-def test_memory_is_the_containers_where_it_has_less_left(tmp_path: Path) -> None:
-    """Files that were read lately are not in use; without a limit the machine's numbers stand."""
-    write(tmp_path / "proc/meminfo", "MemTotal: 8000 kB\nMemAvailable: 6000 kB\n")
-    write(tmp_path / "proc/self/cgroup", "0::/box\n")
-    assert Machine(tmp_path).memory() == (2000 * 1024, 8000 * 1024)
-    write(tmp_path / "sys/fs/cgroup/box/memory.max", f"{4000 * 1024}\n")
-    write(tmp_path / "sys/fs/cgroup/box/memory.current", f"{3000 * 1024}\n")
-    write(
-        tmp_path / "sys/fs/cgroup/box/memory.stat",
-        f"anon 5\ninactive_file {300 * 1024}\nactive_file {200 * 1024}\n",
-    )
-    assert Machine(tmp_path).memory() == (2500 * 1024, 4000 * 1024)
-    assert Machine(tmp_path / "nothing").memory().total_bytes == psutil.virtual_memory().total
 
 
 def test_the_follower_adds_the_host(tmp_path: Path) -> None:

@@ -14,40 +14,21 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tsnb.native.processes import is_ours
-from tsnb.telemetry.machine import children_of, use_of
+from tsnb.machine.cores import CoreSet, cores_of, same_cpuset
+from tsnb.machine.processes import children_of, is_ours, use_of
 
 __all__ = [
-    "Cores",
     "Held",
-    "cores_in",
-    "cores_of",
     "cpu_s",
     "hold",
     "move",
-    "same_cpuset",
-    "text_of",
-    "workers_of",
 ]
-
-Cores = tuple[int, ...]
-"""Numbers of cores, in order."""
 
 _LOOKS = 3
 """How often threads are looked for: each look finds those that the one before has missed."""
 
 
-def cores_of(task: int) -> Cores | None:
-    """Return the cores that a process (or thread, by its number) may use; None if that is unknown, or it has gone."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
-    try:
-        return tuple(sorted(os.sched_getaffinity(task)))
-    except OSError:
-        return None
-
-
-def move(pid: int, to: Cores, known: Iterable[Cores], apart: frozenset[int] = frozenset()) -> None:
+def move(pid: int, to: CoreSet, known: Iterable[CoreSet], apart: frozenset[int] = frozenset()) -> None:
     """Let all threads of a process and of those below it use these cores from now on.
 
     Args:
@@ -69,55 +50,11 @@ def move(pid: int, to: Cores, known: Iterable[Cores], apart: frozenset[int] = fr
             return
 
 
-def same_cpuset(pid: int) -> bool:
-    """Whether a process is in this one's control group for cores (as all of one container are)."""
-    return _cpuset(pid) == _cpuset(os.getpid())
-
-
-def text_of(cores: Iterable[int]) -> str:
-    """Write cores as the kernel does: 0-3,8."""
-    runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][1] + 1:
-            runs[-1][1] = core
-        else:
-            runs.append([core, core])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def cores_in(text: str) -> Cores:
-    """Read what `text_of` wrote.
-
-    Raises:
-        ValueError: It is not a list of cores.
-    """
-    found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        run = range(int(first), int(last or first) + 1)
-        if len(run) > _MANY or run.stop > _MANY:
-            raise ValueError(f"{text[:80]!r} names cores that no machine has")
-        found.update(run)
-    return tuple(sorted(found))
-
-
-_MANY = 1 << 14
-"""More cores than Linux can have."""
-
-
 def _threads(pid: int) -> list[int]:
     try:
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208  # a Path a thread costs more
     except OSError:
         return []
-
-
-def _cpuset(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/cpuset", encoding="utf-8") as file:  # noqa: PTH123
-            return file.read()
-    except OSError:
-        return ""
 
 
 @dataclass
@@ -127,13 +64,13 @@ class Held:
     pid: int
     started: int
     """Tells it from a later process of the same number."""
-    home: Cores
+    home: CoreSet
     """The cores it may use unmoved; its user's choice, where that is smaller than the machine."""
-    cores: Cores
+    cores: CoreSet
     """What it was given."""
-    past: set[Cores] = field(default_factory=set)
+    past: set[CoreSet] = field(default_factory=set)
     """All that it was ever given: stragglers among its threads are found by it."""
-    seen: Cores = ()
+    seen: CoreSet = ()
     """Cores that it got from elsewhere, at the last look."""
 
     @property
@@ -159,7 +96,7 @@ class Held:
         self.seen = found if foreign else ()
         return True
 
-    def allot(self, cores: Cores, apart: frozenset[int]) -> None:
+    def allot(self, cores: CoreSet, apart: frozenset[int]) -> None:
         """Let it, and all below it, use these cores."""
         if self.alive:
             move(self.pid, cores, {self.home, self.cores, *self.past}, apart)
@@ -191,12 +128,3 @@ def cpu_s(pid: int, apart: frozenset[int]) -> float:
     """Return the CPU seconds of a process and all below it, those that have ended included."""
     uses = (use_of(process) for process in (pid, *children_of(pid, apart)))
     return sum(use.cpu_s for use in uses if use is not None)
-
-
-def workers_of(thread: int) -> tuple[int, ...]:
-    """Return the processes that a thread of this process has started: the loading thread's are the loader's workers."""
-    try:
-        with open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:  # noqa: PTH123
-            return tuple(map(int, file.read().split()))
-    except (OSError, ValueError):
-        return ()

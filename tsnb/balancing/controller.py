@@ -26,13 +26,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tsnb.balancing.affinity import Held, cpu_s, hold, text_of, workers_of
+from tsnb.balancing.affinity import Held, cpu_s, hold
 from tsnb.config import explained, runtime_directory
 from tsnb.errors import TsnbError
-from tsnb.native.processes import usable_cores
+from tsnb.machine.cores import Machine, text_of, usable_cores
+from tsnb.machine.processes import children_of_thread
 from tsnb.planners.balancing import Balancer, Timing
 from tsnb.planners.parties import LOADER, Allot, Instruction, Measured, Moved, Observed, Party
-from tsnb.telemetry.machine import Machine
 from tsnb.telemetry.readings import ConsumerReading, MoveReading
 from tsnb.wire import messages as ms
 
@@ -315,7 +315,7 @@ class Controller:
 
     def _meet_workers(self, stream: Stream) -> None:
         """Keep up with the loader's workers, which may be new ones each epoch."""
-        pids = workers_of(stream.loading_thread) if stream.workers else ()
+        pids = children_of_thread(stream.loading_thread) if stream.workers else ()
         self._workers = {pid: held for pid, held in self._workers.items() if pid in pids and held.look()}
         self._has_workers = bool(stream.workers) and (self._has_workers or bool(pids))
         for pid in set(pids) - set(self._workers):

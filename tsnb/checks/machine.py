@@ -21,12 +21,12 @@ from tsnb.checks.findings import Finding
 from tsnb.config import nobody_elses, runtime_directory
 from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
+from tsnb.machine.cores import Machine
+from tsnb.machine.gpus import Gpus
+from tsnb.machine.memory import free_memory
 from tsnb.native.memfd import SWITCH, has_memfd, portable
 from tsnb.records.project import looked_at, project_directory
 from tsnb.registry import socket_directory
-from tsnb.telemetry.gpu import Gpus
-from tsnb.telemetry.machine import Machine
-from tsnb.telemetry.memory import free_memory
 
 __all__ = [
     "cores",

@@ -21,10 +21,10 @@ from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.bookkeeping import asked, noted
 from tsnb.experiments.news import Artifact, Begun, Changed, Consumed, Logged, News
 from tsnb.experiments.plan import RESULT, TrialPlan
-from tsnb.hardware.placing import ANY_GPU
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.death import KernelDied
+from tsnb.machine.placement import ANY_GPU
 from tsnb.printable import block
 from tsnb.records.run import Run
 

@@ -12,10 +12,10 @@ import os
 import psutil
 import torch
 
-from tsnb.balancing.affinity import Cores, cores_in, move
+from tsnb.balancing.affinity import move
 from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
-from tsnb.native.processes import usable_cores
+from tsnb.machine.cores import CoreSet, cores_in, usable_cores
 from tsnb.wire import messages as ms
 
 __all__ = ["Allotment"]
@@ -27,8 +27,8 @@ class Allotment:
     def __init__(self) -> None:
         self._own = self._now = torch.get_num_threads()
         self._fixed = attach_defaults.threads_fixed or self._chosen()
-        self._home: Cores = ()
-        self._given: set[Cores] = set()
+        self._home: CoreSet = ()
+        self._given: set[CoreSet] = set()
 
     def _chosen(self) -> bool:
         """Whether the user has chosen this number, rather than torch by default.

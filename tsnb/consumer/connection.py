@@ -34,7 +34,7 @@ from tsnb.errors import (
     RemoteProtocolError,
     StopRequested,
 )
-from tsnb.native.processes import children, has_gone, is_ending, is_stopped, watch
+from tsnb.machine.processes import children, has_gone, is_ending, is_stopped, watch
 from tsnb.transport.channel import ChannelClosed, LocalChannel, Outbox
 from tsnb.transport.local import connect, is_path
 from tsnb.wire import messages as ms

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from tsnb.device_sharing.copies import DeviceViews, SharingRefused
+from tsnb.device_sharing.kinds import kind_of, write_wish
 from tsnb.errors import GroupBroken, TsnbError
-from tsnb.hardware.copies import DeviceViews, SharingRefused
-from tsnb.hardware.kinds import kind_of, write_wish
 
 if TYPE_CHECKING:
     from tsnb.consumer.unpacking import Delivered

@@ -20,8 +20,8 @@ from tsnb.arena.own_pages import OwnPages
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer.device import OnDevice
 from tsnb.consumer.leaves import array, array_on, make
+from tsnb.device_sharing.driver import PinnedSlots
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
-from tsnb.hardware.driver import PinnedSlots
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout, decode_values
 from tsnb.wire.tree import leaf_paths, unflatten

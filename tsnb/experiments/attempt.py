@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from tsnb.errors import TsnbError
 from tsnb.experiments.news import SET, Begun, Ended, News, how_it_ended, news_in
 from tsnb.experiments.plan import TrialPlan
-from tsnb.hardware.placing import place
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.child import Child
 from tsnb.kernels.processes.death import KernelDied
+from tsnb.machine.placement import place
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial_life import TrialLife

@@ -20,7 +20,7 @@ from typing import Any
 from tsnb.config import private_directory, runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.files import write_private
-from tsnb.native.owners import Owner, alive, has_gone, owner
+from tsnb.machine.owners import Owner, alive, has_gone, owner
 from tsnb.records.run import Run
 
 __all__ = ["DetachedEntry", "entries_of", "entry_of"]

@@ -9,7 +9,7 @@ from tsnb.engines import cluster_at
 from tsnb.experiments.attempt import Attempt
 from tsnb.experiments.plan import TrialPlan
 from tsnb.kernels.hub import Hub
-from tsnb.native.processes import usable_cores
+from tsnb.machine.cores import usable_cores
 from tsnb.records.run import Run
 
 if TYPE_CHECKING:

@@ -30,10 +30,10 @@ from tsnb.experiments.plan import (
 )
 from tsnb.experiments.replanning import check_fit
 from tsnb.experiments.trial import Trial
-from tsnb.hardware.placing import inside_name
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.capture import Captured, UndefinedNames, take_along
 from tsnb.kernels.cargo.shipping import ship
+from tsnb.machine.placement import inside_name
 
 __all__ = ["TrialFunction", "plan_function", "run", "trial"]
 

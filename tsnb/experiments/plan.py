@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.config import check_name
-from tsnb.hardware.placing import ANY_GPU, inside_name, place
+from tsnb.machine.placement import ANY_GPU, inside_name, place
 from tsnb.masks import is_plain_word, masked
 from tsnb.options import ENGINE, FLAG, Kind, check_options, option, runs_here, whole
 from tsnb.records.trackers import check_bridges

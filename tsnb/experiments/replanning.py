@@ -14,8 +14,8 @@ from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
-from tsnb.hardware.placing import inside_name
 from tsnb.kernels.cargo.shipping import ship
+from tsnb.machine.placement import inside_name
 from tsnb.words import did_you_mean
 
 __all__ = ["check_fit", "replanned"]

@@ -16,7 +16,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tsnb.errors import TsnbError
@@ -25,10 +24,10 @@ from tsnb.experiments.board import launch
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import trial_name
 from tsnb.experiments.trial import ENDED, Trial
-from tsnb.native.processes import HAS_PROC
+from tsnb.machine import clocks
+from tsnb.machine.processes import use_of
 from tsnb.producer import serve
 from tsnb.records.selection import delete
-from tsnb.stalling import clocks
 from tsnb.stalling.measuring import undisturbed
 from tsnb.telemetry.readings import ConsumerReading
 
@@ -159,7 +158,8 @@ class _Watched:
         if pid is None:
             return
         self.began_s = self.began_s or time.monotonic()
-        self.memory_bytes = max(self.memory_bytes, _own_bytes(pid))
+        use = use_of(pid)
+        self.memory_bytes = max(self.memory_bytes, use.anonymous_bytes if use else 0.0)
         if reading is None or not reading.batches:
             return
         self.first_s = self.first_s or time.monotonic()
@@ -207,17 +207,6 @@ class _Watched:
 
 
 PREFIX = "plan-"
-
-
-def _own_bytes(pid: int) -> float:
-    """Return the memory that belongs to a process alone; 0 where it is not told."""
-    if not HAS_PROC:
-        return 0.0
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return 0.0
-    return float(sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) * 1024)
 
 
 def profile(wanted: Iterable[Wanted], loader: Any, *, threads: int = 1) -> dict[str, Cost]:

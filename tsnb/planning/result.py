@@ -8,12 +8,12 @@ from html import escape
 from typing import Any
 
 from tsnb.experiments.trial import Trial
+from tsnb.machine.memory import free_memory
 from tsnb.planners.scheduling import Feed, Job
 from tsnb.planning.conducting import conduct
 from tsnb.planning.profiling import Cost, Wanted, profile, wanted
 from tsnb.planning.ways import Foretold, chosen, duration, foretold, why
 from tsnb.stalling import Loading, Stalls, stalls
-from tsnb.telemetry.memory import free_memory
 from tsnb.words import bytes_of, html_table, text_table
 
 __all__ = ["Plan", "plan"]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.balancing.controller import Controller
+from tsnb.machine.memory import free_memory
 from tsnb.options import StreamOptions, check_in_step
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
@@ -25,7 +26,6 @@ from tsnb.producer.loader.sources import Source
 from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
 from tsnb.samples.keeper import Keeper
-from tsnb.telemetry.memory import free_memory
 from tsnb.telemetry.readings import EndReading
 from tsnb.wire import messages as ms
 

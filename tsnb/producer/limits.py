@@ -17,13 +17,13 @@ In the modes `free` and `weights` a wide window takes the place of the stream's 
 
 so that one that falls behind costs at most half of the memory that is free at that moment, and never more than 1 GiB.
 
-`telemetry.memory` says how much is free. Memory that gets short later is not watched.
+`machine.memory` says how much is free. Memory that gets short later is not watched.
 """
 
 from __future__ import annotations
 
 from tsnb.errors import ArenaFull
-from tsnb.telemetry.memory import Free
+from tsnb.machine.memory import Free
 
 __all__ = ["certain_batches", "reach_of", "require_memory", "wide_window"]
 

@@ -19,11 +19,10 @@ import threading
 from collections.abc import Callable
 
 from tsnb.arena.memory import Arena, aligned
-from tsnb.hardware.copies import DeviceCopies, DeviceKind, SharingRefused
-from tsnb.hardware.gpu_slots import GpuSlots
-from tsnb.hardware.gpus import under_wsl
-from tsnb.hardware.inventory import obstacle_between
-from tsnb.hardware.kinds import kind_of, namespaces, read_wish
+from tsnb.device_sharing.copies import DeviceCopies, DeviceKind, SharingRefused
+from tsnb.device_sharing.gpu_slots import GpuSlots
+from tsnb.device_sharing.kinds import kind_of, namespaces, obstacle_between, read_wish
+from tsnb.machine.gpus import under_wsl
 from tsnb.producer.decisions import events as ev
 from tsnb.wire import messages as ms
 

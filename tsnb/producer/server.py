@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tsnb.config import explained, private_directory
 from tsnb.errors import RemoteProtocolError, TsnbError
-from tsnb.native.processes import has_gone, has_told, watch
+from tsnb.machine.processes import has_gone, has_told, watch
 from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.guard import ACCEPTS, Guard, hear_consumer, hear_observer

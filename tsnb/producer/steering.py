@@ -11,19 +11,16 @@ the stream as it sees it, and what it tells consumers.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from tsnb.balancing.controller import Attached, Controller, Stream
+from tsnb.machine.cores import Machine
+from tsnb.machine.processes import has_open
 from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.reporting import consumers
 from tsnb.wire import messages as ms
-
-if TYPE_CHECKING:
-    from tsnb.telemetry.machine import Machine
 
 __all__ = ["Contention", "controller_of"]
 
@@ -64,29 +61,13 @@ class Contention:
             pids: The consumers' processes.
         """
         if self._machine is None:
-            from tsnb.telemetry.machine import Machine  # needs psutil: a stream in step does without
-
             self._machine = Machine()
         now, used_s = time.monotonic(), self._machine.cpu_s()
         before, self._seen = self._seen, (now, used_s)
-        if before is None or now <= before[0] or sum(map(self._has_gpu, set(pids))) > 1:
+        if before is None or now <= before[0] or sum(has_open(pid, self._gpu_files) for pid in set(pids)) > 1:
             return True
         busy = (used_s - before[1]) / (now - before[0])
         return self._machine.cores() - busy < IDLE_CORES
-
-    def _has_gpu(self, pid: int) -> bool:
-        files = f"/proc/{pid}/fd"
-        try:
-            open_ = os.listdir(files)  # noqa: PTH208  # a Path a descriptor would cost more than the reading
-        except OSError:  # it has gone, or cannot be seen from this container
-            return False
-        for name in open_:
-            try:
-                if os.readlink(f"{files}/{name}").startswith(self._gpu_files):  # noqa: PTH115  # as above
-                    return True
-            except OSError:  # closed meanwhile
-                continue
-        return False
 
 
 def controller_of(core: Core, loading_thread: int) -> Controller:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.errors import TsnbError
-from tsnb.native.owners import Owner, has_gone
+from tsnb.machine.owners import Owner, has_gone
 from tsnb.printable import block, one_line
 from tsnb.records.database import reading, writing
 from tsnb.records.writes import LiveChange, LoggedRow

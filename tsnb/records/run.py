@@ -33,8 +33,8 @@ from typing import Any, Concatenate, ParamSpec
 from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.files import copy_whole, place_in
+from tsnb.machine.owners import owner
 from tsnb.masks import masked, masked_text
-from tsnb.native.owners import owner
 from tsnb.records.database import FILE, RecordsGone, writing
 from tsnb.records.project import own_place, project_directory
 from tsnb.records.reading import ENDED, RunRecord, read_runs, rows_since

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tsnb.machine.owners import owner
 from tsnb.masks import masked_text
-from tsnb.native.owners import owner
 
 __all__ = ["LiveChange", "LoggedRow", "RunStart", "as_json", "enter_start", "insert_rows"]
 

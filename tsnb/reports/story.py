@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tsnb.errors import TsnbError
+from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
-from tsnb.telemetry.energy import NOT_MEASURABLE, energy_use
+from tsnb.telemetry.energy import energy_use
 from tsnb.telemetry.marks import Mark, Marker, mode_text
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 

@@ -6,13 +6,13 @@ import hashlib
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from tsnb.errors import ArenaFull
+from tsnb.machine.memory import Pressure, free_memory, memory_bounds
 from tsnb.samples.choice import HitCost, choose, floor_of, to_give_back
 from tsnb.samples.cut import Cached
 from tsnb.samples.learning import KeptDataset
@@ -31,7 +31,6 @@ from tsnb.samples.memory import (
     adopted,
 )
 from tsnb.samples.records import decode, digest, encode
-from tsnb.telemetry.memory import control_groups, free_memory, memory_bounds, read_text
 
 __all__ = ["Counts", "Keeper", "why_not"]
 
@@ -242,9 +241,9 @@ class Keeper:
     # -- memory pressure ---------------------------------------------------------------------------------
 
     def _watch_memory(self) -> None:
-        stalls = _Stalls()
+        pressure = Pressure()
         while not self._ended.wait(LOOK_S):
-            self._look(stalls.share())
+            self._look(pressure.share())
 
     def _look(self, stalled: float) -> None:
         """Give memory back if it has become short."""
@@ -257,28 +256,6 @@ class Keeper:
             # what is not written yet is not in use: giving its place up frees nothing, but it will not be taken either
             wanted = to_give_back(used, free.size, floor_of(bounds.total_bytes), stalled)
             self._given_bytes += memory.give_back(wanted)
-
-
-class _Stalls:
-    """Share of time in which processes of this control group, or of the machine, stood still for want of memory."""
-
-    def __init__(self) -> None:
-        groups = [path / "memory.pressure" for path, version in control_groups(Path("/")) if version == 2]
-        found = [path for path in groups if "some" in read_text(path)]
-        self._file = found[0] if found else Path("/proc/pressure/memory")
-        self._last = self._total(), time.monotonic()
-
-    def _total(self) -> int:
-        for line in read_text(self._file).splitlines():
-            if line.startswith("some ") and "total=" in line:
-                return int(line.rsplit("total=", 1)[1])
-        return 0
-
-    def share(self) -> float:
-        """Return it since the last call."""
-        (total, at), now = self._last, (self._total(), time.monotonic())
-        self._last = now
-        return (now[0] - total) * 1e-6 / max(1e-3, now[1] - at)
 
 
 def _require(limit_bytes: int) -> None:

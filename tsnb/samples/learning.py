@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 from torch.utils.data import get_worker_info
 
+from tsnb.machine.clocks import cost_clock
 from tsnb.printable import one_line
 from tsnb.samples.choice import LEAST_COST_S
 from tsnb.samples.cut import Call, Unsplittable, cut_of, filled, template_of
-from tsnb.samples.draws import Draws, another_seed, cost_clock
+from tsnb.samples.draws import Draws, another_seed
 from tsnb.samples.memory import CHOSEN, CUT, LEARNING, OFF, SERVING, WHOLE, SampleMemory
 from tsnb.samples.records import decode, digest, encode, join, part
 

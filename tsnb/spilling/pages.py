@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from tsnb.errors import TsnbError
-from tsnb.telemetry.memory import free_memory
+from tsnb.machine.memory import free_memory
 
 __all__ = ["Pages", "free_at_once", "in_memory"]
 

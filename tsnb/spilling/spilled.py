@@ -26,8 +26,8 @@ import torch
 from torch import nn
 
 from tsnb.errors import TsnbError
+from tsnb.machine.memory import free_memory
 from tsnb.spilling.pages import Pages, bytes_of, free_at_once
-from tsnb.telemetry.memory import free_memory
 from tsnb.words import bytes_of as size_of
 
 __all__ = ["Spilled", "spill"]

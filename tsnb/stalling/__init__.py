@@ -8,7 +8,6 @@ than one of a plain DataLoader, and holds the model up less.
 | module | what it does |
 |---|---|
 | `sharing` | pure: costs a sample in, samples/s of k trials out |
-| `clocks` | CPU time of other processes, time without a core, cores |
 | `measuring` | runs loader and step for some seconds and counts, without disturbing their owner |
 | `reading` | which files a loader's samples are in, their share of the page cache, what the disk costs |
 | `storage` | pure: paces at another share of the page cache, and on another disk |

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import os
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from tsnb.stalling import clocks
+from tsnb.machine import clocks
+from tsnb.machine.cores import cores_busy_s
+from tsnb.machine.processes import children_of
 
 __all__ = [
     "Continued",
@@ -198,7 +201,7 @@ def run(
         ValueError: The loader gives no batch.
     """
     total = Counted()
-    before = clocks.below() if before is None else before
+    before = set(children_of(os.getpid())) if before is None else before
     deadline_s = time.perf_counter() + LONGEST * seconds
     while not _enough(total, seconds, deadline_s):
         whole = loader.begins if isinstance(loader, Continued) else True
@@ -268,7 +271,7 @@ def _marks(
             computing_s += _without_s(threads) - cpu
         del batch
         if batches == skip:
-            pids = clocks.below() - before
+            pids = set(children_of(os.getpid())) - before
         elif batches < skip or (batches != stop and time.perf_counter() - marked_s < MARK_S):
             yield batches, None
             continue
@@ -297,7 +300,7 @@ def _mark(
         taking_wall_s,
         taking_s,
         computing_s,
-        clocks.machine_busy_s(),
+        cores_busy_s(),
     )
 
 
@@ -342,7 +345,7 @@ def run_step(step: Step, batches: list[Any], seconds: float) -> Counted:
         step(batch)
     wait_for_gpu()
     began, cpu, waited = time.perf_counter(), time.process_time(), clocks.waited_s()
-    busy = clocks.machine_busy_s()
+    busy = cores_busy_s()
     for batch in itertools.cycle(batches):
         step(batch)
         total.samples += rows(batch)
@@ -353,7 +356,7 @@ def run_step(step: Step, batches: list[Any], seconds: float) -> Counted:
     total.wall_s = time.perf_counter() - began
     total.computing_s = time.process_time() - cpu
     total.no_core_s = min(clocks.waited_s() - waited, 0.9 * total.wall_s)
-    now = clocks.machine_busy_s()
+    now = cores_busy_s()
     total.others_s = None if now is None or busy is None else max(0.0, now - busy - total.computing_s)
     return total
 

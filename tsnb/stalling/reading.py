@@ -35,8 +35,8 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from tsnb.machine import clocks
 from tsnb.producer.failures import forget
-from tsnb.stalling import clocks
 from tsnb.stalling.measuring import rows
 from tsnb.stalling.storage import Storage, busy_of
 

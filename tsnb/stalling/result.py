@@ -17,8 +17,11 @@ from typing import Any, NamedTuple
 import torch
 
 from tsnb.consumer import attach
+from tsnb.machine import clocks
+from tsnb.machine.cores import available_cores
+from tsnb.machine.processes import children_of
 from tsnb.producer import serve
-from tsnb.stalling import clocks, measuring, sentences
+from tsnb.stalling import measuring, sentences
 from tsnb.stalling.changing import changed
 from tsnb.stalling.measuring import Continued, Counted, Step, fresh, length_of, undisturbed
 from tsnb.stalling.reading import storage_of
@@ -368,7 +371,7 @@ def stalls(
     ahead = getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0)
     batches = length_of(loader)
     rounds = []
-    before, others = clocks.below(), clocks.threads()
+    before, others = set(children_of(os.getpid())), clocks.threads()
     with _threads(threads), undisturbed(loader):
         storage = storage_of(loader, seconds / 2, cold=cold)
     with _threads(threads), undisturbed(loader), _served(loader, seconds) as stream:
@@ -441,7 +444,7 @@ def _result(loader: Any, trials: int, threads: int, rounds: list[Round], storage
     workers = getattr(loader, "num_workers", 0)
     own, one = ways(rounds, workers, on_gpu=measuring.wait_for_gpu())
     size = round(median(r.alone.samples / r.alone.batches for r in rounds))
-    told = Stalls(trials, clocks.available_cores(), size, threads, own, one, others(rounds))
+    told = Stalls(trials, available_cores(), size, threads, own, one, others(rounds))
     batches = length_of(loader)
     return replace(
         told,

@@ -11,6 +11,6 @@
 | `rates`, `marks`, `diagnosis` | rates from two readings; what changed, and how trials ended; the sentence |
 | `words` | numbers and words as the panel writes them |
 | `host` | the producer's and the trials' processes, looked at from outside |
-| `machine`, `memory`, `gpu`, `energy` | cores and processes; memory; GPUs through NVML; joules |
+| `energy` | joules for 1,000 samples |
 | `metrics` | `tsnb.log` |
 """

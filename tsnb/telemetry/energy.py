@@ -1,14 +1,5 @@
-"""Energy as the machine itself counts it: GPUs through NVML, processor packages through RAPL. Never an estimate.
+"""Joules for 1,000 samples, of a stream and of its trials, from the counters in its readings. Pure.
 
-| what | counter | who may read it |
-|---|---|---|
-| a GPU (Volta and later) | `nvmlDeviceGetTotalEnergyConsumption`, mJ since the driver was loaded | everybody |
-| a processor package | `/sys/class/powercap/intel-rapl:N/energy_uj`, which starts anew now and then | root, as a rule |
-
-A MIG instance has no counter of its own. A virtual machine has none of the package's. What a counter counts is the
-whole device, whoever used it: only where one trial had it for itself is it that trial's.
-
-`energy_use` is pure: joules for 1,000 samples, of a stream and of its trials, from the counters in its readings.
 Of the stream: all that was counted (GPUs, processor packages), whoever used it, over the samples of all its trials.
 Of a trial: what the GPUs counted that it had to itself among the trials. Two trials on one GPU have no number each:
 nothing tells whose joules are whose.
@@ -17,116 +8,13 @@ nothing tells whose joules are whose.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
-from tsnb.telemetry.gpu import Gpus
+from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.telemetry.readings import HostReading, StreamReading
 
-__all__ = [
-    "NOT_MEASURABLE",
-    "EnergyMeter",
-    "EnergyUse",
-    "energy_use",
-    "gpu_energy_j",
-    "per_1000",
-    "words_on_energy",
-]
-
-_POWERCAP = Path("sys/class/powercap")
-
-
-def gpu_energy_j(nvml: Any, handle: Any) -> float | None:
-    """Return the joules that a GPU has spent since its driver was loaded; None where it does not count them."""
-    try:
-        return int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
-    except nvml.NVMLError:
-        return None
-
-
-class EnergyMeter:
-    """Reads the counters of this machine and adds up what they went on by.
-
-    Not for several threads at once.
-
-    Args:
-        gpus: NVML; left out: this machine's.
-        root: Where /sys is.
-    """
-
-    def __init__(self, gpus: Gpus | None = None, root: Path = Path("/")) -> None:
-        self._gpus = gpus or Gpus()
-        self._packages = _packages(root / _POWERCAP)
-        self._last: dict[str, float] = self._counters()
-        self._spent = dict.fromkeys(self._last, 0.0)
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """What is measured: "cuda:0", "package-0"; empty where nothing is."""
-        return tuple(self._spent)
-
-    def spent(self) -> Mapping[str, float]:
-        """Return the joules that each source has spent since this meter was made."""
-        now = self._counters()
-        for source, joules in now.items():
-            if source in self._last:
-                step = joules - self._last[source]
-                if step < 0:  # the counter has started anew
-                    step += self._range_j(source)
-                self._spent[source] += max(0.0, step)
-            else:
-                self._spent.setdefault(source, 0.0)
-        self._last = now
-        return dict(self._spent)
-
-    def _range_j(self, source: str) -> float:
-        return next((limit for name, _, limit in self._packages if name == source), 0.0)
-
-    def _counters(self) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for index, handle, whole in self._gpus.opened():
-            joules = gpu_energy_j(self._gpus.nvml, handle) if whole else None
-            if joules is not None:
-                found[f"cuda:{index}"] = joules
-        for name, file, _ in self._packages:
-            joules = _microjoules(file)
-            if joules is not None:
-                found[name] = joules
-        return found
-
-
-def _packages(directory: Path) -> list[tuple[str, Path, float]]:
-    """Return name, counter and range in joules of each package whose counter we may read."""
-    found = []
-    for zone in sorted(directory.glob("*-rapl:*")):
-        if zone.name.count(":") != 1:  # a part of a package, which that counts too
-            continue
-        file = zone / "energy_uj"
-        if _microjoules(file) is None:
-            continue
-        try:
-            name = (zone / "name").read_text().strip() or zone.name
-        except OSError:
-            name = zone.name
-        found.append((name, file, _microjoules(zone / "max_energy_range_uj") or 0.0))
-    return found
-
-
-def _microjoules(file: Path) -> float | None:
-    try:
-        return int(file.read_text()) / 1e6
-    except (OSError, ValueError):
-        return None
-
-
-def words_on_energy(sources: tuple[str, ...]) -> str:
-    """Say what can be measured."""
-    return f"measured of {', '.join(sources)}" if sources else NOT_MEASURABLE
-
-
-NOT_MEASURABLE = "not measurable here"
+__all__ = ["EnergyUse", "energy_use", "per_1000"]
 
 
 @dataclass

@@ -24,10 +24,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tsnb.native.processes import is_ours, usable_cores
-from tsnb.telemetry.energy import EnergyMeter
-from tsnb.telemetry.gpu import Gpus
-from tsnb.telemetry.machine import Machine, Use, age_s, children_of, part_bytes, use_of
+from tsnb.machine.cores import Machine, usable_cores
+from tsnb.machine.energy import EnergyMeter
+from tsnb.machine.gpus import Gpus
+from tsnb.machine.processes import Use, age_s, children_of, is_ours, part_bytes, use_of
 from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
 
 __all__ = ["EVERY_S", "HostSampler"]

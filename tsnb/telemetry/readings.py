@@ -30,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from tsnb.machine.inventory import GpuReading
 from tsnb.printable import one_line
 
 __all__ = [
@@ -162,22 +163,6 @@ class ProcessReading:
     """GPU memory, all devices; 0 where it is not told, as inside most containers."""
     gpus: tuple[int, ...] = ()
     """The GPUs (`GpuReading.index`) that it computes on; empty where that is not told."""
-
-
-@dataclass(frozen=True)
-class GpuReading:
-    """One GPU."""
-
-    index: int
-    """Its number, as NVML and `nvidia-smi` count; MIG instances carry that of their GPU."""
-    name: str
-    """What it is called."""
-    busy: float | None
-    """Share of the last second in which a kernel ran, 0 to 1; None: not told, as of a MIG instance."""
-    used_bytes: int
-    """Memory in use, by anybody."""
-    total_bytes: int
-    """Memory in all."""
 
 
 @dataclass(frozen=True)

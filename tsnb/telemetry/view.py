@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.records.scores import known_direction, leaders
 from tsnb.telemetry import words
 from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
-from tsnb.telemetry.energy import NOT_MEASURABLE, energy_use
+from tsnb.telemetry.energy import energy_use
 from tsnb.telemetry.frames import Curves, frame
 from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, mode_text, never_attached
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from tsnb.config import explained, private_directory, runtime_directory, short_directory
 from tsnb.errors import TsnbError
+from tsnb.machine.owners import where
+from tsnb.machine.processes import has_started_so, started
 from tsnb.native.memfd import portable
-from tsnb.native.owners import where
-from tsnb.native.processes import has_started_so, started
 
 __all__ = ["address_prefix", "new_address", "socket_directory", "sweep_sockets"]
 

@@ -29,7 +29,7 @@ from tsnb.errors import NotShippable
 from tsnb.kernels.cargo.obstacles import explain
 from tsnb.kernels.cargo.pickling import Sink, TooLarge, pack, unpack
 from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, Cargo, CargoWriter, opened, spill_directory
-from tsnb.telemetry.memory import Free, free_memory
+from tsnb.machine.memory import Free, free_memory
 
 __all__ = ["LARGE_BYTES", "CellLines", "fetch", "lines_of", "remember", "ship", "title_of"]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.kernels.in_kernel.arrival import use_threads
-from tsnb.native.processes import usable_cores
+from tsnb.machine.cores import usable_cores
 from tsnb.native.ties import tie_to_parent
 
 __all__ = ["blas_threads", "settle"]

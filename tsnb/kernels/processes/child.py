@@ -30,7 +30,7 @@ from tsnb.kernels.hub import Hub, lock_directory, short_parent
 from tsnb.kernels.processes import forking
 from tsnb.kernels.processes.death import Death, KernelDied, OutOfMemory
 from tsnb.kernels.processes.process import ENTRY, KernelProcess, Launch, adopt, environment, require_directory
-from tsnb.native.owners import Owner
+from tsnb.machine.owners import Owner
 from tsnb.native.sweeping import Sweeper
 
 __all__ = ["ENTRY", "Child", "log_path"]

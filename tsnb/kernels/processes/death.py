@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tsnb.errors import TsnbError
-from tsnb.native.processes import has_gone, watch
-from tsnb.telemetry.memory import oom_kills
+from tsnb.machine.memory import oom_kills
+from tsnb.machine.processes import has_gone, watch
 
 __all__ = ["Death", "KernelDied", "OutOfMemory", "cause_of_death", "when_gone"]
 

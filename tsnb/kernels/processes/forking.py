@@ -46,8 +46,8 @@ from tsnb.kernels.processes.process import (
     read_once,
     spawn,
 )
+from tsnb.machine.processes import HAS_PROC, children, has_gone
 from tsnb.native.memfd import has_memfd
-from tsnb.native.processes import HAS_PROC, children, has_gone
 
 __all__ = ["ForkServer", "Unable", "start", "the_server", "warm_up"]
 

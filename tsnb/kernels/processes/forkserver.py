@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 from tsnb.kernels.cargo.lane import open_here
 from tsnb.kernels.processes.launch import become_kernel
-from tsnb.native.processes import watch
+from tsnb.machine.processes import has_open, watch
 from tsnb.native.ties import CLOEXEC, tie_to_parent
 
 __all__ = ["LONGEST_PACKET", "main"]
@@ -180,18 +180,9 @@ def _obstacle() -> str:
     if threads != 1:
         return f"the fork server has {threads} threads"
     torch = sys.modules.get("torch")
-    if (torch is not None and torch.cuda.is_initialized()) or _has_a_device_open():
+    if (torch is not None and torch.cuda.is_initialized()) or has_open("self", "/dev/nvidia"):
         return "CUDA is initialised in the fork server"
     return ""
-
-
-def _has_a_device_open() -> bool:
-    """Whether CUDA's driver was started here past torch."""
-    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208 (asked before each fork)
-        with contextlib.suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{descriptor}").startswith("/dev/nvidia"):  # noqa: PTH115 (same)
-                return True
-    return False
 
 
 def _wrong(request: Any) -> str:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from tsnb.files import open_private
 from tsnb.kernels.processes.death import KernelDied, when_gone
 from tsnb.kernels.processes.launch import DETACHED
-from tsnb.native.owners import Owner, alive
+from tsnb.machine.owners import Owner, alive
 from tsnb.native.start_line import CLOSED
 from tsnb.registry import OWNER, this_owner
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.telemetry.fake_nvml import GIB, H200, FakeNvml
-from tsnb.telemetry.gpu import Gpus
+from tests.machine.fake_nvml import GIB, H200, FakeNvml
+from tsnb.machine.gpus import Gpus
 from tsnb.telemetry.readings import GpuReading
 
 

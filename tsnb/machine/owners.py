@@ -13,7 +13,7 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
-from tsnb.native.processes import has_started_so, started
+from tsnb.machine.processes import has_started_so, started
 
 __all__ = ["Owner", "alive", "has_gone", "owner", "same_boot", "where"]
 
@@ -30,7 +30,7 @@ class Owner(NamedTuple):
     pid: int
     """Its number."""
     started: int
-    """When it was started, as `native.processes.started` says; 0 where the system does not tell."""
+    """When it was started, as `processes.started` says; 0 where the system does not tell."""
 
 
 @functools.cache

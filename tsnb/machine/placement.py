@@ -18,9 +18,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tsnb.hardware.gpus import list_gpus, look_for_mps
-from tsnb.hardware.inventory import Gpu
-from tsnb.telemetry.gpu import Gpus
+from tsnb.machine.gpus import Gpus, list_gpus, look_for_mps
+from tsnb.machine.inventory import Gpu
 
 __all__ = ["ANY_GPU", "Placement", "inside_name", "place"]
 

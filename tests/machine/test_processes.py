@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
-from tsnb.native import processes
-from tsnb.native.processes import usable_cores
+from tsnb.machine import processes
 
 
 @pytest.fixture(params=["proc", "psutil"], autouse=True)
@@ -89,8 +91,52 @@ def test_without_a_descriptor_that_tells_of_an_end_there_is_none(
     assert processes.watch(child.pid) == -1
 
 
-def test_cores_are_those_of_the_affinity_or_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no system call tells, nobody is held to fewer."""
-    assert usable_cores() == len(os.sched_getaffinity(0))
-    monkeypatch.delattr(os, "sched_getaffinity")
-    assert usable_cores() == os.cpu_count()
+def test_a_process_is_as_old_as_it_is(child: subprocess.Popen[bytes]) -> None:
+    """Ticks since the machine's start, the same as psutil's date."""
+    use = processes.use_of(child.pid)
+    assert use is not None
+    assert processes.age_s(use.started) == pytest.approx(
+        time.time() - psutil.Process(child.pid).create_time(), abs=1.5
+    )
+    assert processes.use_of(2**22 - 1) is None
+    assert processes.part_bytes(2**22 - 1) is None
+
+
+def test_what_a_thread_has_started_is_found_by_it() -> None:
+    """The loading thread's children are the loader's workers; other children are not."""
+    found: list[tuple[int, ...]] = []
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        started.append(subprocess.Popen(["sleep", "1000"]))
+        found.append(processes.children_of_thread(threading.get_native_id()))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert found == [(started[0].pid,)]
+    started[0].kill()
+    started[0].wait()
+
+
+def test_a_name_of_any_bytes_is_no_hindrance() -> None:
+    """A program may call itself what it likes: parentheses, spaces, and bytes that are not text."""
+    name = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff) Z 1 (\\xfe')"
+    code = f"{name}; print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1) as odd:
+        assert odd.stdout is not None
+        odd.stdout.readline()
+        assert processes.started(odd.pid)
+        assert not processes.is_ending(odd.pid) and not processes.is_stopped(odd.pid)
+        assert processes.use_of(odd.pid) is not None
+        odd.communicate(b"\n")
+
+
+def test_an_open_file_is_seen_by_its_name(tmp_path: Path) -> None:
+    """Of this process and of another one; nothing of one that has gone."""
+    with (tmp_path / "device0").open("w"):
+        for pid in ("self", os.getpid()):
+            assert processes.has_open(pid, str(tmp_path))
+            assert not processes.has_open(pid, "/dev/nvidia")
+    assert not processes.has_open("self", str(tmp_path))
+    assert not processes.has_open(2**22 - 1, "")

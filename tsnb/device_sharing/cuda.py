@@ -1,4 +1,4 @@
-"""Batches shared on a CUDA device, as `hardware.copies` wants it. Not yet run on a GPU.
+"""Batches shared on a CUDA device, as `copies` wants it. Not yet run on a GPU.
 
 The memory is taken from the driver itself, not from torch's allocator: it is one piece, other processes may open it
 whatever `expandable_segments` says, and it is given back as a whole. A view is a tensor over an object that says
@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from tsnb.arena.memory import Arena
-from tsnb.hardware.copies import SharingRefused
-from tsnb.hardware.driver import Driver, PinnedSlots
+from tsnb.device_sharing.copies import SharingRefused
+from tsnb.device_sharing.driver import Driver, PinnedSlots
 from tsnb.native.endings import ending
 
 __all__ = ["Cuda"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.telemetry.fake_nvml import GIB, H200, FakeNvml
+from tests.machine.fake_nvml import GIB, H200, FakeNvml
 from tsnb.config import attach_defaults
 from tsnb.consumer.attaching import device_here
-from tsnb.hardware.placing import MPS_PERCENT, VISIBLE, inside_name, place
-from tsnb.telemetry.gpu import Gpus
+from tsnb.machine.gpus import Gpus
+from tsnb.machine.placement import MPS_PERCENT, VISIBLE, inside_name, place
 
 FIRST, SECOND = {**H200, "uuid": "GPU-aa"}, {**H200, "uuid": "GPU-bb"}
 CUT = {

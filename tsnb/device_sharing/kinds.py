@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from tsnb.hardware.copies import DeviceKind, SharingRefused
+from tsnb.device_sharing.copies import DeviceKind, SharingRefused
 
-__all__ = ["kind_of", "kinds", "namespaces", "read_wish", "write_wish"]
+__all__ = ["kind_of", "kinds", "namespaces", "obstacle_between", "read_wish", "write_wish"]
 
 
 def _cuda() -> DeviceKind:
-    from tsnb.hardware.cuda import Cuda
+    from tsnb.device_sharing.cuda import Cuda
 
     return Cuda()
 
@@ -57,3 +57,21 @@ def namespaces() -> str:
         return " ".join(os.readlink(f"/proc/self/ns/{kind}") for kind in ("ipc", "pid"))  # noqa: PTH115 (no Path)
     except OSError:
         return ""
+
+
+def obstacle_between(producer: str, consumer: str, device: str, *, wsl: bool = False) -> str:
+    """Return why two processes cannot share a GPU's memory; empty where nothing speaks against it.
+
+    Args:
+        producer: The namespaces of the loader's process, as one word.
+        consumer: Those of the trial's.
+        device: The GPU's UUID, "MIG-..." of an instance.
+        wsl: Whether this is Linux inside Windows.
+    """
+    if device.startswith("MIG-"):
+        return "a MIG instance cannot share its memory between processes"
+    if wsl:
+        return "CUDA under WSL cannot share memory between processes"
+    if producer != consumer:
+        return "the loader runs in another container (another IPC or process namespace)"
+    return ""

@@ -18,7 +18,7 @@ import uuid
 from typing import Any
 
 from tsnb.arena.memory import Arena
-from tsnb.hardware.copies import SharingRefused
+from tsnb.device_sharing.copies import SharingRefused
 
 __all__ = ["HANDLE_BYTES", "Driver", "PinnedSlots"]
 

@@ -21,8 +21,8 @@ import torch
 
 from tsnb.arena.leases import lease
 from tsnb.arena.memory import Arena
-from tsnb.hardware.copies import SharingRefused
-from tsnb.hardware.kinds import kinds
+from tsnb.device_sharing.copies import SharingRefused
+from tsnb.device_sharing.kinds import kinds
 
 HEAD = 4096
 _PAIR = struct.Struct("<QQ")

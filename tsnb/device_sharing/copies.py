@@ -9,7 +9,7 @@ a consumer there asks for it. For each batch, on the device and without the host
 4. each consumer's stream waits for *ready* before its kernels read;
 5. when the last reference to a view has gone, the consumer records *done* on that stream, and releases its lease.
 
-Implementations: `hardware.cuda`, and memory of the CPU that stands for a device in the tests.
+Implementations: `cuda`, and memory of the CPU that stands for a device in the tests.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tsnb.kernels.processes.death import Death, OutOfMemory
-from tsnb.telemetry.memory import oom_kills
+from tsnb.machine.memory import oom_kills
 
 V1_CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
 V2_EVENTS = "low 0\nhigh 0\nmax 7\noom 2\noom_kill {}\noom_group_kill 0\n"

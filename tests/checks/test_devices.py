@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.telemetry.fake_nvml import GIB, H200, FakeNvml
-from tsnb.hardware.gpus import look_for_mps
-from tsnb.hardware.listing import Devices, devices, look
+from tests.machine.fake_nvml import GIB, H200, FakeNvml
+from tsnb.checks.devices import Devices, devices, look
+from tsnb.machine.cores import Machine
+from tsnb.machine.gpus import Gpus, look_for_mps
 from tsnb.producer import serve
-from tsnb.telemetry.gpu import Gpus
-from tsnb.telemetry.machine import Machine
 
 FIRST = {**H200, "uuid": "GPU-aa", "peers": ["GPU-bb"], "millijoules": 5_000}
 SECOND = {**H200, "uuid": "GPU-bb", "peers": ["GPU-aa"], "processes": []}
@@ -118,7 +117,7 @@ def test_mps_is_there_when_its_daemon_is(tmp_path: Path) -> None:
 
 def test_mps_is_known_by_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the usual place nobody has set anything: there the pipe alone proves nothing."""
-    from tsnb.hardware import gpus
+    from tsnb.machine import gpus
 
     monkeypatch.setattr(gpus, "_USUAL", str(tmp_path))
     (tmp_path / "control").touch()

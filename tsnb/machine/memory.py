@@ -1,4 +1,4 @@
-"""What memory this process can still have, and how often the system killed for want of it.
+"""What memory this process can still have, who waits for it, and how often the system killed for want of it.
 
 Free is the least of what the system has available and what is left to each control group that this process is in:
 a container's limit, a batch scheduler's, or systemd's.
@@ -6,16 +6,18 @@ a container's limit, a batch scheduler's, or systemd's.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tsnb.native.processes import HAS_PROC
+from tsnb.machine.processes import HAS_PROC
 
 __all__ = [
     "Bounds",
     "Free",
     "OomKills",
+    "Pressure",
     "control_groups",
     "free_memory",
     "memory_bounds",
@@ -168,6 +170,28 @@ def control_groups(
         group = base / path.lstrip("/")
         for directory in (group, *(p for p in group.parents if p.is_relative_to(base))):
             yield directory, version
+
+
+class Pressure:
+    """Share of time in which processes of this control group, or of the machine, stood still for want of memory."""
+
+    def __init__(self) -> None:
+        groups = [path / "memory.pressure" for path, version in control_groups(Path("/")) if version == 2]
+        found = [path for path in groups if "some" in read_text(path)]
+        self._file = found[0] if found else Path("/proc/pressure/memory")
+        self._last = self._total(), time.monotonic()
+
+    def _total(self) -> int:
+        for line in read_text(self._file).splitlines():
+            if line.startswith("some ") and "total=" in line:
+                return int(line.rsplit("total=", 1)[1])
+        return 0
+
+    def share(self) -> float:
+        """Return it since the last call."""
+        (total, at), now = self._last, (self._total(), time.monotonic())
+        self._last = now
+        return (now[0] - total) * 1e-6 / max(1e-3, now[1] - at)
 
 
 def _limited(root: Path) -> Iterator[Free]:

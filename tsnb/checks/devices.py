@@ -19,15 +19,13 @@ import psutil
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.hardware.gpus import list_gpus, look_for_mps, under_wsl
-from tsnb.hardware.inventory import Cores, Gpu, Inventory, notes_on
-from tsnb.native.owners import alive
-from tsnb.native.processes import usable_cores
+from tsnb.machine.cores import Machine, usable_cores
+from tsnb.machine.energy import EnergyMeter, words_on_energy
+from tsnb.machine.gpus import Gpus, list_gpus, look_for_mps, under_wsl
+from tsnb.machine.inventory import Cores, Gpu, Inventory, notes_on
+from tsnb.machine.owners import alive
 from tsnb.records.project import project_directory
 from tsnb.records.reading import ENDED, read_runs
-from tsnb.telemetry.energy import EnergyMeter, words_on_energy
-from tsnb.telemetry.gpu import Gpus
-from tsnb.telemetry.machine import Machine
 from tsnb.telemetry.observer import Observer
 from tsnb.words import text_table
 

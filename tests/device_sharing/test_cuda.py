@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.hardware.fake_device import FakeCopies
+from tests.device_sharing.fake_device import FakeCopies
 from tsnb.arena.memory import Arena
-from tsnb.hardware.copies import DeviceCopies, SharingRefused
-from tsnb.hardware.cuda import _Held, _refusals, _tensor
-from tsnb.hardware.driver import HANDLE_BYTES, Driver
-from tsnb.hardware.kinds import kind_of
+from tsnb.device_sharing.copies import DeviceCopies, SharingRefused
+from tsnb.device_sharing.cuda import _Held, _refusals, _tensor
+from tsnb.device_sharing.driver import HANDLE_BYTES, Driver
+from tsnb.device_sharing.kinds import kind_of
 
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 

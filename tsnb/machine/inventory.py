@@ -9,7 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["INSTEAD", "Cores", "Gpu", "GpuUser", "Inventory", "Mps", "notes_on", "obstacle_between"]
+__all__ = ["INSTEAD", "Cores", "Gpu", "GpuReading", "GpuUser", "Inventory", "Mps", "notes_on"]
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """One GPU."""
+
+    index: int
+    """Its number, as NVML and `nvidia-smi` count; MIG instances carry that of their GPU."""
+    name: str
+    """What it is called."""
+    busy: float | None
+    """Share of the last second in which a kernel ran, 0 to 1; None: not told, as of a MIG instance."""
+    used_bytes: int
+    """Memory in use, by anybody."""
+    total_bytes: int
+    """Memory in all."""
 
 
 @dataclass(frozen=True)
@@ -105,24 +121,6 @@ class Inventory:
 
 INSTEAD = "each trial copies its batches from the shared memory of the CPU to the GPU"
 """What happens where they cannot."""
-
-
-def obstacle_between(producer: str, consumer: str, device: str, *, wsl: bool = False) -> str:
-    """Return why two processes cannot share a GPU's memory; empty where nothing speaks against it.
-
-    Args:
-        producer: The namespaces of the loader's process, as one word.
-        consumer: Those of the trial's.
-        device: The GPU's UUID, "MIG-..." of an instance.
-        wsl: Whether this is Linux inside Windows.
-    """
-    if device.startswith("MIG-"):
-        return "a MIG instance cannot share its memory between processes"
-    if wsl:
-        return "CUDA under WSL cannot share memory between processes"
-    if producer != consumer:
-        return "the loader runs in another container (another IPC or process namespace)"
-    return ""
 
 
 def notes_on(gpus: Sequence[Gpu], *, wsl: bool = False) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tsnb.hardware.gpu_slots import GpuPlace, GpuSlots
+from tsnb.device_sharing.gpu_slots import GpuPlace, GpuSlots
 
 
 def test_a_batch_is_copied_once_for_all_on_the_device() -> None:

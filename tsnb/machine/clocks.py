@@ -1,0 +1,83 @@
+"""Clocks that other programs do not move: CPU time of processes, and the time that one waited for a core.
+
+A shared machine makes every wall time longer. CPU time hardly changes, and Linux counts for each thread how long it was
+ready to run and had no core (`/proc/PID/schedstat`, its second number): the rest is the time that a quiet
+machine would have taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from pathlib import Path
+
+from tsnb.machine.processes import HAS_PROC, use_of
+
+__all__ = ["cost_clock", "cpu_s", "thread_cpu_s", "threads", "waited_s"]
+
+
+def cpu_s(pid: int) -> float | None:
+    """Return the CPU seconds of a process of this user, all its threads; None if it has gone."""
+    if not HAS_PROC:
+        use = use_of(pid)
+        return use.cpu_s if use else None
+    try:
+        return time.clock_gettime((~pid << 3) | 2)  # clock_getcpuclockid(3), which Python does not have
+    except OSError:
+        return None
+
+
+def threads() -> set[int]:
+    """Return the ids of this process's Python threads, as the system counts them."""
+    return {thread.native_id for thread in threading.enumerate() if thread.native_id}
+
+
+def thread_cpu_s(thread: int) -> float:
+    """Return the CPU seconds of a thread of this process by its system's id; 0 if it has gone."""
+    try:
+        return time.clock_gettime(
+            (~thread << 3) | 6
+        )  # pthread_getcpuclockid(3), which must not be asked for one gone
+    except OSError:
+        return 0.0
+
+
+def waited_s(pid: int | None = None) -> float:
+    """Return how long a process's main thread (None: the calling thread) was ready and had no core; 0 if unknown."""
+    path = f"/proc/{pid}/schedstat" if pid else "/proc/thread-self/schedstat"
+    try:
+        return int(Path(path).read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+_here = threading.local()
+
+
+def cost_clock() -> float:
+    """Return seconds that pass while this thread computes or waits for a disk, not while others have its core.
+
+    Where the system does not tell how long the thread has waited for a core, all seconds count.
+    """
+    waited_s = _kept_waiting_s()
+    while True:
+        now_s, before_s = time.perf_counter(), waited_s
+        waited_s = _kept_waiting_s()
+        if waited_s == before_s:  # else it lost its core between the two, and they are of different moments
+            return now_s - waited_s
+
+
+def _kept_waiting_s() -> float:
+    pid = os.getpid()
+    if getattr(_here, "pid", 0) != pid:
+        _here.pid, _here.fd = pid, -1
+        with contextlib.suppress(OSError):
+            _here.fd = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    if _here.fd < 0:
+        return 0.0
+    try:
+        return int(os.pread(_here.fd, 64, 0).split()[1]) * 1e-9
+    except (OSError, IndexError, ValueError):
+        return 0.0
