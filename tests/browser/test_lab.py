@@ -184,7 +184,9 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     show(page)
     ticks = number(page, "ticks")
     wait_for(page, "ticks", lambda v: v >= ticks + 8, timeout_s=10)
-    page.click('button[aria-label="Stop small-cnn"]')
+    stop = page.locator('tbody .tsnb-stop[aria-label^="Stop small-cnn"]')
+    stop.click()
+    stop.click()  # it asks once more
     wait_for(page, "consumers", lambda v: v == 2, timeout_s=15)
     assert notebook.cells()[waiting]["state"] == "running"
 

@@ -206,6 +206,7 @@ def test_a_recording_is_all_shown_and_promises_nothing(browser: Browser) -> None
             "loss",
             "accuracy",
         ),
+        *("cnn-small", "resnet10", "resnet18-wide", "resnet18-wide-sgd"),
         *("2 min", "10 min", "all"),
         "details",
     ]
@@ -326,39 +327,140 @@ def test_texts_have_contrast_and_controls_have_names(browser: Browser, theme: st
     assert host.page.evaluate(nameless) == 0
 
 
-def test_buttons_send_what_they_say(browser: Browser) -> None:
-    """A row's button stops that trial; the stream's asks once more first."""
+def test_buttons_send_what_they_say_and_ask_before_they_end_something(browser: Browser) -> None:
+    """A row's stop and the stream's ask once more; Escape takes the question back; a refusal says why."""
     host = Host(browser, 1000)
     host.tape.allow(interrupt=True, report=True)
     running(three_models(), host, 20)
-    host.page.get_by_label("Stop resnet10").click()
-    host.page.get_by_label("Interrupt cnn-small").click()
+    sent = "() => window.sent"
+    stop = host.page.locator('tbody .tsnb-stop[aria-label^="Stop resnet10"]')
+    stop.click()
+    assert stop.inner_text() == "Stop?"
+    stop.press("Escape")
+    assert stop.inner_text() == "" and stop.get_attribute("aria-label") == "Stop resnet10"
+    stop.focus()
+    host.page.keyboard.press("Enter")
+    host.page.keyboard.press("Tab")
+    assert stop.inner_text() == "", "who goes elsewhere has not said yes"
     host.page.get_by_role("button", name="Report").click()
     host.page.get_by_role("button", name="Stop stream").click()
-    sent = host.page.evaluate("() => window.sent")
-    assert {"op": "stop", "name": "resnet10"} in sent
-    assert {"op": "interrupt", "name": "cnn-small"} in sent
-    assert {"op": "report"} in sent
-    assert {"op": "stop stream"} not in sent
+    assert not [one for one in host.page.evaluate(sent) if one["op"].startswith("stop")]
     host.page.get_by_role("button", name="Stop for all?").click()
-    assert {"op": "stop stream"} in host.page.evaluate("() => window.sent")
-    assert host.page.get_by_label("Stop resnet10").is_disabled()
-    assert host.page.get_by_label("Interrupt cnn-small").is_disabled()
-    host.hear(
-        Message({"op": "refused", "what": "interrupt", "name": "cnn-small", "why": "it is no trial here"})
-    )
+    stop.focus()
+    host.page.keyboard.press("Enter")
+    host.page.keyboard.press("Enter")
+    assert [one for one in host.page.evaluate(sent) if one["op"] in ("stop", "stop stream", "report")] == [
+        {"op": "report"},
+        {"op": "stop stream"},
+        {"op": "stop", "name": "resnet10"},
+    ]
+    assert stop.is_disabled()
+    assert stop.get_attribute("title") == "Stop resnet10: not now, resnet10 was asked to stop"
+    host.hear(Message({"op": "refused", "what": "stop", "name": "resnet10", "why": "it is no trial here"}))
     host.settle()
-    again = host.page.get_by_label("Could not interrupt cnn-small: it is no trial here")
+    again = host.page.get_by_label("Could not stop resnet10: it is no trial here")
     assert again.is_enabled()
+    ended = host.tape.note("gone", "The stream mnist has ended.", "mnist")
+    assert ended
+    host.hear(ended)
+    host.settle()
+    assert host.page.get_by_label("Stop resnet10: not now, the stream has ended").is_disabled()
+    assert not host.errors
 
 
 def test_buttons_that_nobody_answers_are_not_there(browser: Browser) -> None:
     """Without callbacks there is neither a report nor an interrupt button."""
     host = Host(browser, 1000)
     running(three_models(), host, 5)
+    host.page.get_by_role("button", name="cnn-small", exact=True).click()
+    host.settle()
     assert host.page.get_by_label("Interrupt cnn-small").is_hidden()
     assert host.page.get_by_role("button", name="Report").count() == 0
-    assert host.page.get_by_label("Stop cnn-small").is_visible()
+    assert host.page.get_by_label("Stop cnn-small").first.is_visible()
+
+
+FACTS = {
+    "op": "trial",
+    "name": "resnet10",
+    "params": [["width", "64"], ["<b>", "&amp;"]],
+    "live": [["lr", "0.1"], ["how", "sum"]],
+    "changes": [
+        {"name": "lr", "value": "0.1", "before": "0.3", "epoch": 0, "batch": 20, "time_s": START_S + 9}
+    ],
+    "artifacts": [["net.pt", 123456], ["runs", None]],
+    "where": "/project/.tsnb/artifacts/resnet10-1",
+}
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1400, "light"), (1000, "dark"), (360, "light")])
+def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
+    browser: Browser, width: int, theme: str
+) -> None:
+    """Opened by a click on a name: parameters, live values, time line, log with search, artifacts; nothing moves."""
+    host = Host(browser, width, theme)
+    host.tape.allow(interrupt=True)
+    stream = three_models()
+    host.open(stream.run(30), {"can": True, "name": "", "shown": False, "trials": [["resnet10", "running"]]})
+    page, drawer = host.page, host.page.locator(".tsnb-drawer")
+    high = page.evaluate("() => document.querySelector('.tsnb-panel').offsetHeight")
+    page.get_by_role("button", name="resnet10", exact=True).click()
+    wanted = [
+        {"op": "trial", "name": "resnet10"},
+        {"op": "log", "name": "resnet10", "run": "", "at": 0, "tail": True},
+    ]
+    assert page.evaluate("() => window.sent.slice(-2)") == wanted
+    host.hear(Message(FACTS))
+    text = "".join(f"epoch {k}: loss {1 / (k + 1):.3f}\n" for k in range(300))
+    log = {"op": "log", "name": "resnet10", "run": "1", "start": 0, "text": text, "open": "epoch 300"}
+    host.hear(Message(log))
+    host.settle()
+    said = drawer.inner_text()
+    for words in (
+        "lr 0.3 → 0.1 from epoch 1, batch 20 on",
+        "width\n64",
+        "<b>\n&amp;",
+        "net.pt 123.5 kB",
+        "computing",
+    ):
+        assert words in said.replace("\n\n", "\n"), said
+    assert drawer.locator(".tsnb-timeline-marks b").count() == 2, "joined, and lr was set"
+    assert drawer.locator(".tsnb-lines").inner_text().endswith("epoch 299: loss 0.003\nepoch 300")
+    page.get_by_label("search in the log").fill("0.010")
+    host.settle()
+    assert drawer.locator(".tsnb-found").inner_text() == f"{text.count('0.010')} lines"
+    value = page.get_by_label("live value lr")
+    value.fill("0.03")
+    host.hear(Message({**FACTS, "live": [["lr", "0.1"], ["how", "mean"]]}))
+    host.settle()
+    assert (value.input_value(), page.get_by_label("live value how").input_value()) == ("0.03", "mean")
+    page.get_by_role("button", name="Set 0.1 → 0.03").click()
+    set_it = {"op": "set", "name": "resnet10", "value": "lr", "text": "0.03"}
+    assert page.evaluate("() => window.sent.at(-1)") == set_it
+    host.hear(
+        Message({"op": "refused", "what": "set", "name": "resnet10", "why": "lr=0.03: give a whole number"})
+    )
+    host.settle()
+    assert drawer.get_by_role("alert").inner_text() == "Not set: lr=0.03: give a whole number"
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    assert page.evaluate(CONTRAST) == []
+    if width > 960:
+        assert page.evaluate("() => document.querySelector('.tsnb-panel').offsetHeight") >= high
+        assert page.locator(".tsnb-table").first.is_visible()
+    else:
+        assert page.locator(".tsnb-table").first.is_hidden()
+    host.shot(ARTIFACTS / f"panel-drawer-{width}.png")
+    assert host.chosen()["drawer"] == "resnet10"
+    again = Host(browser, width, theme)
+    again.view = host.chosen()
+    again.open(stream.run(5))
+    assert again.page.get_by_role("heading", name="resnet10").is_visible()
+    page.get_by_role("heading", name="resnet10").focus()
+    page.keyboard.press("Escape")
+    host.settle()
+    assert drawer.is_hidden()
+    assert page.evaluate("() => document.activeElement.textContent") == "resnet10"
+    assert page.evaluate("() => window.sent.slice(-2)") == [{"op": "trial", "name": ""}, {"op": "log off"}]
+    assert not host.errors + again.errors
 
 
 def test_a_missed_tick_is_asked_for(browser: Browser) -> None:

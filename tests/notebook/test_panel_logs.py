@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tsnb.errors import TsnbError
 from tsnb.experiments import trials
 from tsnb.notebook.panels import TrialLogs
 
@@ -44,3 +49,45 @@ def test_a_log_is_read_in_parts_and_a_new_run_from_its_start(shell: Any) -> None
     assert again.start == 0
     assert "again\n" in again.text + again.open
     assert "line" not in again.text + again.open
+
+
+def test_a_drawer_knows_parameters_live_values_and_artifacts_and_sets_a_value(shell: Any) -> None:
+    """What was given, what is read now, each change with what was before; a value that may not be is refused."""
+    logs = TrialLogs()
+    assert logs.facts("setter") is None
+    with pytest.raises(TsnbError, match="was started elsewhere"):
+        logs.set("setter", "lr", "0.05")
+    code = """
+import time, tsnb
+open("net.txt", "w").write("weights")
+tsnb.log_artifact("net.txt")
+lr = tsnb.live("lr", 0.1, bounds=(0, 1)); how = tsnb.live("how", "sum", choices=("sum", "mean"))
+while float(lr) > 0.01: time.sleep(0.01)
+"""
+    shell.run_cell_magic("trial", "setter", code)
+
+    def facts() -> dict[str, Any]:
+        found = logs.facts("setter")
+        assert found is not None
+        json.dumps(found)
+        return found
+
+    until(lambda: len(facts()["live"]) == 2 and facts()["artifacts"])
+    assert facts()["live"] == [["lr", "0.1"], ["how", "sum"]]
+    assert facts()["artifacts"] == [["net.txt", 7]]
+    assert (Path(facts()["where"]) / "net.txt").read_text() == "weights"
+    logs.set("setter", "how", "mean")
+    until(lambda: facts()["live"][1] == ["how", "mean"])
+    for name, text, why in (
+        ("lr", "2", "from 0 to 1"),
+        ("lr", "much", "a number"),
+        ("rate", "1", "no live value"),
+    ):
+        with pytest.raises((ValueError, TsnbError), match=why):
+            logs.set("setter", name, text)
+    logs.set("setter", "lr", "0.005")
+    trials["setter"].wait(60)
+    told = [(change["name"], change["before"], change["value"]) for change in facts()["changes"]]
+    assert ("lr", "", "0.005") in told
+    with pytest.raises(TsnbError, match="is done"):
+        logs.set("setter", "lr", "0.1")

@@ -22,6 +22,7 @@ class Source:
         self.open = ""
         self.reads = 0
         self.broken = False
+        self.lr = "0.1"
 
     def trials(self) -> list[tuple[str, str]]:
         return [(name, "running") for name in self.texts]
@@ -35,6 +36,14 @@ class Source:
         text = self.texts[name]
         start = max(position if run == self.runs[name] else 0, len(text) - most)
         return LogPart(self.runs[name], start, text[start:], self.open)
+
+    def facts(self, name: str) -> dict[str, Any] | None:
+        return {"live": [["lr", self.lr]]} if name in self.texts else None
+
+    def set(self, name: str, value: str, text: str) -> None:
+        if value != "lr":
+            raise ValueError(f"{name} has no {value}")
+        self.lr = text
 
 
 class Pages:
@@ -51,6 +60,9 @@ class Pages:
         while not condition():
             assert time.monotonic() < deadline, self.messages
             time.sleep(0.01)
+
+    def facts(self) -> list[dict[str, Any]]:
+        return [message for message in self.messages if message["op"] == "trial"]
 
 
 @pytest.fixture
@@ -186,3 +198,32 @@ def test_a_source_that_breaks_does_not_end_the_feed(feed: LogFeed, source: Sourc
     source.broken = False
     source.texts["cnn"] = "well again\n"
     pages.until(lambda: pages.text("cnn") == "well again\n")
+
+
+def test_a_drawers_facts_are_sent_when_they_change(source: Source, feed: LogFeed, pages: Pages) -> None:
+    """Once to who asks, again when they are others, and no thread is left once the drawer is closed."""
+    feed.show("cnn")
+    pages.until(lambda: len(pages.facts()) == 1)
+    assert pages.facts() == [{"op": "trial", "name": "cnn", "live": [["lr", "0.1"]]}]
+    source.set("cnn", "lr", "0.05")
+    pages.until(lambda: len(pages.facts()) == 2)
+    assert pages.facts()[1]["live"] == [["lr", "0.05"]]
+    feed.show("cnn")  # another page, or the same after a reload
+    pages.until(lambda: len(pages.facts()) == 3)
+    feed.show("elsewhere")
+    pages.until(lambda: len(pages.facts()) == 4)
+    assert pages.facts()[3] == {"op": "trial", "name": "elsewhere", "missing": True}
+    feed.show("")
+    pages.until(lambda: not any(thread.name == "tsnb-panel-log" for thread in threading.enumerate()))
+    assert not any("text" in message for message in pages.messages), "nobody asked for a log"
+
+
+def test_a_drawers_log_opens_no_pane(source: Source, feed: LogFeed, pages: Pages) -> None:
+    """A page that loads again has its drawer, not a log pane that nobody opened."""
+    source.texts["cnn"] = "one\n"
+    feed.watch("cnn", pane=False)
+    pages.until(lambda: pages.text("cnn") == "one\n")
+    assert not feed.scene()["shown"] and feed.scene()["name"] == ""
+    feed.watch("cnn")
+    assert feed.scene()["shown"] and feed.scene()["name"] == "cnn"
+    feed.rest()

@@ -93,6 +93,31 @@ def test_what_fails_is_told_to_the_front_end(
     assert sent[-1][0] == {"op": "refused", "what": op, "name": "x", "why": "no trial x"}
 
 
+def test_a_live_value_is_set_by_who_knows_the_trials(
+    panel: Panel, sent: list[tuple[dict[str, Any], list[bytes]]]
+) -> None:
+    """The drawer's text reaches the source; a refusal, or nobody who knows, is told."""
+    told: list[tuple[str, str, str]] = []
+
+    class Source:
+        def set(self, name: str, value: str, text: str) -> None:
+            told.append((name, value, text))
+            if text == "no":
+                raise ValueError("give a number")
+
+    content = {"op": "set", "name": "cnn", "value": "lr", "text": "0.1"}
+    panel._hear(panel, content, [])
+    join("tsnb-set-cnn")
+    assert "this panel knows no trials" in sent[-1][0]["why"]
+    panel.logs.source = cast("Any", Source())
+    panel._hear(panel, content, [])
+    join("tsnb-set-cnn")
+    panel._hear(panel, {**content, "text": "no"}, [])
+    join("tsnb-set-cnn")
+    assert told == [("cnn", "lr", "0.1"), ("cnn", "lr", "no")]
+    assert sent[-1][0] == {"op": "refused", "what": "set", "name": "cnn", "why": "give a number"}
+
+
 def join(name: str) -> None:
     """Wait for a thread of that name."""
     for thread in threading.enumerate():

@@ -106,6 +106,7 @@ class TrialLife(ABC):
         self.changes: list[LiveChange] = []
         self.started_s = time.time()
         self.log_path = run.log_path
+        self.artifacts_path = run.artifacts_path
         self.successor: TrialLife | None = None
         self.plan = plan
         self.hub = hub

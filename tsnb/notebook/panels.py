@@ -14,12 +14,15 @@ It is not shown at once: JupyterLab 4.6 drops what a cell displays just when the
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import logging
 import os
 import threading
 import time
 import uuid
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from tsnb.errors import ExtraMissing, TsnbError
@@ -36,6 +39,12 @@ __all__ = ["EVERY_S", "Still", "TrialLogs", "dashboard", "leave_still", "replay"
 
 EVERY_S = 60.0
 """How old the picture of a stream that runs may be."""
+
+MOST = 200
+"""Parameters, changes and artifacts of a trial that its drawer shows."""
+
+SHOWN = 200
+"""Characters of each."""
 
 _log = logging.getLogger("tsnb")
 
@@ -145,7 +154,7 @@ def leave_still(panel: Panel) -> None:
 
 
 class TrialLogs:
-    """Gives the panel the logs of the trials on this notebook's board."""
+    """Gives the panel the logs and the facts of the trials on this notebook's board."""
 
     def trials(self) -> list[tuple[str, str]]:
         """Return name and state of each trial, in the order of their first start."""
@@ -159,6 +168,56 @@ class TrialLogs:
         this = f"{trial.started_s:.6f}"
         start, text, still_open = trial.log_since(position if run == this else 0, most)
         return LogPart(this, start, text, still_open)
+
+    def facts(self, name: str) -> dict[str, Any] | None:
+        """Return a trial's parameters, live values with their changes, and artifacts."""
+        trial = trials.get(name)
+        if trial is None:
+            return None
+        now: dict[str, str] = {}
+        changes = []
+        for change in trial.changes:
+            made = change._asdict() | {"value": _short(change.value), "before": now.get(change.name, "")}
+            now[change.name] = made["value"]
+            changes.append(made)
+        where = trial.life.artifacts_path
+        return {
+            "params": [[key, _short(value)] for key, value in list(trial.params.items())[:MOST]],
+            "live": [[key, _short(value)] for key, value in list(trial.live.items())[:MOST]],
+            "changes": changes[-MOST:],
+            "artifacts": _files(where),
+            "where": str(where),
+        }
+
+    def set(self, name: str, value: str, text: str) -> None:
+        """Change a live value of a trial to what the text says: a number, True or False, or one of its choices.
+
+        Raises:
+            TsnbError: No such trial or value, or it is not running.
+            ValueError: It may not be that.
+        """
+        trial = trials.get(name)
+        if trial is None:
+            raise TsnbError(f"{name} was started elsewhere, so its live values are set there")
+        wanted: Any = text
+        if not isinstance(trial.live.get(value), str):
+            with contextlib.suppress(ValueError, SyntaxError):
+                wanted = ast.literal_eval(text)
+        trial.set(**{value: wanted})
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def _files(where: Path) -> list[list[Any]]:
+    """Return name and bytes of what lies there, the first `MOST` by name; of a folder without its bytes."""
+    try:
+        found = sorted(where.iterdir())[:MOST]
+        return [[one.name, one.stat().st_size if one.is_file() else None] for one in found]
+    except OSError:  # none yet, or one was taken away meanwhile
+        return []
 
 
 _shown: dict[str, Any] = {}

@@ -1,4 +1,6 @@
-"""Logs on their way to the panel's log pane: only those that a page watches, in parts, a few times a second.
+"""What only the notebook knows of trials, on its way to the panel: logs for its pane, facts for a trial's drawer.
+
+Only those that a page watches: logs in parts, a few times a second; facts whole, when they have changed.
 
 Where logs come from is handed in (`LogSource`): the panel itself knows readings only. A page says which log it
 watches and how far it has it, and says so again every now and then; a page that went away silently is
@@ -7,10 +9,18 @@ forgotten after `FORGET_S`. While no page watches there is no thread and no work
 ```
 page    {"op": "log", "name": "cnn", "run": "17", "at": 812}     give me this log from here on; name "": any
         {"op": "log off"}                                        the pane was closed
+        {"op": "log", "name", "run", "at", "tail": true}         likewise for a drawer: the pane is not open
+        {"op": "trial", "name": "cnn"}                           the facts of this one; name "": the drawer was closed
 panel   {"op": "log", "name", "run", "start", "text", "open"}    text from position `start`, then what may change
         ... "cut": true                                          what was before `start` is kept no longer
         ... "trials": [["cnn", "running"], ...]                  only when it has changed
         ... "missing": true                                      there is no such log here
+        {"op": "trial", "name", "params": [["lr", "0.1"]],       what it was started with
+         "live": [["lr", "0.05"]],                               `tsnb.live`, as it is
+         "changes": [{"name", "value", "before", "epoch",        in their order
+                      "batch", "time_s"}],
+         "artifacts": [["net.pt", 1234]], "where": ".tsnb/..."}  name and bytes, and where they lie
+        ... "missing": true                                      this notebook knows nothing of it
 ```
 
 A position counts the characters that have settled since the run began. Parts may come twice (two pages, one asked
@@ -54,13 +64,24 @@ class LogPart(NamedTuple):
 
 
 class LogSource(Protocol):
-    """Gives logs. Called on the panel's log thread; must not block for long."""
+    """Gives logs and facts. Called on the panel's log thread; must not block for long."""
 
     def trials(self) -> list[tuple[str, str]]:
         """Return name and state of each trial that has a log."""
 
     def read(self, name: str, run: str, position: int, most: int) -> LogPart | None:
         """Return what a log has from a position of a run on, `most` characters at most; None: no such log."""
+
+    def facts(self, name: str) -> dict[str, Any] | None:
+        """Return what is known of a trial, as the module says, for JSON; None: nothing is."""
+
+    def set(self, name: str, value: str, text: str) -> None:
+        """Change a trial's live value of that name to what the text says. Called on a thread of its own, and may wait.
+
+        Raises:
+            TsnbError: There is no such trial here, no such value, or it is not running.
+            ValueError: It may not be that.
+        """
 
 
 @dataclass
@@ -74,8 +95,16 @@ class _Watch:
     missing: bool = False
 
 
+@dataclass
+class _Drawer:
+    """What was sent of one trial's facts."""
+
+    until_s: float
+    told: dict[str, Any] | None = None
+
+
 class LogFeed:
-    """Sends the logs that are watched.
+    """Sends the logs and the facts that are watched.
 
     Attributes:
         source: Where they come from; None: there are no logs.
@@ -89,6 +118,7 @@ class LogFeed:
         self._send = send
         self._changed = threading.Condition()
         self._watched: dict[str, _Watch] = {}
+        self._drawers: dict[str, _Drawer] = {}
         self._told: list[tuple[str, str]] | None = None
         self._chosen = ""
         self._is_open = False
@@ -99,22 +129,49 @@ class LogFeed:
         here = self.source.trials() if self.source is not None else []
         return {"name": self._chosen, "shown": self._is_open, "trials": here, "can": self.source is not None}
 
-    def watch(self, name: str, run: str = "", position: int = 0) -> None:
-        """Send a log from a position of its run on. Called on the kernel's (sub)shell thread."""
+    def watch(self, name: str, run: str = "", position: int = 0, *, pane: bool = True) -> None:
+        """Send a log from a position of its run on. Called on the kernel's (sub)shell thread.
+
+        Args:
+            name: The trial's.
+            run: The run that the page has the beginning of.
+            position: How far it has it.
+            pane: Whether the pane is open; else it is for a drawer.
+        """
         with self._changed:
-            self._chosen, self._is_open, self._told = name, True, None
+            self._is_open, self._told = pane, None
+            if pane:
+                self._chosen = name
             self._watched[name] = _Watch(run, position, time.monotonic() + FORGET_S)
-            self._changed.notify()
-            if not self._running:
-                self._running = True
-                threading.Thread(target=self._run, name="tsnb-panel-log", daemon=True).start()
+            self._begin()
+
+    def show(self, name: str) -> None:
+        """Send the facts of a trial, and again when they change; name "": a drawer was closed, and others ask again."""
+        with self._changed:
+            if not name:
+                self._drawers.clear()
+                return
+            self._drawers[name] = _Drawer(time.monotonic() + FORGET_S)  # who asks gets them, known or not
+            self._begin()
 
     def rest(self) -> None:
-        """Send no more: the pane was closed. Another page's that is still open asks again."""
+        """Send no logs any more: the pane was closed. Another page's that is still open asks again."""
         with self._changed:
             self._is_open = False
             self._watched.clear()
             self._changed.notify()
+
+    def close(self) -> None:
+        """Send nothing any more."""
+        self.show("")
+        self.rest()
+
+    def _begin(self) -> None:
+        """Have the thread look; the lock is held."""
+        self._changed.notify()
+        if not self._running:
+            self._running = True
+            threading.Thread(target=self._run, name="tsnb-panel-log", daemon=True).start()
 
     def _run(self) -> None:
         while self._any_watched():
@@ -131,17 +188,27 @@ class LogFeed:
         with self._changed:
             now_s = time.monotonic()
             self._watched = {name: w for name, w in self._watched.items() if w.until_s > now_s}
-            self._running = bool(self._watched)
+            self._drawers = {name: d for name, d in self._drawers.items() if d.until_s > now_s}
+            self._running = bool(self._watched or self._drawers)
             return self._running
 
     def _news(self) -> list[dict[str, Any]]:
         with self._changed:
             source, here = self.source, self.source.trials() if self.source is not None else []
             messages = [self._part(source, name, watch) for name, watch in self._watched.items()]
+            messages += [self._facts(source, name, drawer) for name, drawer in self._drawers.items()]
             if here != self._told:
                 self._told = here
                 messages.append({"op": "log", "trials": here})
         return [message for message in messages if message]
+
+    def _facts(self, source: LogSource | None, name: str, drawer: _Drawer) -> dict[str, Any]:
+        """Return the facts of one trial; empty if nothing is new."""
+        facts = (source.facts(name) if source else None) or {"missing": True}
+        if facts == drawer.told:
+            return {}
+        drawer.told = facts
+        return {"op": "trial", "name": name, **facts}
 
     def _part(self, source: LogSource | None, name: str, watch: _Watch) -> dict[str, Any]:
         """Return the new part of one log; empty if there is none."""

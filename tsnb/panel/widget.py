@@ -231,7 +231,7 @@ class Panel(anywidget.AnyWidget):
 
     def close(self) -> None:
         """Stop following and remove the widget."""
-        self.logs.rest()
+        self.logs.close()
         with self._lock:
             self._closed = True
         if self._follower:
@@ -297,10 +297,8 @@ class Panel(anywidget.AnyWidget):
             with self._lock:
                 if self._scene()["n"] != content.get("n"):
                     self._deliver_all()
-        elif op == "log":
-            self.logs.watch(name, str(content.get("run", "")), int(content.get("at", 0)))
-        elif op == "log off":
-            self.logs.rest()
+        elif op in ("log", "log off", "trial", "set"):
+            self._hear_of_trial(op, name, content)
         elif op == "stop":
             self._in_background(name, self.stop_consumer or self._end_consumer)
         elif op == "interrupt" and self._interrupt_consumer:
@@ -313,6 +311,19 @@ class Panel(anywidget.AnyWidget):
         elif op == "report" and self._make_report:
             report = self._make_report
             self._in_background("", lambda _: report(), what="report")
+
+    def _hear_of_trial(self, op: str, name: str, content: dict[str, Any]) -> None:
+        """Answer what concerns a trial's log and its drawer."""
+        if op == "log":
+            pane = not content.get("tail")
+            self.logs.watch(name, str(content.get("run", "")), int(content.get("at", 0)), pane=pane)
+        elif op == "log off":
+            self.logs.rest()
+        elif op == "trial":
+            self.logs.show(name)
+        else:
+            value, text = str(content.get("value", "")), str(content.get("text", ""))
+            self._in_background(name, lambda trial: self._set(trial, value, text), what=op)
 
     def _in_background(self, name: str, act: Callable[[str], None], what: str = "stop") -> None:
         """Act away from the shell: it may wait for a child process, and a cell may be running."""
@@ -337,6 +348,12 @@ class Panel(anywidget.AnyWidget):
         """Divide compute in another way, with the weights that the stream has."""
         latest = self._tape.latest
         balance(self._tape.name, mode, latest.weights if latest and mode == "weights" else None)
+
+    def _set(self, trial: str, value: str, text: str) -> None:
+        """Change a trial's live value."""
+        if self.logs.source is None:
+            raise TsnbError(f"this panel knows no trials, so {value} of {trial} cannot be set from here")
+        self.logs.source.set(trial, value, text)
 
     def _watch(self) -> Watch | None:
         return watched().get(self._tape.name)

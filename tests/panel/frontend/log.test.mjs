@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SOURCES } from "./sources.mjs";
 
-const { Log } = await import(`${SOURCES}/log.js`);
+const { Log, matching } = await import(`${SOURCES}/log.js`);
 const { coloured } = await import(`${SOURCES}/ansi.js`);
 
 const part = (start, text, open = "", run = "1") => ({ op: "log", name: "cnn", run, start, text, open });
@@ -99,4 +99,25 @@ test("colours become parts, and nothing of the sequences is left", () => {
   assert.ok(parts[3].colour && parts[3].bold);
   assert.equal(parts[4].colour, "rgb(0,135,0)");
   assert.equal(parts[0].colour, undefined);
+});
+
+test("a drawer follows a log while the pane is shut, and says so", () => {
+  const log = new Log();
+  log.follow("cnn");
+  assert.deepEqual(log.wish, { op: "log", name: "cnn", run: "", at: 0, tail: true });
+  log.take(part(0, "one\n", "two"));
+  assert.equal(log.text, "one\ntwo");
+  assert.equal(log.shown, false);
+  log.follow("");
+  assert.deepEqual(log.wish, { op: "log off" });
+  assert.equal(log.text, "one\ntwo");
+});
+
+test("a search finds lines with all of its words, the last ones first kept", () => {
+  const lines = Array.from({ length: 30 }, (_, k) => `Epoch ${k}: loss ${k % 2 ? "0.1" : "nan"}`).join("\n");
+  assert.deepEqual(matching(lines, "", 2), { lines: ["Epoch 28: loss nan", "Epoch 29: loss 0.1"], matches: 30 });
+  const found = matching(lines, "NAN epoch", 3);
+  assert.deepEqual([found.matches, found.lines], [15, ["Epoch 24: loss nan", "Epoch 26: loss nan", "Epoch 28: loss nan"]]);
+  assert.deepEqual(matching(lines, "nothing like it", 3), { lines: [], matches: 0 });
+  assert.deepEqual(matching("", "", 3), { lines: [], matches: 0 });
 });

@@ -4,7 +4,7 @@ import { SOURCES, bytes, frame, lane } from "./sources.mjs";
 
 const { decode } = await import(`${SOURCES}/frames.js`);
 const { Reel } = await import(`${SOURCES}/reel.js`);
-const { cpuSeries, series, whole } = await import(`${SOURCES}/series.js`);
+const { cpuSeries, series, timeline, whole } = await import(`${SOURCES}/series.js`);
 
 const LANES = [lane("a"), lane("b")];
 const reel = (frames) => new Reel(decode(bytes(frames.flat())));
@@ -86,4 +86,15 @@ test("a stream of hours keeps ten minutes in full and some of all before, in bou
   const again = new Reel(long.frames.slice());
   assert.ok(Math.abs(again.stepS / long.stepS - 1) < 1);
   assert.ok(series(again, LANES, 15000).lag[0].every((v) => v === 1));
+});
+
+test("a trial's time line spans its life, with a gap where it was away", () => {
+  const here = (t) => frame(t, { 0: { computing: 0.5, held: 0.25 }, 1: {} }), away = (t) => frame(t, { 1: {} });
+  const times = Array.from({ length: 40 }, (_, k) => k / 4 + 5);
+  const found = timeline(reel([away(0), ...times.map((t, k) => (k >= 10 && k < 20 ? away(t) : here(t))), away(30)]), 0, 4);
+  assert.deepEqual([found.from, found.to], [5, 14.75]);
+  assert.deepEqual(found.bars.map((bar) => bar.here), [true, false, true, true]);
+  assert.deepEqual(found.bars[0], { here: true, computing: 0.5, waiting: 0, held: 0.25 });
+  assert.ok(near(found.share.computing, 0.5));
+  assert.deepEqual(timeline(reel([away(0)]), 0, 4).bars, []);
 });

@@ -6,7 +6,7 @@ const SAVED = 20000; // of them in a notebook saved with its widgets
 
 export class Log {
   constructor() {
-    Object.assign(this, { can: false, shown: false, name: "", trials: [], epoch: 0 });
+    Object.assign(this, { can: false, shown: false, tail: false, name: "", trials: [], epoch: 0 });
     this.forget();
   }
 
@@ -40,8 +40,22 @@ export class Log {
     this.name = name;
   }
 
+  /** Have the log of that trial for its drawer, whether the pane is open or not; empty: no more. */
+  follow(name) {
+    this.tail = Boolean(name);
+    if (!name) return;
+    if (name !== this.name) this.forget();
+    this.name = name;
+  }
+
+  /** All text that is here. */
+  get text() {
+    return this.pieces.join("") + this.open;
+  }
+
   /** What to ask the kernel for. */
   get wish() {
+    if (this.tail && !this.shown) return { op: "log", name: this.name, run: this.run, at: this.at, tail: true };
     return this.shown ? { op: "log", name: this.name, run: this.run, at: this.at } : { op: "log off" };
   }
 
@@ -90,4 +104,12 @@ export class Log {
     const { can, shown, name, trials } = this;
     return { can: false, shown: shown && can, name, trials, saved: shown ? (this.pieces.join("") + this.open).slice(-SAVED) : "" };
   }
+}
+
+/** The last lines of a text, or the last that have all words of a query in them: {lines, matches}. Upper case is as lower. */
+export function matching(text, query, most) {
+  const words = query.toLowerCase().split(/\s+/).filter(Boolean), lines = text.split("\n");
+  if (lines.length && !lines[lines.length - 1]) lines.pop();
+  const found = words.length ? lines.filter((line) => words.every((word) => line.toLowerCase().includes(word))) : lines;
+  return { lines: found.slice(-most), matches: found.length };
 }

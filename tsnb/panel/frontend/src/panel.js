@@ -37,6 +37,7 @@ export default () => {
         if (content.op === "all") store.load(content.scene, ...buffers);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
         else if (content.op === "log") log.take(content) || ask();
+        else if (content.op === "trial") store.facts.set(content.name, content);
         else if (content.op === "refused") views.forEach((view) => view.refused(content));
         views.forEach((view) => view.news());
         const ended = content.state && !LIVE.has(content.state);
@@ -55,7 +56,7 @@ export default () => {
         console.debug("tsnb: no kernel behind this panel", error);
       }
       if (log.shown) ask();
-      const asking = setInterval(() => log.shown && ask(), ASK_MS);
+      const asking = setInterval(() => ((log.shown || log.tail) && ask(), views.forEach((view) => view.ask())), ASK_MS);
       return () => {
         clearInterval(asking);
         model.off("msg:custom", hear);

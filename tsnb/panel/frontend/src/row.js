@@ -1,16 +1,16 @@
 // A trial's row: what it does, where its time goes, what it logged, and its buttons.
 
+import { Act, idle, square } from "./acts.js";
 import { attribute, button, make, put, style } from "./dom.js";
 import { icon, showIcon } from "./icons.js";
 import { Place } from "./place.js";
 import { whole } from "./series.js";
 import { shape } from "./shapes.js";
 import { paint } from "./theme.js";
-import { LIVE, OVER, consumerState, count, metric, percent, progress } from "./words.js";
+import { OVER, consumerState, count, metric, percent, progress } from "./words.js";
 
 export const METRIC_COLUMNS = 2;
 export const NARROW = 4; // columns that a narrow panel hides
-const WAITS_MS = { stop: 15000, interrupt: 3000 }; // a button that was clicked comes back after this
 
 export const COLUMNS = [
   ["trial", "tsnb-c-name"], ["state", "tsnb-c-state"], ["place in the stream", "tsnb-c-place"], ["samples/s", "tsnb-c-rate tsnb-n"], ["where its time goes", "tsnb-c-time"], ["epoch", "tsnb-c-epoch tsnb-n"],
@@ -18,13 +18,14 @@ export const COLUMNS = [
 ];
 
 export class Row {
-  constructor(lane, name, send, choose) {
-    Object.assign(this, { lane, name, send, clicked: {} });
+  constructor(lane, name, send, choose, open) {
+    Object.assign(this, { lane, name });
     this.cells = COLUMNS.map(([, className], k) => make(k ? "td" : "th", className));
     const [title, state, where, , time, , , , action] = this.cells;
     title.scope = "row";
-    title.append(make("span", "tsnb-mark", shape(lane)), make("span", "tsnb-trial", name));
+    title.append(make("span", "tsnb-mark", shape(lane)), (this.open = button(name, "tsnb-trial tsnb-open", () => open(name))));
     title.title = name;
+    attribute(this.open, "aria-expanded", false);
     this.icon = icon();
     this.state = make("span");
     state.append(this.icon, this.state);
@@ -39,12 +40,11 @@ export class Row {
     this.curve = curve();
     this.cells[6].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
     this.cells[7].append(this.metrics[1]);
-    this.interrupt = this.action("interrupt", "Interrupt", "tsnb-caret");
-    this.stop = this.action("stop", "Stop", "tsnb-square");
+    this.stop = new Act("stop", "Stop", square(), send, { name, asks: true, className: "tsnb-act" });
     this.log = button(make("span", "tsnb-rules"), "tsnb-act tsnb-open-log", () => choose(this.log.getAttribute("aria-pressed") === "true" ? null : name));
     this.log.title = `Log of ${name}`;
     attribute(this.log, "aria-label", this.log.title);
-    action.append(this.interrupt, this.stop, this.log);
+    action.append(this.stop.element, this.log);
     this.detail = make("span");
     this.detailState = make("span", "tsnb-detail-state"); // where even its column has no room
     const detail = make("td", "tsnb-detail tsnb-soft", this.detailState, this.detail);
@@ -53,38 +53,20 @@ export class Row {
     style(this.element, "--tsnb-lane", paint(lane));
   }
 
-  /** A button that asks the kernel to do something to this trial. */
-  action(op, word, icon) {
-    const element = button(make("span", icon), `tsnb-act tsnb-${op}`, () => {
-      this.send({ op, name: this.name });
-      this.clicked[op] = Date.now();
-      element.disabled = true;
-    });
-    element.title = `${word} ${this.name}`;
-    attribute(element, "aria-label", element.title);
-    return element;
-  }
-
   refused(what, why) {
-    this.clicked[what] = 0;
-    const element = what === "interrupt" ? this.interrupt : this.stop;
-    element.title = `Could not ${what} ${this.name}: ${why}`;
-    attribute(element, "aria-label", element.title);
+    if (what === "stop") this.stop.refused(why);
   }
 
   /** `fresh`: whether its metrics are drawn anew: all rows' at once, so that the star stands at the best that is shown. */
   draw(store, state, metrics, fresh) {
-    const { lanes, stream, can, log } = store, lane = lanes[this.lane], live = LIVE.has(state), over = OVER.has(state);
+    const { lanes, stream, log } = store, lane = lanes[this.lane], over = OVER.has(state);
     const row = store.lastRow(this.lane);
     this.drawNow(store, state, row, over);
     const epoch = progress(row, stream.epoch_batches);
     put(this.cells[5], epoch);
     if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics, epoch);
     this.drawn = true;
-    const waits = (op) => Date.now() - (this.clicked[op] || 0) < WAITS_MS[op];
-    this.stop.disabled = !live || !lane.here || waits("stop");
-    this.interrupt.disabled = !live || !lane.here || waits("interrupt");
-    this.interrupt.hidden = !can.interrupt;
+    this.stop.draw(idle(store, state, this.lane));
     this.log.hidden = !log.can;
     attribute(this.log, "aria-pressed", log.shown && log.name === this.name);
   }

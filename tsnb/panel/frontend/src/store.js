@@ -15,6 +15,7 @@ export class Store {
   constructor(clock = () => performance.now()) {
     this.clock = clock;
     this.log = new Log();
+    this.facts = new Map(); // what the notebook knows of the trials whose drawer is open, by name
     this.load({}, null);
   }
 

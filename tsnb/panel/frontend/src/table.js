@@ -14,8 +14,8 @@ const METRICS_MS = 1000;
 const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
 
 export class Table {
-  constructor(send, choose, light, keep) {
-    Object.assign(this, { send, choose, light, keep, kept: { sort: null, open: [] }, filter: "", order: [], orderedMs: -Infinity });
+  constructor(send, choose, light, keep, open) {
+    Object.assign(this, { send, choose, light, keep, open, kept: { sort: null, open: [] }, filter: "", order: [], orderedMs: -Infinity });
     this.rows = new Map();
     this.folds = new Map();
     this.head = COLUMNS.map(([label, name], k) => this.header(label, name, k));
@@ -145,12 +145,17 @@ export class Table {
     return here && row ? { lag: row.lag, rate: row.samplesPerS, computing: store.told(lane).computing }[by] : NaN;
   }
 
+  /** Put the focus back on that trial's name. */
+  focus(name) {
+    for (const row of this.rows.values()) if (row.name === name) row.open.focus({ preventScroll: true });
+  }
+
   refused(name, what, why) {
     for (const row of this.rows.values()) if (row.name === name) row.refused(what, why);
   }
 
   add(lane, name) {
-    const row = new Row(lane, name, this.send, this.choose);
+    const row = new Row(lane, name, this.send, this.choose, this.open);
     row.element.onpointerenter = () => this.light(lane);
     row.element.onfocusin = () => this.light(lane);
     row.element.onfocusout = () => this.light(null);

@@ -3,6 +3,7 @@
 import { Charts } from "./charts.js";
 import { Details } from "./details.js";
 import { attribute, button, make } from "./dom.js";
+import { Drawer } from "./drawer.js";
 import { Footer } from "./footer.js";
 import { Header, shownState } from "./header.js";
 import { keepPlainKeys } from "./keys.js";
@@ -25,7 +26,9 @@ export class View {
     const choose = (name) => this.choose(name, send);
     this.header = new Header(send);
     this.sentence = new Sentence();
-    this.table = new Table(send, choose, (lane) => (this.charts.light(lane), this.lessons.light(lane)), (rows) => this.keep({ rows }));
+    this.table = new Table(send, choose, (lane) => (this.charts.light(lane), this.lessons.light(lane)), (rows) => this.keep({ rows }), (name) => this.show(name === this.drawer.name ? "" : name));
+    this.drawer = new Drawer(send, () => this.show(""), (name) => choose(name));
+    this.send = send;
     this.lessons = new Lessons(() => this.theme, (learning) => this.keep({ learning }));
     this.kept = kept && typeof kept === "object" ? kept : {};
     this.keep = (change) => keep && keep((this.kept = { ...this.kept, ...change }));
@@ -38,7 +41,28 @@ export class View {
     this.footer.element.append(this.toggles(choose));
     this.table.element.append(this.spans());
     const parts = [this.header.element, this.sentence.element, this.lessons.element, this.table.element, this.charts.main.element];
-    this.root.append(make("div", "tsnb-inner", ...parts, this.footer.element, this.details.element, this.log.element));
+    const inner = make("div", "tsnb-inner", ...parts, this.footer.element, this.details.element, this.log.element);
+    this.root.append(make("div", "tsnb-sides", make("div", "tsnb-main", inner), this.drawer.element));
+  }
+
+  /** Open that trial's drawer; empty: close it, and go back to where one was. */
+  show(name) {
+    const before = this.drawer.name, { log } = this.store;
+    this.drawer.open(name);
+    this.root.classList.toggle("tsnb-opened", Boolean(name));
+    log.follow(name);
+    this.keep({ drawer: name });
+    this.ask();
+    this.send(log.wish);
+    this.news();
+    if (name) this.drawer.title.focus({ preventScroll: true });
+    else if (before) this.table.focus(before);
+  }
+
+  /** Ask for what the notebook knows of the trial whose drawer is open: it forgets pages that do not. */
+  ask() {
+    if (this.drawer.name || this.asked_trial) this.send({ op: "trial", name: this.drawer.name });
+    this.asked_trial = this.drawer.name;
   }
 
   /** Show the log of that trial; null: close the pane; undefined: whichever it was, or the first there is. */
@@ -83,6 +107,17 @@ export class View {
     this.place = new ResizeObserver(() => this.placed());
     this.place.observe(this.root);
     this.stopKeys = keepPlainKeys(this.root);
+    if (typeof this.kept.drawer === "string" && this.kept.drawer) {
+      this.drawer.open(this.kept.drawer);
+      this.root.classList.add("tsnb-opened");
+      this.store.log.follow(this.kept.drawer);
+      try {
+        this.ask();
+        this.send(this.store.log.wish);
+      } catch (error) {
+        console.debug("tsnb: no kernel behind this panel", error);
+      }
+    }
     this.beat = setInterval(() => this.news(), 1000); // "no news for", "parked 0:41"
     this.draw();
   }
@@ -120,7 +155,9 @@ export class View {
     const began = performance.now(), { store } = this, state = shownState(store);
     for (const part of [this.header, this.sentence, this.table, this.footer, this.log]) part.draw(store, state);
     this.details.draw(store);
+    this.drawer.draw(store, state);
     this.lessons.draw(store);
+    for (const row of this.table.rows.values()) attribute(row.open, "aria-expanded", row.name === this.drawer.name);
     attribute(this.more, "aria-expanded", this.details.shown);
     attribute(this.logs, "aria-expanded", store.log.shown);
     this.logs.hidden = !store.log.can && !store.log.name;
@@ -148,6 +185,7 @@ export class View {
 
   refused({ name, what, why }) {
     this.table.refused(name, what, why);
+    this.drawer.refused(name, what, why);
     this.log.refused(name, why);
     if (!name) this.header.refused(what, why);
   }

@@ -1,0 +1,87 @@
+// Controls that ask the kernel to do something to a trial. Each says what it does, asks once more before it ends what cannot
+// be had again, and where it cannot act it is grey and says why.
+
+import { attribute, button, make, put } from "./dom.js";
+
+const ASKS_MS = 4000; // a question that nobody answers is taken back
+const WAITS_MS = { stop: 15000, interrupt: 3000 }; // a control that was used comes back after this
+const DONE = { stop: "was asked to stop", interrupt: "was asked to stop what it does" };
+
+export class Act {
+  /** `face`: what it shows (an element, or a word); `asks`: whether it asks before it acts. */
+  constructor(op, word, face, send, { name = "", asks = false, className = "" } = {}) {
+    Object.assign(this, { op, word, send, name, asks, face, usedMs: 0, why: "", asking: null });
+    this.element = button(face, `${className} tsnb-${op}`, () => this.clicked());
+    this.element.onblur = () => this.calm();
+    this.element.onkeydown = (event) => {
+      if (event.key !== "Escape" || !this.asking) return;
+      event.stopPropagation();
+      this.calm();
+    };
+  }
+
+  clicked() {
+    if (this.asks && !this.asking) {
+      this.asking = setTimeout(() => this.calm(), ASKS_MS);
+      this.element.replaceChildren(`${this.word}?`);
+      this.element.classList.add("tsnb-asking");
+      this.name_(`${this.word} ${this.name}: once more does it, Escape does not`);
+      return;
+    }
+    this.calm();
+    this.send({ op: this.op, name: this.name });
+    Object.assign(this, { usedMs: Date.now(), why: "" });
+    this.draw("");
+  }
+
+  /** Ask no more. */
+  calm() {
+    if (!this.asking) return;
+    clearTimeout(this.asking);
+    this.asking = null;
+    this.element.classList.remove("tsnb-asking");
+    this.element.replaceChildren(this.face);
+    this.draw(this.reason);
+  }
+
+  refused(why) {
+    Object.assign(this, { usedMs: 0, why });
+    this.calm();
+    this.draw(this.reason);
+  }
+
+  /** `reason`: why it cannot act now; empty: it can. */
+  draw(reason) {
+    this.reason = reason;
+    const waits = Date.now() - this.usedMs < WAITS_MS[this.op] ? `${this.name} ${DONE[this.op]}` : "";
+    const grey = reason || waits;
+    if (grey) this.calm();
+    this.element.disabled = Boolean(grey);
+    if (this.asking) return;
+    if (grey) this.name_(`${this.word} ${this.name}: not now, ${grey}`);
+    else this.name_(this.why ? `Could not ${this.word.toLowerCase()} ${this.name}: ${this.why}` : `${this.word} ${this.name}`);
+  }
+
+  name_(text) {
+    attribute(this.element, "title", text);
+    attribute(this.element, "aria-label", text);
+  }
+}
+
+/** Why nothing can be asked of a trial now; empty: it can. */
+export function idle(store, state, lane) {
+  if (store.recorded) return "this is a recording";
+  if (state === "stale") return "the notebook's kernel does not answer";
+  if (state === "gone" || state === "absent") return "the stream has ended";
+  const { here, end } = store.lanes[lane];
+  return here ? "" : end ? `it has ended: ${end}` : "it has left";
+}
+
+export const square = () => make("span", "tsnb-square");
+
+/** A line that says what was refused, empty as a rule. */
+export function refusal() {
+  const element = make("p", "tsnb-refusal");
+  attribute(element, "role", "alert");
+  return { element, say: (text) => put(element, text) };
+}

@@ -1,0 +1,267 @@
+// A trial's drawer: its parameters, live values and their changes, its time, log, artifacts and cost. Beside the rest where
+// there is room, else in its place. What the stream does not say comes from the notebook, which knows its own trials only.
+
+import { Act, idle, refusal, square } from "./acts.js";
+import { coloured } from "./ansi.js";
+import { attribute, button, make, put, style } from "./dom.js";
+import { icon, showIcon } from "./icons.js";
+import { matching } from "./log.js";
+import { timeline } from "./series.js";
+import { shape } from "./shapes.js";
+import { paint } from "./theme.js";
+import { OVER, clock, consumerState, cores, count, mebibytes, metric, milliseconds, percent } from "./words.js";
+
+const BARS = 96;
+const SLOW_MS = 1000; // its lists and bars are drawn once a second
+const LINES = 200; // of a log's end
+const CHANGES = 30; // of the newest
+
+let drawers = 0;
+
+export class Drawer {
+  constructor(send, close, openLog) {
+    Object.assign(this, { send, close, name: "", drawnMs: 0 });
+    this.id = `tsnb-drawer-${++drawers}`;
+    this.mark = make("span", "tsnb-mark");
+    this.title = make("h3", "tsnb-drawer-name");
+    this.title.tabIndex = -1;
+    this.icon = icon();
+    this.state = make("span");
+    this.stop = new Act("stop", "Stop", square(), send, { asks: true, className: "tsnb-act" });
+    this.interrupt = new Act("interrupt", "Interrupt", "Interrupt", send, { className: "tsnb-log-button" });
+    const away = button("✕", "tsnb-act tsnb-away", () => close());
+    attribute(away, "aria-label", "Close");
+    const back = button("‹ back", "tsnb-log-button tsnb-back", () => close());
+    const state = make("span", "tsnb-drawer-state", this.icon, this.state);
+    this.head = make("div", "tsnb-drawer-head", back, this.mark, this.title, state, make("span", "tsnb-drawer-acts", this.interrupt.element, this.stop.element, away));
+    this.refusal = refusal();
+    this.error = make("p", "tsnb-drawer-error");
+    this.live = make("div", "tsnb-live");
+    this.changes = make("ul", "tsnb-changes tsnb-soft");
+    this.params = list();
+    this.bars = make("div", "tsnb-timeline", ...Array.from({ length: BARS }, () => make("i")));
+    attribute(this.bars, "role", "img");
+    this.marks = make("div", "tsnb-timeline-marks");
+    this.ends = make("div", "tsnb-times-of", make("span"), make("span"));
+    this.spent = make("p", "tsnb-soft tsnb-note");
+    this.numbers = list();
+    this.cost = list();
+    this.files = make("ul", "tsnb-files");
+    this.query = Object.assign(make("input", "tsnb-filter"), { type: "search", placeholder: "search in the log" });
+    attribute(this.query, "aria-label", "search in the log");
+    this.query.oninput = () => this.drawLog(true);
+    this.found = make("span", "tsnb-soft tsnb-found");
+    this.lines = make("pre", "tsnb-lines tsnb-drawer-lines");
+    this.lines.tabIndex = 0;
+    attribute(this.lines, "role", "log");
+    attribute(this.lines, "aria-live", "off");
+    const all = button("open all", "tsnb-log-button", () => openLog(this.name));
+    this.parts = {
+      live: part("Live values", "used from the next batch on", this.live, this.changes),
+      params: part("Parameters", "", this.params),
+      time: part("Time line", "", this.marks, this.bars, this.ends, this.spent),
+      numbers: part("Last numbers", "", this.numbers),
+      log: part("Log", "", make("div", "tsnb-log-tools", this.query, this.found, all), this.lines),
+      files: part("Artifacts", "", this.files),
+      cost: part("Cost", "over the last seconds", this.cost),
+    };
+    const inner = make("div", "tsnb-drawer-inner", this.head, this.refusal.element, this.error, ...Object.values(this.parts));
+    this.element = make("aside", "tsnb-drawer", inner);
+    this.element.id = this.id;
+    this.element.hidden = true;
+    this.element.onkeydown = (event) => event.key === "Escape" && close();
+    attribute(this.bars, "aria-label", "no time yet");
+    this.open("");
+  }
+
+  /** Show that trial; empty: none. */
+  open(name) {
+    if (name !== this.name) {
+      for (const act of [this.stop, this.interrupt]) Object.assign(act, { name, usedMs: 0, why: "" });
+      this.refusal.say("");
+      this.query.value = "";
+      this.lines.replaceChildren();
+      this.live.replaceChildren();
+      this.shownLog = undefined;
+    }
+    this.name = name;
+    if (!name) [this.stop, this.interrupt].forEach((act) => act.draw("no trial is open"));
+    this.element.hidden = !name;
+    this.drawnMs = 0;
+  }
+
+  refused(name, what, why) {
+    if (name !== this.name) return;
+    if (what === "stop") this.stop.refused(why);
+    if (what === "interrupt") this.interrupt.refused(why);
+    this.refusal.say(what === "set" ? `Not set: ${why}` : `Could not ${what}: ${why}`);
+  }
+
+  draw(store, state) {
+    if (!this.name) return;
+    const lane = store.lanes.findIndex((one) => one && one.name === this.name), facts = store.facts.get(this.name);
+    attribute(this.element, "aria-label", `Trial ${this.name}`);
+    put(this.title, this.name);
+    if (lane >= 0 && this.lane !== lane) {
+      this.lane = lane;
+      this.mark.replaceChildren(shape(lane));
+      style(this.element, "--tsnb-lane", paint(lane));
+    }
+    this.mark.hidden = lane < 0;
+    const now = lane >= 0 ? store.stateOf(lane) : { state: "joining", forS: 0 };
+    const words = consumerState(now.state, now.forS, !OVER.has(state) || state === "recording");
+    put(this.state, words.label);
+    showIcon(this.icon, now.state);
+    this.state.parentElement.dataset.tone = words.tone;
+    const why = lane < 0 ? "it is not on this stream" : idle(store, state, lane);
+    this.stop.draw(why);
+    this.interrupt.draw(why);
+    this.interrupt.element.hidden = !store.can.interrupt;
+    put(this.error, (lane >= 0 && store.lanes[lane].error) || "");
+    this.drawLog(false, store.log);
+    if (facts === this.facts && performance.now() - this.drawnMs < SLOW_MS) return;
+    Object.assign(this, { facts, drawnMs: performance.now() });
+    this.drawFacts(facts || {}, why);
+    if (lane >= 0) this.drawTime(store, lane, facts, state);
+  }
+
+  drawFacts({ live = [], params = [], changes = [], artifacts = [], missing, where }, why) {
+    const { parts } = this;
+    parts.live.hidden = !live.length;
+    this.drawLive(live, why);
+    const told = changes.slice(-CHANGES).reverse().map(({ name, value, before, epoch, batch }) => {
+      const place = [Number.isFinite(epoch) ? `epoch ${epoch + 1}` : "", Number.isFinite(batch) ? `batch ${count(batch)}` : ""].filter(Boolean).join(", ");
+      return `${name} ${before ? `${before} → ` : ""}${value}${place ? ` from ${place} on` : ""}`;
+    });
+    items(this.changes, told);
+    parts.params.hidden = !params.length && !missing;
+    rows(this.params, missing ? [["", "It was started elsewhere: its notebook knows them."]] : params);
+    parts.files.hidden = !artifacts.length;
+    items(this.files, artifacts.map(([name, bytes]) => `${name}  ${size(bytes)}`));
+    this.files.title = where || "";
+  }
+
+  /** A field a value; what somebody types stays until it is sent. */
+  drawLive(live, why) {
+    const names = live.map(([name]) => name).join("\n");
+    if (names !== this.live.dataset.names) {
+      this.live.dataset.names = names;
+      this.live.replaceChildren(...live.map(([name]) => this.field(name)));
+    }
+    live.forEach(([, value], k) => this.live.children[k].show(value, why));
+  }
+
+  field(name) {
+    const input = make("input", "tsnb-filter tsnb-value-now"), row = make("form", "tsnb-live-row");
+    const set = Object.assign(make("button", "tsnb-button tsnb-log-button tsnb-set", "Set"), { type: "submit" });
+    attribute(input, "aria-label", `live value ${name}`);
+    let was, grey = "";
+    const word = () => {
+      const same = input.value.trim() === was || !input.value.trim();
+      set.disabled = same || Boolean(grey);
+      put(set, same ? "Set" : `Set ${was} → ${input.value.trim()}`);
+      set.title = grey ? `Not now: ${grey}` : "";
+    };
+    input.oninput = word;
+    row.onsubmit = (event) => {
+      event.preventDefault();
+      if (set.disabled) return;
+      this.refusal.say("");
+      this.send({ op: "set", name: this.name, value: name, text: input.value.trim() });
+      set.disabled = true;
+    };
+    row.append(make("label", "", name), input, set);
+    row.show = (value, why) => {
+      const changed = value !== was, mine = was !== undefined && input.value.trim() !== was;
+      grey = why;
+      was = value;
+      if (changed && !(mine && document.activeElement === input)) input.value = value;
+      input.disabled = Boolean(why);
+      if (changed || !set.disabled || why) word();
+    };
+    return row;
+  }
+
+  drawTime(store, lane, facts, state) {
+    const found = timeline(store.reel, lane, BARS), row = store.lastRow(lane), { machine } = store;
+    this.parts.time.hidden = !found.bars.length;
+    [...this.bars.children].forEach((bar, k) => {
+      const one = found.bars[k];
+      style(bar, "--at", one && one.here ? `${Math.round(100 * (1 - one.computing))}%` : "100%");
+      bar.classList.toggle("tsnb-absent", !one || !one.here);
+    });
+    const share = found.share, words = share ? `filled: computing ${percent(share.computing)}; pale: waiting ${percent(share.waiting)}, held back ${percent(share.held)}, the rest between epochs` : "";
+    attribute(this.bars, "aria-label", words || "no time yet");
+    put(this.spent, words);
+    put(this.ends.children[0], clock(found.from));
+    put(this.ends.children[1], OVER.has(state) ? "end" : `now ${clock(found.to)}`);
+    this.drawMarks(store, found, facts);
+    const { metrics } = store.lanes[lane];
+    this.parts.numbers.hidden = !metrics.length;
+    rows(this.numbers, metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")]));
+    const process = machine && store.lanes[lane].here ? machine.trials[lane] : null, here = row && store.lanes[lane].here;
+    const cost = here ? [["one batch takes", milliseconds(row.stepMs)], ["alone it could do", `${count(row.alonePerS)} samples/s`]] : [];
+    if (process) cost.push(["CPU", `${cores(process.cpu)} of ${count(process.cores)} cores`], ["memory", mebibytes(process.memoryMiB)]);
+    this.parts.cost.hidden = !cost.length;
+    rows(this.cost, cost);
+  }
+
+  drawMarks(store, { from, to }, facts) {
+    const own = store.marks.filter(({ name }) => name === this.name).map(({ t, text }) => [t, text]);
+    const set = ((facts && facts.changes) || []).map(({ time_s, name, value }) => [time_s - store.originS, `${name} ${value}`]);
+    const shown = [...own, ...set].filter(([t]) => t >= from && t <= to + 1).slice(-40), span = to - from || 1;
+    const key = shown.map(([t, text]) => `${((100 * (t - from)) / span).toFixed(1)} ${text}`).join("\n");
+    if (key === this.marked) return;
+    this.marked = key;
+    this.marks.replaceChildren(...shown.map(([t, text]) => {
+      const line = make("b");
+      line.title = `${text}, at ${clock(t)}`;
+      style(line, "left", `${Math.min(100, (100 * (t - from)) / span).toFixed(1)}%`);
+      return line;
+    }));
+    attribute(this.marks, "aria-label", shown.map(([t, text]) => `${text} at ${clock(t)}`).join(", "));
+    if (shown.length) attribute(this.marks, "role", "img");
+  }
+
+  drawLog(now, log = this.log) {
+    this.log = log;
+    if (!log) return;
+    this.parts.log.hidden = !log.can && log.name !== this.name;
+    if (log.name !== this.name) return;
+    const query = this.query.value, key = `${log.epoch} ${log.at} ${log.open} ${query}`;
+    if (!now && (key === this.shownLog || (query && performance.now() - (this.searchedMs || 0) < SLOW_MS))) return;
+    Object.assign(this, { shownLog: key, searchedMs: performance.now() });
+    const { lines, matches } = matching(log.text, query, LINES);
+    put(this.found, query ? `${count(matches)} ${matches === 1 ? "line" : "lines"}` : "");
+    const follows = this.lines.scrollHeight - this.lines.scrollTop - this.lines.clientHeight < 24;
+    const text = log.missing ? "This notebook has no log of it: it was started elsewhere." : lines.join("\n") || (query ? "" : "Nothing printed yet.");
+    this.lines.replaceChildren(...coloured(text).map((one) => one.text));
+    attribute(this.lines, "aria-label", `Log of ${this.name}`);
+    if (follows) this.lines.scrollTop = this.lines.scrollHeight;
+  }
+}
+
+function part(title, more, ...children) {
+  const heading = make("h4", "tsnb-part", title);
+  if (more) heading.append(" ", make("span", "tsnb-soft", more));
+  return make("section", "", heading, ...children);
+}
+
+const size = (bytes) => (bytes === null ? "folder" : bytes < 1e6 ? `${(bytes / 1000).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
+
+const list = () => make("dl", "tsnb-pairs");
+
+function rows(element, pairs) {
+  const key = pairs.map((pair) => pair.join("\t")).join("\n");
+  if (element.told === key) return;
+  element.told = key;
+  element.replaceChildren(...pairs.flatMap(([name, value]) => [make("dt", "tsnb-soft", name), make("dd", "", String(value))]));
+}
+
+function items(element, texts) {
+  const key = texts.join("\n");
+  if (element.told === key) return;
+  element.told = key;
+  element.replaceChildren(...texts.map((text) => make("li", "", text)));
+  element.hidden = !texts.length;
+}
