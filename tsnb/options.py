@@ -22,6 +22,7 @@ from tsnb.config import MODES, check_balance, read_weight
 from tsnb.words import bytes_of
 
 __all__ = [
+    "AUTO",
     "ENGINE",
     "FLAG",
     "NOTEBOOK",
@@ -42,6 +43,9 @@ __all__ = [
 
 RESTARTS = ("on-crash",)
 """When a producer may be restarted automatically."""
+
+AUTO = "auto"
+"""As a number of workers: found while trials go on, and followed."""
 
 NOTEBOOK, COMMAND = "notebook", "command"
 """The surfaces where options are typed: `%tensorsocket start` and `tsnb serve`."""
@@ -146,7 +150,13 @@ _BATCHES = whole("a number of batches, 1 or more", 1)
 _BAND = share("a share of an epoch, 0 to 1 (0.02 is 2 %)")
 _PATIENCE = _seconds("a number of seconds, more than 0", lambda value: value > 0)
 _SEED = whole("a whole number, 0 or more", 0, metavar="S")
-_WORKERS = whole("a number of processes, 0 or more", 0)
+_WORKERS = Kind(
+    'a number of processes, 0 or more, or "auto"',
+    lambda text: text if text == AUTO else int(text),
+    lambda value: value == AUTO if isinstance(value, str) else _is_whole(value) and value >= 0,
+    "N|auto",
+    lambda value: value if value == AUTO else int(value),
+)
 _BYTES = whole("a number of bytes, 1 or more", 1)
 _SIZE = Kind(
     'a size, such as "512MiB" or "2GiB"',
@@ -228,7 +238,14 @@ class StreamOptions:
         30.0, _PATIENCE, "how long the others wait for a trial that stands still (30)", "--patience"
     )
     seed: int | None = option(None, _SEED, "makes the order of samples a function of seed and epoch")
-    workers: int | None = option(None, _WORKERS, "loader processes, in place of the loader's own num_workers")
+    workers: int | str | None = option(
+        None,
+        _WORKERS,
+        "loader processes, in place of the loader's own num_workers; auto: as many as help (docs/before.md)",
+    )
+    memory: int | str | None = option(
+        None, _SIZE, "with --workers auto: what all of them together may use; left out: what is free"
+    )
     cache: int | str | None = option(
         None, _SIZE, "memory for prepared samples: it keeps those that save the most work (docs/caching.md)"
     )
@@ -263,6 +280,10 @@ class StreamOptions:
         mode, weights = check_balance(self.mode, self.weights)
         object.__setattr__(self, "mode", mode)
         object.__setattr__(self, "weights", weights)
+        if self.memory is not None and self.workers != AUTO:
+            raise ValueError(
+                'memory= bounds what workers="auto" may use. Add workers="auto", or leave out memory.'
+            )
         if not runs_here(self.engine):
             check_in_step(self.mode, rebalance=self.rebalance)
             if self.cache is not None:

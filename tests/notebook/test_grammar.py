@@ -28,12 +28,14 @@ def test_every_option_of_start_is_read_in_its_unit() -> None:
     )
     assert vars(given) == {
         "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience_s": 5.0, "seed": 0,
-        "workers": 2, "cache": 2 << 30,
+        "workers": 2, "memory": None, "cache": 2 << 30,
         "engine": "local", "rebalance": False, "detach": True, "restart": None, "mode": "pace",
         "weights": [], "replace": False, "guard": False,
     }  # fmt: skip
     assert start("train --name m --rebalance").rebalance
     assert start("train --name m --guard").guard
+    auto = start("train --name m --workers auto --memory 4GiB")
+    assert (auto.workers, auto.memory) == ("auto", 4 << 30)
     assert start("train --name m --restart on-crash").restart == "on-crash"
     assert start("train --name m --rubber-band 0.5").rubber_band == 0.5
     assert start("train --name m --rubber-band=100%").rubber_band == 1.0

@@ -42,6 +42,14 @@ def test_what_happens_to_a_consumer_is_marked(before: Any, after: Any, text: lis
     assert said(stream(*before), stream(*after)) == text
 
 
+def test_another_number_of_workers_is_marked() -> None:
+    """Whoever changed it: `workers="auto"` does so by itself. A producer that was started again has not changed it."""
+    two, three = stream(workers=2), stream(workers=3)
+    assert said(two, three) == ["workers: 3, 2 before"]
+    assert said(stream(workers=0), two) == []  # it has not begun yet
+    assert said(two, replace(three, pid=2)) == ["producer restarted"]
+
+
 def test_a_mark_says_when_what_and_to_whom() -> None:
     """The time is that of the reading that first shows it."""
     later = stream(consumer("a"), time_s=102.0)

@@ -10,7 +10,8 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import check_name, require_platform
 from tsnb.engines import cluster_at
-from tsnb.options import StreamOptions
+from tsnb.options import AUTO, StreamOptions
+from tsnb.producer.autoworkers import first_workers
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loader.dataloader import is_plain, why_not_persistent
@@ -33,7 +34,8 @@ def serve(
     rubber_band: float = 0.02,
     patience_s: float = 30.0,
     seed: int | None = None,
-    workers: int | None = None,
+    workers: int | str | None = None,
+    memory: int | str | None = None,
     cache: int | str | None = None,
     max_batch_bytes: int | None = None,
     reconnect_s: float = 0.0,
@@ -67,7 +69,9 @@ def serve(
             bit for bit, however many workers there are. Samplers need a `generator` or `set_epoch`. Generators that a
             dataset keeps itself are not seeded, nor is anything with 0 workers: that process is yours. For an
             IterableDataset it is your word that it repeats itself with the same number of workers.
-        workers: Worker processes instead of the DataLoader's own `num_workers`.
+        workers: Worker processes instead of the DataLoader's own `num_workers`. "auto": as many as help; that number is
+            found while trials go on, and followed (docs/before.md). For a DataLoader with a map-style data set.
+        memory: With `workers="auto"`: what all workers together may use, "4GiB" or bytes; left out: what is free.
         cache: Memory for prepared samples, "2GiB" or bytes; it keeps those that save the most work
             (docs/caching.md). Batches are the same with it and without. For a DataLoader with workers, on this machine
             only.
@@ -101,9 +105,9 @@ def serve(
     """
     check_name(name, "producer")
     options = StreamOptions(
-        window=window, rubber_band=rubber_band, patience_s=patience_s, seed=seed, workers=workers, cache=cache,
-        max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch, engine=engine, mode=mode,
-        weights=weights or {}, rebalance=rebalance, guard=guard,
+        window=window, rubber_band=rubber_band, patience_s=patience_s, seed=seed, workers=workers, memory=memory,
+        cache=cache, max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch, engine=engine,
+        mode=mode, weights=weights or {}, rebalance=rebalance, guard=guard,
     )  # fmt: skip
     _warn_of(loader, name, options)
     cluster = cluster_at(engine)
@@ -115,7 +119,7 @@ def serve(
 
 def _warn_of(loader: Any, name: str, options: StreamOptions) -> None:
     """Warn of a loader that gives less than one expects, where `serve` was called."""
-    seed, workers = options.seed, options.workers
+    seed, workers = options.seed, first_workers(loader, options.workers)
     if why := why_one_epoch(loader):
         warnings.warn(why, RuntimeWarning, stacklevel=3)  # where `tsnb.serve` was called
     if why := why_not_persistent(loader, seed, workers):
@@ -164,12 +168,18 @@ def serve_here(
     require_platform()
     check_name(name, "producer")
     options = options or StreamOptions()
-    seed, workers = options.seed, options.workers
+    seed, workers = options.seed, first_workers(loader, options.workers)
     settings = Settings(**vars(options), name=name, least_band=least_band, in_step=in_step)
     producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
     producer.prove()
     if options.rebalance:
         producer.rebalance()
+    if options.workers == AUTO:
+        try:
+            producer.tune(workers=AUTO, memory=options.memory)
+        except ValueError:
+            producer.stop()
+            raise
     return producer
 
 

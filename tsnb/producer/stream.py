@@ -9,11 +9,14 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
+from typing import Any
 
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import LoaderFailed, ProducerGone
 from tsnb.native.endings import Bound
+from tsnb.options import AUTO, StreamOptions
+from tsnb.producer.autoworkers import AutoWorkers, Probes
 from tsnb.producer.core import Core
 from tsnb.producer.feeder import Feeder
 from tsnb.producer.reporting import reading
@@ -48,6 +51,7 @@ class Producer(Bound):
         self._entry = entry
         self._ended = threading.Event()
         self._ending = threading.Lock()
+        self._auto: AutoWorkers | None = None
         self.endings: list[Callable[[], None]] = []
         stopper = threading.Thread(target=self._stop_when_asked, name=f"tsnb-stop-{self.name}", daemon=True)
         self._stopper = stopper
@@ -130,30 +134,48 @@ class Producer(Bound):
             raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
         self._core.rebalance(on)
 
-    def tune(self, *, workers: int) -> None:
+    def tune(self, *, workers: int | str, memory: int | str | None = None) -> None:
         """Change the number of the loader's workers, while trials go on.
 
         It takes effect with the next batch that no worker has been told to prepare. No batch is lost or given twice,
         their order stays, and with `seed=` they are the same bit for bit as with any other number of workers.
 
         Args:
-            workers: Processes, 1 or more.
+            workers: Processes, 1 or more; or "auto": as many as help, found and followed from now on (docs/before.md).
+            memory: With "auto": what all of them together may use, "4GiB" or bytes; None: what is free.
 
         Raises:
             ValueError: The loader cannot change them: it is not a DataLoader, has an IterableDataset, or was served
-                without workers.
+                without workers. Or a number is out of range.
             ProducerGone: It has been stopped.
         """
         if self._ended.is_set():
             raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
-        source = self._core.source
-        change = getattr(source, "change_workers", None)
-        if change is None:
+        chosen = StreamOptions(workers=workers, memory=memory)
+        source: Any = self._core.source
+        if not hasattr(source, "change_workers"):
             raise ValueError(
                 f"What {self.name!r} serves is not a DataLoader, so it has no workers to change. Serve a DataLoader "
                 "with num_workers=1 or more."
             )
-        change(workers)
+        if why := source.why_fixed(1 if workers == AUTO else workers):
+            raise ValueError(why)
+        with self._ending:
+            if self._auto is not None:
+                self._auto.close()
+                self._auto = None
+            if workers != AUTO:
+                source.change_workers(workers)
+                return
+            budget = None if chosen.memory is None else int(chosen.memory)
+            self._auto = AutoWorkers(self._core, self._feeder.native_id or 0, budget)
+            self._auto.start()
+
+    @property
+    def probes(self) -> Probes:
+        """Numbers of workers that `workers="auto"` has tried, in order: shows as a table. Empty without it."""
+        auto = self._auto
+        return Probes() if auto is None else auto.probes
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the producer has stopped; return whether it has.
@@ -195,6 +217,8 @@ class Producer(Bound):
                 ending()
             if self._core.controller is not None:
                 self._core.controller.close()
+            if self._auto is not None:
+                self._auto.close()
             self._core.stop()
             self._server.wake()
             self._core.stop_asked.set()

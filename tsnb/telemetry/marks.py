@@ -10,6 +10,7 @@
 | back | it was parked and takes part again | `resnet10 back` |
 | skipped | it gave up batches (`on_lag="skip"`) | `resnet10 skipped 7` |
 | mode | compute is divided in another way (docs/balance.md) | `mode: free` |
+| workers | the loader has another number of worker processes | `workers: 3, 2 before` |
 | cores | cores or threads were moved, by the stream's balancer | `2 threads for resnet10: it sets the pace ...` |
 | | or else it may use another number of cores than before | `1 core to resnet10` |
 | restarted | another process serves the stream | `producer restarted` |
@@ -28,7 +29,7 @@ from tsnb.telemetry.readings import ConsumerReading, EndReading, HostReading, St
 
 __all__ = ["MARK_KINDS", "Ends", "Mark", "Marker", "Taken", "marks", "mode_text", "never_attached"]
 
-MARK_KINDS = ("joined", "left", "parked", "back", "skipped", "cores", "mode", "restarted")
+MARK_KINDS = ("joined", "left", "parked", "back", "skipped", "cores", "mode", "workers", "restarted")
 """What a mark can say; the table above explains."""
 
 _SKIPPING_S = 10.0
@@ -66,6 +67,8 @@ def marks(earlier: StreamReading, later: StreamReading, host: HostReading | None
     found = [Mark(now_s, "restarted", "", "producer restarted")] if again else []
     if (earlier.mode, earlier.weights) != (later.mode, later.weights):
         found.append(Mark(now_s, "mode", "", f"mode: {mode_text(later)}"))
+    if earlier.workers != later.workers and earlier.workers and not again:
+        found.append(Mark(now_s, "workers", "", f"workers: {later.workers}, {earlier.workers} before"))
     before, after = _here(earlier), _here(later)
     for name, consumer in after.items():
         found += [Mark(now_s, kind, name, text) for kind, text in _changes(before.get(name), consumer, again)]

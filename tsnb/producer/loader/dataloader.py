@@ -90,6 +90,10 @@ class Indices(NamedTuple):
     """Why they cannot tell, and what would change that."""
 
 
+def _no_advice() -> None:
+    """Stand in for torch's warning of more workers than cores."""
+
+
 class DataLoaderSource:
     """A DataLoader whose workers collate into the arena; a `producer.loader.sources.Source`."""
 
@@ -210,7 +214,7 @@ class DataLoaderSource:
         self._loading.append(weakref.ref(batches))
         return batches
 
-    def change_workers(self, workers: int) -> None:
+    def change_workers(self, workers: int, *, advised: bool = True) -> None:
         """Change the number of workers, from the next batch that has not been handed out yet. From any thread.
 
         The new ones begin while the old ones still hand in the batches that they work on. No batch is lost or given
@@ -218,12 +222,15 @@ class DataLoaderSource:
 
         Args:
             workers: Processes, 1 or more.
+            advised: Whether torch may warn of more than there are cores: not where that was measured to help.
 
         Raises:
             ValueError: The loader cannot change them; says why.
         """
         if why := self.why_fixed(workers):
             raise ValueError(why)
+        if not advised:
+            self._loader.__dict__["check_worker_number_rationality"] = _no_advice
         self._wanted = workers
 
     def why_fixed(self, workers: int) -> str:

@@ -1,0 +1,102 @@
+"""`workers="auto"`: the number of a loader's workers is found while it is read, and no batch differs for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import tsnb
+from tests.producer.sources import Noisy, Numbers, Stream
+from tsnb.options import StreamOptions
+from tsnb.producer import autoworkers
+from tsnb.producer.autoworkers import Probes, first_workers
+
+pytestmark = pytest.mark.system
+
+
+class Slow(Noisy):
+    """Waits for each sample, as for a disk: two workers are twice as fast as one, however many cores there are."""
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.004)
+        return super().__getitem__(index)
+
+
+def slow(workers: int = 0) -> DataLoader[Any]:
+    return DataLoader(Slow(200), 2, shuffle=True, num_workers=workers)
+
+
+def epochs(number: int) -> list[torch.Tensor]:
+    consumer = tsnb.attach("c")
+    return [epoch(consumer) for _ in range(number)]
+
+
+def epoch(consumer: tsnb.Consumer) -> torch.Tensor:
+    return torch.stack([batch.clone() for batch in consumer])
+
+
+def test_workers_that_help_are_added_and_no_batch_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begins with one; the batches are those of one worker, bit for bit, random augmentation included."""
+    with tsnb.serve(slow(1), name="plain", seed=5):
+        wanted = epochs(2)
+    monkeypatch.setattr(autoworkers, "PROBE_S", 0.3)
+    monkeypatch.setattr(autoworkers, "SETTLE_S", 0.1)
+    with tsnb.serve(slow(), name="tuned", seed=5, workers="auto", memory="4GiB") as producer:
+        assert producer.status().workers == 1
+        found = []
+        consumer = tsnb.attach("c")
+        while (
+            len(producer.probes) < 2
+        ):  # whether two are faster is this machine's affair: that they are tried is ours
+            found.append(epoch(consumer))
+        assert torch.equal(found[0], wanted[0])
+        assert len(found) < 2 or torch.equal(found[1], wanted[1])
+        assert [probe.workers for probe in producer.probes[:2]] == [1, 2]
+        assert "waited for them" in repr(producer.probes)
+        assert "<table" in producer.probes._repr_html_()
+        producer.tune(workers=1)
+        assert producer.probes == Probes()
+        assert not [thread for thread in threading.enumerate() if thread.name == "tsnb-workers-tuned"]
+
+
+def test_a_budget_that_one_worker_fills_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is tried that would pass it: one worker stays alone, however long the loader limits."""
+    monkeypatch.setattr(autoworkers, "PROBE_S", 0.2)
+    monkeypatch.setattr(autoworkers, "SETTLE_S", 0.0)
+    monkeypatch.setattr(autoworkers, "MEMORY_S", 0.0)
+    with tsnb.serve(slow(1), name="small", workers="auto", memory="1MiB") as producer:
+        consumer = tsnb.attach("c")
+        while not producer.probes:
+            epoch(consumer)
+        epoch(consumer)
+        assert producer.status().workers == 1
+        assert [probe.workers for probe in producer.probes] == [1]
+
+
+def test_what_it_cannot_be_used_for_is_refused() -> None:
+    """With the reason; nothing is served then."""
+    with pytest.raises(ValueError, match="IterableDataset divides its samples among its workers"):
+        tsnb.serve(DataLoader(Stream(), 2), name="refused", workers="auto")
+    with pytest.raises(ValueError, match="this is a list"):
+        tsnb.serve([torch.ones(2)], name="refused", workers="auto")
+    with pytest.raises(ValueError, match='Add workers="auto", or leave out memory'):
+        tsnb.serve(DataLoader(Numbers(), 2), name="refused", workers=2, memory="1GiB")
+    with pytest.raises(ValueError, match='a number of processes, 0 or more, or "auto"'):
+        StreamOptions(workers="many")
+    with (
+        tsnb.serve(DataLoader(Numbers(), 2), name="refused") as producer,
+        pytest.raises(ValueError, match="without workers"),
+    ):
+        producer.tune(workers="auto")
+
+
+def test_it_begins_with_the_loaders_own_number() -> None:
+    """One at least; a number that was given stays that."""
+    assert [first_workers(slow(n), "auto") for n in (0, 1, 3)] == [1, 1, 3]
+    assert first_workers(slow(3), None) is None
+    assert first_workers(slow(3), 0) == 0
