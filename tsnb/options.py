@@ -371,7 +371,7 @@ def options_from(given: argparse.Namespace) -> StreamOptions:
 
 
 def check_options(of: Any, what: str = "") -> None:
-    """Check the values of a dataclass's options, but for those that are None, and make them Python's own types.
+    """Check the values of a dataclass's options, except those that are None, and make them Python's own types.
 
     Args:
         of: The dataclass's instance.

@@ -9,7 +9,8 @@ import os
 import queue
 import select
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -161,6 +162,14 @@ class Played:
         channel.send(encode(answer), self.arena.fd if isinstance(answer, ms.Welcome) else None)
         if isinstance(answer, ms.Welcome):
             self._ends.put(End(channel, hello, self.arena))
+
+
+def until(true: Callable[[], object]) -> None:
+    """Return as soon as something is true."""
+    deadline = time.monotonic() + LONG_S
+    while not true():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.001)
 
 
 @contextmanager

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.consumer.played import LONG_S, End, Played, played
+from tests.consumer.played import LONG_S, End, Played, played, until
 from tsnb.arena.scratch import ScratchPool
 from tsnb.consumer import connection as connections
 from tsnb.consumer.connection import Connection, connect_to_successor
@@ -211,8 +210,7 @@ def test_a_wait_ends_when_another_thread_closes_the_connection(producer: Played)
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not connection.idle:
-        time.sleep(0.001)
+    until(lambda: connection.idle)
     connection.retire()
     thread.join(LONG_S)
     assert not thread.is_alive() and ended
@@ -292,8 +290,7 @@ def test_an_interrupt_of_a_wait_finds_it_idle(producer: Played) -> None:
     assert main is not None
 
     def interrupt() -> None:
-        while not connection.idle:
-            time.sleep(0.001)
+        until(lambda: connection.idle)
         signal.pthread_kill(main, signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)

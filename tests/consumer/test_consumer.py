@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.consumer.played import LONG_S, End, Played, played
+from tests.consumer.played import LONG_S, End, Played, played, until
 from tsnb.consumer.consumer import Consumer, rest_siblings
 from tsnb.consumer.options import Options
 from tsnb.errors import (
@@ -67,8 +66,7 @@ def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseEx
 
 def until_idle(consumer: Consumer) -> None:
     """Return when a loop over it waits for a batch."""
-    while not consumer.idle:
-        time.sleep(0.001)
+    until(lambda: consumer.idle)
 
 
 def test_an_epoch_from_its_ask_to_its_end(producer: Played) -> None:
@@ -235,6 +233,17 @@ def test_it_goes_on_with_a_successor_at_its_own_place(producer: Played) -> None:
         assert kinds(new.heard())[-1] == "Bye"
 
 
+def test_a_successor_that_never_comes_ends_the_consumer(producer: Played) -> None:
+    """It has waited for as long as it was to; then the error is the usual one."""
+    consumer, end = attached(producer, reconnect_s=0.2)
+    loop = iter(consumer)
+    end.begin()
+    end.channel.close()
+    with pytest.raises(ProducerGone, match=r"died.*start it again"):
+        next(loop)
+    assert consumer.closed and consumer.stats().waited_s >= 0.2
+
+
 def test_a_successor_with_another_order_ends_the_epoch_and_not_the_consumer(producer: Played) -> None:
     """The rest of it would be samples that were given already; the next loop takes a whole one."""
     consumer, end = attached(producer, reconnect_s=LONG_S)
@@ -335,6 +344,21 @@ def test_closing_in_another_thread_ends_a_loop_that_waits(producer: Played) -> N
     thread.join(LONG_S)
     assert [type(error) for error in raised] == [ConsumerReplaced]
     assert "Bye" in kinds(end.heard()) and end.closed
+
+
+def test_closing_in_another_thread_ends_the_wait_for_a_successor(producer: Played) -> None:
+    """However long that was to be."""
+    consumer, end = attached(producer, reconnect_s=10 * LONG_S)
+    loop = iter(consumer)
+    end.begin()
+    producer.leave()
+    thread, raised = in_thread(lambda: next(loop))
+    until_idle(consumer)
+    end.channel.close()
+    until(lambda: not consumer.idle)
+    consumer.close()
+    thread.join(LONG_S)
+    assert [type(error) for error in raised] == [ConsumerReplaced]
 
 
 def test_a_second_thread_is_refused_while_a_loop_waits_and_the_loop_goes_on(producer: Played) -> None:

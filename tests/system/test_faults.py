@@ -303,27 +303,6 @@ def test_former_producers_cost_nothing(run: Run) -> None:
     assert script.expect("descriptors") == "0 maps True"
 
 
-def test_closing_in_another_thread_ends_the_loop(run: Run) -> None:
-    """A loop that waits for a batch is woken."""
-    script = run(
-        """
-        import threading
-        go_on = threading.Event()
-        def slow(epoch):
-            yield torch.zeros(2)
-            go_on.wait(60)
-            yield torch.zeros(2)
-        with tsnb.serve(slow, name="s", patience_s=5):
-            consumer = tsnb.attach("c")
-            threading.Timer(0.5, consumer.close).start()
-            try: list(consumer)
-            except tsnb.errors.ConsumerReplaced: say("ended", not go_on.is_set())
-            go_on.set()
-        """
-    )
-    assert script.expect("ended") == "True"
-
-
 def test_names_and_numbers_are_checked_with_a_way_out(run: Run) -> None:
     """Bad input: each message says what to do next."""
     script = run(
@@ -384,26 +363,6 @@ def test_a_name_in_use_says_who_holds_it_and_a_dead_holder_is_replaced_at_once(r
     second.expect("pid")
     first.send(signal.SIGKILL)
     second.expect("attached")
-
-
-def test_a_loop_that_was_left_behind_in_the_same_process_is_replaced(run: Run) -> None:
-    """The cell was interrupted and is run again: same name, same process, no error, whole epochs."""
-    script = run(
-        """
-        with tsnb.serve(DataLoader(Numbers(320), batch_size=32), name="s"):
-            abandoned = iter(tsnb.attach("net"))       # as a traceback keeps an interrupted cell's frame
-            next(abandoned); next(abandoned)
-            again = torch.cat([labels.clone() for _, labels in tsnb.attach("net")])
-            assert again.tolist() == list(range(320))
-            try: next(abandoned)
-            except tsnb.errors.ConsumerReplaced as error: say("old loop", error)
-            for images, labels in tsnb.attach("net"): break
-            whole = torch.cat([labels.clone() for _, labels in tsnb.attach("net", batch_size=50)])
-            say("whole", whole.tolist() == list(range(320)))
-        """
-    )
-    assert "newer loop took its place" in script.expect("old loop")
-    assert script.expect("whole") == "True"
 
 
 def test_a_loop_in_a_cell_that_failed_is_left_though_its_traceback_keeps_it(run: Run) -> None:

@@ -263,36 +263,6 @@ def test_a_forked_child_keeps_its_batches_and_nothing_of_the_arena(
     assert script.end() == 0 and clean(script)
 
 
-def test_a_forked_child_that_uses_its_parents_consumer_is_told_to_attach(run: Run) -> None:
-    """Whatever it does with it, whoever waits for a successor or not; and the parent goes on."""
-    run(SERVING.replace("64000", "160"), "0").expect("serving")
-    script = run(
-        GUARD
-        + """
-    consumer = tsnb.attach("c", reconnect_s=30)
-    loop = iter(consumer)
-    taken = next(loop)[1].tolist()
-    def told(way):
-        try: way()
-        except tsnb.errors.ConsumerReplaced as error:
-            return f"pid {os.getppid()}" in str(error) and "tsnb.attach(" in str(error)
-    pid = os.fork()
-    if pid == 0:
-        say("told", *[told(way) for way in (lambda: next(loop), lambda: next(iter(consumer)), consumer.close)])
-        say("child's", sum(len(labels) for _, labels in tsnb.attach("child")))
-        os._exit(0)
-    taken += [x for _, labels in loop for x in labels.tolist()]
-    consumer.close()  # else the child's epoch would wait for it
-    os.waitpid(pid, 0)
-    say("parent's", taken == list(range(160)))
-        """
-    )
-    assert script.expect("told") == "True True None"
-    assert script.expect("child's") == "160"
-    assert script.expect("parent's") == "True"
-    assert script.end() == 0 and clean(script)
-
-
 def test_batches_in_reference_cycles_die_in_the_collector_of_any_thread(run: Run) -> None:
     """gc.collect in one thread frees what another one's loop made, in the middle of its own sends."""
     run(SERVING.replace("64000", "1600"), "0").expect("serving")
@@ -417,66 +387,6 @@ def test_loops_in_other_threads_are_left_alone(run: Run) -> None:
         """
     )
     assert script.expect("taken") == "[300, 300]"
-    assert script.end() == 0 and clean(script)
-
-
-def test_a_second_thread_is_refused_while_a_loop_waits_and_the_loop_goes_on(run: Run) -> None:
-    """Whatever the second one does with the consumer: a new loop, the same loop, a saved place, another attach."""
-    script = run(
-        GUARD
-        + """
-    gate, taken, said = threading.Event(), [], []
-    def batches(epoch):
-        for i in range(40):
-            if i == 20: gate.wait()
-            yield [epoch * 100 + i]
-    producer = tsnb.serve(batches, name="s")
-    consumer = tsnb.attach("c")
-    loop = iter(consumer)
-    thread = threading.Thread(target=lambda: [taken.append(b[0]) for b in loop], name="trainer")
-    thread.start()
-    while len(taken) < 20 or not consumer.idle: time.sleep(0.01)
-    state = consumer.state_dict()
-    ways = {
-        "iter": lambda: next(iter(consumer)),
-        "next": lambda: next(loop),
-        "load": lambda: consumer.load_state_dict(state),
-        "attach": lambda: tsnb.attach("c"),
-        "other": lambda: tsnb.attach("c", on_lag="skip"),
-    }
-    for name, way in ways.items():
-        try: way()
-        except tsnb.errors.NameInUse as error:
-            said.append(name)
-            if name == "iter": say("told", error)
-    say("refused", *said, consumer.stats().batches, state["batch"])
-    gate.set()
-    thread.join(120)
-    say("old", thread.is_alive(), taken == list(range(40)))
-    say("new", [b[0] for b in consumer] == list(range(100, 140)))
-    gate.clear()
-    loop = iter(consumer)
-    def train():
-        try:
-            for b in loop: taken.append(b[0])
-        except tsnb.errors.ConsumerReplaced: say("ended")
-    thread = threading.Thread(target=train)
-    thread.start()
-    while len(taken) < 60 or not consumer.idle: time.sleep(0.01)
-    consumer.close()
-    thread.join(120)
-    say("closed", not thread.is_alive())
-    gate.set()
-    producer.stop()
-        """
-    )
-    told = script.expect("told")
-    assert "in another thread of this process (trainer)" in told and "Attach with another name" in told
-    assert script.expect("refused") == "iter next load attach other 20 20"
-    assert script.expect("old") == "False True"
-    assert script.expect("new") == "True"
-    script.expect("ended")
-    assert script.expect("closed") == "True"
     assert script.end() == 0 and clean(script)
 
 

@@ -110,24 +110,6 @@ def test_two_streams_in_one_loop(run: Run) -> None:
     script.expect("done")
 
 
-def test_a_consumer_asked_to_stop_raises_and_the_others_go_on(run: Run) -> None:
-    """The panel's button, for a consumer that is no trial of its notebook."""
-    script = run(
-        """
-        from tsnb.telemetry.observer import Observer
-        with tsnb.serve(DataLoader(Numbers(64000), batch_size=16), name="s"):
-            observer = Observer("s")
-            try:
-                for step, _ in enumerate(tsnb.attach("net")):
-                    if step == 3: observer.request_consumer_stop("net")
-            except tsnb.errors.StopRequested as error:
-                say("stopped", error)
-            observer.close()
-        """
-    )
-    assert "was asked to stop" in script.expect("stopped")
-
-
 def test_readings_account_for_the_time_of_each_consumer(run: Run) -> None:
     """Promise 11: the slow one computes, the fast one is held back, and the sentence says so."""
     script = run(

@@ -87,24 +87,6 @@ def test_a_restart_on_purpose_is_waited_for_though_nobody_had_said_so_before(run
     assert trial.expect("reconnects") == "1"
 
 
-def test_a_successor_that_never_comes_is_waited_for_as_long_as_was_said(run: Run) -> None:
-    """Then the error is the usual one."""
-    producer = run(SERVE, "7", "2", "0")
-    producer.expect("serving")
-    trial = run(
-        """
-        try:
-            for batch in tsnb.attach("a"): say("batch")
-        except tsnb.errors.ProducerGone as error: say("gone", time.monotonic(), error)
-        """
-    )
-    trial.expect("batch")
-    killed = producer.send(signal.SIGKILL)
-    moment, message = trial.expect("gone").split(" ", 1)
-    assert float(moment) - killed >= 2.0
-    assert "start it again" in message
-
-
 def test_an_order_that_cannot_be_given_again_is_said_and_the_next_epoch_goes_on(run: Run) -> None:
     """Shuffled without a seed: the rest of the epoch would be samples that were given already."""
     producer = run(SERVE, "-", "30", "0")

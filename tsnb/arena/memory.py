@@ -265,7 +265,7 @@ def _take_room(fd: int, size: int) -> None:
     """Have memory for the first bytes: where /dev/shm is full, writing to them would end this process by SIGBUS.
 
     Raises:
-        OSError: There is none.
+        OSError: The system has no memory left.
     """
     try:
         os.posix_fallocate(fd, 0, size)

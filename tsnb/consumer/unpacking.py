@@ -160,7 +160,7 @@ class Unpacker:
     @property
     def held(self) -> tuple[int, ...]:
         """The leases that are out now."""
-        # an interrupt may hit a finalizer, which Python then drops: who has died without a word is found here
+        # an interrupt may hit a finalizer, which Python then drops: a lease that has died unnoticed is found here
         for number in list(self._leases):
             ref = self._leases.get(number)
             if ref is not None and ref() is None:

@@ -140,7 +140,7 @@ class Trial(Bound):
     def report(self) -> dict[str, Any]:
         """What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and waiting.
 
-        Empty where there were none.
+        Empty if it has none.
         """
         return self.life.report
 
@@ -342,7 +342,7 @@ class Trial(Bound):
         raise NoSuchVariable(f"trial {self.name!r} has no variable {variable!r}; kept of it: {there}.{hint}")
 
     def _waiting_for(self, variable: str) -> str:
-        """Say how far it is, to those who wait for a variable of it."""
+        """Say how far it is, to code that waits for a variable of it."""
         numbers = "".join(f", {name} {value:.4g}" for name, value in self.metrics.items())
         return (
             f"{self.name}[{variable!r}]: trial {self.name!r} {self.state}, {self.duration_s:.0f} s{numbers}"

@@ -1,4 +1,4 @@
-"""A trial's life on the hub's thread: from the start to the end, and who hears of it.
+"""A trial's life on the hub's thread: from the start to the end, and who is told.
 
 The user calls `trial.Trial`, which has a life. The life of a trial that this process has started drives kernels, one
 after the other (`own_life`); that of a trial that was found is followed (`detached`).
@@ -359,7 +359,7 @@ def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
     Args:
         end: How it ended.
         streams: Those it attached to, as its report has them ("train, val"); empty: none.
-        producer: The one that it was meant for; with neither, the one that is served, if it is the only one.
+        producer: The one that it was for; with neither, the one that is served, if it is the only one.
     """
     with contextlib.suppress(TsnbError, OSError):
         names = [name for name in streams.split(", ") if name] or [producer or registry.find(None).name]

@@ -1,4 +1,4 @@
-"""What may stand behind a magic's name: one parser a subcommand, and errors that say what was meant."""
+"""The lines after a magic's name: one parser a subcommand, and errors that suggest the nearest word."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def replay(file: str | os.PathLike[str]) -> Panel:
         file: What `tsnb.record` or `%tensorsocket record` wrote.
 
     Raises:
-        TsnbError: It cannot be read, or there is no reading in it.
+        TsnbError: It cannot be read, or holds no reading.
         ValueError: It is not a recording.
     """
     from tsnb.reports.sources import recorded

@@ -192,10 +192,10 @@ def listing() -> str:
 
 
 def status(name: str | None) -> str:
-    """Return a stream's state, its consumers, and one sentence on who waits for whom.
+    """Return a stream's state, its consumers, and one sentence on which trial waits for which.
 
     Raises:
-        ProducerNotFound: There is no such producer.
+        ProducerNotFound: No producer has that name.
         ProducerGone: It ended meanwhile.
     """
     found, view = look(name)
@@ -221,7 +221,7 @@ def balance(given: Namespace) -> str:
 
     Raises:
         ValueError: Unknown mode, or weights that do not fit it.
-        ProducerNotFound: There is no such producer.
+        ProducerNotFound: No producer has that name.
         TsnbError: It does not answer.
     """
     return "\n".join(balanced(observer.balance(given.name or own_name(), given.mode, dict(given.weight))))

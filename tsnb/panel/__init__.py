@@ -35,7 +35,7 @@ def dashboard(
 ) -> Panel:
     """Return the live panel of a stream.
 
-    A stream that nobody serves yet is no error: the panel says so and fills in once it is there, and again
+    A stream that is not served yet is not an error: the panel says so and fills in once it is there, and again
     when it comes back later. Asking twice for the same stream gives the same panel, so that running the cell
     again shows it with its history.
 
@@ -44,7 +44,7 @@ def dashboard(
         stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
             None: the stream is asked to end that consumer's loop at its next step.
         interrupt_consumer: Called likewise for its interrupt button; None: there is no such button.
-        make_report: Called when the report button is clicked, on a thread of its own; None: there is none.
+        make_report: Called when the report button is clicked, on a thread of its own; None: there is no such button.
     """
     with _lock:
         _panels[:] = [panel for panel in _panels if panel.comm is not None]
