@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -78,6 +79,26 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
         serving.wait()
         assert serving.stdout is not None
         serving.stdout.close()
+
+
+def test_stalls_are_printed_or_given_as_json(tmp_path: Path) -> None:
+    """The same call as in Python: a table with sentences, or its figures for programs."""
+    (tmp_path / "mydata.py").write_text(
+        "import torch\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "def make(): return DataLoader(TensorDataset(torch.zeros(64, 2)), 4)\n"
+        "def step(batch): return batch[0].sum()\n"
+    )
+    words = ("stalls", "mydata:make", "--step", "mydata:step", "--trials", "3", "--seconds", "0.1")
+    printed = tsnb(*words, cwd=tmp_path)
+    assert "samples/s" in printed.stdout, printed.stderr
+    found = json.loads(tsnb(*words, "--json", cwd=tmp_path).stdout)
+    assert [each["trials"] for each in found["sharing"]] == [1, 2, 3, 4, 8]
+    assert found["loader_per_s_interval"][0] <= found["loader_per_s"] <= found["loader_per_s_interval"][1]
+    assert found["model_per_s"] > 0
+    wrong = tsnb("stalls", "mydata:make", "--step", "mydata:nothing", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "has no 'nothing'" in wrong.stderr
 
 
 def test_a_list_of_nothing_says_so(tmp_path: Path) -> None:

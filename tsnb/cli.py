@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import secrets
 import sys
@@ -90,6 +91,25 @@ def _parser() -> argparse.ArgumentParser:
     commands.choices["top"].add_argument("--once", action="store_true", help="print it once and exit")
     listing = commands.add_parser("devices", help="show GPUs and cores, and who uses them")
     listing.set_defaults(run=_devices)
+    stalling = commands.add_parser(
+        "stalls", help="measure how long a model waits for its loader (docs/stalls.md)"
+    )
+    stalling.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    stalling.add_argument(
+        "--step", metavar="MODULE:NAME", help="a function of a batch: one step of training; it really trains"
+    )
+    stalling.add_argument("--trials", type=int, default=4, metavar="N", help="how many trials to tell of (4)")
+    stalling.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="of each measurement; longer is steadier (2)"
+    )
+    stalling.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads in the step (1)")
+    stalling.add_argument(
+        "--cold",
+        action="store_true",
+        help="also measure what the disk costs: some files leave the page cache",
+    )
+    stalling.add_argument("--json", action="store_true", help="print the figures as JSON")
+    stalling.set_defaults(run=_stalls)
     recording = commands.add_parser(
         "record", help="write a stream's readings to a file until it ends or Ctrl-C"
     )
@@ -153,6 +173,18 @@ def _serve_here(
 
 
 def _load(target: str) -> Any:
+    """Return a loader by its name, or what the function of that name returns."""
+    found = _named(target)
+    iterable = hasattr(found, "__iter__") or not callable(found)
+    return found if iterable else found()
+
+
+def _named(target: str) -> Any:
+    """Return what `MODULE:NAME` names.
+
+    Raises:
+        ValueError: There is no such thing.
+    """
     module_name, colon, attribute = target.partition(":")
     if not colon or not attribute:
         raise ValueError(f"expected MODULE:NAME, for example data.cifar:make_loader, and got {target!r}.")
@@ -171,9 +203,22 @@ def _load(target: str) -> Any:
     if not hasattr(module, attribute):
         where = getattr(module, "__file__", None) or "part of Python"
         raise ValueError(f"module {module_name!r} ({where}) has no {attribute!r}.")
-    found = getattr(module, attribute)
-    iterable = hasattr(found, "__iter__") or not callable(found)
-    return found if iterable else found()
+    return getattr(module, attribute)
+
+
+def _stalls(options: argparse.Namespace) -> None:
+    from tsnb.stalling import stalls  # needs torch
+
+    step = None if options.step is None else _named(options.step)
+    found = stalls(
+        _load(options.loader),
+        step,
+        trials=options.trials,
+        seconds=options.seconds,
+        threads=options.threads,
+        cold=options.cold,
+    )
+    print(json.dumps(found.to_dict({1, 2, 4, 8, options.trials}), indent=1) if options.json else found)
 
 
 def _doctor(_options: argparse.Namespace) -> int:

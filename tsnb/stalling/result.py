@@ -327,6 +327,40 @@ class Stalls:
             raise ValueError("sizing() needs the model's pace: call tsnb.stalls(loader, step=...).")
         return sized(self.own, self.one, gpus, samples or self.epoch_samples, vcpu_price, gpu_price)
 
+    def to_dict(self, trials: Iterable[int] = (1, 2, 4, 8)) -> dict[str, Any]:
+        """Return the figures as plain values, for JSON.
+
+        Args:
+            trials: Numbers of trials, of which each gets an entry of `sharing`.
+
+        Raises:
+            ValueError: One of them is less than one.
+        """
+        low, high = self.interval
+        return {
+            "cores": self.cores,
+            "others": self.others,
+            "threads": self.threads,
+            "batch_size": self.batch_size,
+            "workers": self.plain.workers,
+            "loader_per_s": self.loader_per_s,
+            "loader_per_s_interval": [low, high],
+            "served_per_s": self.served_per_s,
+            "model_per_s": self.model_per_s,
+            "stalled": self.stalled,
+            "sharing": [
+                {
+                    "trials": found.trials,
+                    "separate_per_s": found.separate.samples_per_s,
+                    "shared_per_s": found.shared.samples_per_s,
+                    "gain": found.gain,
+                    "cpu_saved": found.cpu_saved,
+                }
+                for found in map(self.sharing, sorted(trials))
+            ],
+            "text": self.text,
+        }
+
     def __repr__(self) -> str:
         return sentences.plain_text(self)
 
