@@ -587,6 +587,39 @@ def test_fifty_trials_can_be_told_apart(browser: Browser) -> None:
         assert not host.errors
 
 
+def test_a_sweep_of_fifty_fits_a_screen_and_shows_what_its_parameters_do(browser: Browser) -> None:
+    """At most 800 px high; the best so far, and parallel coordinates with the best in colour."""
+    params = {
+        f"cnn-{k}": [["lr", str(0.0001 * 10 ** (k % 4))], ["opt", ["sgd", "adam"][k % 2]], ["seed", "1"]]
+        for k in range(50)
+    }
+    for width in (1200, 1000):
+        host = Host(browser, width)
+        random.seed(3)
+        stream = Stream([Trial(f"cnn-{k}", 0.02 + 0.002 * (k % 9)) for k in range(50)])
+        host.open(stream.run(20))
+        host.page.get_by_role("button", name="sweep", exact=True).click()
+        assert {"op": "params"} in host.page.evaluate("() => window.sent")
+        said = {"cnn-3": "rank 3 of 4 at step 120"}
+        host.hear(Message({"op": "params", "trials": params, "verdicts": said}))
+        names = host.page.locator(".tsnb-axis-name")
+        names.nth(2).wait_for()
+        assert names.all_text_contents() == ["lr", "opt", "loss"]
+        assert host.page.locator(".tsnb-parallel path").count() == 50
+        assert host.page.locator(".tsnb-parallel .tsnb-of-the-best").count() == 5
+        row = host.tape.view.best["loss"]
+        label = host.page.locator(".tsnb-parallel").get_attribute("aria-label")
+        assert label == f"Parameters of 50 trials; the best is {row}"
+        assert host.page.evaluate("() => document.querySelector('.tsnb-panel').offsetHeight") <= 800
+        assert host.page.evaluate(OVERFLOW) == [0, 0]
+        assert host.page.locator(".tsnb-canvas:visible").count() == 0
+        host.page.get_by_role("button", name="details").click()
+        host.page.locator(".tsnb-canvas:visible").first.wait_for()
+        assert host.chosen()["learning"]["kind"] == "sweep"
+        host.shot(ARTIFACTS / f"panel-sweep-{width}.png")
+        assert not host.errors
+
+
 def test_rows_are_sorted_sifted_and_folded_and_errors_stand_in_them(browser: Browser) -> None:
     """A click on a head sorts, and the page that loads next too; ended trials fold; a failure says why, unfolded."""
     host, stream = Host(browser, 1200), three_models()

@@ -74,6 +74,7 @@ while float(lr) > 0.01: time.sleep(0.01)
 
     until(lambda: len(facts()["live"]) == 2 and facts()["artifacts"])
     assert facts()["live"] == [["lr", "0.1"], ["how", "sum"]]
+    assert (logs.params(), logs.verdicts()) == ({"setter": []}, {})
     assert facts()["artifacts"] == [["net.txt", 7]]
     assert (Path(facts()["where"]) / "net.txt").read_text() == "weights"
     logs.set("setter", "how", "mean")

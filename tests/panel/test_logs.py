@@ -40,6 +40,12 @@ class Source:
     def facts(self, name: str) -> dict[str, Any] | None:
         return {"live": [["lr", self.lr]]} if name in self.texts else None
 
+    def params(self) -> dict[str, list[list[str]]]:
+        return {name: [["lr", self.lr]] for name in self.texts}
+
+    def verdicts(self) -> dict[str, str]:
+        return {}
+
     def set(self, name: str, value: str, text: str) -> None:
         if value != "lr":
             raise ValueError(f"{name} has no {value}")

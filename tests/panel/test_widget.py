@@ -100,6 +100,12 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
     told: list[tuple[str, str, str]] = []
 
     class Source:
+        def params(self) -> dict[str, list[list[str]]]:
+            return {"cnn": [["lr", "0.1"]]}
+
+        def verdicts(self) -> dict[str, str]:
+            return {"mlp": "rank 2 of 2"}
+
         def set(self, name: str, value: str, text: str) -> None:
             told.append((name, value, text))
             if text == "no":
@@ -109,7 +115,14 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
     panel._hear(panel, content, [])
     join("tsnb-set-cnn")
     assert "this panel knows no trials" in sent[-1][0]["why"]
+    panel._hear(panel, {"op": "params"}, [])
     panel.logs.source = cast("Any", Source())
+    panel._hear(panel, {"op": "params"}, [])
+    assert sent[-1][0] == {
+        "op": "params",
+        "trials": {"cnn": [["lr", "0.1"]]},
+        "verdicts": {"mlp": "rank 2 of 2"},
+    }
     panel._hear(panel, content, [])
     join("tsnb-set-cnn")
     panel._hear(panel, {**content, "text": "no"}, [])

@@ -18,6 +18,7 @@ from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED, NoSuchVariable
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import CellOutlet
+from tsnb.notebook.panels import TrialLogs
 from tsnb.sweeps import conductor
 from tsnb.sweeps.starting import sweep_cell
 
@@ -80,6 +81,8 @@ def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
     assert sweep.wait(LIMIT_S) is sweep and sweep.over
     assert {cut.step for cut in sweep.stopped_early.values()} == {60, 120}
     assert set(sweep.stopped_early) == {"train-late0.4", "train-late0.8", "train-late1.2"}
+    verdicts = TrialLogs().verdicts()
+    assert verdicts == {name: f"{cut.why} at step {cut.step}" for name, cut in sweep.stopped_early.items()}
     best = sweep.best()
     assert best.name == "train-late0.0" and best.state == "done"
     # the rubber band holds 2 % of an epoch, 2 batches: without the gate, latecomers would begin with another epoch

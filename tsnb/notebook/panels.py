@@ -27,6 +27,7 @@ from typing import Any
 
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.experiments.board import trials
+from tsnb.experiments.trial import Trial
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.notebook.report_cells import report_here
 from tsnb.notebook.runs import interrupt_consumer, stop_consumer
@@ -182,12 +183,24 @@ class TrialLogs:
             changes.append(made)
         where = trial.life.artifacts_path
         return {
-            "params": [[key, _short(value)] for key, value in list(trial.params.items())[:MOST]],
+            "params": _params(trial),
             "live": [[key, _short(value)] for key, value in list(trial.live.items())[:MOST]],
             "changes": changes[-MOST:],
             "artifacts": _files(where),
             "where": str(where),
+            "verdict": self.verdicts().get(name, ""),
         }
+
+    def params(self) -> dict[str, list[list[str]]]:
+        """Return the parameters of all trials, as text, by name."""
+        return {name: _params(trial) for name, trial in trials.items()}
+
+    def verdicts(self) -> dict[str, str]:
+        """Return why trials of sweeps were stopped for others that were better, by name."""
+        from tsnb.sweeps.sweep import known
+
+        cuts = [cut for sweep in known() for cut in sweep.stopped_early.values()]
+        return {cut.name: f"{cut.why} at step {cut.step}" for cut in cuts}
 
     def set(self, name: str, value: str, text: str) -> None:
         """Change a live value of a trial to what the text says: a number, True or False, or one of its choices.
@@ -204,6 +217,10 @@ class TrialLogs:
             with contextlib.suppress(ValueError, SyntaxError):
                 wanted = ast.literal_eval(text)
         trial.set(**{value: wanted})
+
+
+def _params(trial: Trial) -> list[list[str]]:
+    return [[key, _short(value)] for key, value in list(trial.params.items())[:MOST]]
 
 
 def _short(value: Any) -> str:

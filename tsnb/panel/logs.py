@@ -11,6 +11,7 @@ page    {"op": "log", "name": "cnn", "run": "17", "at": 812}     give me this lo
         {"op": "log off"}                                        the pane was closed
         {"op": "log", "name", "run", "at", "tail": true}         likewise for a drawer: the pane is not open
         {"op": "trial", "name": "cnn"}                           the facts of this one; name "": the drawer was closed
+        {"op": "params"}                                         those of all trials, once
 panel   {"op": "log", "name", "run", "start", "text", "open"}    text from position `start`, then what may change
         ... "cut": true                                          what was before `start` is kept no longer
         ... "trials": [["cnn", "running"], ...]                  only when it has changed
@@ -19,8 +20,11 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
          "live": [["lr", "0.05"]],                               `tsnb.live`, as it is
          "changes": [{"name", "value", "before", "epoch",        in their order
                       "batch", "time_s"}],
-         "artifacts": [["net.pt", 1234]], "where": ".tsnb/..."}  name and bytes, and where they lie
+         "artifacts": [["net.pt", 1234]], "where": ".tsnb/...",  name and bytes (null: a folder), and where they lie
+         "verdict": "rank 3 of 4 at step 120"}                   why it was stopped for others that were better
         ... "missing": true                                      this notebook knows nothing of it
+        {"op": "params", "trials": {"cnn": [["lr", "0.1"]]},     answers at once
+         "verdicts": {"mlp": "rank 3 of 4 at step 120"}}
 ```
 
 A position counts the characters that have settled since the run began. Parts may come twice (two pages, one asked
@@ -74,6 +78,12 @@ class LogSource(Protocol):
 
     def facts(self, name: str) -> dict[str, Any] | None:
         """Return what is known of a trial, as the module says, for JSON; None: nothing is."""
+
+    def params(self) -> dict[str, list[list[str]]]:
+        """Return the parameters of all trials, as text, by name."""
+
+    def verdicts(self) -> dict[str, str]:
+        """Return why trials were stopped for others that were better, by name."""
 
     def set(self, name: str, value: str, text: str) -> None:
         """Change a trial's live value of that name to what the text says. Called on a thread of its own, and may wait.

@@ -297,7 +297,7 @@ class Panel(anywidget.AnyWidget):
             with self._lock:
                 if self._scene()["n"] != content.get("n"):
                     self._deliver_all()
-        elif op in ("log", "log off", "trial", "set"):
+        elif op in ("log", "log off", "trial", "params", "set"):
             self._hear_of_trial(op, name, content)
         elif op == "stop":
             self._in_background(name, self.stop_consumer or self._end_consumer)
@@ -321,6 +321,9 @@ class Panel(anywidget.AnyWidget):
             self.logs.rest()
         elif op == "trial":
             self.logs.show(name)
+        elif op == "params":
+            if (source := self.logs.source) is not None:
+                self._send_log({"op": op, "trials": source.params(), "verdicts": source.verdicts()})
         else:
             value, text = str(content.get("value", "")), str(content.get("text", ""))
             self._in_background(name, lambda trial: self._set(trial, value, text), what=op)

@@ -269,6 +269,11 @@ def find(name: str) -> Sweep | None:
     return _sweeps.get(name)
 
 
+def known() -> list[Sweep]:
+    """Return the last sweep of each name, in the order of their first start."""
+    return list(_sweeps.values())
+
+
 def live() -> list[Sweep]:
     """Return those that are not over."""
     return [sweep for sweep in _sweeps.values() if not sweep.over]

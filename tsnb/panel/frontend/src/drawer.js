@@ -117,7 +117,7 @@ export class Drawer {
     this.stop.draw(why);
     this.interrupt.draw(why);
     this.interrupt.element.hidden = !store.can.interrupt;
-    put(this.error, (lane >= 0 && store.lanes[lane].error) || "");
+    put(this.error, (lane >= 0 && store.lanes[lane].error) || (facts && facts.verdict) || "");
     this.drawLog(false, store.log);
     if (facts === this.facts && performance.now() - this.drawnMs < SLOW_MS) return;
     Object.assign(this, { facts, drawnMs: performance.now() });

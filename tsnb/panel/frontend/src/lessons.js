@@ -2,6 +2,8 @@
 
 import { attribute, button, make, put, style } from "./dom.js";
 import { metricsOf } from "./lanes.js";
+import { Parallel } from "./parallel.js";
+import { axesOf, bestSoFar, numberAxis } from "./sweep.js";
 import { IN_COLOUR, against, curvesOf, ranked } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
@@ -13,12 +15,15 @@ const MOST = 6;
 const ALL_IN_COLOUR = 8; // more curves than this, and only the best have colour
 const SLOW_MS = 1000; // many curves are drawn once a second
 
-const USUAL = { show: null, axis: "batch", smooth: 0.6, log: [], against: "" };
+const USUAL = { kind: "curves", show: null, axis: "batch", smooth: 0.6, log: [], against: "" };
 
 export class Lessons {
   /** `keep(view)` is called with what was chosen. */
-  constructor(theme, keep) {
-    Object.assign(this, { theme, keep, lit: null, drawnMs: 0, plots: new Map(), view: { ...USUAL } });
+  constructor(theme, keep, { pointed = () => {}, wantParams = () => {} } = {}) {
+    Object.assign(this, { theme, keep, pointed, wantParams, lit: null, drawnMs: 0, plots: new Map(), view: { ...USUAL } });
+    this.kind = several("", ["curves", "sweep"], (kind) => this.choose({ kind }), "curves or the sweep");
+    this.best = new Plot((at, from) => from.point(at, true));
+    this.parallel = new Parallel((lane) => this.pointed(lane));
     this.show = menu("show", () => this.news());
     this.against = select("compare with", (name) => this.choose({ against: name }));
     this.axis = several("across", ["batch", "epoch", "time"], (axis) => this.choose({ axis }));
@@ -29,7 +34,7 @@ export class Lessons {
     this.slider.oninput = () => this.choose({ smooth: Number(this.slider.value) });
     this.weight = make("span", "tsnb-weight");
     const smooth = make("label", "tsnb-tool", make("span", "tsnb-soft", "smooth"), this.slider, this.weight);
-    const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), this.show.element, this.against.element, this.axis.element, smooth, this.scale.element);
+    const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), this.kind.element, this.show.element, this.against.element, this.axis.element, smooth, this.scale.element);
     this.empty = make("p", "tsnb-empty-chart tsnb-soft");
     this.empty.append("Curves come with the first ", make("code", "", "tsnb.log(loss=…)"), " of a trial.");
     this.body = make("div", "tsnb-lessons");
@@ -64,6 +69,11 @@ export class Lessons {
     const busy = performance.now() - this.drawnMs < (store.lanes.length > ALL_IN_COLOUR ? SLOW_MS : 0);
     if (busy || !this.theme() || !this.body.clientWidth) return;
     this.drawnMs = performance.now();
+    if (this.isSweep(store) && chosen.length) {
+      this.drawSweep(store, chosen[0]);
+      return;
+    }
+    if (this.best.element.isConnected) this.body.replaceChildren();
     for (const [name, plot] of this.plots) if (!chosen.includes(name)) (plot.element.remove(), this.plots.delete(name));
     if (!chosen.length) this.body.replaceChildren(this.empty);
     else if (this.empty.isConnected) this.empty.remove();
@@ -75,6 +85,30 @@ export class Lessons {
     });
     // only now: how wide each is depends on how many there are
     for (const name of chosen) this.plots.get(name).draw(this.chart(store, name), this.theme());
+  }
+
+  /** Whether the sweep is shown: where there are many trials, by choice. */
+  isSweep(store) {
+    return this.view.kind === "sweep" && store.lanes.length > ALL_IN_COLOUR;
+  }
+
+  /** The best so far, and parallel coordinates of parameters and the first chosen metric. */
+  drawSweep(store, name) {
+    const { axis, smooth, log } = this.view, way = store.ways[name] || 0, { dark } = this.theme();
+    if (!this.best.element.isConnected) this.body.replaceChildren(this.best.element, this.parallel.element);
+    attribute(this.body, "data-charts", 2);
+    this.wantParams();
+    const curves = curvesOf(store, name, { axis, smooth });
+    const found = way ? bestSoFar(curves, way) : null;
+    const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
+    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "is not known: tsnb.direction says whether high is good", way, lit: null };
+    this.best.draw({ ...what, curves: best, log: log.includes(name), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
+    const values = store.lanes.map((lane, k) => [k, lane ? store.value(k, name) : NaN]).filter(([, value]) => Number.isFinite(value));
+    const order = ranked(values.map(([lane, value]) => ({ lane, name: store.lanes[lane].name, y: [value] })), way); // as their rows say
+    const axes = axesOf(store.lanes, store.params), coloured = new Set(order.slice(0, IN_COLOUR).map(({ lane }) => lane));
+    const lines = order.map(({ lane, name }) => ({ lane, name, colour: coloured.has(lane) ? colourIn(lane, dark) : null })).reverse();
+    const missing = axes.length ? "" : "none differ among this notebook's trials";
+    this.parallel.draw({ axes: values.length ? [...axes, numberAxis(name, values, way < 0 ? -1 : 1)] : axes, lines, lit: this.lit, show: (v) => metric(name, v), missing });
   }
 
   chart(store, name) {
@@ -101,7 +135,10 @@ export class Lessons {
   }
 
   drawTools(store, all, chosen) {
-    const { view } = this;
+    const { view } = this, many = store.lanes.length > ALL_IN_COLOUR;
+    this.kind.element.hidden = !many;
+    this.kind.draw(view.kind);
+    for (const tool of [this.against]) tool.element.hidden = this.isSweep(store);
     this.show.draw(all, chosen, (names) => this.choose({ show: names }));
     this.against.draw(store.lanes.filter((lane) => lane && lane.metrics.length).map((lane) => lane.name), view.against);
     this.axis.draw(view.axis);
@@ -145,11 +182,11 @@ function place(axis, x, exact, whole) {
 }
 
 /** Buttons of which one is pressed. */
-function several(label, words, chosen) {
+function several(label, words, chosen, named) {
   const buttons = words.map((word) => button(word, "tsnb-choice", () => chosen(word)));
   const box = make("span", "tsnb-several", ...buttons);
   attribute(box, "role", "group");
-  attribute(box, "aria-label", label || "scale");
+  attribute(box, "aria-label", label || named || "scale");
   const element = make("span", "tsnb-tool", label ? make("span", "tsnb-soft", label) : null, box);
   return { element, draw: (word) => buttons.forEach((one, k) => attribute(one, "aria-pressed", words[k] === word)) };
 }

@@ -37,6 +37,7 @@ export default () => {
         if (content.op === "all") store.load(content.scene, ...buffers);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
         else if (content.op === "log") log.take(content) || ask();
+        else if (content.op === "params") Object.assign(store, { params: new Map(Object.entries(content.trials)), verdicts: content.verdicts });
         else if (content.op === "trial") store.facts.set(content.name, content);
         else if (content.op === "refused") views.forEach((view) => view.refused(content));
         views.forEach((view) => view.news());

@@ -79,7 +79,8 @@ export class Row {
     put(this.state, words.label);
     showIcon(this.icon, words.label === "ended" ? "left" : now.state === "gone" ? "left" : now.state);
     const { awaits, error } = lanes[this.lane], failed = !here && error ? `${words.label}: ${error}` : "";
-    attribute(this.cells[1], "title", failed || (awaits ? `waits for ${awaits}` : words.label));
+    const verdict = !here && store.verdicts[this.name] ? `${words.label}: ${store.verdicts[this.name]}` : "";
+    attribute(this.cells[1], "title", failed || verdict || (awaits ? `waits for ${awaits}` : words.label));
     put(this.detailState, failed ? error : `${words.label}   `);
     this.element.classList.toggle("tsnb-failed", Boolean(failed));
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;

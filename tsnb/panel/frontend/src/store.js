@@ -15,6 +15,8 @@ export class Store {
   constructor(clock = () => performance.now()) {
     this.clock = clock;
     this.log = new Log();
+    this.params = new Map(); // of this notebook's trials: name -> [[parameter, value as text], ...]
+    this.verdicts = {}; // why those that were pruned were, by name
     this.facts = new Map(); // what the notebook knows of the trials whose drawer is open, by name
     this.load({}, null);
   }

@@ -29,7 +29,8 @@ export class Table {
     this.sieve.oninput = () => this.change({}, (this.filter = this.sieve.value));
     this.empty = make("p", "tsnb-empty");
     this.key = key();
-    this.element = make("div", "tsnb-rows", this.sieve, this.table, this.empty, this.key);
+    this.scroll = make("div", "tsnb-scroll", this.table);
+    this.element = make("div", "tsnb-rows", this.sieve, this.scroll, this.empty, this.key);
     this.element.onpointerleave = () => light(null);
   }
 
@@ -121,7 +122,9 @@ export class Table {
       if (fold !== this.table.lastElementChild) this.table.append(fold);
       put(line, `${lanes.length} ${word}`);
       attribute(line, "aria-expanded", open);
-      put(fold.querySelector(".tsnb-soft"), open ? "" : lanes.slice(0, 3).map((lane) => store.lanes[lane].name).join(", ") + (lanes.length > 3 ? ", …" : ""));
+      const why = lanes.map((lane) => store.verdicts[store.lanes[lane].name]).filter(Boolean);
+      fold.querySelector(".tsnb-soft").title = why.length ? lanes.map((lane) => `${store.lanes[lane].name}: ${store.verdicts[store.lanes[lane].name] || word}`).join("\n") : "";
+      put(fold.querySelector(".tsnb-soft"), open ? "" : why.length === 1 ? `${store.lanes[lanes[0]].name}, ${why[0]}` : lanes.slice(0, 3).map((lane) => store.lanes[lane].name).join(", ") + (lanes.length > 3 ? ", …" : ""));
     }
   }
 

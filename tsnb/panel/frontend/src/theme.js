@@ -38,6 +38,7 @@ export function readTheme(root) {
   root.dataset.theme = dark ? "dark" : "light";
   (dark ? DARK : COLOURS).forEach((one, k) => root.style.setProperty(`--tsnb-c${k + 1}`, one));
   const of = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  root.style.setProperty("--tsnb-ground", hex(ground));
   const family = getComputedStyle(root).fontFamily;
   return { ground: hex(ground), text: of("--tsnb-fg"), soft: of("--tsnb-soft"), line: of("--tsnb-line"), font: `10.5px ${family}`, alpha: dark ? 0.82 : 0.88, dark };
 }

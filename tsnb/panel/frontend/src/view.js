@@ -14,6 +14,8 @@ import { Table } from "./table.js";
 import { onThemeChange, readTheme } from "./theme.js";
 import { OVER, spanFor } from "./words.js";
 
+const PARAMS_MS = 15000;
+const MANY = 8; // more trials than this: what each does over time cannot be told apart, so it is among the details
 const SPANS = [[120, "2 min", "the last 2 minutes"], [600, "10 min", "the last 10 minutes"], [Infinity, "all", "all there is"]];
 
 export class View {
@@ -29,7 +31,8 @@ export class View {
     this.table = new Table(send, choose, (lane) => (this.charts.light(lane), this.lessons.light(lane)), (rows) => this.keep({ rows }), (name) => this.show(name === this.drawer.name ? "" : name));
     this.drawer = new Drawer(send, () => this.show(""), (name) => choose(name));
     this.send = send;
-    this.lessons = new Lessons(() => this.theme, (learning) => this.keep({ learning }));
+    const pointed = (lane) => (this.charts.light(lane), this.lessons.light(lane));
+    this.lessons = new Lessons(() => this.theme, (learning) => this.keep({ learning }), { pointed, wantParams: () => this.wantParams() });
     this.kept = kept && typeof kept === "object" ? kept : {};
     this.keep = (change) => keep && keep((this.kept = { ...this.kept, ...change }));
     this.lessons.restore(this.kept.learning);
@@ -39,7 +42,7 @@ export class View {
     this.details = new Details(this.charts.more.element);
     this.footer = new Footer();
     this.footer.element.append(this.toggles(choose));
-    this.table.element.append(this.spans());
+    this.table.element.append((this.spansBox = this.spans()));
     const parts = [this.header.element, this.sentence.element, this.lessons.element, this.table.element, this.charts.main.element];
     const inner = make("div", "tsnb-inner", ...parts, this.footer.element, this.details.element, this.log.element);
     this.root.append(make("div", "tsnb-sides", make("div", "tsnb-main", inner), this.drawer.element));
@@ -72,6 +75,18 @@ export class View {
     else log.choose(name ?? (log.name || (lanes.find((lane) => lane && lane.here) || { name: "" }).name));
     send(log.wish);
     this.news();
+  }
+
+  /** Ask for the parameters of all trials, where there are others than before, and now and then. */
+  wantParams() {
+    const now = performance.now(), turn = this.store.lanes.map((lane) => lane && [lane.name, lane.run, lane.end]).join();
+    if (turn === this.paramsOf && now - this.paramsMs < PARAMS_MS) return;
+    Object.assign(this, { paramsOf: turn, paramsMs: now });
+    try {
+      this.send({ op: "params" });
+    } catch (error) {
+      console.debug("tsnb: no kernel behind this panel", error);
+    }
   }
 
   toggles(choose) {
@@ -162,7 +177,9 @@ export class View {
     attribute(this.logs, "aria-expanded", store.log.shown);
     this.logs.hidden = !store.log.can && !store.log.name;
     const how = { over: OVER.has(state), details: this.details.shown };
-    this.charts.draw(store, spanFor(store.reel.ageS, this.spanS), how);
+    const rest = store.lanes.length > MANY && !this.details.shown;
+    this.charts.main.element.hidden = this.spansBox.hidden = rest;
+    if (!rest) this.charts.draw(store, spanFor(store.reel.ageS, this.spanS), how);
     this.mark(state, performance.now() - began);
   }
 

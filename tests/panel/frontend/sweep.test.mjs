@@ -1,0 +1,31 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { SOURCES, lane } from "./sources.mjs";
+
+const { axesOf, bestSoFar, labelsOf, numberAxis } = await import(`${SOURCES}/sweep.js`);
+
+test("the best so far goes one way only, steps where it is beaten, and names who has it", () => {
+  const curves = [{ lane: 0, x: [0, 2, 4], y: [3, 2, 2.5] }, { lane: 1, x: [1, 3, 6], y: [NaN, 1, 4] }];
+  assert.deepEqual(bestSoFar(curves, -1), { lane: 1, x: [0, 2, 2, 3, 3, 6], raw: [3, 3, 2, 2, 1, 1], y: [3, 3, 2, 2, 1, 1] });
+  assert.equal(bestSoFar(curves, 1).lane, 1);
+  assert.deepEqual(bestSoFar(curves, 1).y, [3, 3, 4, 4]);
+  assert.equal(bestSoFar([{ lane: 0, x: [1], y: [NaN] }], 1), null);
+});
+
+test("parameters that differ have an axis: numbers, numbers of many sizes, words", () => {
+  const lanes = ["a", "b", "c", "elsewhere"].map((name) => lane(name));
+  const params = new Map(["a", "b", "c"].map((name, k) => [name, [["lr", ["0.0001", "0.01", "1"][k]], ["width", String(16 + 8 * k)], ["opt", k ? "adam" : "sgd"], ["seed", "1"], ["note", k ? "x" : ""]]]));
+  const axes = axesOf([...lanes, undefined], params);
+  assert.deepEqual(axes.map(({ name, kind }) => [name, kind]), [["lr", "log"], ["width", "number"], ["opt", "word"], ["note", "word"]]);
+  assert.deepEqual([...axes[0].at].map(([k, at]) => [k, Number(at.toFixed(3))]), [[0, 0], [1, 0.5], [2, 1]]);
+  assert.deepEqual([...axes[2].at], [[0, 1], [1, 0], [2, 0]]);
+  assert.deepEqual(labelsOf(axes[0]), [[0, "0.0001"], [0.5, "0.01"], [1, "1"]]);
+  assert.deepEqual(axesOf(lanes, new Map()), []);
+});
+
+test("of a loss the lowest is on top", () => {
+  const axis = numberAxis("loss", [[0, 0.5], [1, 0.25]], -1);
+  assert.deepEqual([...axis.at], [[0, 0], [1, 1]]);
+  assert.deepEqual(labelsOf(axis), [[1, "0.25"], [0.5, "0.375"], [0, "0.5"]]);
+  assert.deepEqual([...numberAxis("loss", [[0, 0.5]]).at], [[0, 0]]);
+});

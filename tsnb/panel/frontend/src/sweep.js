@@ -1,0 +1,63 @@
+// A sweep as numbers: the best so far, and what its parameters had to do with it. Pure.
+
+const MOST_AXES = 6;
+const MOST_WORDS = 12; // values of one parameter that is no number; more say nothing
+const SPREAD = 50; // a parameter whose largest value is so many times its smallest has a log axis
+
+/** The best value of all curves until each place: {lane, x, raw, y}, with a step where it is beaten; null where there is none. */
+export function bestSoFar(curves, way) {
+  const points = curves.flatMap(({ lane, x, y }) => x.map((at, k) => [at, y[k], lane])).filter(([, value]) => Number.isFinite(value));
+  points.sort((a, b) => a[0] - b[0]);
+  let best = null;
+  const x = [], y = [];
+  for (const [at, value, lane] of points) {
+    if (best && way * value <= way * best.value) continue;
+    if (best) x.push(at), y.push(best.value);
+    x.push(at), y.push(value);
+    best = { value, lane };
+  }
+  if (!best) return null;
+  x.push(points[points.length - 1][0]), y.push(best.value);
+  return { lane: best.lane, x, raw: y, y };
+}
+
+/**
+ * The parameters that differ: [{name, kind: "number" | "log" | "word", low, high, words, at: Map lane -> 0..1}], first those that
+ * trials have most values of. `params`: name of the trial -> [[parameter, value as text], ...].
+ */
+export function axesOf(lanes, params) {
+  const values = new Map();
+  lanes.forEach((lane, k) => {
+    for (const [name, text] of (lane && params.get(lane.name)) || []) {
+      if (!values.has(name)) values.set(name, new Map());
+      values.get(name).set(k, text);
+    }
+  });
+  const axes = [...values].map(([name, texts]) => axisOf(name, texts)).filter(Boolean);
+  return axes.sort((a, b) => b.at.size - a.at.size).slice(0, MOST_AXES);
+}
+
+function axisOf(name, texts) {
+  const different = [...new Set(texts.values())];
+  if (different.length < 2) return null;
+  const numbers = different.map((text) => (text.trim() ? Number(text) : NaN));
+  if (numbers.every(Number.isFinite)) return numberAxis(name, [...texts].map(([lane, text]) => [lane, Number(text)]));
+  if (different.length > MOST_WORDS) return null;
+  const words = different.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  return { name, kind: "word", words, at: new Map([...texts].map(([lane, text]) => [lane, words.indexOf(text) / (words.length - 1)])) };
+}
+
+/** An axis of numbers, the largest at 1; `way` -1: the smallest is there. */
+export function numberAxis(name, values, way = 1) {
+  const all = values.map(([, value]) => value), low = Math.min(...all), high = Math.max(...all), log = low > 0 && high / low >= SPREAD;
+  const of = log ? Math.log : (v) => v, wide = of(high) - of(low) || 1;
+  const place = (value) => (of(value) - of(low)) / wide;
+  return { name, kind: log ? "log" : "number", low, high, way, at: new Map(values.map(([lane, value]) => [lane, way < 0 ? 1 - place(value) : place(value)])) };
+}
+
+/** What stands beside an axis: [[place from 0 to 1, text], ...]. */
+export function labelsOf({ kind, words, low, high, way }, show = (v) => String(Number(v.toPrecision(3)))) {
+  if (kind === "word") return words.map((word, k) => [k / (words.length - 1), word]);
+  const middle = kind === "log" ? Math.sqrt(low * high) : (low + high) / 2, turn = (at) => (way < 0 ? 1 - at : at);
+  return [[turn(0), show(low)], [0.5, show(middle)], [turn(1), show(high)]];
+}
