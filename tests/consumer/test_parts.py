@@ -6,6 +6,7 @@ That nothing is lost in any order of events is proven in `tests/producer/test_di
 from __future__ import annotations
 
 from collections.abc import Iterator
+from multiprocessing import Array
 from typing import Any
 
 import numpy as np
@@ -37,8 +38,20 @@ class Labelled(Dataset[Any]):
         return torch.full((3,), float(index)), index, f"s{index}"
 
 
+class Counted(Labelled):
+    """Counts how often each sample was prepared, by any process."""
+
+    def __init__(self, counts: Any) -> None:
+        self.counts = counts
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int, str]:
+        with self.counts.get_lock():
+            self.counts[index] += 1
+        return super().__getitem__(index)
+
+
 def loader(**options: Any) -> DataLoader[Any]:
-    return DataLoader(Labelled(), **{"batch_size": 8, "shuffle": True, **options})
+    return DataLoader(**{"dataset": Labelled(), "batch_size": 8, "shuffle": True, **options})
 
 
 @pytest.fixture(params=[0, 2], ids="{} workers".format)
@@ -195,6 +208,30 @@ def test_ranks_divide_a_part_and_drop_last_counts_its_own_batches(stream: tsnb.P
     mask = Part(fold=(0, 5)).mask(SAMPLES)
     assert [len(part) for part in taken] == [20, 20]
     assert sorted(taken[0] + taken[1]) == np.flatnonzero(mask).tolist()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("workers", [0, 2])
+def test_only_samples_that_somebody_takes_are_prepared(workers: int) -> None:
+    """From the second epoch on exactly the union, empty batches too; another one from the epoch after it attached."""
+    counts = Array("i", SAMPLES)
+    small, other = [3, 4, 41], range(30, 44)
+    with tsnb.serve(loader(dataset=Counted(counts), num_workers=workers), name="s", seed=3, window=16):
+        one, two = tsnb.attach("one", subset=small), tsnb.attach("two", subset=other, batch_size=5)
+        for epoch in range(4):
+            before = counts[:]
+            loops = [iter(one), iter(two)]
+            taken = [labels_of(loop) for loop in loops]
+            assert [sorted(part) for part in taken] == [small, list(other)]
+            prepared = [i for i in range(SAMPLES) for _ in range(counts[i] - before[i])]
+            assert prepared == sorted({*small, *other}) or epoch == 0, (
+                "the stream's first epoch has everything"
+            )
+        loop = iter(one)
+        next(loop)
+        whole = tsnb.attach("whole")
+        assert sorted(labels_of(whole)) == list(range(SAMPLES))
+        assert whole.epoch > one.epoch, "the epoch of the first was prepared for subsets"
 
 
 @pytest.mark.parametrize(

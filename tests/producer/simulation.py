@@ -356,11 +356,13 @@ class Simulation:
         self.slots = set(range(400))
         self.loaded = 0  # batches of the epoch that were loaded, or skipped at its beginning
         self.loading = -1
+        self.prepared: dict[int, list[int]] = {}  # by run
         self.ends = {}
         for key, consumer in self.consumers.items():
             ours, theirs = pair(512)
             self.ends[key] = ours
             self.step(self._joined(key, consumer, back=True))
+            self._tell_part(key, consumer)
             consumer.reconnect(theirs)
 
     def balance(self, mode: str) -> None:
@@ -424,11 +426,19 @@ class Simulation:
         part = self.choose_part() if self.parts else None
         consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips, prefetch, part=part)
         self.step(self._joined(key, consumer))
+        self._tell_part(key, consumer)
         return consumer
+
+    def _tell_part(self, key: int, consumer: SimConsumer) -> None:
+        """Tell which samples it takes, in two pieces."""
+        if consumer.part is not None:
+            mask = consumer.part.packed(SAMPLES)
+            for offset in (0, 3):
+                self.step(ev.Heard(key, ms.Wants(offset, mask[offset : offset + 3 if not offset else None])))
 
     def choose_part(self) -> Part | None:
         """Return a part that a consumer may want, small ones and the whole too."""
-        kind = self.rng.randrange(4)
+        kind = self.rng.randrange(4) or self.rng.randrange(4)
         if kind == 0:
             return None
         if kind == 1:
@@ -486,7 +496,11 @@ class Simulation:
         elif self.loaded == self.batches:
             self.step(ev.LoaderEnded(wanted.run))
         else:
-            drawn = self.order(wanted.epoch)[4 * self.loaded : 4 * self.loaded + 4] if self.parts else None
+            drawn = None
+            if self.parts:
+                drawn = self.order(wanted.epoch)[4 * self.loaded : 4 * self.loaded + 4]
+                drawn = [i for i in drawn if wanted.cover is None or wanted.cover >> i & 1]
+                self.prepared[wanted.run] = [*self.prepared.get(wanted.run, ()), *drawn]
             self.loaded += 1
             self.step(ev.BatchLoaded(wanted.run, ev.Placed(self.slots.pop(), b"", 4, 0, 0, drawn)))
 

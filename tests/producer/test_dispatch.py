@@ -163,6 +163,51 @@ def test_each_gets_every_sample_of_its_part_once_in_the_common_order_whatever_ha
     assert finished or all(c.part is None for c in simulation.consumers.values())
 
 
+def test_a_pass_prepares_what_those_take_who_are_attached_and_others_wait_for_the_next() -> None:
+    """The stream's first one everything; who takes a part of what is prepared joins as ever."""
+    dispatch = stream(window=4)
+    for key, mask in ((1, b"\x03"), (2, b"\x06")):
+        dispatch.step(takes_part(key), 0.0)
+        dispatch.step(ev.Heard(key, ms.Wants(0, mask)), 0.0)
+    dispatch.step(asked(1), 0.0)
+    assert dispatch.wanted is not None and dispatch.wanted.cover is None
+    dispatch.step(ev.BatchLoaded(0, ev.Placed(0, b"", 4, 0, 0)), 0.0)
+    dispatch.step(ev.LoaderEnded(0), 0.0)
+    dispatch.step(took(1), 0.0)
+    dispatch.step(asked(1, 1, epoch=1), 0.0)
+    assert dispatch.wanted is not None and dispatch.wanted[1:] == (1, 0, 0b111)
+    dispatch.step(takes_part(3), 0.0)
+    dispatch.step(ev.Heard(3, ms.Wants(0, b"\x08")), 0.0)
+    for key, begins in ((2, [1]), (3, [])):
+        out = dispatch.step(asked(key, 1, epoch=1), 0.0)
+        assert [told.epoch for _, told in tells(out, ms.EpochStarted)] == begins, key
+    dispatch.step(ev.BatchLoaded(1, ev.Placed(1, b"", 3, 0, 0)), 0.0)
+    dispatch.step(ev.LoaderEnded(1), 0.0)
+    dispatch.step(took(1), 0.0)
+    dispatch.step(took(2), 0.0)
+    assert dispatch.wanted is not None and dispatch.wanted[1:] == (2, 0, 0b1111)
+    dispatch.step(joined(4, "all"), 0.0)
+    assert dispatch.wanted.cover == 0b1111, "a pass that has begun stays what it is"
+    dispatch.check()
+
+
+def test_one_that_comes_back_to_a_pass_without_its_samples_has_it_begun_again() -> None:
+    """After a restart all come back one by one: those who stream move over to a pass that has the samples of all."""
+    dispatch = stream(window=4)
+    dispatch.note_repeatable(True)
+    for key, seq, mask in ((1, 20, b"\x01"), (2, 22, b"\x02")):
+        dispatch.step(takes_part(key), 0.0)
+        dispatch.step(ev.Heard(key, ms.Wants(0, mask)), 0.0)
+        out = dispatch.step(asked(key, 1, 3, seq, exact=True), 0.0)
+    assert dispatch.wanted is not None and dispatch.wanted[1:] == (3, 20, 0b11)
+    assert [(key, told.seq) for key, told in tells(out, ms.EpochStarted)] == [(1, 20), (2, 22)]
+
+
+def takes_part(key: int) -> ev.Heard:
+    """A consumer attaches that takes a part of the samples."""
+    return ev.Heard(key, ms.Hello("consumer", f"c{key}", "", part="subset"))
+
+
 def test_one_that_skips_holds_nobody_and_counts_what_it_misses() -> None:
     """The others run on at their own pace; it gets what is still there when it comes."""
     simulation = Simulation(1, kills=False)
@@ -468,7 +513,7 @@ def test_who_comes_back_is_not_waited_for_by_loading_what_nobody_takes() -> None
         dispatch.step(joined(1, "a"), 0.0)
         dispatch.step(asked(1, 1, 7, seq, exact=True), 0.0)
         assert dispatch.wanted is not None
-        assert dispatch.wanted[1:] == (7, first)
+        assert (dispatch.wanted.epoch, dispatch.wanted.first) == (7, first)
 
 
 def test_an_epoch_that_cannot_be_given_again_is_refused_at_once() -> None:

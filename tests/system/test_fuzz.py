@@ -38,6 +38,7 @@ SEEDS = [1, 2]
 CONSUMER_SEEDS = range(12)
 
 SAID_BY_CONSUMERS: list[ms.Message] = [
+    ms.Wants(0, b"\x07"),
     ms.Ask(1),
     ms.Ask(2, 0, 3, True),
     ms.Ask(3, now=True, held=(1, 2)),

@@ -19,6 +19,7 @@ from tsnb.wire.table import CAPACITY, CAPACITY_BYTES, LayoutReader, LayoutWriter
 EXAMPLES: list[ms.Message] = [
     ms.Hello("consumer", "resnet", "script train.py"),
     ms.Hello("consumer", "bert", "script train.py", "wait", "", 1, 4, "batch_size=8", back=True),
+    ms.Wants(100, b"\x07\xff"),
     ms.Ask(7),
     ms.Ask(8, 3, 120, exact=True, now=False, held=(1, 2**32 - 1)),
     ms.Take(),

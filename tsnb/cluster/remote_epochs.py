@@ -61,6 +61,7 @@ class RemoteEpochs:
     workers = 0
     ahead = 0
     indices = Indices(why_not="it comes from a cluster, whose batches do not tell which samples they hold")
+    cover: int | None = None
     drawn: Sequence[Any] | None = None
 
     def __init__(self, hub: Any, facts: dict[str, Any], join: Callable[[], Any]) -> None:

@@ -75,6 +75,7 @@ class Consumer(Bound):
         self._session = self._line.session
         try:
             require_part(self._line.connection.welcome, options)
+            self._line.tell_part(options.part)
         except BaseException:
             self._line.connection.post(ms.Bye())
             self._line.connection.retire()
@@ -149,6 +150,7 @@ class Consumer(Bound):
         epoch = EpochIterator(self, loop)
         self._entered_s = time.monotonic()
         rest_siblings(self.producer, self.name)
+        self._line.tell_part(self.options.part)
         self._line.say(session.enter(loop))
         return epoch
 

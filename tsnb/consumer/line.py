@@ -19,6 +19,7 @@ from tsnb.consumer.connection import Connection, connect_to_successor
 from tsnb.consumer.device import Prefetch, uploads_for
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options
+from tsnb.consumer.parts import Part
 from tsnb.consumer.ranks import incomplete
 from tsnb.consumer.session import Begins, ConsumerSession
 from tsnb.consumer.unpacking import Delivered, Unpacker
@@ -30,6 +31,8 @@ __all__ = ["Line"]
 
 RANKS_S = 30.0
 """Ranks that are started together attach within seconds of each other."""
+WANTS_BYTES = 100_000
+"""Of a mask are told in one message."""
 METRICS_S = 0.25
 """Numbers of `tsnb.log` are told to the producer at most this often."""
 
@@ -69,6 +72,7 @@ class Line:
         self.connection.post(self.allotment.report())
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
         self.session.connected(self.connection.welcome)
+        self._part: Part | None = None  # that the producer was told
         self.closed = False
         self.stop_asked: StopRequested | None = None
         self.batches = self.samples = self.reconnects = 0
@@ -103,6 +107,18 @@ class Line:
         """Tell the producer of now."""
         for message in messages:
             self.connection.post(message)
+
+    def tell_part(self, part: Part | None) -> None:
+        """Tell the producer which samples are wanted, before they are asked for.
+
+        Args:
+            part: The samples; None: all, of which nothing need be said.
+        """
+        self._part, indexed = part, self.connection.welcome.indexed
+        if part is not None and indexed is not None:
+            mask = part.packed(indexed)
+            for offset in range(0, len(mask), WANTS_BYTES):
+                self.connection.post(ms.Wants(offset, mask[offset : offset + WANTS_BYTES]))
 
     def leave(self) -> None:
         """The epoch has ended, or is left."""
@@ -216,7 +232,9 @@ class Line:
             raise gone
         self.reconnects += 1
         try:
-            self.say(*self.session.connected(successor.welcome))
+            said = self.session.connected(successor.welcome)
+            self.tell_part(self._part)
+            self.say(*said)
         except ProducerGone as error:
             raise error from None
 

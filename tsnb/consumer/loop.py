@@ -72,6 +72,7 @@ class EpochIterator(Iterator[Any], Bound):
         self._full_rows = consumer.full_rows
         self._failed: TsnbError | None = None
         self._in_step = False
+        self._mask = consumer.mask()
         self._prefetch: Prefetch | None = None
         self._ahead: list[Prefetch] = []  # the same, for the loop's end
         self._begin()
@@ -85,7 +86,6 @@ class EpochIterator(Iterator[Any], Bound):
         self._prefetch = self._consumer.prefetch()
         self._ahead[:] = [] if self._prefetch is None else [self._prefetch]
         self._rebatcher = self._consumer.rebatcher()
-        self._mask = self._consumer.mask()
         self._ready: Iterator[Delivered] = iter(())
         self._held_back: Delivered | None = None
         self._ended = False
@@ -196,7 +196,7 @@ class EpochIterator(Iterator[Any], Bound):
                 own = chosen(fresh, self._mask)[self._loop.place.offset if self._first else 0 :]
                 self._first = False
                 self._parts.append((number, len(own)))
-                self._ready = self._rebatcher.feed(fresh, own)
+                self._ready = self._rebatcher.feed(fresh, own) if len(own) else iter(())
                 continue
             if self._first and self._loop.place.offset:
                 rows = fresh.require_rows(

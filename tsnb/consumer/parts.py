@@ -88,6 +88,14 @@ class Part:
             )
         mask[members] = (fold_of(members, folds, seed) == k) == self._held_out
 
+    def packed(self, samples: int) -> bytes:
+        """Return the mask as `wire.messages.Wants` has it.
+
+        Raises:
+            ValueError: As `mask`.
+        """
+        return np.packbits(self.mask(samples), bitorder="little").tobytes()
+
     def count(self, samples: int) -> int:
         """Return how many samples it takes of a dataset of `samples`.
 

@@ -143,6 +143,8 @@ def chosen(delivered: Delivered, mask: npt.NDArray[np.bool_]) -> Rows:
     Raises:
         BatchNotShareable: It does not tell which samples its rows are.
     """
+    if not delivered.leaves and not delivered.drawn:
+        return np.empty(0, np.int64)  # nobody takes any of its samples, so they were not prepared
     rows = delivered.require_rows("subset= or fold=", "Leave it out to take the loader's own batches")
     drawn = np.frombuffer(delivered.drawn, "<u4")
     if len(drawn) != rows or (rows and int(drawn.max()) >= len(mask)):

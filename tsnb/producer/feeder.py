@@ -83,6 +83,7 @@ class Feeder(threading.Thread):
             if wanted.run != self._run:
                 self._close()
                 self._run, self._epoch, self._count = wanted.run, wanted.epoch, wanted.first
+                self._source.cover = wanted.cover
                 self._iterator = self._source.epoch(wanted.epoch, wanted.first)
             batch = self._next_batch()
             if isinstance(batch, Skipped):

@@ -49,6 +49,7 @@ from tsnb.wire.messages import (
     Threads,
     TrialEnded,
     Waiting,
+    Wants,
     Welcome,
 )
 
@@ -88,6 +89,7 @@ _LAYOUT_HEAD = struct.Struct("<BH")
 _ASK_KIND = 33
 _DRAWN_KIND = 34
 _DRAWN_HEAD = struct.Struct("<BI")
+_WANTS_KIND = 35
 _ASK_HEAD = struct.Struct("<BIII??")
 _LEASE_BYTES = 4
 _JSON: dict[int, type[Any]] = {
@@ -130,6 +132,8 @@ def encode(message: Message) -> bytes:
             packet += struct.pack(f"<{len(message.held)}I", *message.held)
         elif isinstance(message, LayoutTold):
             packet = _LAYOUT_HEAD.pack(_LAYOUT_KIND, message.number) + message.layout
+        elif isinstance(message, Wants):
+            packet = _DRAWN_HEAD.pack(_WANTS_KIND, message.offset) + message.mask
         elif isinstance(message, Drawn):
             packet = _DRAWN_HEAD.pack(_DRAWN_KIND, message.lease) + message.indices
         else:
@@ -168,6 +172,8 @@ def decode(packet: bytes) -> Message:
         return LayoutTold(_LAYOUT_HEAD.unpack_from(packet)[1], packet[_LAYOUT_HEAD.size :])
     if kind == _DRAWN_KIND and len(packet) % 4 == _DRAWN_HEAD.size % 4 and len(packet) >= _DRAWN_HEAD.size:
         return Drawn(_DRAWN_HEAD.unpack_from(packet)[1], packet[_DRAWN_HEAD.size :])
+    if kind == _WANTS_KIND and len(packet) >= _DRAWN_HEAD.size:
+        return Wants(_DRAWN_HEAD.unpack_from(packet)[1], packet[_DRAWN_HEAD.size :])
     if kind == _ASK_KIND:
         return _decode_ask(packet)
     if kind in _JSON:

@@ -1,6 +1,6 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
+consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
                        DeviceRefused  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
                        Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
@@ -52,10 +52,11 @@ __all__ = [
     "Threads",
     "TrialEnded",
     "Waiting",
+    "Wants",
     "Welcome",
 ]
 
-PROTOCOL = 12
+PROTOCOL = 13
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -110,6 +111,15 @@ class Ask(NamedTuple):
     """It would rather be refused than wait for another epoch to end."""
     held: tuple[int, ...] = ()
     """Leases it still has. What else was sent to it before has got lost on its way, and is free."""
+
+
+class Wants(NamedTuple):
+    """Which samples a consumer takes that takes a part of them: said before it asks, in pieces where there are many."""
+
+    offset: int
+    """Bytes of the mask that were said before; 0 begins anew."""
+    mask: bytes
+    """A bit for each sample of the loader's dataset, the first in the lowest bit of the first byte."""
 
 
 class Take(NamedTuple):
@@ -377,6 +387,7 @@ class Reading(NamedTuple):
 
 Message = (
     Hello
+    | Wants
     | Ask
     | Take
     | Waiting

@@ -123,10 +123,10 @@ class Admission:
     def _admit(self, member: Member) -> bool:
         ask = member.asked
         if ask.exact:
-            epoch = self._giving(ask.epoch, ask.seq) or self._skipping_into(member)
+            epoch = self._giving(member) or self._skipping_into(member)
             seq = ask.seq
         else:
-            epoch = self._epochs.joinable_from(ask.epoch)
+            epoch = self._epochs.joinable_from(ask.epoch, member.part)
             seq = 0
         if epoch is None:
             return False
@@ -148,9 +148,10 @@ class Admission:
             member.began_waiting(self._now, self._blocked_s)  # it asked because it wants a batch
         return True
 
-    def _giving(self, number: int, seq: int) -> Epoch | None:
-        """Return a pass that reaches a batch, unless it would load many in vain on the way."""
-        epoch = self._epochs.giving(number, seq)
+    def _giving(self, member: Member) -> Epoch | None:
+        """Return a pass that reaches a member's place, unless it would load many batches in vain on the way."""
+        seq = member.asked.seq
+        epoch = self._epochs.giving(member.asked.epoch, seq, member.part)
         if epoch is None:
             return None
         in_vain = epoch.index(seq) - epoch.end > self.window and not self._streaming_in(epoch)
@@ -160,7 +161,9 @@ class Admission:
         """Return the pass that has gone past its place, for one that would rather skip than lose the rest."""
         loading, ask = self._epochs.loading, member.asked
         fits = loading is not None and loading.number == ask.epoch and loading.first <= ask.seq
-        return loading if member.skips and fits else None
+        return (
+            loading if member.skips and fits and loading is not None and loading.covers(member.part) else None
+        )
 
     def _make_way(self, waiting: list[Member]) -> None:
         """Take the streaming consumers out of the pass being loaded, if another comes back to a place before theirs."""
@@ -171,7 +174,9 @@ class Admission:
         asked = [(m.asked.epoch, m.asked.seq) for m in waiting if m.asked.exact and not m.skips]
         if not asked or not streaming:
             return
-        if min(asked) < min((loading.number, loading.seq(m.cursor)) for m in streaming):
+        # or what they take does not hold its samples
+        others = any(m.asked.exact and not m.skips and not loading.covers(m.part) for m in waiting)
+        if others or min(asked) < min((loading.number, loading.seq(m.cursor)) for m in streaming):
             for member in streaming:
                 member.phase = Phase.ASKED
                 member.moved_over = True
@@ -195,9 +200,18 @@ class Admission:
             return False
         number, seq = min(exact + whole)
         # within the window from an epoch's start: loaded from there, so that others can take all of it too
-        self._epochs.start(number, seq if seq > self.window else 0)
+        self._epochs.start(number, seq if seq > self.window else 0, cover=self._wanted())
         self._next = number + 1
         return True
+
+    def _wanted(self) -> int | None:
+        """Return the samples that somebody takes who is attached; None: all."""
+        cover = 0
+        for member in self._members.values():
+            if member.part is None:
+                return None
+            cover |= member.part
+        return cover
 
     def _cannot_wait(self, member: Member) -> bool:
         """Whether what it wants will not come."""

@@ -22,6 +22,8 @@ The rules:
   no other goes on with; one that waits long for an epoch is told which consumers take the one before.
 - No consumer waits for one that would rather skip: it gives up the batches that have gone by the time it comes.
 - The ranks of one training job go on together, or not at all (`groups`).
+- A pass prepares the samples that somebody takes who is attached when it begins. A consumer that comes later, and takes
+  others, waits for the next epoch.
 - By weight, a consumer that has computed more than its share gets its next batch later (`balance`).
 """
 
@@ -99,6 +101,7 @@ class Dispatch:
         }
         self._heard: dict[type[Any], Callable[[int, Any], None]] = {
             ms.Hello: self._joined,
+            ms.Wants: self._wants,
             ms.Ask: self._asked,
             ms.Take: self._took,
             ms.Waiting: self._waiting,
@@ -144,8 +147,14 @@ class Dispatch:
         skips = hello.on_lag == "skip"
         self.drift.skipping = self.drift.skipping or skips
         member = self.members[key] = Member(key, hello.shown_name, skips, moved_s=self._now)
+        member.part = 0 if hello.part else None
         if hello.world_size > 1:
             self.groups.join(member, hello)
+
+    def _wants(self, key: int, wants: ms.Wants) -> None:
+        member = self.members[key]
+        before = member.part if wants.offset else 0
+        member.part = (before or 0) | int.from_bytes(wants.mask, "little") << 8 * wants.offset
 
     def _left(self, event: ev.Left) -> None:
         member = self.members.pop(event.member, None)
@@ -345,7 +354,9 @@ class Dispatch:
         full = self.drift.note(streaming, self._now)
         proof = loading is not None and loading.primed and not loading.count
         goes_on = proof or (streaming and not full)
-        self.wanted = ev.Wanted(loading.run, loading.number, loading.first) if loading and goes_on else None
+        self.wanted = None
+        if loading is not None and goes_on:
+            self.wanted = ev.Wanted(loading.run, loading.number, loading.first, loading.cover)
 
     # -- invariants --------------------------------------------------------------------------------------
 

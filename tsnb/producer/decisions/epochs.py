@@ -40,11 +40,17 @@ class Epoch:
     """Whether every batch of the epoch is still kept, so that it can be taken from the start."""
     failure: tuple[str, str] | None = None
     """The loader's error: one line, and its traceback."""
+    cover: int | None = None
+    """The samples that its batches hold, a bit each; None: all."""
 
     @property
     def end(self) -> int:
         """Index after its last published batch."""
         return self.start + self.count
+
+    def covers(self, part: int | None) -> bool:
+        """Whether its batches hold all samples of a part."""
+        return self.cover is None or (part is not None and not part & ~self.cover)
 
     def seq(self, index: int) -> int:
         """Return which loader batch of the epoch lies, or will lie, at an index."""
@@ -98,10 +104,10 @@ class Epochs:
         """Return a pass by its run's number."""
         return self._epochs[run]
 
-    def start(self, number: int, first: int = 0, *, primed: bool = False) -> Epoch:
+    def start(self, number: int, first: int = 0, *, primed: bool = False, cover: int | None = None) -> Epoch:
         """Begin a pass; the one before can no longer be joined by latecomers through its band."""
         run = self._runs
-        self.loading = Epoch(run, number, first, self.end, primed, joinable=not first)
+        self.loading = Epoch(run, number, first, self.end, primed, joinable=not first, cover=cover)
         self._epochs[run] = self.loading
         self._runs += 1
         return self.loading
@@ -132,15 +138,17 @@ class Epochs:
             self.loading.joinable = False
             self.loading = None
 
-    def joinable_from(self, number: int) -> Epoch | None:
-        """Return the first epoch numbered `number` or more that can still be taken from its start."""
-        fit = (e for e in self._epochs.values() if e.number >= number and e.joinable)
+    def joinable_from(self, number: int, part: int | None = None) -> Epoch | None:
+        """Return the first epoch numbered `number` or more of which a part can still be taken from its start."""
+        fit = (e for e in self._epochs.values() if e.number >= number and e.joinable and e.covers(part))
         return min(fit, key=lambda e: e.number, default=None)
 
-    def giving(self, number: int, seq: int) -> Epoch | None:
-        """Return the pass that has a loader batch of an epoch and all after it, or will come to it."""
+    def giving(self, number: int, seq: int, part: int | None = None) -> Epoch | None:
+        """Return the pass that has a part of a loader batch of an epoch and of all after it, or will come to it."""
         for epoch in reversed(self._epochs.values()):
             if epoch.number != number or seq < epoch.first or not (epoch is self.loading or epoch.complete):
+                continue
+            if not epoch.covers(part):
                 continue
             index = epoch.index(seq)
             ahead = index > epoch.end

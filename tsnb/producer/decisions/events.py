@@ -75,6 +75,8 @@ class Wanted(NamedTuple):
     epoch: int
     first: int
     """The loader batch of the epoch that the run begins with."""
+    cover: int | None = None
+    """The samples that are to be prepared, a bit each; None: all."""
 
 
 class BatchLoaded(NamedTuple):

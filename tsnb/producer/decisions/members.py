@@ -73,6 +73,8 @@ class Member:
     back: bool = False
     """Whether it was attached to a producer before this one."""
     phase: Phase = Phase.JOINING
+    part: int | None = None
+    """The samples that it takes, a bit each; None: all."""
     asked: Ask = field(default_factory=lambda: Ask(0))
     """Where it said it stands, at its last ask."""
     moved_over: bool = False

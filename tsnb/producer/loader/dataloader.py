@@ -11,9 +11,11 @@ import copy
 import os
 import signal
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
@@ -143,6 +145,7 @@ class DataLoaderSource:
         self.batches = length(loader)
         self.samples = epoch_samples(loader)
         self.indices = _indices_of(loader)
+        self.cover: int | None = None
         self.drawn: Sequence[Any] | None = None
 
     def _prepare_workers(self, loader: DataLoader[Any], collate: SlotCollate) -> None:
@@ -182,6 +185,7 @@ class DataLoaderSource:
             for index, generator in enumerate(self._generators):
                 generator.manual_seed(mix(self._seed, number, index))
         if self._tickets is not None:
+            self._tickets.cover = self._covered()
             self._tickets.begin(number, start, None if self._seed is None else mix(self._seed, number, 2))
         self._loading = []
         self.persistent = self._loader.persistent_workers
@@ -198,9 +202,30 @@ class DataLoaderSource:
 
     def _one_by_one(self, batches: Iterator[Any], start: int) -> Iterator[Any]:
         """Give what is loaded without workers."""
-        for number, batch in enumerate(batches, start):
+        number = start
+        for batch in batches:
+            number = yield from self._unwanted(number)
             self._note_drawn(number)
+            number += 1
             yield batch
+        yield from self._unwanted(number)
+
+    def _unwanted(self, number: int) -> Generator[Any, None, int]:
+        """Give the batches from a number on of which nothing is wanted; return the number of the next one."""
+        assert self._tickets is not None
+        while self._tickets.ordered.get(number, ()) is None:
+            self._note_drawn(number)
+            number += 1
+            yield ()
+        return number
+
+    def _covered(self) -> npt.NDArray[np.bool_] | None:
+        """Return which samples are wanted: bool [samples]; None: all."""
+        samples = self.indices.samples
+        if self.cover is None or samples is None:
+            return None
+        packed = np.frombuffer(self.cover.to_bytes((samples + 7) // 8, "little"), np.uint8)
+        return np.unpackbits(packed, count=samples, bitorder="little").astype(np.bool_)
 
     def _note_drawn(self, number: int) -> None:
         assert self._tickets is not None

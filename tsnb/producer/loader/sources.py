@@ -46,6 +46,8 @@ class Source(Protocol):
     batch number. Empty when an epoch cannot be given again in the same order."""
     indices: Indices
     """Whether batches can tell which samples they hold."""
+    cover: int | None
+    """The samples of the dataset that the next epoch prepares, a bit each; None: all. Heeded where they are indexed."""
     drawn: Sequence[Any] | None
     """What the sampler gave for the rows of the batch that was given last: indices of the dataset; None: not known."""
 
@@ -158,6 +160,7 @@ class _IterableSource:
     ahead = 0
     persistent = False
     indices = _NOT_INDEXED
+    cover: int | None = None
     drawn: Sequence[Any] | None = None
 
     def __init__(self, loader: Any) -> None:
@@ -215,6 +218,7 @@ class _FactorySource:
     batches: int | None = None
     samples: int | None = None
     indices = _NOT_INDEXED
+    cover: int | None = None
     drawn: Sequence[Any] | None = None
 
     def __init__(self, make_epoch: Callable[[int], Iterable[Any]], arena: Arena, pipe: SlotPipe) -> None:

@@ -26,6 +26,7 @@ from itertools import islice
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
@@ -39,7 +40,7 @@ class Ticket(NamedTuple):
     """The order for one or more batches; crosses the DataLoader's queue in place of a batch's indices."""
 
     keys: list[Any]
-    """What the loader's own (batch) sampler gave for each."""
+    """What the loader's own (batch) sampler gave for each; None for a batch of which nothing is wanted."""
     first: int
     """The number, in the epoch, of the first of them."""
     seed: int | None
@@ -66,6 +67,7 @@ class Tickets:
         size: How many batches the next ticket orders; may change at any time. 0 yields what the sampler yields,
             for loaders without workers.
         enough: Set to end the epoch with the tickets that are out.
+        cover: The samples that are wanted: bool [samples]; None: all.
         ordered: What the sampler gave for each batch that is out, by its number in the epoch.
     """
 
@@ -73,6 +75,7 @@ class Tickets:
         self.sampler = sampler
         self.size = size
         self.enough = False
+        self.cover: npt.NDArray[np.bool_] | None = None
         self.ordered: dict[int, Any] = {}
         self._epoch = 0
         self._start = 0
@@ -100,13 +103,30 @@ class Tickets:
         keys, number = self._rest or self._from_start()
         if not self.size:
             for each, key in enumerate(keys, number):
-                self.ordered[each] = key
-                yield key
-        while turn == self._turn and not self.enough and (several := list(islice(keys, self.size))):
+                self.ordered[each] = wanted = self._covered(key)
+                if wanted is not None:
+                    yield wanted
+        while (
+            turn == self._turn
+            and not self.enough
+            and (several := [self._covered(key) for key in islice(keys, self.size)])
+        ):
             first, number = number, number + len(several)
             self._rest = keys, number
             self.ordered.update(enumerate(several, first))
             yield Ticket(several, first, self._seed)
+
+    def _covered(self, key: Any) -> Any:
+        """Return what of a batch is wanted; None: nothing of it."""
+        if self.cover is None:
+            return key
+        try:
+            return [index for index in key if self.cover[index]] or None
+        except (
+            IndexError,
+            TypeError,
+        ):  # a sampler of the user's gives something else: its batches stay whole
+            return key
 
     def _from_start(self) -> tuple[Iterator[Any], int]:
         keys = iter(self.sampler)
@@ -151,7 +171,7 @@ class TicketCollate:
             for number, key in enumerate(keys, first):
                 if seed is not None:
                     _seed_draws(seed, number)
-                batches.append(self._collate(self._fetch(dataset, key)))
+                batches.append(() if key is None else self._collate(self._fetch(dataset, key)))
         except Exception:  # noqa: BLE001  # whatever the user's dataset raises
             worker = get_worker_info()
             where = f"in DataLoader worker process {worker.id if worker else 0}"
