@@ -16,7 +16,7 @@ import pytest
 
 from tests.panel.streams import Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Tape
-from tsnb.telemetry.frames import GPU, HEADER, LOGGED, MACHINE, POINT, PROCESS, ROW, Curves
+from tsnb.telemetry.frames import GPU, HEADER, LOGGED, MACHINE, PACE, POINT, PROCESS, ROW, Curves
 from tsnb.telemetry.history import History
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES
 from tsnb.telemetry.view import MARKS, StreamView, as_text
@@ -44,7 +44,9 @@ def test_a_frame_says_what_its_header_promises() -> None:
     last = frame[len(HEADER) + 2 * len(ROW)]
     assert last == 2 * 16 + CONSUMER_STATES.index(reading.consumers[2].state)
     assert row["batches"] == reading.consumers[0].batches
-    said = frame[len(HEADER) + 3 * len(ROW) :]
+    paces = frame[len(HEADER) + 3 * len(ROW) :]
+    assert paces[:3] == [-3, 3, 0], "every eighth tick, and this is the fortieth"
+    said = paces[2 + 3 * len(PACE) :]
     assert (said[0], len(said)) == (-2, 13), "a loss and an accuracy of each"
     logged = [dict(zip(LOGGED, said[k:], strict=False)) for k in range(1, len(said), len(LOGGED))]
     assert [one["place"] for one in logged] == [1024 * k + m for k in range(3) for m in range(2)]
@@ -56,7 +58,7 @@ def test_the_machine_stands_at_the_end_of_its_frame() -> None:
     stream, tape = rebalanced(gpus=2), Tape()
     frames = [(reading, numbers(tape.feed(reading).frame)) for reading in stream.run(10)]
     rows = len(HEADER) + 4 * len(ROW)
-    assert {frame[rows] for reading, frame in frames[-8:] if reading.host is None} <= {-2}
+    assert {frame[rows] for reading, frame in frames[-8:] if reading.host is None} <= {-2, -3}
     reading, frame = next((r, f) for r, f in reversed(frames) if r.host)
     assert reading.host
     assert frame[1] == len(frame)
@@ -99,6 +101,30 @@ def test_a_tick_of_three_trials_is_small() -> None:
         message = tape.feed(reading)
         sizes.append(len(message.frame) + len(json.dumps(message.content, separators=(",", ":"))))
     assert np.mean(sizes[20:]) <= 300
+
+
+def test_a_tick_of_fifty_trials_is_small_and_says_now_and_then_what_a_batch_costs_each() -> None:
+    """Within 3 kB a tick with two metrics new in each; paces every eighth tick, as the rows of the view have them."""
+    random.seed(7)
+    stream, tape = Stream([Trial(f"cnn-{k}", 0.05 + 0.002 * (k % 9)) for k in range(50)], gpus=0), Tape()
+    sizes, seen = [], 0
+    for k, reading in enumerate(stream.run(40), 1):
+        message = tape.feed(reading)
+        sizes.append(len(message.frame) + len(json.dumps(message.content, separators=(",", ":"))))
+        frame = numbers(message.frame)
+        at = len(HEADER) + 50 * len(ROW)
+        if frame[at] != -3:
+            assert k % 8
+            continue
+        seen += 1
+        assert k % 8 == 0 and frame[at + 1] == 50
+        for row in tape.view.rows.values():
+            lane, step_ms, alone = frame[at + 2 + len(PACE) * row.number :][: len(PACE)]
+            assert lane == row.number
+            assert step_ms == pytest.approx(row.pace.step_s * 1000)
+            assert alone == pytest.approx(row.pace.alone_per_s)
+    assert seen == 20
+    assert np.mean(sizes[20:]) <= 3000
 
 
 def test_what_changed_is_marked_once_and_kept() -> None:

@@ -5,13 +5,14 @@ What changes every tick travels as numbers, what seldom changes (names, states, 
 joins or leaves changes nothing that was written before.
 
 ```
-frame     = header, row, row, ..., machine, logged     little-endian float32
-header    = `HEADER` below                             12 numbers
-row       = `ROW` below                                11 numbers a consumer
-machine   = `MACHINE` below, then processes and GPUs   only in ticks with a look at the machine, every other second
-process   = `PROCESS` below                            5 numbers
-GPU       = `GPU` below                                4 numbers
-logged    = -2, then `LOGGED` of each, to its end      only what was logged since the frame before
+frame     = header, row, row, ..., paces, machine, logged     little-endian float32
+header    = `HEADER` below                                    12 numbers
+row       = `ROW` below                                       9 numbers a consumer
+paces     = -3, how many, then `PACE` of each                 only every other second
+machine   = `MACHINE` below, then processes and GPUs          only with a look at the machine, every other second
+process   = `PROCESS` below                                   5 numbers
+GPU       = `GPU` below                                       4 numbers
+logged    = -2, then `LOGGED` of each, to its end             only what was logged since the frame before
 ```
 
 A *lane* is a place in the panel: the number of a consumer's name in the order of first appearance. It never
@@ -48,6 +49,7 @@ __all__ = [
     "HEADER",
     "LOGGED",
     "MACHINE",
+    "PACE",
     "POINT",
     "PROCESS",
     "ROW",
@@ -81,10 +83,15 @@ ROW = (
     "held",
     "epochs",  # that it has taken itself, the one under way as a share; -1 before the first
     "batches",  # loader batches that it has taken itself, all epochs
+)
+"""What each number of a consumer's row means."""
+
+PACE = (
+    "lane",
     "step_ms",  # milliseconds that it computes on a loader batch
     "alone_per_s",  # samples a second with a batch always ready and nobody to wait for
 )
-"""What each number of a consumer's row means."""
+"""What each number of a consumer's pace means: what changes seldom, and is looked at seldom."""
 
 MACHINE = (
     "mark",  # -1: no row begins so
@@ -131,7 +138,7 @@ POINT = (
 _MIB = 1024.0 * 1024.0
 _STATES = {state: number for number, state in enumerate(CONSUMER_STATES)}
 _LANES_AT, _METRICS_AT = 16, 1024
-_PRODUCER, _MACHINE_MARK, _LOGGED_MARK = -1.0, -1.0, -2.0
+_PRODUCER, _MACHINE_MARK, _LOGGED_MARK, _PACES_MARK = -1.0, -1.0, -2.0, -3.0
 
 
 def frame(
@@ -141,6 +148,8 @@ def frame(
     rows: Sequence[tuple[ConsumerReading, int, Pace, float, int]],
     lanes: Mapping[str, int],
     logged: Sequence[tuple[int, int, float]] = (),
+    *,
+    paces: bool = False,
 ) -> bytes:
     """Return one tick as bytes.
 
@@ -151,11 +160,16 @@ def frame(
         rows: Reading, lane, pace, epochs (-1 before the first) and batches of each consumer.
         lanes: Lane numbers by name, for the machine's processes.
         logged: Lane, metric and value of what was logged since the frame before.
+        paces: Whether it has paces.
     """
     batches_per_s, alone_per_s, left_s = loader
     body: list[float] = []
     for row in rows:
         body += _row(*row)
+    if paces:
+        body += (_PACES_MARK, len(rows))
+        for _, lane, pace, *_ in rows:
+            body += (lane, pace.step_s * 1000, pace.alone_per_s)
     if reading.host:
         body += _machine(reading.host, reading.consumers, lanes)
     if logged:
@@ -190,8 +204,6 @@ def _row(consumer: ConsumerReading, lane: int, pace: Pace, epochs: float, batche
         pace.held,
         epochs,
         batches,
-        pace.step_s * 1000,
-        pace.alone_per_s,
     )
 
 

@@ -44,6 +44,9 @@ _TURN_S = 1.5
 _WAYS_S = 5.0
 """Whether a metric is good when it is high or low is looked at this often: `tsnb.direction` may say so later."""
 
+_PACES_EVERY = 8
+"""Ticks: what a batch costs a trial changes seldom, and is looked at seldom."""
+
 _URGENT = frozenset({"failed", "gone", "starting", ABSENT})
 
 _LOOKS = 15
@@ -132,6 +135,7 @@ class StreamView:
         self.ways: dict[str, int] = {}
         self._best: dict[str, str] | None = None
         self._ways_s = -math.inf
+        self._frames = 0
         self._names = 0  # curves when they were learnt
         self.curves = Curves()
         self.origin_s: float | None = None
@@ -225,7 +229,10 @@ class StreamView:
             (row.reading, row.number, row.pace, -1.0 if math.isnan(row.epochs) else row.epochs, row.batches)
             for row in drawn
         ]
-        return frame(reading, self.origin_s or 0.0, loader, rows, lanes, logged)
+        self._frames += 1
+        return frame(
+            reading, self.origin_s or 0.0, loader, rows, lanes, logged, paces=self._frames % _PACES_EVERY == 0
+        )
 
     def _row(self, reading: ConsumerReading, now_s: float) -> Row:
         row = self.rows.get(reading.name)
@@ -257,8 +264,9 @@ class StreamView:
             row.states.clear()
         else:
             row.states.append(state)
-            most = Counter(row.states)
-            state = max(reversed(row.states), key=lambda one: most[one])
+            if 2 * row.states.count(state) < len(row.states):
+                most = Counter(row.states)
+                state = max(reversed(row.states), key=lambda one: most[one])
         if state != row.state:
             row.state, row.since_s = state, now_s
 

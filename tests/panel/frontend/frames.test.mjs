@@ -8,8 +8,8 @@ const { decode, decodeCurves, encode, encodeCurves } = await import(`${SOURCES}/
 const bare = [0, 12, 1, 0, 0, 1, NaN, 1, 1, 1, 0, 9];
 
 test("a frame written by hand is read back, what was logged and all", () => {
-  const row = [16 * 2 + 4, 7, 3, 608.5, 0.75, 0.25, 0, 1, 40, 12.5, 811], logged = [-2, 2048, 0.098, 2048 + 17, 0.97];
-  const [frame] = decode(bytes([12.5, 12 + row.length + logged.length, 9.5, 3, 1, 43, 72, 12, 212, 106, 1, 17.5, ...row, ...logged]));
+  const row = [16 * 2 + 4, 7, 3, 608.5, 0.75, 0.25, 0, 1, 40], paces = [-3, 1, 2, 12.5, 811], logged = [-2, 2048, 0.098, 2048 + 17, 0.97];
+  const [frame] = decode(bytes([12.5, 12 + row.length + paces.length + logged.length, 9.5, 3, 1, 43, 72, 12, 212, 106, 1, 17.5, ...row, ...paces, ...logged]));
   assert.equal(frame.t, 12.5);
   assert.equal(frame.windowFill, 3);
   assert.equal(frame.leftS, 72);
@@ -19,13 +19,13 @@ test("a frame written by hand is read back, what was logged and all", () => {
   assert.equal(frame.rows[2].state, 4);
   assert.equal(frame.rows[2].samplesPerS, 608.5);
   assert.equal(frame.rows[2].batches, 40);
-  assert.deepEqual([frame.alonePerS, frame.rows[2].stepMs, frame.rows[2].alonePerS], [17.5, 12.5, 811]);
+  assert.deepEqual([frame.alonePerS, frame.paces[2]], [17.5, { stepMs: 12.5, alonePerS: 811 }]);
   assert.deepEqual(frame.logged, [[2, 0, Math.fround(0.098)], [2, 17, Math.fround(0.97)]]);
   assert.equal(frame.machine, null);
 });
 
 test("the machine's numbers follow the rows: processes by lane, the loader, GPUs, then what was logged", () => {
-  const row = [1, 0, 0, 64, 1, 0, 0, 0, 2, 9, 64];
+  const row = [1, 0, 0, 64, 1, 0, 0, 0, 2];
   const machine = [-1, 4, 1.5, 3072, 16384, 2, 2, 0, 0.75, 200, 2, 1024, -1, 0.5, 300, 4, 0];
   const gpus = [0, 0.5, 9216, 81920, 1, 0.25, 512, 81920];
   const body = [...row, ...machine, ...gpus, -2, 0, 0.5];
@@ -36,6 +36,7 @@ test("the machine's numbers follow the rows: processes by lane, the loader, GPUs
   assert.equal(frame.machine.producer.cpu, 0.5);
   assert.deepEqual(frame.machine.gpus.map((gpu) => [gpu.index, gpu.busy]), [[0, 0.5], [1, 0.25]]);
   assert.deepEqual(frame.logged, [[0, 0, 0.5]]);
+  assert.equal(frame.paces, null);
 });
 
 test("curves written by hand are read back, and encode to the same bytes; a torn end gives what came before", () => {

@@ -9,7 +9,7 @@ export const lane = (name, metrics = []) => ({ name, here: true, since_s: 0, met
 /** One frame. rows: {lane: {lag, rate, computing, held, batches, metrics}}; machine: {cores, cpu, trials: {lane: cpu}, loader}. */
 export function frame(t, rows, machine) {
   const body = Object.entries(rows).flatMap(([number, { state = 1, fill = 0, lag = 0, rate = 0, computing = 0, held = 0, batches = 0 }]) => [
-    16 * Number(number) + state, fill, lag, rate, computing, 0, held, 0, batches, NaN, NaN,
+    16 * Number(number) + state, fill, lag, rate, computing, 0, held, 0, batches,
   ]);
   if (machine) body.push(...seen(machine));
   const logged = Object.entries(rows).flatMap(([number, { metrics = [] }]) => metrics.map((value, k) => [1024 * Number(number) + k, value]));

@@ -26,12 +26,12 @@ test("numbers, and what is not known", () => {
 });
 
 test("what each trial does, and would do alone", () => {
-  const rows = [{ stepMs: 12.34, alonePerS: 5186, samplesPerS: 612 }, undefined, { stepMs: NaN, alonePerS: NaN, samplesPerS: 0 }];
+  const rows = [{ samplesPerS: 612 }, undefined, { samplesPerS: 0 }], paces = [{ stepMs: 12.34, alonePerS: 5186 }];
   const lanes = ["a", "b", "c"].map((name) => ({ name }));
-  const weighed = pacesOf({ lanes, last: { rows }, stream: { mode: "weights (a 2, others 1)", weights: { a: 2 } } });
+  const weighed = pacesOf({ lanes, last: { rows }, paces, stream: { mode: "weights (a 2, others 1)", weights: { a: 2 } } });
   assert.deepEqual(weighed.map((row) => [row.name, row.step, row.alone, row.now, row.weight]), [["a", "12.3 ms", "5,186", "612", "2"], ["c", "–", "–", "0", "1"]]);
-  assert.deepEqual(pacesOf({ lanes, last: { rows }, stream: {} }).map((row) => row.weight), ["–", "–"]);
-  assert.deepEqual(pacesOf({ lanes, last: null, stream: {} }), []);
+  assert.deepEqual(pacesOf({ lanes, last: { rows }, paces, stream: {} }).map((row) => row.weight), ["–", "–"]);
+  assert.deepEqual(pacesOf({ lanes, last: null, paces, stream: {} }), []);
 });
 
 test("logged numbers: accuracies as per cent, others with few figures", () => {

@@ -200,7 +200,8 @@ export class Drawer {
     this.parts.numbers.hidden = !metrics.length;
     rows(this.numbers, metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")]));
     const process = machine && store.lanes[lane].here ? machine.trials[lane] : null, here = row && store.lanes[lane].here;
-    const cost = here ? [["one batch takes", milliseconds(row.stepMs)], ["alone it could do", `${count(row.alonePerS)} samples/s`]] : [];
+    const pace = store.paces[lane] || { stepMs: NaN, alonePerS: NaN };
+    const cost = here ? [["one batch takes", milliseconds(pace.stepMs)], ["alone it could do", `${count(pace.alonePerS)} samples/s`]] : [];
     if (process) cost.push(["CPU", `${cores(process.cpu)} of ${count(process.cores)} cores`], ["memory", mebibytes(process.memoryMiB)]);
     this.parts.cost.hidden = !cost.length;
     rows(this.cost, cost);

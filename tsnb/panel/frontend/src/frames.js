@@ -1,7 +1,8 @@
 // Frames: rows of float32 numbers, laid out as tsnb/telemetry/frames.py says. Pure.
 
 const HEADER = 12;
-const ROW = 11;
+const ROW = 9;
+const PACE = 3;
 const MACHINE = 7;
 const PROCESS = 5;
 const GPU = 4;
@@ -10,6 +11,7 @@ const LANES_AT = 16;
 const METRICS_AT = 1024;
 const MACHINE_MARK = -1;
 const LOGGED_MARK = -2;
+const PACES_MARK = -3;
 
 /** The frames in a DataView (or nothing), oldest first; each keeps its raw numbers for saving. */
 export function decode(view) {
@@ -43,9 +45,16 @@ function frame(raw) {
   const rows = []; // sparse, by lane
   let at = HEADER, machine = null;
   while (at + ROW <= raw.length && raw[at] >= 0) {
-    const [place, fill, lag, samplesPerS, computing, waiting, held, epochs, batches, stepMs, alonePerS] = raw.subarray(at, at + ROW);
-    rows[Math.floor(place / LANES_AT)] = { state: place % LANES_AT, fill, lag, samplesPerS, computing, waiting, held, epochs, batches, stepMs, alonePerS };
+    const [place, fill, lag, samplesPerS, computing, waiting, held, epochs, batches] = raw.subarray(at, at + ROW);
+    rows[Math.floor(place / LANES_AT)] = { state: place % LANES_AT, fill, lag, samplesPerS, computing, waiting, held, epochs, batches };
     at += ROW;
+  }
+  let paces = null; // sparse, by lane; only now and then
+  if (raw[at] === PACES_MARK) {
+    paces = [];
+    const count = raw[at + 1];
+    at += 2;
+    for (let k = 0; k < count && at + PACE <= raw.length; k++, at += PACE) paces[raw[at]] = { stepMs: raw[at + 1], alonePerS: raw[at + 2] };
   }
   if (raw[at] === MACHINE_MARK && at + MACHINE <= raw.length) {
     machine = machineOf(raw, at);
@@ -53,7 +62,7 @@ function frame(raw) {
   }
   const logged = []; // [lane, metric, value]
   if (raw[at] === LOGGED_MARK) for (let k = at + 1; k + 2 <= raw.length; k += 2) logged.push([Math.floor(raw[k] / METRICS_AT), raw[k] % METRICS_AT, raw[k + 1]]);
-  return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS, rows, machine, logged };
+  return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS, rows, paces, machine, logged };
 }
 
 /** {cores, cpu, usedMiB, totalMiB, producer, trials: sparse by lane, gpus: [...]}; what cannot be seen is undefined. */

@@ -42,13 +42,14 @@ function emptyRow() {
 }
 
 /** The rows: each trial that is attached. */
-export function pacesOf({ lanes, last, stream }) {
+export function pacesOf({ lanes, last, paces, stream }) {
   const rows = [];
   ((last && last.rows) || []).forEach((row, lane) => {
     if (!row || !lanes[lane]) return;
     const { name } = lanes[lane], weights = stream.weights || {};
     const weight = (stream.mode || "pace").startsWith("weights") ? String(weights[name] ?? 1) : "–";
-    rows.push({ name, lane, step: milliseconds(row.stepMs), alone: count(row.alonePerS), now: count(row.samplesPerS), weight });
+    const { stepMs, alonePerS } = paces[lane] || { stepMs: NaN, alonePerS: NaN };
+    rows.push({ name, lane, step: milliseconds(stepMs), alone: count(alonePerS), now: count(row.samplesPerS), weight });
   });
   return rows;
 }

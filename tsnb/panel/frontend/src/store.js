@@ -38,6 +38,7 @@ export class Store {
     this.reel = new Reel(decode(history));
     this.curves = new Curves(decodeCurves(curves));
     this.machine = this.reel.frames.reduce((found, frame) => frame.machine || found, null);
+    this.paces = this.reel.frames.reduce((found, frame) => frame.paces || found, []); // by lane: {stepMs, alonePerS}
     if (scene.log) this.log.load(scene.log);
     this.heardMs = this.clock();
   }
@@ -57,6 +58,7 @@ export class Store {
     for (const frame of decode(view)) {
       this.reel.add(frame);
       this.machine = frame.machine || this.machine;
+      this.paces = frame.paces || this.paces;
       for (const [lane, metric, value] of frame.logged) {
         const row = frame.rows[lane];
         this.curves.add(lane, metric, [frame.t, row ? row.batches : NaN, row ? row.epochs : NaN, value]);
