@@ -133,6 +133,8 @@ def test_training_and_validation_of_a_fold_share_the_samples_of_one_stream(strea
     held = tsnb.attach("held", fold=(1, 5), held_out=True)
     whole = tsnb.attach("whole")
     assert (len(train), len(held)) == (5, 2)
+    told = {consumer.name: consumer.part for consumer in tsnb.status("s").consumers}
+    assert told == {"train": "fold 1 of 5", "held": "held out of fold 1 of 5", "whole": ""}
     for _ in range(2):
         loops = [iter(consumer) for consumer in (whole, train, held)]
         order, *parts = [labels_of(loop) for loop in loops]

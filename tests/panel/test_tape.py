@@ -298,6 +298,15 @@ def test_the_sentence_is_not_rewritten_at_every_tick() -> None:
     assert 5 < said < 40
 
 
+def test_status_names_the_samples_that_a_consumer_takes() -> None:
+    """Of one that takes a part; the others' lines stay as they are."""
+    tape, reading = Tape(), three_models().run(20)[-1]
+    first, *others = reading.consumers
+    tape.feed(replace(reading, consumers=(replace(first, part="fold 1 of 5"), *others)))
+    lines = as_text(tape.view, "mnist").splitlines()
+    assert [line.split()[0] for line in lines if "(fold 1 of 5)" in line] == [first.name]
+
+
 def test_the_sentence_says_the_numbers_of_the_rows() -> None:
     """At every moment, whatever has changed since: the same shares beside each other, in text, panel and `tsnb top`."""
     tape, frames, told = Tape(), {}, 0

@@ -32,7 +32,8 @@ WHOLE = asdict(
         weights={"resnet10": 2.0},
         moves=(MoveReading(READINGS[0].time_s, "resnet10", "one core", "it waits"),),
         consumers=tuple(
-            replace(c, metrics={"loss": 0.5}, awaits="rank 2 of 4") for c in READINGS[8].consumers
+            replace(c, metrics={"loss": 0.5}, awaits="rank 2 of 4", part="fold 1 of 5")
+            for c in READINGS[8].consumers
         ),
     )
 )

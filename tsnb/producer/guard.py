@@ -277,7 +277,7 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
         core.step(ev.Heard(session.key, message))
     elif isinstance(message, ms.Wants):
         samples = core.source.indices.samples if core.source else None
-        if not session.parted or samples is None or message.offset + len(message.mask) > (samples + 7) // 8:
+        if not session.part or samples is None or message.offset + len(message.mask) > (samples + 7) // 8:
             raise RemoteProtocolError("a part of samples that there are not")
         core.step(ev.Heard(session.key, message))
     elif isinstance(message, ms.Ask) and session.role == "leaving":

@@ -140,6 +140,7 @@ def _consumer(
         metrics=dict(session.metrics),
         weight=core.dispatch.balance.weight(member.name),
         awaits=awaited(member),
+        part=session.part,
     )
 
 

@@ -220,7 +220,7 @@ class Server(threading.Thread):
                 session.send(refusal)
                 return False
             session.role, session.name, session.origin = hello.role, hello.shown_name, hello.origin
-            session.parted = bool(hello.part)
+            session.part = hello.part
             if hello.role == "observer":
                 session.send(welcome(self._core))
                 self._next_reading_s = 0.0

@@ -45,8 +45,8 @@ class Session:
     """How many ends of consumers and trials an observer has been told of."""
     threads: ms.Threads | None = None
     """On how many threads a consumer computes; None: it has not said."""
-    parted: bool = False
-    """Whether a consumer takes a part of the samples, so that it is told which ones each batch holds."""
+    part: str = ""
+    """Which samples a consumer takes, in words; then it is told which ones each batch holds. Empty: all."""
     number: int = field(default_factory=itertools.count().__next__)
     """Tells it from another one that has the same key, or name, later."""
 
@@ -83,7 +83,7 @@ class Session:
             self.send(ms.LayoutTold(number, placed.layout))
         if place is not None:
             self.send(ms.OnDevice(granted.lease, place))
-        if self.parted:
+        if self.part:
             self.send(ms.Drawn(granted.lease, indices_of(placed.drawn)))
         self.send(
             ms.Batch(

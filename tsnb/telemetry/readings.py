@@ -258,6 +258,8 @@ class ConsumerReading:
     """Epochs that it has begun, counted by itself: `epoch` is the stream's number."""
     awaits: str = ""
     """The ranks of its group that it waits for, in words: "ranks 2 and 3 of 4"."""
+    part: str = ""
+    """Which samples it takes, in words: "fold 1 of 5"; empty: all."""
 
 
 END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "lost")

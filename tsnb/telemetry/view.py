@@ -391,6 +391,7 @@ def _text_row(row: Row) -> str:
     )
     shares += f" {words.milliseconds(pace.step_s):>9} {words.count(pace.alone_per_s):>8}"
     speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
-    metrics = "  ".join(f"{name} {value:.4g}" for name, value in row.metrics.items())
+    numbers = [f"{name} {value:.4g}" for name, value in row.metrics.items()]
+    metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)
     state = f"waits for {reading.awaits}" if reading.awaits else row.state
     return f"{row.name:<20} {state:<14} {reading.lag:>4} {speed:>10} {shares}  {metrics}".rstrip()
