@@ -300,7 +300,7 @@ def test_the_sentence_is_not_rewritten_at_every_tick() -> None:
 
 def test_status_names_the_samples_that_a_consumer_takes() -> None:
     """Of one that takes a part; the others' lines stay as they are."""
-    tape, reading = Tape(), three_models().run(20)[-1]
+    tape, reading = Tape(), list(three_models().run(20))[-1]
     first, *others = reading.consumers
     tape.feed(replace(reading, consumers=(replace(first, part="fold 1 of 5"), *others)))
     lines = as_text(tape.view, "mnist").splitlines()
