@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { SOURCES, filled, lane } from "./sources.mjs";
 
 const { Store } = await import(`${SOURCES}/store.js`);
-const { against, calmExtent, curvesOf, extent, nearest, ranked, shortened, smooth, spread, ticks, valueAt } = await import(`${SOURCES}/learning.js`);
+const { across, against, calmExtent, curvesOf, extent, nearest, ranked, shortened, smooth, spread, ticks, valueAt } = await import(`${SOURCES}/learning.js`);
 const near = (a, b) => Math.abs(a - b) < 1e-9;
 
 test("a curve is found by its name in each lane, by batch, epoch or time", () => {
@@ -45,6 +45,10 @@ test("the best is where its metric is good: low for a loss, high for an accuracy
   assert.deepEqual(ranked(curves, -1).map((c) => c.lane), [0, 1, 2]);
   assert.deepEqual(ranked(curves, 1).map((c) => c.lane), [1, 0, 2]);
   assert.deepEqual(ranked(curves, 0).map((c) => c.lane), [0, 1, 2]);
+});
+
+test("an axis begins at 0 where its first point is near it, or is the only one", () => {
+  assert.deepEqual([[3, 100], [60, 100], [63, 63], [0, 0], [-2, 30]].map(across), [[0, 100], [60, 100], [0, 63], [0, 1], [-2, 30]]);
 });
 
 test("axes have round ticks, a log axis those of its decades", () => {

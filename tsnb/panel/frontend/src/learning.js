@@ -111,6 +111,12 @@ export function extent(lists, log) {
   return low <= high ? [low, high] : null;
 }
 
+/** The range of the x axis: from 0 where the first point is near it, or is the only one. */
+export function across([low, high]) {
+  if (high > low) return [low > 0 && low < (high - low) / 5 ? 0 : low, high];
+  return low > 0 ? [0, low] : [low, low + 1];
+}
+
 /** The range without the wildest hundredth of a noisy curve, so that one peak does not flatten all. */
 export function calmExtent(curves, log) {
   const count = curves.reduce((sum, { y }) => sum + y.length, 0), step = Math.ceil(count / SAMPLED), drawn = [];

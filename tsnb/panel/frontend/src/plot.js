@@ -2,7 +2,7 @@
 // the pointer or, with the arrow keys, under the cursor.
 
 import { attribute, make, put, style } from "./dom.js";
-import { FEW, calmExtent, extent, nearest, shortened, spread, ticks } from "./learning.js";
+import { FEW, across, calmExtent, extent, nearest, shortened, spread, ticks } from "./learning.js";
 import { paintShape, shape } from "./shapes.js";
 import { mix } from "./theme.js";
 
@@ -48,7 +48,7 @@ export class Plot {
     const right = Math.min(width * 0.3, 26 + Math.max(0, ...names));
     const x = extent(this.curves.map((curve) => curve.x), false) || [0, 1];
     const y = calmExtent(this.curves, this.log) || [this.log ? 0.1 : 0, 1];
-    this.xs = [Math.min(x[0], x[0] < (x[1] - x[0]) / 5 ? 0 : x[0]), x[1] > x[0] ? x[1] : x[0] + 1];
+    this.xs = across(x);
     this.ys = this.log ? [y[0] * 0.9, y[1] * 1.1] : padded(y);
     this.area = { left: LEFT, top: TOP, width: Math.max(10, width - LEFT - right), height: HEIGHT - TOP - BOTTOM };
     return width;
@@ -108,9 +108,11 @@ export class Plot {
     ctx.textBaseline = "alphabetic";
     ctx.textAlign = "center";
     const shown = ticks(...this.xs, Math.max(2, Math.floor(width / 90)));
+    let before;
     for (const value of shown) {
       const text = this.place(value), wide = ctx.measureText(text).width / 2;
-      ctx.fillText(text, Math.min(Math.max(this.toX(value), left + wide - 8), left + width), HEIGHT - 6);
+      if (text !== before) ctx.fillText(text, Math.min(Math.max(this.toX(value), left + wide - 8), left + width), HEIGHT - 6); // halves of a batch have no words
+      before = text;
     }
   }
 

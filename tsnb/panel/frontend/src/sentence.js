@@ -22,7 +22,8 @@ export class Sentence {
     const { say, lanes } = store, stale = state === "stale";
     const [first, rest] = sentence(stale ? noNews(store) : say.text ? say : { text: "The stream is starting." });
     put(this.strong, first);
-    put(this.rest, rest);
+    // the rows of a recording tell of all its time
+    put(this.rest, state === "recording" && Number.isFinite(say.at) ? `${rest} (in its last seconds)` : rest);
     const turn = [stale, say.kind, say.pace].join();
     if (turn !== this.turn) put(this.spoken, first + rest);
     this.turn = turn;
