@@ -20,10 +20,10 @@ export class Sentence {
 
   draw(store, state) {
     const { say, lanes } = store, stale = state === "stale";
-    const [first, rest] = sentence(stale ? noNews(store) : say.text ? say : { text: "The stream is starting." });
+    const [first, most] = sentence(stale ? noNews(store) : say.text ? say : { text: "The stream is starting." });
+    const rest = state === "recording" && Number.isFinite(say.at) ? `${most} (in its last seconds)` : most; // its rows tell of all its time
     put(this.strong, first);
-    // the rows of a recording tell of all its time
-    put(this.rest, state === "recording" && Number.isFinite(say.at) ? `${rest} (in its last seconds)` : rest);
+    put(this.rest, rest);
     const turn = [stale, say.kind, say.pace].join();
     if (turn !== this.turn) put(this.spoken, first + rest);
     this.turn = turn;
