@@ -8,9 +8,9 @@ import random
 
 import pytest
 
-from tsnb.planners.scheduling import Feed, Job, annealed, apart, in_turn, listed
+from tsnb.planners.scheduling import Job, LoaderCost, annealed, apart, in_turn, listed
 
-FREE = Feed(0.0, 0.0, 0.0)
+FREE = LoaderCost(0.0, 0.0, 0.0)
 
 
 def job(name: str, samples: float = 1000.0, ms: float = 1.0, **more: float) -> Job:
@@ -36,13 +36,13 @@ def test_paces_by_hand() -> None:
     two = [job("fast", 1000, 1.0), job("slow", 1000, 3.0)]
     assert listed(two, FREE, 8).ends_s == pytest.approx({"fast": 3.0, "slow": 3.0})
     assert apart(two, FREE, 8).ends_s == pytest.approx({"fast": 1.0, "slow": 3.0})
-    assert listed(two, Feed(0.005, 0.0, 0.0), 8).makespan_s == pytest.approx(5.0)
+    assert listed(two, LoaderCost(0.005, 0.0, 0.0), 8).makespan_s == pytest.approx(5.0)
     # 2 + 1 + 3 ms of CPU a sample on two cores; then the slow one alone has nothing left to do
-    assert listed(two, Feed(0.0, 0.002, 0.0), 1).makespan_s == pytest.approx(6.0)
+    assert listed(two, LoaderCost(0.0, 0.002, 0.0), 1).makespan_s == pytest.approx(6.0)
     # on one core a loader each: 3 and 5 ms; half a core each until the fast one has ended, at 6 s
-    ends = apart(two, Feed(0.0, 0.002, 0.0), 1).ends_s
+    ends = apart(two, LoaderCost(0.0, 0.002, 0.0), 1).ends_s
     assert ends == pytest.approx({"fast": 6.0, "slow": 8.0})
-    assert in_turn(two, Feed(0.0, 0.002, 0.0), 1).makespan_s == pytest.approx(8.0)
+    assert in_turn(two, LoaderCost(0.0, 0.002, 0.0), 1).makespan_s == pytest.approx(8.0)
 
 
 def test_places_memory_and_starts_are_kept() -> None:
@@ -65,7 +65,7 @@ def test_places_memory_and_starts_are_kept() -> None:
 
 def test_work_is_neither_lost_nor_invented() -> None:
     """Where the cores are all that limits, every way takes the CPU time that it needs, and one loader needs less."""
-    feed = Feed(0.0, 0.002, 0.0)
+    feed = LoaderCost(0.0, 0.002, 0.0)
     for seed in range(10):
         jobs = [Job(j.name, j.samples, 0.0, j.cpu_s) for j in mix(seed, 5)]
         needed_s = sum(j.samples * (j.cpu_s + 0.002) for j in jobs)
@@ -77,7 +77,7 @@ def test_work_is_neither_lost_nor_invented() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_annealed_list_is_within_four_per_cent_of_the_best(seed: int) -> None:
     """Against every order and every number at once, of five unequal trials with too little memory for all."""
-    jobs, feed = mix(seed, 5), Feed(0.0004, 0.0006, 0.0001)
+    jobs, feed = mix(seed, 5), LoaderCost(0.0004, 0.0006, 0.0001)
     found = annealed(jobs, feed, 2, memory_bytes=6.0, rounds=300)
     best = min(
         listed(order, feed, 2, at_once=k, memory_bytes=6.0).makespan_s

@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from tsnb.planners.scheduling import Feed, Job
+from tsnb.planners.scheduling import Job, LoaderCost
 from tsnb.planning.profiling import wanted
 from tsnb.planning.ways import APART, IN_TURN, LISTED, TOGETHER, chosen, duration, foretold, why
 
-PLAIN, SERVED = Feed(0.002, 0.002, 0.0002), Feed(0.001, 0.001, 0.0001)
+PLAIN, SERVED = LoaderCost(0.002, 0.002, 0.0002), LoaderCost(0.001, 0.001, 0.0001)
 
 
 def job(name: str, ms: float, samples: float = 10_000, memory: float = 1.0) -> Job:
@@ -43,7 +43,7 @@ def test_what_does_not_fit_is_not_chosen_and_that_is_said() -> None:
 
 def test_a_slow_trial_that_would_hold_the_others_up_is_kept_apart() -> None:
     """With cores to spare and a cheap loader, a loader each or a list beats one stream; the best way is taken."""
-    cheap = Feed(0.0001, 0.0001, 0.0)
+    cheap = LoaderCost(0.0001, 0.0001, 0.0)
     jobs = [job("fast", 0.2, 50_000), job("slow", 5.0, 1_000)]
     ways = foretold(jobs, cheap, cheap, 16, math.inf, 0.05)
     found = chosen(ways)

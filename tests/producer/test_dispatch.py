@@ -115,7 +115,7 @@ def test_whatever_happens_with_restarts_failures_and_consumers_that_skip_all_can
 
 @pytest.mark.parametrize("seed", range(40))
 def test_however_often_compute_is_divided_anew_nothing_is_lost_and_all_can_go_on(seed: int) -> None:
-    """Nobody waits for nothing (`Balance.check` each step), each batch comes once, and no mode leaves a deadlock."""
+    """Nobody waits for nothing (`FairShares.check` each step), each batch comes once, and no mode leaves a deadlock."""
     simulation = Simulation(7000 + seed, modes=True, restarts=seed % 2 == 0, skips=seed % 3 == 0)
     simulation.run(800)
     simulation.settle()

@@ -32,13 +32,13 @@ HOME = sorted(os.sched_getaffinity(0))
 SERVE = """
     import tsnb.balancing.controller as controller
     from tsnb.planners.balancing import Balancer
-    from tsnb.planners.dividing import Plan
+    from tsnb.planners.dividing import Division
     from tsnb.planners.parties import Allot, Moved
 
     class AtOnce(Balancer):
         def step(self, seen):
             trials = [Allot(p.name, p.home[-1:], 3) for p in seen.trials]
-            now = Plan("split", (*trials, Allot("", seen.cores[:1], 1)), 0.0)
+            now = Division("split", (*trials, Allot("", seen.cores[:1], 1)), 0.0)
             if self.now == now: return []
             self.now, self.moves = now, self.moves + 1
             return [*now.allotments, Moved(self.moves, seen.trials[0].name, "1 core of its own", "so the test says")]

@@ -15,7 +15,7 @@ from tests.telemetry.test_following import FakeStream
 from tests.telemetry.watches import forget_watches
 from tsnb.errors import ProducerGone
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.view import Tick
+from tsnb.telemetry.view import StreamNews
 from tsnb.telemetry.watching import Watch, listen, unlisten, watch, watched
 
 module = sys.modules["tsnb.telemetry.watching"]
@@ -73,7 +73,7 @@ class Ear:
         self.heard: list[StreamReading] = []
         self.notes: list[str] = []
 
-    def tell(self, tick: Tick) -> None:
+    def tell(self, tick: StreamNews) -> None:
         self.heard.append(tick.reading)
 
     def note(self, state: str, text: str, name: str) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer.device import OnDevice
+from tsnb.consumer.device import DeviceShare
 from tsnb.consumer.options import Options
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.engines import RELAY
@@ -85,7 +85,7 @@ class Connection:
         back: bool = False,
     ) -> None:
         self.entry = entry
-        self.on_device = OnDevice(options.shared_device, 0 if entry.elsewhere else entry.pid)
+        self.on_device = DeviceShare(options.shared_device, 0 if entry.elsewhere else entry.pid)
         self._unread: deque[bytes] = deque()
         self.layouts = LayoutReader()
         self.allotted: ms.Allotted | None = None

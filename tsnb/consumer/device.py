@@ -1,6 +1,6 @@
 """A consumer's batches on a GPU: one copy that all consumers of the device share, or copies of its own made ahead.
 
-`OnDevice` asks the producer for batches that are shared on the device, opens the memory, and falls back.
+`DeviceShare` asks the producer for batches that are shared on the device, opens the memory, and falls back.
 
 `Prefetch` copies a few loader batches ahead of the loop, on a stream of their own, from locked memory. The loop's own
 stream waits for a batch's copy when the batch is given, on the GPU; the processor waits for nothing. The source
@@ -25,10 +25,10 @@ from tsnb.errors import GroupBroken, TsnbError
 if TYPE_CHECKING:
     from tsnb.consumer.unpacking import Delivered
 
-__all__ = ["CudaUploads", "OnDevice", "Prefetch", "Uploads", "uploads_for"]
+__all__ = ["CudaUploads", "DeviceShare", "Prefetch", "Uploads", "uploads_for"]
 
 
-class OnDevice:
+class DeviceShare:
     """What one connection knows of its device.
 
     Args:

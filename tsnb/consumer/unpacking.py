@@ -18,7 +18,7 @@ from tsnb.arena.leases import lease
 from tsnb.arena.memory import Arena
 from tsnb.arena.own_pages import OwnPages
 from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer.device import OnDevice
+from tsnb.consumer.device import DeviceShare
 from tsnb.consumer.leaves import array, array_on, make
 from tsnb.device_sharing.driver import PinnedSlots
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
@@ -132,7 +132,7 @@ class Unpacker:
         hold: int,
         scratch: ScratchPool,
         release: Callable[[int], None],
-        on_device: OnDevice | None = None,
+        on_device: DeviceShare | None = None,
     ) -> None:
         self._on_device = on_device
         self._arena = arena

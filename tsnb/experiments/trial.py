@@ -35,7 +35,7 @@ from tsnb.experiments.in_kernel.keeping import LEFT_OUT
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
-from tsnb.experiments.trial_life import ENDED, STOP_GRACE_S, TRIAL_STATES, Listener, TrialLife
+from tsnb.experiments.trial_life import ENDED, STOP_GRACE_S, TRIAL_STATES, RowListener, TrialLife
 from tsnb.kernels.cargo.shipping import fetch
 from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
 from tsnb.kernels.output.transcript import PrintedPart
@@ -45,7 +45,7 @@ from tsnb.printable import block
 from tsnb.records.writes import LiveChange
 from tsnb.words import did_you_mean
 
-__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "Listener", "NoSuchVariable", "Trial", "wait_and_tell"]
+__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "NoSuchVariable", "RowListener", "Trial", "wait_and_tell"]
 
 SILENT_S = 1.0
 """How long nothing is said: most waits are over by then."""
@@ -176,7 +176,7 @@ class Trial(Bound):
         """Seconds from its start to its end, or until now."""
         return time.time() - self.started_s if self.life.took_s is None else self.life.took_s
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: RowListener) -> None:
         """Have `listener(trial, rows)` called for all rows that come from now on.
 
         It is called with [] when anything else changes: the trial's state, or that it has attached. That happens on

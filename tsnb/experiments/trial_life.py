@@ -44,7 +44,7 @@ __all__ = [
     "STOP_GRACE_S",
     "TRIAL_STATES",
     "Launch",
-    "Listener",
+    "RowListener",
     "TrialLife",
     "end_reading",
     "tell_end",
@@ -62,7 +62,7 @@ TELLING_S = 2.0
 ENDING_S = 10.0
 """How long a trial whose kernel has gone may take to note its end."""
 
-Listener = Callable[[Any, "list[LoggedRow]"], None]
+RowListener = Callable[[Any, "list[LoggedRow]"], None]
 """Takes the trial and rows that it logged; none at each change of its state. Called on the hub's thread."""
 
 Launch = Callable[[TrialPlan, Outlet], Any]
@@ -117,7 +117,7 @@ class TrialLife(ABC):
         self._relay = Relay(hub.loop, outlet, run.log_path if own else None, rest)
         # a detached trial writes its log itself, so that it has one without this notebook
         self.printed: Transcript | FollowedLog = self._relay.transcript if own else FollowedLog(run.log_path)
-        self.listeners: list[Listener] = []
+        self.listeners: list[RowListener] = []
         self.state = "queued"
         self.failure = ""
         self.took_s: float | None = None

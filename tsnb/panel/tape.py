@@ -33,7 +33,7 @@ from typing import Any
 from tsnb.telemetry.history import History
 from tsnb.telemetry.marks import Mark, mode_text
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, StreamReading
-from tsnb.telemetry.view import Row, StreamView, Tick
+from tsnb.telemetry.view import Row, StreamNews, StreamView
 
 __all__ = ["Message", "Tape"]
 
@@ -101,7 +101,7 @@ class Tape:
         self._history.add(reading, tick.frame)
         return self.tell(tick)
 
-    def tell(self, tick: Tick) -> Message:
+    def tell(self, tick: StreamNews) -> Message:
         """Return what the front end must hear of what the view was fed."""
         self._seen += 1
         changes = self._news()

@@ -28,7 +28,7 @@ from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import MOST, History
 from tsnb.telemetry.observer import balance
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.view import Tick, as_text
+from tsnb.telemetry.view import StreamNews, as_text
 from tsnb.telemetry.watching import Watch, listen, unlisten, watched
 
 __all__ = ["Panel"]
@@ -51,7 +51,7 @@ def _bundle(file: str) -> Path:
     return path
 
 
-class Picture(Protocol):
+class Fallback(Protocol):
     """A still picture of a panel, shown where the panel cannot be."""
 
     mark: str
@@ -102,7 +102,7 @@ class Panel(anywidget.AnyWidget):
         self._make_report: Callable[[], None] | None = None
         self._follower: Follower | None = None
         self._closed = False
-        self._picture: Picture | None = None
+        self._picture: Fallback | None = None
         self.logs = LogFeed(self._send_log)
         self.stop_consumer = stop_consumer
         super().__init__(**traits)
@@ -152,12 +152,12 @@ class Panel(anywidget.AnyWidget):
         self._allow(report=report is not None)
 
     @property
-    def picture(self) -> Picture | None:
+    def picture(self) -> Fallback | None:
         """The picture beside it, which stays where the panel cannot be shown; None: it has none."""
         return self._picture
 
     @picture.setter
-    def picture(self, picture: Picture | None) -> None:
+    def picture(self, picture: Fallback | None) -> None:
         with self._lock:
             self._picture = picture
         self.still = "" if picture is None else picture.mark
@@ -213,7 +213,7 @@ class Panel(anywidget.AnyWidget):
             if self._picture is not None:
                 self._picture.news(reading)
 
-    def tell(self, tick: Tick) -> None:
+    def tell(self, tick: StreamNews) -> None:
         """Show what a reading has brought. Called on the watch's thread."""
         with self._lock:
             self._deliver(self._tape.tell(tick))

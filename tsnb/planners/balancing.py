@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tsnb.planners.dividing import Plan, home, shared, split, weighted
+from tsnb.planners.dividing import Division, home, shared, split, weighted
 from tsnb.planners.estimating import Span, measure, parallel_share
 from tsnb.planners.parties import LOADER, Allot, Instruction, Measured, Moved, Observed
 
@@ -114,8 +114,8 @@ class _OnTrial:
     """A move that is being judged."""
 
     number: int
-    plan: Plan
-    before: Plan
+    plan: Division
+    before: Division
     """What comes back if it does not help."""
     span: Span
     """What was measured before it."""
@@ -136,7 +136,7 @@ class Balancer:
 
     def __init__(self, timing: Timing | None = None) -> None:
         self.timing = timing or Timing()
-        self.now: Plan | None = None
+        self.now: Division | None = None
         self.moves = 0
         self._key: object = None
         self._mode = ""
@@ -232,7 +232,7 @@ class Balancer:
         plan = self._best(seen, span)
         return [] if plan is None else self._move(seen, span, plan)
 
-    def _best(self, seen: Observed, span: Span) -> Plan | None:
+    def _best(self, seen: Observed, span: Span) -> Division | None:
         """Return the plan to try next, if one promises enough; cores of its own for everybody come first."""
         if self._since >= MOST_MOVES:
             return None
@@ -245,12 +245,12 @@ class Balancer:
                 return plan
         return None
 
-    def _differs(self, seen: Observed, plan: Plan) -> bool:
+    def _differs(self, seen: Observed, plan: Division) -> bool:
         """Whether a plan gives anybody anything else than it has."""
         has = {p.name: (p.cores, p.threads) for p in (*seen.trials, seen.loader)}
         return any(has[a.name] != (a.cores, a.threads) for a in plan.allotments)
 
-    def _move(self, seen: Observed, span: Span, plan: Plan) -> list[Instruction]:
+    def _move(self, seen: Observed, span: Span, plan: Division) -> list[Instruction]:
         assert self.now is not None
         self.moves += 1
         self._since += 1
@@ -291,7 +291,7 @@ class Balancer:
         return self._move(seen, span, plan)
 
 
-def _back(seen: Observed, plan: Plan) -> tuple[Allot, ...]:
+def _back(seen: Observed, plan: Division) -> tuple[Allot, ...]:
     return home(seen).allotments if plan.kind == "home" else plan.allotments
 
 

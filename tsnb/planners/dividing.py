@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tsnb.planners.estimating import Span
 from tsnb.planners.parties import LOADER, Allot, Observed, Party
 
-__all__ = ["Plan", "home", "shared", "split", "weighted"]
+__all__ = ["Division", "home", "shared", "split", "weighted"]
 
 ALONE = 0.97
 """Of the predicted pace that is believed where each has cores of its own..."""
@@ -26,7 +26,7 @@ WORTH = 0.007
 
 
 @dataclass(frozen=True)
-class Plan:
+class Division:
     """The cores and threads of each party."""
 
     kind: str
@@ -36,13 +36,13 @@ class Plan:
     """The pace it should give, in batches a second; 0: no estimate."""
 
 
-def home(seen: Observed) -> Plan:
+def home(seen: Observed) -> Division:
     """Return each party's cores and threads before anything is moved."""
     parties = [*seen.trials, seen.loader]
-    return Plan("home", tuple(Allot(p.name, p.home, p.own_threads) for p in parties if p.movable), 0.0)
+    return Division("home", tuple(Allot(p.name, p.home, p.own_threads) for p in parties if p.movable), 0.0)
 
 
-def split(seen: Observed, span: Span) -> Plan | None:
+def split(seen: Observed, span: Span) -> Division | None:
     """Give each party cores of its own, so that the slowest is as fast as can be; None where there are too few."""
     estimates = span.estimates
     left = len(seen.cores) - len(estimates)
@@ -58,10 +58,10 @@ def split(seen: Observed, span: Span) -> Plan | None:
         left -= 1
     number[LOADER] += left  # more than it can use at a time, but better than idle: workers come in bursts
     pace = ALONE / max(e.step_on(number[name]) for name, e in estimates.items())
-    return Plan("split", _choose(seen, number), pace)
+    return Division("split", _choose(seen, number), pace)
 
 
-def shared(seen: Observed, span: Span) -> Plan:
+def shared(seen: Observed, span: Span) -> Division:
     """Let everybody run everywhere; the slowest gets threads until the machine has no more to give."""
     estimates = span.estimates
     capacity = TOGETHER * len(seen.cores) / max(1e-9, span.work_s())
@@ -82,10 +82,10 @@ def shared(seen: Observed, span: Span) -> Plan:
         threads[needy] += 1
     pace = min(capacity, 1.0 / max(1e-9, *map(step_s, threads)))
     parties = [p for p in (*seen.trials, seen.loader) if p.movable]
-    return Plan("shared", tuple(Allot(p.name, p.home, threads[p.name]) for p in parties), pace)
+    return Division("shared", tuple(Allot(p.name, p.home, threads[p.name]) for p in parties), pace)
 
 
-def weighted(seen: Observed, loader_cores: float) -> Plan | None:
+def weighted(seen: Observed, loader_cores: float) -> Division | None:
     """Give the trials cores in proportion to their weights; None where there are fewer cores than trials.
 
     Args:
@@ -104,7 +104,7 @@ def weighted(seen: Observed, loader_cores: float) -> Plan | None:
         poorest = max(open_, key=lambda p: p.weight / (number[p.name] + 0.5))  # Webster's method
         number[poorest.name] += 1
     number[LOADER] = own
-    return Plan("weighted", _choose(seen, number), 0.0)
+    return Division("weighted", _choose(seen, number), 0.0)
 
 
 def _choose(seen: Observed, number: dict[str, int]) -> tuple[Allot, ...]:

@@ -21,7 +21,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Feed", "Job", "Listed", "Schedule", "annealed", "apart", "in_turn", "listed"]
+__all__ = ["Job", "Listed", "LoaderCost", "Schedule", "annealed", "apart", "in_turn", "listed"]
 
 ROUNDS = 1500
 """Lists that are tried; a dozen trials take a quarter of a second."""
@@ -46,7 +46,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Feed:
+class LoaderCost:
     """One loader, a sample."""
 
     wall_s: float
@@ -95,7 +95,7 @@ class _Going:
     begins_s: float
 
 
-def _paces(going: Sequence[_Going], feed: Feed, cores: float, *, shared: bool) -> list[float]:
+def _paces(going: Sequence[_Going], feed: LoaderCost, cores: float, *, shared: bool) -> list[float]:
     """Return samples/s of each that takes batches."""
     if not going:
         return []
@@ -123,7 +123,7 @@ def _even(wanted: Sequence[float], cores: float) -> list[float]:
 
 def listed(
     jobs: Sequence[Job],
-    feed: Feed,
+    feed: LoaderCost,
     cores: float,
     *,
     at_once: int | None = None,
@@ -164,25 +164,25 @@ def listed(
     return Schedule(starts, ends)
 
 
-def _fits(job: Job, going: Sequence[_Going], feed: Feed, memory_bytes: float, *, shared: bool) -> bool:
+def _fits(job: Job, going: Sequence[_Going], feed: LoaderCost, memory_bytes: float, *, shared: bool) -> bool:
     loaders = 1 if shared else len(going) + 1
     used = sum(each.job.memory_bytes for each in going) + job.memory_bytes + loaders * feed.memory_bytes
     return not going or used <= memory_bytes
 
 
-def in_turn(jobs: Sequence[Job], feed: Feed, cores: float) -> Schedule:
+def in_turn(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> Schedule:
     """Return one after the other, each with a loader of its own and all cores."""
     return listed(jobs, feed, cores, at_once=1, shared=False)
 
 
-def apart(jobs: Sequence[Job], feed: Feed, cores: float, memory_bytes: float = math.inf) -> Schedule:
+def apart(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes: float = math.inf) -> Schedule:
     """Return all at once, as far as memory allows, with a loader each."""
     return listed(jobs, feed, cores, memory_bytes=memory_bytes, shared=False)
 
 
 def annealed(
     jobs: Sequence[Job],
-    feed: Feed,
+    feed: LoaderCost,
     cores: float,
     *,
     memory_bytes: float = math.inf,

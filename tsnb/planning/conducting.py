@@ -16,7 +16,7 @@ from tsnb.experiments.functions import plan_function
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
-from tsnb.planning.profiling import Wanted
+from tsnb.planning.profiling import TrialWish
 from tsnb.planning.ways import APART, IN_TURN, Foretold
 from tsnb.producer import Producer, serve
 from tsnb.sweeps.conductor import Gate
@@ -29,7 +29,7 @@ LOOK_S = 5.0
 
 def conduct(
     way: Foretold,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[TrialWish],
     loader: Any,
     name: str,
     threads: int,
@@ -80,7 +80,7 @@ class _Run:
     def __init__(
         self,
         way: Foretold,
-        wanted: Mapping[str, Wanted],
+        wanted: Mapping[str, TrialWish],
         threads: int,
         sizes: Mapping[str, float],
         memory_bytes: float,

@@ -31,7 +31,7 @@ from tsnb.records.selection import delete
 from tsnb.stalling.measuring import undisturbed
 from tsnb.telemetry.readings import ConsumerReading
 
-__all__ = ["Cost", "Wanted", "profile", "wanted"]
+__all__ = ["Cost", "TrialWish", "profile", "wanted"]
 
 BATCHES = 24
 """A trial is stopped when it has taken so many..."""
@@ -47,7 +47,7 @@ _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TrialWish:
     """A trial that is to be planned."""
 
     name: str
@@ -78,7 +78,7 @@ class Cost:
     """How far apart the first half and the second were, as a share."""
 
 
-def wanted(given: Any, epochs: float | None) -> list[Wanted]:
+def wanted(given: Any, epochs: float | None) -> list[TrialWish]:
     """Read the trials to plan.
 
     Args:
@@ -102,7 +102,7 @@ def wanted(given: Any, epochs: float | None) -> list[Wanted]:
         long = epochs if epochs is not None else params.get("epochs", 1)
         if not isinstance(long, (int, float)) or not long > 0:
             raise ValueError(f"epochs={long!r}: give the number of epochs that a trial takes.")
-        found.append(Wanted(name or trial_name(own, params), fn, dict(params), float(long)))
+        found.append(TrialWish(name or trial_name(own, params), fn, dict(params), float(long)))
     names = [each.name for each in found]
     if not names or len(set(names)) < len(names):
         raise ValueError(
@@ -123,7 +123,7 @@ class _Silent:
 
 
 @dataclass
-class _Mark:
+class _TrialClocks:
     """The clocks of a trial at one moment."""
 
     batches: int
@@ -132,7 +132,7 @@ class _Mark:
     cpu_s: float
     no_core_s: float
 
-    def since(self, before: _Mark, threads: int) -> tuple[float, float]:
+    def since(self, before: _TrialClocks, threads: int) -> tuple[float, float]:
         """Return seconds of its own code, and of CPU, a sample."""
         samples = max(1, self.samples - before.samples)
         own_s, cpu_s = self.computing_s - before.computing_s, self.cpu_s - before.cpu_s
@@ -142,14 +142,14 @@ class _Mark:
 
 
 @dataclass
-class _Watched:
+class _Profiled:
     """A trial while it is profiled."""
 
     trial: Trial
     threads: int
     began_s: float | None = None
     first_s: float | None = None
-    marks: list[_Mark] = field(default_factory=list)
+    marks: list[_TrialClocks] = field(default_factory=list)
     memory_bytes: float = 0.0
 
     def look(self, reading: ConsumerReading | None) -> None:
@@ -167,7 +167,7 @@ class _Watched:
         late = not self.marks or reading.batches > self.marks[-1].batches
         if cpu_s is not None and reading.batches > SKIP and late:
             no_core_s = clocks.waited_s(pid)
-            mark = _Mark(reading.batches, reading.samples, reading.computing_s, cpu_s, no_core_s)
+            mark = _TrialClocks(reading.batches, reading.samples, reading.computing_s, cpu_s, no_core_s)
             self.marks.append(mark)
 
     @property
@@ -209,7 +209,7 @@ class _Watched:
 PREFIX = "plan-"
 
 
-def profile(wanted: Iterable[Wanted], loader: Any, *, threads: int = 1) -> dict[str, Cost]:
+def profile(wanted: Iterable[TrialWish], loader: Any, *, threads: int = 1) -> dict[str, Cost]:
     """Run trials for some batches each, all at once on one stream; return what a sample costs each, by name.
 
     Args:
@@ -222,14 +222,14 @@ def profile(wanted: Iterable[Wanted], loader: Any, *, threads: int = 1) -> dict[
         Exception: As `tsnb.run` and `tsnb.serve` raise.
     """
     stream = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
-    watched: dict[str, _Watched] = {}
+    watched: dict[str, _Profiled] = {}
     try:
         with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0) as producer:
             for each in wanted:
                 told = plan_function(
                     each.fn, each.params, name=f"{PREFIX}{each.name}"[:64], producer=stream, threads=threads
                 )
-                watched[each.name] = _Watched(launch(told, _Silent()), threads)
+                watched[each.name] = _Profiled(launch(told, _Silent()), threads)
             deadline_s = time.monotonic() + LIMIT_S
             while not all(each.done for each in watched.values()) and time.monotonic() < deadline_s:
                 readings = {consumer.name: consumer for consumer in producer.status().consumers}

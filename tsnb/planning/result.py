@@ -9,9 +9,9 @@ from typing import Any
 
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
-from tsnb.planners.scheduling import Feed, Job
+from tsnb.planners.scheduling import Job, LoaderCost
 from tsnb.planning.conducting import conduct
-from tsnb.planning.profiling import Cost, Wanted, profile, wanted
+from tsnb.planning.profiling import Cost, TrialWish, profile, wanted
 from tsnb.planning.ways import Foretold, chosen, duration, foretold, why
 from tsnb.stalling import Loading, Stalls, stalls
 from tsnb.words import bytes_of, html_table, text_table
@@ -38,7 +38,7 @@ class Plan:
     """What the loader costs, measured."""
     text: str
     """The choice, in words."""
-    wanted: tuple[Wanted, ...] = ()
+    wanted: tuple[TrialWish, ...] = ()
     """The trials."""
     loader: Any = field(default=None, compare=False)
     """What they train on."""
@@ -184,11 +184,11 @@ def _free_bytes() -> float:
     return float("inf") if free is None else float(free.size)
 
 
-def _feed(loading: Loading) -> Feed:
-    return Feed(loading.wall_s, loading.cpu_s, loading.taking_s)
+def _feed(loading: Loading) -> LoaderCost:
+    return LoaderCost(loading.wall_s, loading.cpu_s, loading.taking_s)
 
 
-def _limit(jobs: list[Job], feed: Feed, cores: float) -> str:
+def _limit(jobs: list[Job], feed: LoaderCost, cores: float) -> str:
     """Return what all of them on one stream cannot go past."""
     slowest = max(jobs, key=lambda job: job.step_s)
     bounds = {

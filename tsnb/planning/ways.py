@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tsnb.planners.scheduling import Feed, Job, Listed, Schedule, annealed, apart, in_turn, listed
+from tsnb.planners.scheduling import Job, Listed, LoaderCost, Schedule, annealed, apart, in_turn, listed
 
 __all__ = ["APART", "IN_TURN", "LISTED", "TOGETHER", "Foretold", "chosen", "foretold", "why"]
 
@@ -47,7 +47,7 @@ class Foretold:
 
 
 def foretold(
-    jobs: Sequence[Job], own: Feed, one: Feed, cores: float, memory_bytes: float, off: float
+    jobs: Sequence[Job], own: LoaderCost, one: LoaderCost, cores: float, memory_bytes: float, off: float
 ) -> list[Foretold]:
     """Return all ways, in the order of the table.
 

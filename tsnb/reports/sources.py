@@ -11,14 +11,14 @@ from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.watching import Watch, watch, watched
 
-__all__ = ["Source", "is_recording", "recorded", "streamed"]
+__all__ = ["StreamReadings", "is_recording", "recorded", "streamed"]
 
 FIRST_S = 3.0
 """How long to wait for a stream's first reading: it sends four a second, also to a new observer."""
 
 
 @dataclass(frozen=True)
-class Source:
+class StreamReadings:
     """Readings, and whether more will come."""
 
     readings: list[StreamReading]
@@ -34,7 +34,7 @@ def is_recording(name: str | os.PathLike[str]) -> bool:
     return os.sep in name or name.endswith((".jsonl", ".json")) or Path(name).is_file()
 
 
-def recorded(path: str | os.PathLike[str]) -> Source:
+def recorded(path: str | os.PathLike[str]) -> StreamReadings:
     """Return the readings of a recording.
 
     Raises:
@@ -48,10 +48,10 @@ def recorded(path: str | os.PathLike[str]) -> Source:
         raise TsnbError(
             f"the recording {os.fspath(path)!r} holds no reading: its stream gave none before it ended."
         )
-    return Source(readings, ended=readings[-1].state in {"stopping", "gone"})
+    return StreamReadings(readings, ended=readings[-1].state in {"stopping", "gone"})
 
 
-def streamed(name: str | None = None) -> Source:
+def streamed(name: str | None = None) -> StreamReadings:
     """Return what this process knows of a stream; from now on it watches the stream, if it did not.
 
     Args:
@@ -67,7 +67,7 @@ def streamed(name: str | None = None) -> Source:
         raise TsnbError(
             f"the stream {there.name!r} gives no readings; its producer may be stopped in a debugger."
         )
-    return Source(readings, ended=there.over or there.state in {"gone", "stopping"})
+    return StreamReadings(readings, ended=there.over or there.state in {"gone", "stopping"})
 
 
 def _watch_of(name: str | None) -> Watch:

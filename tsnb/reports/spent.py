@@ -19,14 +19,14 @@ from tsnb.telemetry.marks import Ends, never_attached
 from tsnb.telemetry.rates import alone
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 
-__all__ = ["PARTS", "Life", "Spent", "lives", "spent"]
+__all__ = ["PARTS", "Attachment", "Spent", "lives", "spent"]
 
 PARTS = ("computing", "waiting", "held", "between", "parked")
 """What a trial's time goes to, in the order in which it is drawn."""
 
 
 @dataclass
-class Life:
+class Attachment:
     """One attachment of a trial to one life of its producer."""
 
     name: str
@@ -131,10 +131,10 @@ class Spent:
         return self.samples / self.inside_s if self.inside_s > 0 else 0.0
 
 
-def lives(readings: Iterable[StreamReading]) -> list[Life]:
+def lives(readings: Iterable[StreamReading]) -> list[Attachment]:
     """Return every attachment of every trial, in the order of first appearance."""
-    found: list[Life] = []
-    open_: dict[str, Life] = {}
+    found: list[Attachment] = []
+    open_: dict[str, Attachment] = {}
     producer = None
     for reading in readings:
         if reading.pid != producer:
@@ -145,7 +145,7 @@ def lives(readings: Iterable[StreamReading]) -> list[Life]:
             if life is not None and life.continues(consumer):
                 life.extend(reading.time_s, consumer)
             else:
-                open_[name] = Life(name, reading.time_s, consumer, reading.time_s, consumer)
+                open_[name] = Attachment(name, reading.time_s, consumer, reading.time_s, consumer)
                 found.append(open_[name])
         open_ = {name: life for name, life in open_.items() if name in here}
     return found
@@ -153,7 +153,7 @@ def lives(readings: Iterable[StreamReading]) -> list[Life]:
 
 def spent(readings: Sequence[StreamReading]) -> list[Spent]:
     """Return where the time of each trial went, in the order of first appearance."""
-    by_name: dict[str, list[Life]] = {}
+    by_name: dict[str, list[Attachment]] = {}
     for life in lives(readings):
         by_name.setdefault(life.name, []).append(life)
     cpu = _cpu_s(readings)
@@ -165,7 +165,7 @@ def spent(readings: Sequence[StreamReading]) -> list[Spent]:
     for name, end in ends.by_name.items():
         if name not in by_name:  # it ended without ever having attached
             nothing = never_attached(end)
-            by_name[name] = [Life(name, end.time_s, nothing, end.time_s, nothing)]
+            by_name[name] = [Attachment(name, end.time_s, nothing, end.time_s, nothing)]
     sums = [_sum(its, here.get(name, "gone"), epoch_batches) for name, its in by_name.items()]
     sums = [_ended(one, ends.by_name.get(one.name)) for one in sums]
     return [replace(one, cpu_s=cpu.get(one.name, math.nan)) for one in sums]
@@ -192,7 +192,7 @@ def _cpu_s(readings: Iterable[StreamReading]) -> dict[str, float]:
     return found
 
 
-def _sum(its: Sequence[Life], state: str, epoch_batches: int | None) -> Spent:
+def _sum(its: Sequence[Attachment], state: str, epoch_batches: int | None) -> Spent:
     parked_s, between_s = 0.0, 0.0
     for life in its:
         rest_s = max(0.0, life.last_s - life.first_s - (_inside_s(life.last) - _inside_s(life.start)))

@@ -161,7 +161,7 @@ class Counted:
 
 
 @dataclass
-class _Mark:
+class _Clocks:
     """All clocks at one moment."""
 
     samples: int
@@ -206,7 +206,7 @@ def run(
     while not _enough(total, seconds, deadline_s):
         whole = loader.begins if isinstance(loader, Continued) else True
         skip, stop = _span(ahead, epoch_batches if whole else None)
-        marks: list[_Mark] = []
+        marks: list[_Clocks] = []
         number = 0
         for number, mark in _marks(loader, step, skip, stop, before, threads):  # noqa: B007  # the last one counts
             if mark is not None:
@@ -225,7 +225,7 @@ def run(
     return total
 
 
-def _far_enough(total: Counted, marks: list[_Mark], seconds: float, deadline_s: float) -> bool:
+def _far_enough(total: Counted, marks: list[_Clocks], seconds: float, deadline_s: float) -> bool:
     """Whether what was counted before, and what lies between these marks, is all that was asked for."""
     first, last = marks[0], marks[-1]
     batches = total.batches + last.batches - first.batches
@@ -249,7 +249,7 @@ def _enough(total: Counted, seconds: float, deadline_s: float) -> bool:
 
 def _marks(
     loader: Any, step: Step | None, skip: int, stop: int | None, before: set[int], threads: Collection[int]
-) -> Iterator[tuple[int, _Mark | None]]:
+) -> Iterator[tuple[int, _Clocks | None]]:
     """Go through one epoch; yield the number of batches, with all clocks now and then from the first that counts on."""
     pids: set[int] = set()
     samples = batches = 0
@@ -286,10 +286,10 @@ def _without_s(threads: Collection[int]) -> float:
 
 def _mark(
     pids: set[int], samples: int, batches: int, taking_wall_s: float, taking_s: float, computing_s: float
-) -> _Mark:
+) -> _Clocks:
     workers = {pid: spent for pid in pids if (spent := clocks.cpu_s(pid)) is not None}
     waits = {pid: clocks.waited_s(pid) for pid in workers}
-    return _Mark(
+    return _Clocks(
         samples,
         batches,
         time.perf_counter(),
@@ -304,7 +304,7 @@ def _mark(
     )
 
 
-def _add(total: Counted, first: _Mark, last: _Mark) -> None:
+def _add(total: Counted, first: _Clocks, last: _Clocks) -> None:
     """Count what lies between two marks of one epoch."""
     wall_s = last.wall_s - first.wall_s
     taking_s, computing_s = last.taking_s - first.taking_s, last.computing_s - first.computing_s
@@ -325,7 +325,7 @@ def _add(total: Counted, first: _Mark, last: _Mark) -> None:
         total.others_s += max(0.0, last.busy_s - first.busy_s - process_s - workers_s)
 
 
-def _no_core_s(first: _Mark, last: _Mark) -> float:
+def _no_core_s(first: _Clocks, last: _Clocks) -> float:
     """Return how long the slower side, this thread or the workers, was ready and had no core between two marks."""
     waits = [last.waits[pid] - first.waits[pid] for pid in last.waits if pid in first.waits]
     waited = max(last.own_wait_s - first.own_wait_s, sum(waits) / len(waits) if waits else 0.0)

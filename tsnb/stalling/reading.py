@@ -129,7 +129,7 @@ def _is_code(path: str) -> bool:
     return path.endswith(_CODE) or path.startswith(_ELSEWHERE)
 
 
-class _Watched:
+class _Fetching:
     """Stands in for the dataset, in a worker: fetches a sample, and gives what that took instead of it."""
 
     def __init__(self, dataset: Any, *, whole_batches: bool, learning: bool) -> None:
@@ -156,7 +156,7 @@ class _Watched:
         return Fetched(key, number, begin_s, end_s, no_core_s, heard.files, max(0, read_bytes), held)
 
 
-class _WatchedStream(_Watched, IterableDataset[Fetched]):
+class _FetchingStream(_Fetching, IterableDataset[Fetched]):
     """The same for a dataset that is gone through."""
 
     def __iter__(self) -> Iterator[Fetched]:
@@ -357,7 +357,7 @@ def _fetch(
 ) -> list[Fetched]:
     """Fetch samples in workers, and throw them away."""
     whole = loader.batch_size is None and loader.batch_sampler is None
-    dataset = (_Watched if keys is not None else _WatchedStream)(
+    dataset = (_Fetching if keys is not None else _FetchingStream)(
         loader.dataset, whole_batches=whole, learning=learning
     )
     found: list[Fetched] = []

@@ -19,7 +19,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["Computing", "Loading", "Pace", "Sharing", "Way", "foretell", "separate", "shared", "with_workers"]
+__all__ = [
+    "Computing",
+    "Loading",
+    "Sharing",
+    "TrialPace",
+    "Way",
+    "foretell",
+    "separate",
+    "shared",
+    "with_workers",
+]
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Pace:
+class TrialPace:
     """How fast each of k equal trials is."""
 
     samples_per_s: float
@@ -76,9 +86,9 @@ class Sharing:
     """k equal trials on this machine: a loader each, and one loader for all."""
 
     trials: int
-    separate: Pace
+    separate: TrialPace
     """With a loader each."""
-    shared: Pace
+    shared: TrialPace
     """On one loader."""
 
     @property
@@ -110,7 +120,7 @@ def foretell(trials: int, own: Way, one: Way, cores: float) -> Sharing:
     return Sharing(trials, separate(trials, own, cores), shared(trials, one, cores))
 
 
-def separate(trials: int, way: Way, cores: float) -> Pace:
+def separate(trials: int, way: Way, cores: float) -> TrialPace:
     """Return the pace of trials that have a loader each."""
     plain, computing = way.loading, way.computing or Computing()
     in_turn = 0.0 if plain.workers else computing.wall_s
@@ -118,7 +128,7 @@ def separate(trials: int, way: Way, cores: float) -> Pace:
     return _slowest(trials, way, cpu_s, cores, loader=plain.wall_s + in_turn)
 
 
-def shared(trials: int, way: Way, cores: float) -> Pace:
+def shared(trials: int, way: Way, cores: float) -> TrialPace:
     """Return the pace of trials on one loader."""
     served, computing = way.loading, way.computing or Computing()
     cpu_s = served.cpu_s + trials * (served.taking_s + computing.cpu_s)
@@ -135,7 +145,7 @@ def with_workers(way: Way, workers: int) -> Way:
     return Way(replace(loading, wall_s=wall_s, workers=workers), way.computing)
 
 
-def _slowest(trials: int, way: Way, cpu_s: float, cores: float, *, loader: float) -> Pace:
+def _slowest(trials: int, way: Way, cpu_s: float, cores: float, *, loader: float) -> TrialPace:
     computing = way.computing or Computing()
     bounds = {
         "model": way.loading.taking_s + computing.wall_s,
@@ -146,4 +156,4 @@ def _slowest(trials: int, way: Way, cpu_s: float, cores: float, *, loader: float
     limit = max(bounds, key=lambda name: bounds[name])
     slowest_s = bounds["cores"] if trials == 1 and way.one_s else bounds[limit]
     second = max(slowest_s, way.one_s, 1e-12)
-    return Pace(1 / second, limit, cpu_s / second)
+    return TrialPace(1 / second, limit, cpu_s / second)

@@ -16,7 +16,7 @@ from tsnb.kernels.processes.child import Child, log_path
 from tsnb.options import StreamOptions
 from tsnb.streams.served import RECONNECT_S, SERVED_MESSAGE, Shipment
 
-__all__ = ["STOP_GRACE_S", "Life"]
+__all__ = ["STOP_GRACE_S", "ProducerLife"]
 
 INSIDE = "tsnb.streams.in_kernel"
 """The module with the steps that its kernel runs."""
@@ -25,7 +25,7 @@ STOP_GRACE_S = 5.0
 """How long a producer kernel may take to stop its stream in good order before it is killed."""
 
 
-class Life:
+class ProducerLife:
     """A producer kernel.
 
     Attributes:

@@ -30,7 +30,7 @@ from tsnb.kernels.processes.death import KernelDied
 from tsnb.native.endings import Bound
 from tsnb.options import StreamOptions
 from tsnb.streams.crashes import Crashes, Following
-from tsnb.streams.life import STOP_GRACE_S, Life
+from tsnb.streams.life import STOP_GRACE_S, ProducerLife
 from tsnb.streams.served import RECONNECT_S, Shipment
 from tsnb.telemetry import observer
 from tsnb.telemetry.readings import StreamReading
@@ -64,8 +64,8 @@ class ProducerKernel(Bound):
         self._hub = hub
         self._relay = Relay(hub.loop, outlet)
         self._shipment: Shipment | None = None
-        self._life: Life | None = None
-        self._next_life: Life | None = None
+        self._life: ProducerLife | None = None
+        self._next_life: ProducerLife | None = None
         self._stopping = False
         self._restarting = False
         self._one_at_a_time = asyncio.Lock()
@@ -165,17 +165,17 @@ class ProducerKernel(Bound):
             self._finish()
             raise
 
-    async def _prepare(self, shipment: Shipment, *, prove: bool = False) -> Life:
+    async def _prepare(self, shipment: Shipment, *, prove: bool = False) -> ProducerLife:
         if self._stopping or self._hub.closing:
             raise KernelDied("it is being stopped")
-        life = self._next_life = Life(self._hub, self.name, self.options, shipment, self._relay.feed)
+        life = self._next_life = ProducerLife(self._hub, self.name, self.options, shipment, self._relay.feed)
         try:
             await life.prepare(prove=prove)
         finally:
             self._relay.flush()
         return life
 
-    async def _begin(self, life: Life, first_epoch: int) -> None:
+    async def _begin(self, life: ProducerLife, first_epoch: int) -> None:
         try:
             await life.serve(first_epoch, self._spare_seed)
         finally:
@@ -193,7 +193,7 @@ class ProducerKernel(Bound):
         if descriptor >= 0 and not self._following.look():
             self._hub.loop.remove_reader(descriptor)
 
-    async def _guard(self, life: Life) -> None:
+    async def _guard(self, life: ProducerLife) -> None:
         """See one life to its end, and to what follows."""
         death = await life.child.death
         self._look()
@@ -280,7 +280,7 @@ class ProducerKernel(Bound):
         await life.kill()
 
     async def _begin_one_of(
-        self, new: Life | None, former: Shipment, epoch: int, former_options: StreamOptions
+        self, new: ProducerLife | None, former: Shipment, epoch: int, former_options: StreamOptions
     ) -> None:
         if new is None:
             await self._begin(await self._prepare(former), epoch)

@@ -79,7 +79,7 @@ class _Key(NamedTuple):
 
 
 @dataclass
-class _Runner:
+class _Racer:
     """One trial of a race."""
 
     configuration: str
@@ -112,7 +112,7 @@ class Racing(Pruner):
         self.error = error
         self._about = about
         self._sign = 1.0 if mode == "min" else -1.0
-        self._runners: dict[str, _Runner] = {}
+        self._runners: dict[str, _Racer] = {}
         self._configurations: list[str] = []
         self._pairs: dict[tuple[str, str], Difference] = {}
 
@@ -141,7 +141,7 @@ class Racing(Pruner):
         configuration = repr(sorted((word, repr(value)) for word, value in params.items() if word != "seed"))
         if configuration not in self._configurations:
             self._configurations.append(configuration)
-        mine = _Runner(configuration, params.get("seed", seed), stream)
+        mine = _Racer(configuration, params.get("seed", seed), stream)
         for other, runner in self._runners.items():
             if runner.configuration != configuration and runner.seed == mine.seed is not None:
                 self._pairs[other, name] = Difference(self._error_of(runner.configuration, configuration))

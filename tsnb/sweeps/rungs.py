@@ -70,7 +70,7 @@ class Cut:
 
 
 @dataclass
-class _Runner:
+class _Climber:
     """One trial on its way up."""
 
     cohort: int
@@ -133,7 +133,7 @@ class Rungs(Pruner):
 
     def __init__(self, metric: str) -> None:
         super().__init__(metric)
-        self._runners: dict[str, _Runner] = {}
+        self._runners: dict[str, _Climber] = {}
         self._cohorts = 0
 
     @abstractmethod
@@ -169,7 +169,7 @@ class Rungs(Pruner):
     def start(self, names: Iterable[str]) -> None:
         """Take in trials that start together."""
         for name in names:
-            self._runners[name] = _Runner(self._cohorts)
+            self._runners[name] = _Climber(self._cohorts)
         self._cohorts += 1
 
     def take(self, name: str, row: LoggedRow) -> list[Cut]:
@@ -212,7 +212,7 @@ class Rungs(Pruner):
                 return cuts
             cuts += self._cut(rung, live)
 
-    def _cut(self, rung: int, live: dict[str, _Runner]) -> list[Cut]:
+    def _cut(self, rung: int, live: dict[str, _Climber]) -> list[Cut]:
         """Decide one rung for one cohort."""
         for runner in live.values():
             runner.values[rung] = runner.values[max(r for r in runner.values if r <= rung)]
@@ -238,7 +238,7 @@ class Rungs(Pruner):
         assert all(max(r.values, default=-1) < max(r.reached, r.passed) for r in self._runners.values())
 
 
-def _due(live: Sequence[_Runner]) -> int | None:
+def _due(live: Sequence[_Climber]) -> int | None:
     """Return the rung that a cohort can be judged at now: the first at which each has a value since the last one."""
     since = [min((r for r in runner.values if r >= runner.passed), default=None) for runner in live]
     if not live or None in since:

@@ -17,10 +17,10 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["Keeper", "Listener", "News", "keep_others", "latest", "log", "subscribe"]
+__all__ = ["News", "OthersKeeper", "Subscriber", "keep_others", "latest", "log", "subscribe"]
 
-Listener = Callable[["int | None", dict[str, float]], None]
-Keeper = Callable[["int | None", str, Any], bool]
+Subscriber = Callable[["int | None", dict[str, float]], None]
+OthersKeeper = Callable[["int | None", str, Any], bool]
 """Takes a step, a name and what is not a number; returns whether it could do something with it."""
 
 DEEPEST = 8
@@ -28,8 +28,8 @@ DEEPEST = 8
 
 _lock = threading.Lock()
 _latest: dict[str, float] = {}
-_listeners: list[Listener] = []
-_keepers: list[Keeper] = []
+_listeners: list[Subscriber] = []
+_keepers: list[OthersKeeper] = []
 _broken: list[Callable[..., Any]] = []
 _warned: set[str] = set()
 _unheard = False
@@ -192,7 +192,7 @@ def latest() -> dict[str, float]:
         return dict(_latest)
 
 
-def subscribe(listener: Listener) -> Callable[[], None]:
+def subscribe(listener: Subscriber) -> Callable[[], None]:
     """Call `listener(step, numbers)` at every `log` of this process, in the logging thread.
 
     Returns:
@@ -208,7 +208,7 @@ def subscribe(listener: Listener) -> Callable[[], None]:
     return unsubscribe
 
 
-def keep_others(keeper: Keeper) -> None:
+def keep_others(keeper: OthersKeeper) -> None:
     """Call `keeper(step, name, value)` for everything logged in this process that is not a number."""
     with _lock:
         _keepers.append(keeper)

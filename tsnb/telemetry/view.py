@@ -24,7 +24,7 @@ from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, mode_text, never_att
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
 
-__all__ = ["MARKS", "Row", "StreamView", "Tick", "as_text"]
+__all__ = ["MARKS", "Row", "StreamNews", "StreamView", "as_text"]
 
 MARKS = 200
 """Marks kept: more would not be read, and a sweep of a thousand trials makes two of each."""
@@ -102,7 +102,7 @@ class Row:
         return self.reading.name
 
 
-class Tick(NamedTuple):
+class StreamNews(NamedTuple):
     """What one reading has brought."""
 
     reading: StreamReading
@@ -152,12 +152,12 @@ class StreamView:
             text = energy_use(self._looks).text
         return "" if text == NOT_MEASURABLE else text
 
-    def feed(self, reading: StreamReading) -> Tick:
+    def feed(self, reading: StreamReading) -> StreamNews:
         """Take in a reading; return what it has brought."""
         with self.lock:
             return self._feed(reading)
 
-    def _feed(self, reading: StreamReading) -> Tick:
+    def _feed(self, reading: StreamReading) -> StreamNews:
         if self.origin_s is None:
             self.origin_s = reading.time_s
         self.latest, self.state = reading, reading.state
@@ -187,7 +187,7 @@ class StreamView:
         self._best = None
         if self._names != len(self.curves) or reading.time_s - self._ways_s >= _WAYS_S:
             self._learn_ways(reading.time_s)
-        return Tick(reading, self._frame(reading, drawn, logged), marks)
+        return StreamNews(reading, self._frame(reading, drawn, logged), marks)
 
     def note(self, state: str, text: str) -> None:
         """Take in what no reading says: nobody serves the stream, it has ended."""

@@ -27,11 +27,11 @@ from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import History
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, EndReading, StreamReading
-from tsnb.telemetry.view import StreamView, Tick
+from tsnb.telemetry.view import StreamNews, StreamView
 
 __all__ = [
     "Known",
-    "Listener",
+    "Viewer",
     "Watch",
     "listen",
     "unlisten",
@@ -49,10 +49,10 @@ _watches: dict[str, Watch] = {}
 _lock = threading.Lock()
 
 
-class Listener(Protocol):
+class Viewer(Protocol):
     """Who is told what a watch is told; called on the follower's thread."""
 
-    def tell(self, tick: Tick) -> None:
+    def tell(self, tick: StreamNews) -> None:
         """Take in what a reading has brought to the watch's view."""
 
     def note(self, state: str, text: str, name: str) -> None:
@@ -102,7 +102,7 @@ class Watch:
         self._state = ABSENT
         self._over = threading.Event()
         self._said: tuple[str, str, str] | None = None
-        self._listeners: list[Listener] = []
+        self._listeners: list[Viewer] = []
         self._released = False
         self._lock = threading.Lock()
         """Guards the history, the last word and the listeners, so that whoever begins to listen misses nothing."""
@@ -137,7 +137,7 @@ class Watch:
         """Whether anybody listens."""
         return bool(self._listeners)
 
-    def listen(self, listener: Listener) -> Known:
+    def listen(self, listener: Viewer) -> Known:
         """Tell a listener everything from now on; return what was before.
 
         Args:
@@ -155,7 +155,7 @@ class Watch:
         """What it was told so far."""
         return Known(self._view, self._history, self._said)
 
-    def unlisten(self, listener: Listener) -> None:
+    def unlisten(self, listener: Viewer) -> None:
         """Tell a listener no more."""
         with self._lock:
             if listener in self._listeners:
@@ -163,7 +163,7 @@ class Watch:
         if self._over.is_set():
             self.close()
 
-    def release(self) -> list[Listener]:
+    def release(self) -> list[Viewer]:
         """Tell nobody any more, not the history either, with which another watch goes on; return who listened."""
         with self._lock:
             self._released = True
@@ -208,7 +208,7 @@ class Watch:
         for listener in listeners:
             listener.tell(tick)
 
-    def _feed(self, reading: StreamReading) -> Tick:
+    def _feed(self, reading: StreamReading) -> StreamNews:
         tick = self._view.feed(reading)
         self._history.add(reading, tick.frame)
         return tick
@@ -289,7 +289,7 @@ def watch(name: str, *, anew: bool = False) -> Watch:
         return there
 
 
-def listen(name: str, listener: Listener) -> Known:
+def listen(name: str, listener: Viewer) -> Known:
     """Tell a listener all that the watch of a stream is told; return what it was told before.
 
     A stream that nobody serves, or that has ended, is waited for until `unlisten`.
@@ -305,7 +305,7 @@ def listen(name: str, listener: Listener) -> Known:
         return there.listen(listener)
 
 
-def unlisten(name: str, listener: Listener) -> None:
+def unlisten(name: str, listener: Viewer) -> None:
     """Tell a listener no more; the stream is watched on until it ends."""
     with _lock:
         there = _watches.get(name)

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 from tsnb.producer.decisions.members import Member, Phase
 
-__all__ = ["SLACK_S", "Balance"]
+__all__ = ["SLACK_S", "FairShares"]
 
 SLACK_S = 0.02
 """How far a consumer may be ahead: less would wake the producer for steps of milliseconds. It does not add up."""
@@ -55,7 +55,7 @@ class _Account:
     """How long it had been withheld, up to then."""
 
 
-class Balance:
+class FairShares:
     """How much each consumer has had, and which ones have to let others go first.
 
     Args:

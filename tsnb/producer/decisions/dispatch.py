@@ -34,7 +34,7 @@ from typing import Any
 
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.admission import Admission
-from tsnb.producer.decisions.balance import Balance
+from tsnb.producer.decisions.balance import FairShares
 from tsnb.producer.decisions.drift import Drift
 from tsnb.producer.decisions.epochs import Epochs
 from tsnb.producer.decisions.granting import LOOKAHEAD, Granting
@@ -76,7 +76,7 @@ class Dispatch:
         self.members: dict[int, Member] = {}
         self.epochs = Epochs(band)
         self.drift = Drift(window, self.members, self.epochs)
-        self.balance = Balance(self.members)
+        self.balance = FairShares(self.members)
         self.granting = Granting(self.epochs, self.drift, self.balance)
         self.groups = Groups()
         self.admission = Admission(self.epochs, self.members, window, patience_s, first_epoch)

@@ -6,7 +6,7 @@ Pure, a part of `dispatch`.
 from __future__ import annotations
 
 from tsnb.producer.decisions import events as ev
-from tsnb.producer.decisions.balance import Balance
+from tsnb.producer.decisions.balance import FairShares
 from tsnb.producer.decisions.drift import Drift
 from tsnb.producer.decisions.epochs import Epoch, Epochs
 from tsnb.producer.decisions.members import Grant, Member, Phase
@@ -36,7 +36,7 @@ class Granting:
         withheld: Whether a consumer's next batch was withheld in the last round.
     """
 
-    def __init__(self, epochs: Epochs, drift: Drift, balance: Balance) -> None:
+    def __init__(self, epochs: Epochs, drift: Drift, balance: FairShares) -> None:
         self.out: list[ev.Instruction] = []
         self.now = 0.0
         self.places_changed = False
