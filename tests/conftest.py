@@ -126,39 +126,25 @@ def no_leftovers(runtime_directory: Path) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def own_signals() -> Iterator[None]:
-    """Put back what a test, or a library that it used, has set for a signal.
+def put_back() -> Iterator[None]:
+    """Put back what a test, or a package that it imported, has changed of this process.
 
-    Ray Tune leaves a handler of its own behind (`tune.run`), which swallows the next interrupt of this process.
+    Its signals: Ray Tune leaves a handler of its own behind (`tune.run`), which swallows the next interrupt. Its
+    environment: packages of the ecosystem set variables that count when Python starts, so that no script of a later
+    test could be forked. And which way metrics are good: later tests have not said so.
     """
-    before = {number: signal.getsignal(number) for number in KEPT_SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in KEPT_SIGNALS}
+    environment = dict(os.environ)
     yield
-    for number, action in before.items():
+    for number, action in handlers.items():
         if signal.getsignal(number) is not action:
             signal.signal(number, action)
-
-
-@pytest.fixture(autouse=True)
-def own_environment() -> Iterator[None]:
-    """Take back what a test, or a package that it imported, has put into the environment.
-
-    Packages of the ecosystem set variables that count when Python starts: no script of a later test could be forked.
-    """
-    before = dict(os.environ)
-    yield
-    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
+    for name in os.environ.keys() - environment.keys() - {"PYTEST_CURRENT_TEST"}:
         del os.environ[name]
-    for name, value in before.items():
+    for name, value in environment.items():
         if name != "PYTEST_CURRENT_TEST" and os.environ.get(name) != value:
             os.environ[name] = value
-
-
-@pytest.fixture(autouse=True)
-def own_directions() -> Iterator[None]:
-    """Forget which way metrics are good that a test has said: others of this process have not."""
-    yield
-    scores = sys.modules.get("tsnb.records.scores")
-    if scores is not None:
+    if scores := sys.modules.get("tsnb.records.scores"):
         scores._told.clear()
 
 

@@ -185,3 +185,14 @@ def test_the_import_graph_of_modules_has_no_cycle() -> None:
 
     for module in MODULES:
         visit(module, ())
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    """A traceback or a signature that names a class says which one: no two modules give a class the same name."""
+    where: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where.setdefault(node.name, []).append(module)
+    twice = {name: modules for name, modules in where.items() if len(modules) > 1}
+    assert not twice, f"another name for all but one of each: {twice}"

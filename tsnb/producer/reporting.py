@@ -10,7 +10,7 @@ from tsnb.producer.decisions.groups import awaited
 from tsnb.producer.decisions.members import Member, Phase
 from tsnb.producer.loader.dataloader import Indices
 from tsnb.producer.session import Session
-from tsnb.telemetry.readings import CacheReading, ConsumerReading, StreamReading
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
 from tsnb.wire import messages as ms
 
 __all__ = ["consumers", "reading", "welcome"]
@@ -71,7 +71,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         in_place=core.in_place,
         copied=core.copied,
         consumers=tuple(reading for reading, _ in consumers(core, now, blocked_s)),
-        cache=CacheReading(*core.keeper.counts()) if core.keeper is not None else None,
+        cache=core.keeper.counts() if core.keeper is not None else None,
         failure=core.failure[0][:500] if core.failure else "",
         refused=core.refused,
         mode=dispatch.balance.mode,

@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
@@ -31,8 +31,9 @@ from tsnb.samples.memory import (
     adopted,
 )
 from tsnb.samples.records import decode, digest, encode
+from tsnb.telemetry.readings import CacheReading
 
-__all__ = ["Counts", "Keeper", "why_not"]
+__all__ = ["Keeper", "why_not"]
 
 LOOK_S = 0.2
 """How often free memory is looked at: it is given back within a second."""
@@ -41,31 +42,6 @@ _WAY_OUT = "Say where what is fixed ends: DataLoader(tsnb.cache(dataset, then=au
 
 
 _NO_GAIN = "no sample costs more to prepare than to take from a cache, or none fits into it"
-
-
-class Counts(NamedTuple):
-    """A cache at one moment."""
-
-    state: str
-    """"learning", "proving", "serving" or "off"."""
-    why: str
-    """Why samples are kept as they are before `transform`, or not at all; "" where neither is so."""
-    samples: int
-    """In the data set."""
-    kept: int
-    """Of them in memory."""
-    kept_bytes: int
-    """Memory in use, lists included."""
-    limit_bytes: int
-    """What it may use."""
-    given_bytes: int
-    """Given back under memory pressure, so far."""
-    hits: int
-    """Samples taken, so far."""
-    misses: int
-    """Samples prepared, so far."""
-    saved_s: float
-    """What preparing the taken ones would have cost."""
 
 
 def why_not(dataset: Any, workers: int) -> str:
@@ -204,11 +180,11 @@ class Keeper:
                 memory.states[index] = GIVEN
         memory.gave = False
 
-    def counts(self) -> Counts:
+    def counts(self) -> CacheReading:
         """Return its numbers now. Called from any thread."""
         memory = self._memory
         if not memory.samples:
-            return Counts("learning", "", 0, 0, 0, self._limit_bytes, 0, 0, 0, 0.0)
+            return CacheReading("learning", "", 0, 0, 0, self._limit_bytes, 0, 0, 0, 0.0)
         hits, misses, saved_us = (int(n) for n in memory.counters.sum(axis=0)[:3])
         why, phase = memory.why, memory.phase
         if why and phase != OFF:
@@ -216,7 +192,7 @@ class Keeper:
         elif why and why != _NO_GAIN and not self._explicit:
             why = f"{why}. {_WAY_OUT}"
         kept = int(np.count_nonzero((memory.states == WRITTEN) & (memory.forms == memory.form)))
-        return Counts(
+        return CacheReading(
             state=_PHASES[phase],
             why=why,
             samples=memory.samples,
