@@ -35,8 +35,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import tsnb
 from tsnb.machine.cores import cores_busy_s
+from tsnb.machine.disks import cached_bytes, put_out
 from tsnb.stalling import measuring
-from tsnb.stalling.reading import cached_bytes, put_out
 from tsnb.stalling.storage import ds_analyzer_s, preparing_s
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)

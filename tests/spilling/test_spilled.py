@@ -18,7 +18,8 @@ from torch.nn.functional import cross_entropy
 import tsnb
 from tests.system.conftest import Run, run
 from tsnb.errors import TsnbError
-from tsnb.spilling.pages import Pages, in_memory
+from tsnb.machine.disks import in_memory
+from tsnb.spilling.pages import Pages
 
 __all__ = ["run"]
 

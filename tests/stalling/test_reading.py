@@ -19,7 +19,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tsnb
-from tsnb.stalling.reading import cached_bytes, put_out, storage_of
+from tsnb.machine.disks import cached_bytes, put_out
+from tsnb.stalling.reading import storage_of
 
 pytestmark = pytest.mark.system
 
@@ -56,16 +57,6 @@ class Files(Dataset[Any]):
                     fcntl.flock(queue, fcntl.LOCK_EX)
                 time.sleep(self.wait_s)
         return torch.tensor(len(path.read_bytes()))
-
-
-def test_the_page_cache_tells_what_it_holds_and_drops_what_it_is_asked_to(folder: Path) -> None:
-    """All of a file that was read, nothing of one that was put out; its bytes stay as they are."""
-    path = folder / "3.bin"
-    before = path.read_bytes()
-    assert cached_bytes(str(path)) == SIZE
-    assert put_out([str(path)]) == 0.0 and cached_bytes(str(path)) == 0
-    assert path.read_bytes() == before and cached_bytes(str(path)) == SIZE
-    assert cached_bytes(str(folder / "missing")) is None and put_out([str(folder / "missing")]) == 0.0
 
 
 def test_files_of_a_sample_are_found_with_their_share_in_memory(folder: Path) -> None:

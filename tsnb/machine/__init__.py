@@ -8,6 +8,7 @@
 | `clocks` | CPU time, and time without a core | the kernel's counters | all time counts |
 | `cores` | those that a process may use, by affinity and quota; how busy they are | both | all of the machine |
 | `memory` | free and in all, by control group too; pressure; kills for want of it | all | what psutil tells |
+| `disks` | file systems; what the page cache holds of a file | all | nothing |
 | `gpus`, `energy` | NVML and MPS; counters of joules | also RAPL | NVML alone |
 | `inventory` | what there is, as plain values | | |
 | `placement` | which environment leaves a trial one device | | |

@@ -27,6 +27,7 @@ from pathlib import Path
 from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
 from tsnb.files import check_file, make_file
+from tsnb.machine.disks import file_system
 
 __all__ = ["FILE", "RecordsGone", "alone", "reading", "writing"]
 
@@ -294,13 +295,5 @@ def alone(directory: Path) -> Iterator[None]:
 
 def _shares_memory(directory: Path) -> bool:
     """Tell whether all processes that can open a file there run on one machine, as far as the mount table says."""
-    try:
-        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return False
-    device = directory.stat().st_dev
-    name = f"{os.major(device)}:{os.minor(device)}"
-    kinds = {
-        line.partition(" - ")[2].split()[0] for line in mounts if line.split()[2] == name and " - " in line
-    }
-    return not any(kind in REMOTE or kind.startswith("fuse.") for kind in kinds)
+    kind = file_system(directory)
+    return bool(kind) and kind not in REMOTE and not kind.startswith("fuse.")

@@ -26,11 +26,11 @@ import numpy as np
 import torch
 
 from tsnb.errors import TsnbError
+from tsnb.machine.disks import in_memory
 from tsnb.machine.memory import free_memory
 
-__all__ = ["Pages", "free_at_once", "in_memory"]
+__all__ = ["Pages", "free_at_once"]
 
-_MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "devtmpfs", "rootfs"})
 _WILLNEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
 _PAGEOUT = 21
 """MADV_PAGEOUT, for which Python has no name: writes pages back and lets go of them, from Linux 5.4 on."""
@@ -70,17 +70,6 @@ def free_at_once(wanted: bool) -> None:
     mallopt = getattr(_LIBC, "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, OWN_BYTES if wanted else LEARNED_BYTES)
-
-
-def in_memory(directory: Path) -> bool:
-    """Return whether what lies in a directory lies in memory, where a file saves none."""
-    found = ("", "")
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/mounts").read_text().splitlines():
-            _, where, kind, *_ = line.split()
-            if directory.is_relative_to(where) and len(where) >= len(found[0]):
-                found = where, kind
-    return found[1] in _MEMORY_FILE_SYSTEMS
 
 
 CHUNK_BYTES = 1 << 30

@@ -13,7 +13,8 @@ than one of a plain DataLoader, and holds the model up less.
 | `storage` | pure: paces at another share of the page cache, and on another disk |
 | `changing` | pure: what was measured, with something else |
 | `sizing` | pure: vCPUs that a GPU needs, and prices |
-| `result` | `stalls`, from counts to costs, and `Stalls`, which it returns |
+| `costs` | from counts to costs a sample |
+| `result` | `stalls`, and `Stalls`, which it returns |
 | `sentences` | pure: the sentences, and what to do next; tables as text and HTML |
 
 The package is not called `stalls`, because a submodule of that name would hide the function `tsnb.stalls`.

@@ -17,15 +17,13 @@ that a C library opens are not seen; their bytes are (`/proc/self/io`), so `Stor
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
-import mmap
 import os
 import stat
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import islice, pairwise
@@ -36,11 +34,12 @@ from typing import Any, NamedTuple
 from torch.utils.data import DataLoader, IterableDataset
 
 from tsnb.machine import clocks
+from tsnb.machine.disks import cached_bytes, put_out
 from tsnb.producer.failures import forget
 from tsnb.stalling.measuring import rows
 from tsnb.stalling.storage import Storage, busy_of
 
-__all__ = ["cached_bytes", "put_out", "storage_of"]
+__all__ = ["storage_of"]
 
 SAMPLES = 192
 """Samples that are looked at; fewer where they take longer than the seconds given."""
@@ -54,7 +53,6 @@ _MAPPED_BYTES = 1 << 20
 """Smaller mapped files are locales and caches of libraries."""
 _CODE = (".py", ".pyc", ".pyi", ".so", ".pth", ".mo")
 _ELSEWHERE = ("/proc/", "/sys/", "/dev/", "/usr/lib", "/lib", "/etc/")
-_CACHESTAT = 451
 
 
 class Fetched(NamedTuple):
@@ -222,94 +220,6 @@ def _mapped() -> dict[str, int]:
             ours = path.startswith(("/usr", sys.prefix, sys.base_prefix)) or ".so" in path or _is_code(path)
             path = path if path.startswith("/") and not ours and Path(path).is_file() else ""
     return found
-
-
-class _Range(ctypes.Structure):
-    _fields_ = [("off", ctypes.c_uint64), ("len", ctypes.c_uint64)]  # as ctypes has it
-
-
-class _Stat(ctypes.Structure):
-    _fields_ = [  # as ctypes has it
-        (name, ctypes.c_uint64) for name in ("cache", "dirty", "writeback", "evicted", "recently_evicted")
-    ]
-
-
-def cached_bytes(path: str) -> int | None:
-    """Return how many bytes of a file the page cache holds; None where the system does not tell.
-
-    Linux tells of files that this user owns or may write.
-
-    Args:
-        path: The file.
-    """
-    if not sys.platform.startswith("linux") or not _may_ask(path):
-        return None
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        size = os.fstat(file).st_size
-        libc = ctypes.CDLL(None, use_errno=True)
-        told = _Stat()
-        if libc.syscall(_CACHESTAT, file, ctypes.byref(_Range(0, 0)), ctypes.byref(told), 0) == 0:
-            return min(size, int(told.cache) * mmap.PAGESIZE)
-        return _resident(libc, file, size)
-    finally:
-        os.close(file)
-
-
-def _may_ask(path: str) -> bool:
-    """Whether the system tells the truth about this file: of others' it says that all of it is in memory."""
-    try:
-        return Path(path).stat().st_uid == os.geteuid() or os.access(path, os.W_OK)
-    except OSError:
-        return False
-
-
-def _resident(libc: ctypes.CDLL, file: int, size: int) -> int | None:
-    """Ask `mincore`, which every Linux has."""
-    if not size:
-        return 0
-    libc.mmap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_longlong]
-    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
-    if address in (None, ctypes.c_void_p(-1).value):
-        return None
-    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
-    try:
-        if libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(size), pages):
-            return None
-        return min(size, sum(page & 1 for page in pages) * mmap.PAGESIZE)
-    finally:
-        libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
-
-
-def put_out(paths: Iterable[str]) -> float | None:
-    """Have files leave the page cache; return the share of their bytes that stayed in it, None where it is not told.
-
-    Args:
-        paths: The files. Nothing is changed in them.
-    """
-    size = stayed = 0
-    told = True
-    for path in paths:
-        try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            continue
-        try:
-            os.fdatasync(file)  # pages that wait to be written cannot be dropped
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-            size += os.fstat(file).st_size
-        except OSError:  # a file system that takes no advice
-            told = False
-        finally:
-            os.close(file)
-        left = cached_bytes(path)
-        told = told and left is not None
-        stayed += left or 0
-    return stayed / max(1, size) if told else None
 
 
 def storage_of(loader: Any, seconds: float, *, cold: bool = False) -> Storage | None:

@@ -19,6 +19,7 @@ from typing import IO, Any, BinaryIO
 
 from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
+from tsnb.machine.disks import in_memory
 from tsnb.native import memfd
 
 __all__ = ["SMALL_BYTES", "Cargo", "CargoWriter", "opened", "spill_directory"]
@@ -26,7 +27,6 @@ __all__ = ["SMALL_BYTES", "Cargo", "CargoWriter", "opened", "spill_directory"]
 SMALL_BYTES = 256 * 2**10
 """Up to this it is kept in memory: hundreds of trials take no descriptor each, and a full disk stops none."""
 
-_IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 """Kinds of file systems that are memory."""
 
 
@@ -227,7 +227,7 @@ def spill_directory() -> Path | None:
             room = os.statvfs(directory)
             free = room.f_bavail * room.f_frsize
             if free and _keeps_nameless(directory):
-                found.append((not _in_memory(directory), free, directory))
+                found.append((not in_memory(directory), free, directory))
     return max(found)[2] if found else None
 
 
@@ -248,16 +248,3 @@ def _keeps_nameless(directory: Path) -> bool:
             return _nameless_and_mine(file.fileno())
     except OSError:
         return False
-
-
-@functools.lru_cache(64)
-def _in_memory(directory: Path) -> bool:
-    """Whether a directory's file system is memory; False where the system does not say."""
-    device = directory.stat().st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            place, _, kind = line.partition(" - ")
-            if place.split()[2] == number:
-                return kind.split()[0] in _IN_MEMORY
-    return False
