@@ -282,10 +282,14 @@ def _direct(pid: int) -> list[int]:
 
 
 def _searched(pid: int) -> list[int]:
-    process = _process(pid)
-    with contextlib.suppress(_psutil().Error):
-        return [child.pid for child in process.children()] if process else []
-    return []
+    try:
+        psutil = _psutil()
+    except (ImportError, OSError):  # no descriptor is left to import it with
+        return []
+    try:
+        return [child.pid for child in psutil.Process(pid).children()]
+    except (psutil.Error, ValueError):
+        return []
 
 
 def _read(path: str) -> bytes:
