@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.producer.simulation import SimConsumer, Simulation, asked, joined, left_epoch, tells, took, waits
-from tsnb.consumer.ranks import stricter
+from tsnb.consumer.session import stricter
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
 from tsnb.producer.decisions.groups import awaited

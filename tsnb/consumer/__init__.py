@@ -8,7 +8,7 @@
 | `line` | carries out what the session decides |
 | `connection` | messages and batches of one producer, and finding its successor |
 | `unpacking`, `leaves` | a slot as tensors; each tensor, array and object in it |
-| `rebatching`, `ranks` | batches of another size; the part of one rank |
+| `rebatching`, `parts` | batches of another size; which rows are its own |
 | `device` | batches on a GPU: shared there, or copied ahead |
 | `notices`, `allotment` | what a user is told once; cores and threads that the balancer gave |
 | `dataloader` | a consumer as a torch `DataLoader` |

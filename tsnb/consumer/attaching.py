@@ -19,9 +19,8 @@ import torch
 from tsnb import registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer, rest_siblings
-from tsnb.consumer.options import Options
+from tsnb.consumer.options import Options, ranks_hint
 from tsnb.consumer.parts import Part
-from tsnb.consumer.ranks import hint
 from tsnb.engines import stream_of_cluster
 from tsnb.errors import NameInUse, ProducerNotFound
 
@@ -210,7 +209,7 @@ def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Consume
             return Consumer(entry, name, options)
         except NameInUse as error:
             if time.monotonic() > deadline:
-                advice = hint() if options.world_size == 1 else ""
+                advice = ranks_hint() if options.world_size == 1 else ""
                 raise NameInUse(f"{error} {advice}".rstrip()) from None
             time.sleep(0.05)
 
@@ -256,7 +255,7 @@ def _look_for_ranks(world_size: int) -> None:
             f"the {world_size} ranks of a group find each other by its name: give the same one to all, as in "
             'tsnb.attach("bert", rank=..., world_size=...).'
         )
-    if advice := hint():
+    if advice := ranks_hint():
         warnings.warn(
             f"every rank takes all batches of the stream by itself. {advice}", UserWarning, stacklevel=3
         )

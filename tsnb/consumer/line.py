@@ -18,9 +18,8 @@ from tsnb.consumer.allotment import Allotment
 from tsnb.consumer.connection import Connection, connect_to_successor
 from tsnb.consumer.device import Prefetch, uploads_for
 from tsnb.consumer.notices import Notices
-from tsnb.consumer.options import Options
+from tsnb.consumer.options import Options, incomplete
 from tsnb.consumer.parts import Part
-from tsnb.consumer.ranks import incomplete
 from tsnb.consumer.session import Begins, ConsumerSession
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested

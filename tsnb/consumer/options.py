@@ -1,7 +1,12 @@
-"""How a consumer wants its batches, how many it will get so, and what it has taken."""
+"""How a consumer wants its batches, how many it will get so, what it has taken, and what a rank is told.
+
+Every rank of a group takes every batch of the stream and keeps a slice of it (`rebatching.part`), so all see the same
+batches in the same order, and make the same number of steps.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +17,7 @@ from tsnb.consumer.parts import Part
 from tsnb.errors import JoinRefused
 from tsnb.wire.messages import Welcome
 
-__all__ = ["Options", "Stats", "epoch_length", "full_batch_size", "require_part"]
+__all__ = ["Options", "Stats", "epoch_length", "full_batch_size", "incomplete", "ranks_hint", "require_part"]
 
 
 @dataclass(frozen=True)
@@ -213,3 +218,31 @@ def require_part(stream: Welcome, options: Options) -> None:
             f"the loader behind {stream.name!r} has no batch size of its own, so a part of its samples needs one: give "
             "batch_size= with subset= or fold=."
         )
+
+
+def incomplete(options: Options, group: str, stream: str, waited_s: float) -> str:
+    """Return what to tell a rank that has waited long for an epoch.
+
+    Args:
+        options: The rank's.
+        group: The group's name.
+        stream: The producer's name.
+        waited_s: For how long.
+    """
+    return (
+        f"rank {options.rank} of the group {group!r} has waited {waited_s:.0f} s for an epoch. One begins when all "
+        f"{options.world_size} ranks have attached by that name and iterate, and none is still in the epoch before: "
+        f"`tsnb status {stream}` shows what each does. After the rubber band of an epoch that others take, it is the "
+        "next one."
+    )
+
+
+def ranks_hint() -> str:
+    """Return how the ranks of a distributed job attach, if this process was started as one; else nothing."""
+    ranks = os.environ.get("WORLD_SIZE", "")
+    if not (ranks.isdecimal() and int(ranks) > 1):
+        return ""
+    return (
+        f"This process was started as one of {ranks} ranks (WORLD_SIZE). To have them share the batches, attach each "
+        'with the same name, rank=int(os.environ["RANK"]) and world_size=int(os.environ["WORLD_SIZE"]).'
+    )

@@ -22,14 +22,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tsnb.consumer.ranks import broken, stricter
-from tsnb.errors import ConsumerParked, JoinRefused, LoaderFailed, ProducerGone
+from tsnb.errors import ConsumerParked, GroupBroken, JoinRefused, LoaderFailed, ProducerGone
 from tsnb.wire import messages as ms
 
 if TYPE_CHECKING:
     from tsnb.consumer.options import Options
 
-__all__ = ["Begins", "ConsumerSession", "Loop", "Place", "Turn"]
+__all__ = ["Begins", "ConsumerSession", "Loop", "Place", "Turn", "broken", "stricter"]
 
 _VERSION = 1
 
@@ -379,3 +378,39 @@ class ConsumerSession:
             'kept for latecomers. Attach with join="epoch" to begin with the next one, or serve with a larger '
             "rubber_band."
         )
+
+
+def stricter(one: ms.RankGone | None, other: ms.RankGone) -> ms.RankGone:
+    """Return which of two ranks that have gone lets the others go less far."""
+    return other if one is None or _reach(other) < _reach(one) else one
+
+
+def _reach(gone: ms.RankGone) -> tuple[int, int]:
+    return (gone.epoch, gone.seq) if gone.seq else (0, 0)
+
+
+def broken(group: str, gone: ms.RankGone | None, place: Place) -> GroupBroken | None:
+    """Return what to raise instead of a rank's next loader batch; None while it may go on.
+
+    Args:
+        group: The group's name.
+        gone: The rank that has gone, if one has.
+        place: Where this rank stands.
+    """
+    if gone is None:
+        return None
+    behind = place.epoch < gone.epoch or (place.epoch == gone.epoch and place.batch < gone.seq)
+    if gone.seq and behind:
+        return None
+    where = (
+        f"left after it had taken part in epoch {gone.epoch}"
+        if gone.seq
+        else f"died or left in the middle of epoch {gone.epoch}"
+    )
+    error = GroupBroken(
+        f"rank {gone.rank} of the group {group!r} {where}, so this rank gets no more batches: in a collective it would "
+        "wait for the one that is gone. The output of that rank says why it ended. Start all ranks again, from a "
+        "checkpoint (torchrun does with --max-restarts): they attach as a new group."
+    )
+    error.at_once = not gone.seq
+    return error
