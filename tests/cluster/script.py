@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from tsnb.cluster.stream_hub import Wants
+from tsnb.cluster.stream_hub import FeedOrder
 
 
 class Script:
@@ -21,18 +21,18 @@ class Script:
         tells: What it tells a relay at each poll, without the number of its ask.
     """
 
-    def __init__(self, wants: Sequence[Wants] = (), tells: Sequence[Any] = ()) -> None:
+    def __init__(self, wants: Sequence[FeedOrder] = (), tells: Sequence[Any] = ()) -> None:
         self.wants, self.tells = list(wants), list(tells)
         self.given: list[tuple[int, int]] = []
         self.polls: list[tuple[int, int, int, bool]] = []
 
-    def wanted(self) -> Wants:
+    def wanted(self) -> FeedOrder:
         if len(self.wants) > 1:
             return self.wants.pop(0)
         time.sleep(0.1)
         return self.wants[0]
 
-    def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> Wants:
+    def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> FeedOrder:
         self.given.append((run, int(np.frombuffer(ray.get(refs[0])[-1], np.int64)[0])))
         return self.wanted()
 

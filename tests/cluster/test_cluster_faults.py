@@ -19,7 +19,7 @@ from tsnb.cluster import offer, remote_epochs
 from tsnb.cluster.feed import Feed
 from tsnb.cluster.hub_dispatch import Offered
 from tsnb.cluster.remote_epochs import RemoteEpochs
-from tsnb.cluster.stream_hub import Wants
+from tsnb.cluster.stream_hub import FeedOrder
 from tsnb.errors import LoaderFailed
 from tsnb.producer.decisions.members import Phase
 from tsnb.producer.loader.packing import SlotImage
@@ -59,7 +59,7 @@ def test_the_feed_goes_on_where_it_is_when_nobody_took_anything_for_a_moment(mac
 
     When it is over, nobody on the producer's machine waits for the feed, though one of the others may come back.
     """
-    more, idle, over = Wants((0, 0, 0), 0, False), Wants(None, 0, True), Wants(None, None, False)
+    more, idle, over = FeedOrder((0, 0, 0), 0, False), FeedOrder(None, 0, True), FeedOrder(None, None, False)
     hub = scripted([more, more, more, idle, idle, more, more, over])
     with serve_here([torch.tensor([n]) for n in range(9)], name="fed") as producer:
         feed = Feed(hub, producer.entry)

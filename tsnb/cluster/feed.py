@@ -14,7 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
-from tsnb.cluster.stream_hub import Wants
+from tsnb.cluster.stream_hub import FeedOrder
 from tsnb.consumer.line import Line
 from tsnb.consumer.options import Options
 from tsnb.consumer.session import Place
@@ -113,8 +113,8 @@ class Feed(threading.Thread):
         if joined() is not None:
             ray.kill(self._hub)
 
-    def _wants(self) -> Wants:
-        wants: Wants = self._ask(self._hub.wanted)
+    def _wants(self) -> FeedOrder:
+        wants: FeedOrder = self._ask(self._hub.wanted)
         return wants
 
     def _ask(self, method: Any, *arguments: Any) -> Any:
@@ -127,7 +127,7 @@ class Feed(threading.Thread):
             raise _LeftCluster
         return ray.get(method.remote(*arguments))
 
-    def _load(self, run: int, epoch: int, first: int) -> Wants | None:
+    def _load(self, run: int, epoch: int, first: int) -> FeedOrder | None:
         """Give the run's next batch, or say that there is none left; return the hub's answer if it has one."""
         if self._run is None:
             self._run, self._fresh = run, True
@@ -152,12 +152,12 @@ class Feed(threading.Thread):
             return None
         return self._give(run, taken[1])
 
-    def _give(self, run: int, batch: Any) -> Wants:
+    def _give(self, run: int, batch: Any) -> FeedOrder:
         memory = batch.leaves[0]
         if joined() is None:
             raise _LeftCluster
         ref = ray.put((batch.layout.encode(), batch.rows, *batch.values, memory))
-        wants: Wants = self._ask(self._hub.loaded, run, [ref], memory.nbytes, batch.rows)
+        wants: FeedOrder = self._ask(self._hub.loaded, run, [ref], memory.nbytes, batch.rows)
         return wants
 
     def _leave(self) -> None:

@@ -22,7 +22,7 @@ from tsnb.cluster.stream_relay import StreamRelay
 from tsnb.errors import JoinRefused
 from tsnb.wire.messages import PROTOCOL
 
-__all__ = ["StreamHub", "Wants", "budget_bytes"]
+__all__ = ["FeedOrder", "StreamHub", "budget_bytes"]
 
 STORE_SHARE = 0.3
 """What a stream may use of the smallest object store of the cluster, for batches that machines have yet to take."""
@@ -35,7 +35,7 @@ AGAIN_S = 0.5
 """A relay that cannot be reached, and is not known to have died, is asked again."""
 
 
-class Wants(NamedTuple):
+class FeedOrder(NamedTuple):
     """The hub's wishes, for the feed."""
 
     batch: tuple[int, int, int] | None
@@ -87,7 +87,7 @@ class StreamHub:
         """Let time pass. Called once."""
         self._ticking = asyncio.create_task(self._tick())
 
-    async def wanted(self) -> Wants:
+    async def wanted(self) -> FeedOrder:
         """Return what to load next; waits a moment for something to load."""
         if self._dispatch.wanted is None:
             self._feed.clear()
@@ -95,7 +95,7 @@ class StreamHub:
                 await asyncio.wait_for(self._feed.wait(), POLL_S)
         return self._answer()
 
-    async def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> Wants:
+    async def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> FeedOrder:
         """Take a batch; return as `wanted`, without waiting. `refs` has the one reference: it crosses unresolved."""
         self._dispatch.loaded(run, refs, size, rows, time.monotonic())
         self._wake()
@@ -122,12 +122,12 @@ class StreamHub:
         ends = [asyncio.wait_for(h.close.remote(), STOP_S) for h in handles]
         await asyncio.gather(*ends, return_exceptions=True)
 
-    def _answer(self) -> Wants:
+    def _answer(self) -> FeedOrder:
         if self._ticking is not None and self._ticking.done():
             self._ticking.result()  # without a clock no relay would be given up: the feed has to end it all
         wanted = self._dispatch.wanted
         batch = None if wanted is None else (wanted.run, wanted.epoch, wanted.first)
-        return Wants(batch, self._dispatch.loading, self._dispatch.idle)
+        return FeedOrder(batch, self._dispatch.loading, self._dispatch.idle)
 
     # -- for processes that attach -------------------------------------------------------------------------
 
