@@ -59,7 +59,7 @@ def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseEx
         except BaseException as error:  # noqa: BLE001
             raised.append(error)
 
-    thread = threading.Thread(target=run, name="trainer")
+    thread = threading.Thread(target=run, name="trainer", daemon=True)
     thread.start()
     return thread, raised
 

@@ -329,7 +329,7 @@ def test_what_cannot_be_kept_is_refused_at_once_with_the_way_out(served: Any, wh
 
 def test_sizes_that_do_not_do() -> None:
     """Too small for the notes of all samples, more than there is, no size; not over a cluster."""
-    for limit, why in (("12KiB", "what is noted of 50 samples alone takes"), ("900TiB", "are free")):
+    for limit, why in (("12KiB", "the notes on 50 samples alone take"), ("900TiB", "are free")):
         with pytest.raises(ArenaFull, match=why):
             tsnb.serve(loader(Numbers()), name="refused", cache=limit)
     for bad in ("much", 0, -1, True):

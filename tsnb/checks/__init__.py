@@ -5,5 +5,5 @@
 | `examining` | all checks, one after the other; those that serve a loader and start a trial |
 | `machine` | those that only look: the machine, the directories in use, the panel's packages |
 | `findings` | what was found, and how it is shown |
-| `devices` | GPUs, cores and who uses them, as a table; needs no torch |
+| `devices` | GPUs, cores and the processes that use them, as a table; does not need torch |
 """

@@ -32,11 +32,11 @@ from tsnb.words import text_table
 __all__ = ["Devices", "as_html", "as_text", "devices", "name_of_process", "our_processes"]
 
 ANSWER_S = 1.0
-"""How long a stream may take to say who is attached to it."""
+"""How long a stream may take to list its consumers."""
 
 
 def our_processes() -> dict[int, str]:
-    """Return what is known of our own processes, by process number: "loader of digits", "small-cnn"."""
+    """Return names of our own processes, by process number: "loader of digits", "small-cnn"."""
     found: dict[int, str] = {}
     with contextlib.suppress(TsnbError, OSError):
         for run in read_runs(project_directory(make=False)):
@@ -45,7 +45,7 @@ def our_processes() -> dict[int, str]:
                 found[run.owner.pid] = run.name
     with contextlib.suppress(TsnbError):
         for entry in registry.entries():
-            if entry.elsewhere:  # its number is somebody else's here
+            if entry.elsewhere:  # its number is another process's here
                 continue
             found.update(_attached(entry.name))
             found[entry.pid] = f"loader of {entry.name}"
@@ -53,7 +53,7 @@ def our_processes() -> dict[int, str]:
 
 
 def _attached(stream: str) -> dict[int, str]:
-    """Return who is attached to a stream; nobody where it does not answer."""
+    """Return the consumers of a stream; none if it does not answer."""
     try:
         observer = Observer(stream)
     except TsnbError:
@@ -68,7 +68,7 @@ def _attached(stream: str) -> dict[int, str]:
 
 
 def name_of_process(pid: int, ours: dict[int, str]) -> str:
-    """Return what a process is called: one of ours, one below it (a loader's worker), else its program's name."""
+    """Return a process's name: as one of ours, or below one of ours (a loader's worker), else its program's name."""
     try:
         process = psutil.Process(pid)
         for one in (process, *process.parents()):
@@ -80,7 +80,7 @@ def name_of_process(pid: int, ours: dict[int, str]) -> str:
 
 
 class Devices(Inventory):
-    """What this machine has for training, and who uses it; shows as a table. Made by `tsnb.devices()`.
+    """This machine's means for training, and the processes that use them; shows as a table. Made by `tsnb.devices()`.
 
     Its `gpus`, `cores`, `mps`, `torch`, `notes` and `energy` are plain values.
     """
@@ -89,7 +89,7 @@ class Devices(Inventory):
         """Return the GPU of that name: "cuda:0", "mig:MIG-...".
 
         Raises:
-            KeyError: There is none.
+            KeyError: The machine has no such device.
         """
         for gpu in self.gpus:
             if gpu.device == device:
@@ -104,7 +104,7 @@ class Devices(Inventory):
 
 
 def devices() -> Devices:
-    """Look at this machine: GPUs, MIG instances and who uses them, MPS, cores, what can be measured of energy.
+    """Look at this machine: GPUs, MIG instances and the processes on them, MPS, cores, measurable energy.
 
     Nothing is started on a GPU for it, and torch is not imported.
 

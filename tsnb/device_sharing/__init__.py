@@ -2,7 +2,7 @@
 
 | module | what it owns |
 |---|---|
-| `copies` | the contract: who copies, who reads, in which order |
+| `copies` | the contract: which side copies, which reads, in which order |
 | `kinds` | the kinds of device, how a consumer names its own, and where nothing can be shared |
 | `cuda`, `driver` | the contract on a CUDA device, and the driver's functions that it needs |
 | `gpu_slots` | which batch lies where on the device |

@@ -1,4 +1,4 @@
-"""The contract of memory that trials share on a device: who copies into it, who reads it, and in which order.
+"""The contract of memory that trials share on a device: which side copies into it, which reads it, and in which order.
 
 The producer copies: it has the host's arena, and lives as long as the stream. It is given a device the first time that
 a consumer there asks for it. For each batch, on the device and without the host waiting for it:

@@ -48,7 +48,7 @@ class Driver:
 
     Args:
         library: The library; left out: the installed one.
-        number: The device whose context a thread gets that has none.
+        number: The device; a thread without a context gets that device's.
 
     Raises:
         SharingRefused: There is none.

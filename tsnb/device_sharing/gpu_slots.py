@@ -23,13 +23,13 @@ class GpuPlace(NamedTuple):
     copy: bool
     """Whether it has to be copied there first."""
     after: tuple[int, ...] = ()
-    """Whose kernels have to be over before that."""
+    """The members with kernels that have to be over before that."""
 
 
 @dataclass
 class _Slot:
     batch: int | None = None
-    """The host's slot that it was copied from; None: of no use to anybody who comes."""
+    """The host's slot that it was copied from; None: of no use to newcomers."""
     leases: set[tuple[int, int]] = field(default_factory=set)
     """Members and their leases."""
     readers: set[int] = field(default_factory=set)
@@ -61,7 +61,7 @@ class GpuSlots:
 
         Args:
             batch: The host's slot that it lies in.
-            member: Who is granted it.
+            member: The consumer that is granted it.
             lease: By which lease.
         """
         number = self._of.get(batch)
@@ -88,7 +88,7 @@ class GpuSlots:
             self._slots[number].leases.discard((member, lease))
 
     def keep(self, member: int, leases: frozenset[int]) -> None:
-        """A member says which leases it has; what else it had got lost on its way."""
+        """Take in which leases a member has; all others that it had got lost on their way."""
         for who, lease in [key for key in self._leases if key[0] == member and key[1] not in leases]:
             self.release(who, lease)
 
@@ -99,7 +99,7 @@ class GpuSlots:
             slot.readers.discard(member)
 
     def forget(self, batch: int) -> None:
-        """The host's slot is given to another batch; who still reads this one keeps its place."""
+        """Note that the host's slot is given to another batch; consumers that still read this one keep its place."""
         number = self._of.pop(batch, None)
         if number is not None:
             self._slots[number].batch = None
@@ -110,7 +110,7 @@ class GpuSlots:
         self._leases[member, lease] = number
 
     def _free(self) -> int | None:
-        """Return a place that nobody holds: one of no use any more, else the oldest."""
+        """Return a place that no consumer holds: one of no use any more, else the oldest."""
         free = [n for n, slot in enumerate(self._slots) if not slot.leases]
         return min(
             free, key=lambda n: (self._slots[n].batch is not None, self._slots[n].written), default=None

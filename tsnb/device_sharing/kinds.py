@@ -27,7 +27,7 @@ def kind_of(word: str) -> DeviceKind:
     """Return a kind of device.
 
     Raises:
-        SharingRefused: There is none of that name.
+        SharingRefused: Memory of that kind of device cannot be shared.
     """
     if word not in kinds:
         raise SharingRefused(f"memory of a {word!r} device cannot be shared")
@@ -43,7 +43,7 @@ def read_wish(word: str) -> tuple[str, str, str]:
     """Return kind, identity and namespaces.
 
     Raises:
-        ValueError: It is no wish.
+        ValueError: It is not a wish.
     """
     parts = word.split("|")
     if len(parts) != 3 or not all(parts[:2]):

@@ -3,8 +3,8 @@
 | module | what it owns | Linux | elsewhere |
 |---|---|---|---|
 | `processes` | alive, stopped, whose children, what they used | /proc, microseconds | psutil, a hundred times as long |
-| `processes.watch` | a descriptor that tells of an end | pidfd | none: whoever waits looks now and then |
-| `owners` | to whom something belongs, and whether that process lives | boot and namespace too | host and process |
+| `processes.watch` | a descriptor that announces an end | pidfd | none: callers look now and then |
+| `owners` | which process owns something, and whether it lives | boot and namespace too | host and process |
 | `clocks` | CPU time, and time without a core | the kernel's counters | all time counts |
 | `cores` | those that a process may use, by affinity and quota; how busy they are | both | all of the machine |
 | `memory` | free and in all, by control group too; pressure; kills for want of it | all | what psutil tells |

@@ -1,12 +1,12 @@
 """Energy as the machine itself counts it: GPUs through NVML, processor packages through RAPL. Never an estimate.
 
-| what | counter | who may read it |
+| device | counter | readable by |
 |---|---|---|
 | a GPU (Volta and later) | `nvmlDeviceGetTotalEnergyConsumption`, mJ since the driver was loaded | everybody |
 | a processor package | `/sys/class/powercap/intel-rapl:N/energy_uj`, which starts anew now and then | root, as a rule |
 
-A MIG instance has no counter of its own. A virtual machine has none of the package's. What a counter counts is the
-whole device, whoever used it: only where one trial had it for itself is it that trial's.
+A MIG instance has no counter of its own. A virtual machine does not have the package's. A counter counts the whole
+device, whatever used it: only if one trial had it for itself does the count belong to that trial.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class EnergyMeter:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """What is measured: "cuda:0", "package-0"; empty where nothing is."""
+        """The measured devices: "cuda:0", "package-0"; empty if none is."""
         return tuple(self._spent)
 
     def spent(self) -> Mapping[str, float]:
@@ -74,7 +74,7 @@ class EnergyMeter:
 
 
 def _packages(directory: Path) -> list[tuple[str, Path, float]]:
-    """Return name, counter and range in joules of each package whose counter we may read."""
+    """Return name, counter and range in joules of each package with a counter that we may read."""
     found = []
     for zone in sorted(directory.glob("*-rapl:*")):
         if zone.name.count(":") != 1:  # a part of a package, which that counts too

@@ -1,6 +1,6 @@
 """GPUs through NVML: utilisation and memory of each, and each process's share of the memory.
 
-Where there is no GPU, no driver, or NVML is in a bad way, all answers are empty: a machine without a GPU is no error.
+Without a GPU or a driver, or if NVML is in a bad way, all answers are empty: a machine without a GPU is not an error.
 
 Two things NVML cannot say:
 
@@ -69,7 +69,7 @@ class Gpus:
 
     @property
     def nvml(self) -> Any:
-        """The module `pynvml`, or what stands for it; None where there is none."""
+        """The module `pynvml`, or a substitute; None if there is none."""
         return self._nvml
 
     @property
@@ -186,7 +186,7 @@ def list_gpus(gpus: Gpus, name_of: NameOf | None = None) -> tuple[Gpu, ...]:
 
     Args:
         gpus: NVML.
-        name_of: Says what a process is called, by its number; left out: nobody asks who uses them.
+        name_of: Gives a process's name by its number; left out: users are not listed.
     """
     opened = gpus.opened()
     found = []
@@ -237,7 +237,7 @@ def _users(gpus: Gpus, handle: Any, name_of: NameOf | None) -> tuple[tuple[GpuUs
         running = gpus.nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     except gpus.nvml.NVMLError:
         return (), False
-    # inside a container the same number is somebody else's
+    # inside a container the same number is another process's
     name = name_of if gpus.tells_processes else lambda _pid: ""
     return tuple(GpuUser(p.pid, name(p.pid), p.usedGpuMemory) for p in running), True
 

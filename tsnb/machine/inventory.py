@@ -49,7 +49,7 @@ class Gpu:
     index: int
     """The GPU's number as `nvidia-smi` counts (by place on the bus)."""
     uuid: str
-    """Its own name in the whole world; empty where the driver gives none."""
+    """Its own name in the whole world; empty if the driver does not say."""
     name: str
     """What it is called."""
     busy: float | None
@@ -63,7 +63,7 @@ class Gpu:
     users_told: bool = True
     """Whether those could be asked for."""
     peers: tuple[int, ...] = ()
-    """GPUs (by number) whose memory it can read directly."""
+    """GPUs (by number) with memory that it can read directly."""
     energy_j: float | None = None
     """Joules since the driver was loaded; None: not measured here."""
 
@@ -96,7 +96,7 @@ class Cores:
     quota: float | None
     """CPU time that the container or control group gives, in cores; None: as much as there is."""
     usable: int
-    """What is left of them for trials: the smaller of the two, at least 1."""
+    """How many are left for trials: the smaller of the two, at least 1."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Inventory:
     cores: Cores
     """Processor cores."""
     mps: Mps | None
-    """NVIDIA's Multi-Process Service; None where there is no GPU."""
+    """NVIDIA's Multi-Process Service; None without a GPU."""
     torch: str
     """The torch that is installed, and the CUDA it was built for: "2.13.0, CUDA 12.8"."""
     obstacle: str = ""

@@ -1,6 +1,6 @@
-"""What memory this process can still have, who waits for it, and how often the system killed for want of it.
+"""The memory that this process can still get, how long others wait for some, and kills for want of it.
 
-Free is the least of what the system has available and what is left to each control group that this process is in:
+Free is the least of the system's available memory and the rest of each control group that this process is in:
 a container's limit, a batch scheduler's, or systemd's.
 """
 
@@ -37,12 +37,12 @@ _KILLS = {2: "memory.events", 1: "memory.oom_control"}
 
 
 class Free(NamedTuple):
-    """Memory that can be had."""
+    """Memory that is available."""
 
     size: int
     """Bytes."""
     where: str
-    """Who sets that limit, for messages."""
+    """What sets that limit, for messages."""
 
 
 class Bounds(NamedTuple):
@@ -60,7 +60,7 @@ class OomKills(NamedTuple):
     kills: int
     """Since the machine or the control group was started."""
     file: Path
-    """Who counts."""
+    """What counts."""
     where: str
     """The same, for messages."""
 
@@ -112,7 +112,7 @@ def _limit(directory: Path, version: int) -> int | None:
 
 
 def oom_kills(root: Path = Path("/"), pid: int | str = "self") -> OomKills | None:
-    """Return the count of the control group that a process is in, else of the machine; None where nobody counts.
+    """Return the count of the control group that a process is in, else of the machine; None if nothing counts.
 
     Args:
         root: Where /proc and /sys are.
@@ -195,7 +195,7 @@ class Pressure:
 
 
 def _limited(root: Path) -> Iterator[Free]:
-    """Give what is left to every control group with a limit that this process is in."""
+    """Give the rest of every control group with a limit that this process is in."""
     for directory, version in control_groups(root):
         left = _left(directory, *_LEFT[version])
         if left is not None:
@@ -203,12 +203,12 @@ def _limited(root: Path) -> Iterator[Free]:
 
 
 def _left(directory: Path, limit: str, usage: str, cached: tuple[str, ...]) -> int | None:
-    """Return what is left to one control group; None where it has no limit."""
+    """Return the rest of one control group; None if it has no limit."""
     most, used = read_text(directory / limit).strip(), read_text(directory / usage).strip()
     if not (most.isdigit() and used.isdigit()):
         return None
     lines = read_text(directory / "memory.stat").splitlines()
-    # what is cached of files counts as used, and is given up as soon as memory is wanted
+    # cached files count as used, and are given up as soon as memory is wanted
     given_up = sum(int(number) for name, number in map(str.split, lines) if name in cached)
     return max(0, int(most) - max(0, int(used) - given_up))
 

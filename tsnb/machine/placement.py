@@ -1,4 +1,4 @@
-"""Where a trial is put: what its process is told before it starts, and what its device is called inside.
+"""Where a trial is put: settings for its process before it starts, and its device's name inside.
 
 | asked for | told by | inside |
 |---|---|---|
@@ -24,7 +24,7 @@ from tsnb.machine.inventory import Gpu
 __all__ = ["ANY_GPU", "Placement", "inside_name", "place"]
 
 ANY_GPU = ("gpu", "cuda")
-"""Words for a GPU whose number does not matter: here the first one, on a cluster one that Ray chooses."""
+"""Words for any GPU: here the first one, on a cluster one that Ray chooses."""
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 MPS_PERCENT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -41,7 +41,7 @@ class Placement:
 
 
 def inside_name(device: str | None) -> str | None:
-    """Return what a device that was asked for is called inside the process that sees nothing else."""
+    """Return the name of a requested device inside the process that sees nothing else."""
     return "cuda:0" if device is not None and _is_gpu(device) else device
 
 
@@ -56,11 +56,11 @@ def place(
     Args:
         device: "cuda:1", "mig:UUID", "cpu", or None for whatever there is.
         mps_percent: Share of the GPU's threads that it may use, 1 to 100; only where MPS runs.
-        environment: What the process is given beside ours.
+        environment: The variables that the process gets beside ours.
         gpus: NVML; left out: this machine's.
 
     Raises:
-        ValueError: There is no such device, MPS does not run, or both are asked for in two ways; says what there is.
+        ValueError: The device does not exist, MPS does not run, or either is asked for in two ways; lists the devices.
     """
     given = {**os.environ, **(environment or {})}
     told: dict[str, str] = {}

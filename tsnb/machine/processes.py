@@ -301,7 +301,7 @@ def _read(path: str) -> bytes:
 
 
 def program_name(pid: int) -> str:
-    """Return what a process's program is called; empty if it has gone, or cannot be seen."""
+    """Return the name of a process's program; empty if it has gone, or cannot be seen."""
     process = _process(pid)
     with contextlib.suppress(_psutil().Error):
         return str(process.name()) if process else ""

@@ -6,7 +6,7 @@ for once: no rule has more *hits* than what fits (CoorDL, VLDB 2021). So the gai
     gain     = cost of preparing it - cost of a hit
     density  = gain / bytes it takes
 
-and the best set for a memory of B bytes is, but for the last sample, the densest ones up to B. They are laid out in
+and the best set for a memory of B bytes is, except for the last sample, the densest ones up to B. They are laid out in
 this order, the densest first: memory that has to be given back is cut off the end, and with it goes what saves least.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["ALIGN_BYTES", "LEAST_COST_S", "Chosen", "HitCost", "choose", "floor_
 ALIGN_BYTES = 64
 """Samples begin at cache lines."""
 LEAST_COST_S = 1e-4
-"""What is prepared faster is not worth its memory: taking it costs some tens of microseconds, too."""
+"""A sample that is prepared faster is not worth its memory: taking it costs some tens of microseconds, too."""
 ROUNDS = 4
 """How often the room that is left is tried with smaller samples."""
 LEAST_FLOOR_BYTES, MOST_FLOOR_BYTES = 64 << 20, 1 << 30
@@ -57,7 +57,7 @@ class Chosen(NamedTuple):
 def choose(
     cost_s: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any], room_bytes: int, hit: HitCost
 ) -> Chosen:
-    """Return the samples whose keeping saves most.
+    """Return the samples that save the most when kept.
 
     Args:
         cost_s: float [samples]: seconds that preparing each takes; nan or 0 for those that cannot be kept.
@@ -97,7 +97,7 @@ def to_give_back(used_bytes: int, free_bytes: int, floor_bytes: int, stalled: fl
 
     Args:
         used_bytes: What samples take.
-        free_bytes: What is free now.
+        free_bytes: Free memory now.
         floor_bytes: As `floor_of`.
         stalled: Share of the time since the last look in which processes stood still for want of memory.
     """

@@ -1,4 +1,4 @@
-"""Where what is fixed of a sample ends, and what is drawn begins.
+"""Where the fixed part of a sample ends, and its random part begins.
 
 A data set says so itself (`tsnb.cache(dataset, then=augment)`), or its `transform` is where: torchvision's data sets
 and most of the users' own call it in `__getitem__`. There a `Tap` takes its place, on a copy of the dataset: it calls
@@ -71,8 +71,8 @@ class Cached(Dataset[Any]):
     """A data set whose samples are `then(dataset[index])`; made by `tsnb.cache`.
 
     Attributes:
-        dataset: What is fixed: a kept sample is taken in its place.
-        then: What is drawn anew each time; None: nothing.
+        dataset: The fixed part: a kept sample is taken in its place.
+        then: The random part, drawn anew each time; None: none.
     """
 
     def __init__(self, dataset: Any, then: Callable[[Any], Any] | None = None) -> None:
@@ -137,7 +137,7 @@ class ExplicitCut:
 
 
 class TappedCut:
-    """The cut of a data set whose `transform` draws.
+    """The cut of a data set with a `transform` that draws.
 
     Args:
         dataset: The user's; stays as it is.
@@ -177,7 +177,7 @@ class TappedCut:
 
 
 class Tap:
-    """Takes the place of a data set's `transform`; to whoever asks, it is that."""
+    """Takes the place of a data set's `transform`, and passes for it."""
 
     def __init__(self, name: str, cut: TappedCut) -> None:
         self._tsnb = name, cut

@@ -1,4 +1,4 @@
-"""The producer's side of a cache: whose samples can be kept, which phase it is, and memory given back in time."""
+"""The producer's side of a cache: which samples can be kept, the current phase, and memory given back in time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Keeper:
         limit_bytes: Memory that it may use.
 
     Raises:
-        TsnbError: There is no descriptor for it.
+        TsnbError: This process may not open another descriptor.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -113,7 +113,7 @@ class Keeper:
 
         Raises:
             ValueError: Its samples cannot be kept; says why.
-            ArenaFull: The limit is too small for what is noted of each sample, or larger than what is free.
+            ArenaFull: The limit is too small for the notes on each sample, or larger than the free memory.
         """
         if why := why_not(loader.dataset, workers):
             raise ValueError(f"cache= cannot be used: {why}.")
@@ -165,7 +165,7 @@ class Keeper:
         memory.phase = PROVING
 
     def _room(self) -> int:
-        """Return the memory for samples: the limit, and no more than what is free above the floor."""
+        """Return the memory for samples: the limit, and no more than is free above the floor."""
         free, bounds = free_memory(), memory_bounds()
         if free is None or bounds is None:
             return self._memory.room_bytes
@@ -229,7 +229,7 @@ class Keeper:
             return
         free, bounds = free_memory(), memory_bounds()
         if free is not None and bounds is not None:
-            # what is not written yet is not in use: giving its place up frees nothing, but it will not be taken either
+            # a place not yet written is not in use: giving it up frees nothing, but it will not be taken either
             wanted = to_give_back(used, free.size, floor_of(bounds.total_bytes), stalled)
             self._given_bytes += memory.give_back(wanted)
 

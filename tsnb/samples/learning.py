@@ -6,8 +6,8 @@
 | proving | prepared, in another epoch, so under another seed | its digest must be the same; a chosen one is kept |
 | serving | taken where it is kept, else prepared | nothing is measured any more |
 
-What is given to the batch is always the sample as the user's own code has prepared it, or one that was proven to be the
-same: with the cache on and off a stream is the same bit for bit.
+A batch always gets the sample as the user's own code has prepared it, or one that was proven to be the same: with the
+cache on and off a stream is the same bit for bit.
 
 A form of sample (whole, or cut) is given up for all samples as soon as one of them draws from a global generator,
 differs from what it was before, or is not the same when it is taken once, which each has to be. It takes one sample
@@ -142,7 +142,7 @@ class KeptDataset:
         return sample
 
     def _record(self, sample: Any, calls: list[Call], form: int, before: Draws, after: Draws) -> bytes:
-        """Return what is to be kept of a sample.
+        """Return the part of a sample to keep.
 
         Raises:
             _NotKept: It drew, or cannot be kept.

@@ -4,8 +4,8 @@
     | header | counters | lists | notes | samples, the densest first |
     +--------+----------+-------+-------+---------------------------+
 
-The lists say of each sample of the dataset what is known: its digest, what it cost, its size, its place, its state.
-Nobody allocates and no lock is needed: the producer gives every chosen sample its place between two epochs, and a
+The lists have, for each sample of the dataset, its digest, its cost, its size, its place and its state. No
+allocation and no lock is needed: the producer gives every chosen sample its place between two epochs, and a
 worker writes a sample there. Two workers that write the same one write the same bytes. A state is set last, so
 whatever is killed leaves a sample that is either kept or is not.
 
@@ -51,7 +51,7 @@ LEARNING, PROVING, SERVING, OFF = range(4)
 """Phases. Learning: what each sample costs; proving: each is prepared a second time, and chosen ones are kept; serving:
 kept ones are taken; off: samples cannot be kept (`SampleMemory.why`)."""
 WHOLE, CUT = range(2)
-"""Forms: a sample as the dataset returns it; what it is made of before anything is drawn."""
+"""Forms: a sample as the dataset returns it; its parts before anything is drawn."""
 UNSEEN, SEEN, CHOSEN, WRITTEN, GIVEN = range(5)
 """States of a sample: nothing known; cost and digest are; it has a place; it lies there; its memory was given back."""
 
@@ -123,15 +123,15 @@ class SampleMemory:
         Args:
             samples: In the dataset.
             limit_bytes: What it may use, lists included.
-            identity: What the dataset is known by, 16 bytes; that of another one begins anew.
+            identity: The dataset's fingerprint, 16 bytes; another one begins anew.
 
         Raises:
-            ArenaFull: So much cannot be had.
+            ArenaFull: There is not so much memory.
         """
         lists = _lists_bytes(samples)
         if limit_bytes - lists < mmap.PAGESIZE:
             raise ArenaFull(
-                f"cache={limit_bytes:,} bytes is too small: what is noted of {samples:,} samples alone takes "
+                f"cache={limit_bytes:,} bytes is too small: the notes on {samples:,} samples alone take "
                 f"{lists:,}. Give it {_human(4 * lists)} or more, or leave it out."
             )
         header = _header(samples, limit_bytes, identity)
@@ -319,7 +319,7 @@ class SampleMemory:
                 self._map.madvise(_REMOVE, piece, min(_PIECE_BYTES, end - piece))
 
     def empty(self) -> None:
-        """Give all memory back: nobody uses it any more, but a child of this process may hold it."""
+        """Give all memory back: it is no longer used, but a child of this process may hold it."""
         if self._map is not None:
             self.phase = OFF
             self._punch(self._start, self._limit_bytes)

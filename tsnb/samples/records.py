@@ -3,7 +3,7 @@
     record  =  parts | their sizes          a sample in the form WHOLE has one part, one that was cut several (`cut`)
     part    =  pickle's sizes | pickle | buffers, at 64-byte boundaries
 
-Tensors and arrays are buffers: they are copied once, not pickled. What is read is a private copy over which the arrays
+Tensors and arrays are buffers: they are copied once, not pickled. A read sample is a private copy over which the arrays
 lie, so nothing that a user does to a sample reaches the memory that keeps it. Only workers of one producer write and
 read records.
 """

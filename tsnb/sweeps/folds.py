@@ -132,7 +132,7 @@ def crossval(
     Raises:
         ValueError: Fewer than 2 folds, a seed that is not a whole number, or as `tsnb.sweep`.
         TypeError: The function has no argument `fold`, or as `tsnb.sweep`.
-        UndefinedNames: The function reads what nobody defines.
+        UndefinedNames: The function reads names that are not defined.
         NotShippable: It, or an argument, cannot travel.
     """
     for option, value, least in (("folds", folds, 2), ("seed", seed, None)):

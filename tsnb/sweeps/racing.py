@@ -4,7 +4,7 @@ Trials on one stream are **paired**: each batch gives a difference of two losses
 easy. `Racing` holds the differences of all pairs of a sweep; `Race` is what a person has in hand, and the rule for
 `tsnb.sweep(..., prune=...)`.
 
-How a pair is decided is told in `difference`. All pairs together have the error that was asked for: the pairs of the
+`difference` explains how a pair is decided. All pairs together have the error that was asked for: the pairs of the
 k-th that takes part have `error / (k * (k - 1))`.
 
 Nothing is concluded where trials are not paired, and the reason is said: they have no seed, or not the same one; their
@@ -12,7 +12,7 @@ first values differ, so they began with other weights (another architecture); th
 or more each, seeds are the blocks: then a configuration is ahead if the mean difference of its seeds is, by the same
 kind of evidence for normally distributed numbers of unknown spread (Wang and Ramdas, "Anytime-valid t-tests", 2023).
 
-Pure, but for `Race.look`, which reads the trials of this process.
+Pure, except for `Race.look`, which reads the trials of this process.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SAME = 1e-3
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of two trials, or of two configurations by several seeds."""
+    """The state of two trials, or of two configurations by several seeds."""
 
     ahead: str
     """The one that is ahead now; of two that are level, the one that was there first."""
@@ -118,7 +118,7 @@ class Racing(Pruner):
 
     @property
     def wanted(self) -> str:
-        """What the trials are to do so that any can be stopped early."""
+        """What the trials have to do before any can be stopped early."""
         return f"{self.metric!r} was to be logged by two trials at the same batches"
 
     @property
@@ -158,7 +158,7 @@ class Racing(Pruner):
             self.enter(name, params, seed)
 
     def take(self, name: str, row: LoggedRow) -> list[Cut]:
-        """Take what a trial logged; return who is to be stopped: those that another is ahead of now."""
+        """Take what a trial logged; return the trials to stop: those that another is ahead of now."""
         return self._cuts(self.watch(name, row))
 
     def watch(self, name: str, row: LoggedRow) -> list[tuple[str, str]]:
@@ -234,7 +234,7 @@ class Racing(Pruner):
         return f"{first} (with {len(others)} further seeds)" if others else first
 
     def verdicts(self) -> list[Verdict]:
-        """Return what is known of every two trials, or of two configurations by their seeds."""
+        """Return the state of every two trials, or of two configurations by their seeds."""
         return [self._verdict(one, other) for one, other in self._in_order()]
 
     def _in_order(self) -> list[tuple[str, str]]:
@@ -312,7 +312,7 @@ def _same(a: float, b: float) -> bool:
 
 
 class Race:
-    """Who is ahead now: shows as a table of verdicts, up to date each time it is shown. Made by `tsnb.race`.
+    """Which trials are ahead now: shows as a table of verdicts, up to date each time it is shown. Made by `tsnb.race`.
 
     Attributes:
         metric: The logged number that decides.
@@ -352,10 +352,10 @@ class Race:
         return Racing(self.metric, self.mode, self.error, lambda name: (params[name], seed))
 
     def look(self) -> list[Verdict]:
-        """Return what is known of every two trials now: those that are decided first.
+        """Return the state of every two trials now: those that are decided first.
 
         Raises:
-            NoSuchTrial: There is no trial of a name that was given.
+            NoSuchTrial: No trial has a given name.
         """
         if self._of is not None:
             some = [board[name] for name in self._of]
@@ -423,8 +423,8 @@ def race(
     """Say which trials are ahead now, and end those that are behind: `tsnb.sweep(..., prune=tsnb.race("loss"))`.
 
     Trials on one stream are compared batch by batch. A verdict may be looked at after every batch: the chance that any
-    of them is ever wrong is at most `error`. Who is ahead now need not be at the end; for that compare at the end of an
-    epoch, or use `tsnb.halving`, which leaves the rest more time at each step.
+    of them is ever wrong is at most `error`. A trial that is ahead now need not be at the end;
+    for that compare at the end of an epoch, or use `tsnb.halving`, which leaves the rest more time at each step.
 
     Args:
         metric: A number that the trials log for every batch with `tsnb.log`.

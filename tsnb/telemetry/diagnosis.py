@@ -1,4 +1,4 @@
-"""Who waits for whom: one plain sentence from two readings.
+"""Which trial waits for which: one plain sentence from two readings.
 
 Between the two readings each consumer spent its time computing, waiting for the loader, or held back by the
 window. If most time goes into waiting, the loader is the limit; if into being held, the consumer with the
@@ -21,7 +21,7 @@ from tsnb.telemetry.words import percent
 __all__ = ["NOBODY", "Diagnosis", "Shares", "diagnose", "shares"]
 
 NOBODY = "No trial is attached."
-"""The lead while nobody is attached: not true for a moment after somebody has come."""
+"""The lead while no trial is attached: out of date for a moment after one has come."""
 
 SMALL = 0.10
 """Below a tenth of its time, waiting is not worth a sentence."""
@@ -52,7 +52,7 @@ class Diagnosis:
     kind: str
     """starting, idle, loader-bound, window-bound, weighed, model-bound, failed, or gone."""
     text: str
-    """All that is to be said, the lead included."""
+    """The whole sentence, the lead included."""
     pace: str | None = None
     """The consumer that sets the pace, where one does."""
     lead: str = ""
@@ -108,7 +108,7 @@ def diagnose(
 
 
 def _cost(parts: dict[str, float], earlier: StreamReading, later: StreamReading, in_seconds: bool) -> float:
-    """Return what a kind of waiting cost, by the shares of those whom it cost something: the largest, or seconds."""
+    """Return the cost of a kind of waiting, from the shares of the trials that had any: the largest, or seconds."""
     if not in_seconds:
         return max(parts.values(), default=0.0)
     before = {c.name: _inside_s(c) for c in earlier.consumers}
@@ -247,7 +247,7 @@ def _headroom(earlier: StreamReading, later: StreamReading, host: HostReading | 
 
 
 def _spend(parts: dict[str, float], one: str, many: str) -> str:
-    """Say who spends how much: "a and b are held back 74 % and 54 % of their time"."""
+    """Say how much each trial spends: "a and b are held back 74 % and 54 % of their time"."""
     percents = [percent(share) for share in parts.values()]
     if len(parts) == 1:
         return f"{next(iter(parts))} {one} {percents[0]} of its time"

@@ -1,8 +1,8 @@
 """Joules for 1,000 samples, of a stream and of its trials, from the counters in its readings. Pure.
 
-Of the stream: all that was counted (GPUs, processor packages), whoever used it, over the samples of all its trials.
-Of a trial: what the GPUs counted that it had to itself among the trials. Two trials on one GPU have no number each:
-nothing tells whose joules are whose.
+Of the stream: all that was counted (GPUs, processor packages), whatever used it, over the samples of all its trials.
+Of a trial: the count of the GPUs that it had to itself among the trials. Two trials on one GPU have no number each:
+their joules cannot be told apart.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Follower:
         on_reading: Called with each reading, about four times a second.
         on_note: Called when there is something to say that no reading says.
         connect: Opens a connection by name; raises ProducerNotFound.
-        sampler: Makes who looks at the machine, so that readings carry their host now and then.
+        sampler: Makes the sampler of the machine, so that readings carry their host now and then.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Follower:
                 if reading is None:
                     continue
                 # a producer in another container or on another machine counts its processes differently: what has
-                # the same numbers here is somebody else
+                # the same numbers here belongs to another
                 if looks and getattr(connection, "peer_pid", None) == reading.pid:
                     try:
                         sampler = sampler or self._sampler()
@@ -158,7 +158,7 @@ class Follower:
 
 
 def _nobody(name: str | None, error: ProducerNotFound) -> str:
-    """Say what to do when nobody serves the stream."""
+    """Say what to do when the stream is not served."""
     if name is None and "several" in str(error):
         return f"{error}".rstrip(".") + ". Name one of them."
     what = f"No stream named {name} is served yet" if name else "No stream is served yet"
@@ -167,14 +167,14 @@ def _nobody(name: str | None, error: ProducerNotFound) -> str:
 
 
 def look(name: str | None = None, seconds: float = SPAN_S + 0.5) -> tuple[str, StreamView]:
-    """Look at a stream for as long as its rates need, and return its name and what is known then.
+    """Look at a stream for as long as its rates need, and return its name and view.
 
     Args:
         name: The stream's; None: the only one that is served.
         seconds: How long.
 
     Raises:
-        ProducerNotFound: There is no such producer.
+        ProducerNotFound: No producer has that name.
         ProducerGone: It ended meanwhile.
         TsnbError: It does not answer.
     """

@@ -1,7 +1,7 @@
-"""Frames and curves: what is kept of a stream for whoever looks at it later, as rows of float32 numbers.
+"""Frames and curves: a stream's past, kept for screens that open later, as rows of float32 numbers.
 
-What changes every tick travels as numbers, what seldom changes (names, states, sentences) as JSON beside it
-(`tsnb.panel.tape`). A frame says its own length, so a history is frames laid end to end, and a trial that
+Values that change every tick travel as numbers, those that seldom change (names, states, sentences) as JSON beside
+them (`tsnb.panel.tape`). A frame says its own length, so a history is frames laid end to end, and a trial that
 joins or leaves changes nothing that was written before.
 
 ```
@@ -69,7 +69,7 @@ HEADER = (
     "touched_mib",  # MiB of shared memory in use
     "batches",  # published so far, all epochs
     "copied",  # batches that the producer had to copy into the arena
-    "alone_per_s",  # loader batches a second at most, if nobody held the loader back
+    "alone_per_s",  # loader batches a second at most, if no trial held the loader back
 )
 """What each number of a frame's header means."""
 
@@ -89,7 +89,7 @@ ROW = (
 PACE = (
     "lane",
     "step_ms",  # milliseconds that it computes on a loader batch
-    "alone_per_s",  # samples a second with a batch always ready and nobody to wait for
+    "alone_per_s",  # samples a second with a batch always ready and no other trial to wait for
 )
 """What each number of a consumer's pace means: what changes seldom, and is looked at seldom."""
 
@@ -156,7 +156,7 @@ def frame(
     Args:
         reading: The stream now.
         origin_s: What `time_s` counts from (wall clock): float32 could not hold today's date.
-        loader: Batches a second, what that could be if nobody held it back, and seconds left of the epoch.
+        loader: Batches a second, the same if no trial held it back, and seconds left of the epoch.
         rows: Reading, lane, pace, epochs (-1 before the first) and batches of each consumer.
         lanes: Lane numbers by name, for the machine's processes.
         logged: Lane, metric and value of what was logged since the frame before.
@@ -261,7 +261,7 @@ class Curves:
         """Take in a value.
 
         Args:
-            lane: Whose it is.
+            lane: The trial's number.
             metric: Its place among the names that the lane has logged.
             point: As `POINT` says.
         """
@@ -294,7 +294,7 @@ class Curves:
 
 
 def _bounded(value: float) -> float:
-    """Return a number that float32 can hold: what is larger is infinite in it."""
+    """Return a number that float32 can hold: a larger one becomes infinite."""
     return value if abs(value) <= _MOST else math.copysign(math.inf, value) if value == value else math.nan  # noqa: PLR0124 (nan)
 
 

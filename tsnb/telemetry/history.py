@@ -1,9 +1,9 @@
-"""History: what was read of one stream, bounded, with the frames that screens draw it from.
+"""History: the readings of one stream, bounded, with the frames that screens draw.
 
 One list and one policy for both, so that a report and a panel know the same moments:
 
 - all of the last ten minutes is kept;
-- what is older is thinned to even steps, of each step rather a moment at which somebody looked at the machine;
+- older readings are thinned to even steps, keeping from each step one with a look at the machine if there is one;
 - except where something changed (`tsnb.telemetry.marks`): the reading that shows it and the one before stay, so that
   joins, ends and the totals of trials that left remain exact however long the stream runs. So does the first reading
   that tells how a trial ended.
@@ -125,7 +125,7 @@ class History:
 
 
 def thinned(moments: list[Moment], most: int, full_s: float, turns: set[int]) -> list[Moment]:
-    """Return all of the last seconds, and of what is older even steps and what must stay.
+    """Return all of the last seconds, and of the older ones even steps and those that must stay.
 
     Args:
         moments: Oldest first.

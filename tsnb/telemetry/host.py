@@ -93,7 +93,7 @@ class HostSampler:
         self._named: dict[tuple[str, int], _Watched | None] = {}
         self._pages = _SharedPages(clock)
         self._memory = self._machine.memory()
-        self._gpus.look()  # the first time takes NVML long, and nobody waits for it here
+        self._gpus.look()  # the first time takes NVML long, and nothing waits for it here
         self._looks = 0
         self._spent_s: deque[float] = deque(maxlen=_SLOWLY)
         self._looked_s = clock()
@@ -121,7 +121,7 @@ class HostSampler:
         return found
 
     def _meet(self, reading: StreamReading) -> None:
-        """Note who is named for the first time, so that the next look has something to compare with."""
+        """Note the processes named for the first time, so that the next look has something to compare with."""
         named = [("", reading.pid), *((c.name, c.pid) for c in reading.consumers if c.state != "gone")]
         if list(self._named) == named:
             return
@@ -210,7 +210,7 @@ class HostSampler:
         )
 
     def _uses(self, watched: _Watched) -> dict[int, Use] | None:
-        """Look at a process and those below it; None where its number belongs to another one now, or nobody."""
+        """Look at a process and those below it; None if its number is free or belongs to another one now."""
         own = use_of(watched.pid)
         if own is None or own.started != watched.started:
             return None

@@ -77,7 +77,7 @@ def marks(earlier: StreamReading, later: StreamReading, host: HostReading | None
     known = host or earlier.host
     if new := _balanced(earlier, later, again):
         found += new
-    # what the balancer has moved shows in the machine's next readings: that is told already
+    # the balancer's moves show in the machine's next readings: those are told already
     elif known and later.host and not (later.moves and now_s - later.moves[-1].time_s < _SHOWS_S):
         found += [Mark(now_s, "cores", name, text) for name, text in _moved(known, later.host)]
     return found
@@ -156,7 +156,7 @@ def _balanced(earlier: StreamReading, later: StreamReading, again: bool) -> list
 
 
 def _moved(before: HostReading, after: HostReading) -> Iterator[tuple[str, str]]:
-    """Give consumer and text for cores that changed hands: who gained; who lost where nobody gained."""
+    """Give consumer and text for cores that changed hands: the gainers; the losers only where none gained."""
     both = [name for name in after.consumers if name in before.consumers]
     change = {name: after.consumers[name].cores - before.consumers[name].cores for name in both}
     gained = {name: more for name, more in change.items() if more > 0}

@@ -1,4 +1,4 @@
-"""`tsnb.log`: the numbers a training loop gives, process-wide, and who wants to hear them.
+"""`tsnb.log`: the numbers a training loop gives, process-wide, and their listeners.
 
 Listeners are the consumers of this process (they tell the producer, for the panel) and a trial kernel (it
 tells its notebook, for the results). Owns no thread and no file.
@@ -21,7 +21,7 @@ __all__ = ["News", "OthersKeeper", "Subscriber", "keep_others", "latest", "log",
 
 Subscriber = Callable[["int | None", dict[str, float]], None]
 OthersKeeper = Callable[["int | None", str, Any], bool]
-"""Takes a step, a name and what is not a number; returns whether it could do something with it."""
+"""Takes a step, a name and a value that is not a number; returns whether it could use it."""
 
 DEEPEST = 8
 """Dicts in dicts that names are made of."""
@@ -33,19 +33,19 @@ _keepers: list[OthersKeeper] = []
 _broken: list[Callable[..., Any]] = []
 _warned: set[str] = set()
 _unheard = False
-"""Whether this is a fork of a process in which somebody listened: what is logged here goes nowhere."""
+"""Whether this is a fork of a process with listeners: numbers logged here go nowhere."""
 
 
 def log(*values: Any, step: Any = None, **numbers: Any) -> None:
     """Log numbers of this training loop; they are shown beside its consumer in the panel. Never raises.
 
-    What is not a number is worth no training: None is left out; in a trial, text is printed when it changes, and
-    figures and pictures are kept as artifacts; anything else (an array of many elements) is warned of, once by name.
+    A value that is not a number never ends a training: None is left out; in a trial, text is printed when it changes,
+    and figures and pictures are kept as artifacts; anything else (an array of many elements) is warned of, once a name.
 
     Args:
         values: Numbers by name, for those that have them in a dict (`tsnb.log({"loss": 0.3})`), or a name and its
             number. A dict in a dict is logged as `outer/inner`.
-        step: The training step they belong to, a whole number; left out: counted by whoever keeps them.
+        step: The training step they belong to, a whole number; left out: the records count them.
         **numbers: `loss=0.3`, `accuracy=0.97`; a one-element tensor or array counts as a number; nan and inf may be.
     """
     taken: dict[str, float] = {}
@@ -175,7 +175,7 @@ def _tell_unheard() -> None:
 
 
 def _leave_listeners() -> None:
-    """In a forked child: whoever listens has its threads in the parent."""
+    """Drop the listeners in a forked child: their threads are in the parent."""
     global _lock, _unheard
     _lock = threading.Lock()  # a thread that logged at the moment of the fork will never give it back
     _unheard = bool(_listeners)

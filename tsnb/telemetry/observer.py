@@ -33,7 +33,7 @@ class Observer:
         name: The producer's; may be left out while one is running.
 
     Raises:
-        ProducerNotFound: There is none of that name.
+        ProducerNotFound: No producer has that name.
         ProducerGone: It has just died.
     """
 
@@ -41,8 +41,8 @@ class Observer:
         self.entry = registry.find(name)
         self.name = self.entry.name
         self.successor_s: float | None = None
-        """Once the stream has ended: how long to wait for a producer that takes over, 0 where there will be none;
-        None where the producer ended without a word."""
+        """Once the stream has ended: how long to wait for a producer that takes over, 0 if none will come;
+        None if the producer ended without a goodbye."""
         try:
             self._channel = registry.reached(self.entry, connect)
             self._channel.send(encode(self._hello()))
@@ -71,7 +71,7 @@ class Observer:
         Raises:
             ProducerGone: The producer died or was stopped.
             JoinRefused: It speaks another version of the protocol.
-            RemoteProtocolError: It sends what is not a message or a reading.
+            RemoteProtocolError: It sends something that is not a message or a reading.
             TsnbError: It cannot do what was asked of it.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -163,7 +163,7 @@ def status(name: str | None = None) -> StreamReading:
         name: The stream's name; may be left out while one producer is running.
 
     Raises:
-        ProducerNotFound: There is no such producer.
+        ProducerNotFound: No producer has that name.
         ProducerGone: It died before it answered.
         TsnbError: It does not answer.
     """
@@ -180,7 +180,7 @@ def status(name: str | None = None) -> StreamReading:
 def balance(
     name: str | None, mode: str, weights: Mapping[str, float] | None = None, *, timeout_s: float = BALANCED_S
 ) -> StreamReading:
-    """Divide a stream's compute in another way from now on.
+    """Change how a stream divides compute, from now on.
 
     Args:
         name: The stream's name; may be None while one producer is running.
@@ -192,8 +192,8 @@ def balance(
         A reading of the stream that divides so.
 
     Raises:
-        ValueError: There is no such mode, or the weights are none for it.
-        ProducerNotFound: There is no such producer.
+        ValueError: The mode is unknown, or the weights are invalid for it.
+        ProducerNotFound: No producer has that name.
         ProducerGone: It died before it answered.
         TsnbError: It does not answer, or is a stream of a cluster.
     """
@@ -219,7 +219,7 @@ def rebalance(name: str | None = None, *, on: bool) -> None:
         on: Whether they are to be moved.
 
     Raises:
-        ProducerNotFound: There is no such producer.
+        ProducerNotFound: No producer has that name.
         ProducerGone: It died before it answered.
         TsnbError: It does not answer, or is a stream of a cluster.
     """
@@ -246,7 +246,7 @@ def stop(name: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 
             default they raise `ProducerGone`.
 
     Raises:
-        ProducerNotFound: There is no such producer.
+        ProducerNotFound: No producer has that name.
         TsnbError: It is still there after `timeout_s` seconds.
     """
     observer = Observer(name)

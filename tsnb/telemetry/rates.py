@@ -18,14 +18,14 @@ SPAN_S = 2.0
 """Rates look back this far: long enough to be steady, short enough to be now."""
 
 PATIENCE_S = 8.0
-"""And up to this far for whoever took no batch within `SPAN_S`."""
+"""And up to this far for consumers that took no batch within `SPAN_S`."""
 
 
 @dataclass(frozen=True)
 class Pace:
     """How fast a consumer is, and where its time goes, as shares of wall time.
 
-    What is missing to 1 was spent between epochs.
+    The rest up to 1 was spent between epochs.
     """
 
     samples_per_s: float
@@ -39,8 +39,8 @@ class Pace:
     step_s: float = math.nan
     """Seconds that it computes on one loader batch: the user's own code; NaN where it took none."""
     alone_per_s: float = math.nan
-    """Samples a second that it would take with a batch always ready and nobody to wait for: as fast as it computes
-    now, beside the others. On cores of its own it may be faster."""
+    """Samples a second that it would take with a batch always ready and no other trial to wait for: as fast as it
+    computes now, beside the others. On cores of its own it may be faster."""
 
 
 UNKNOWN = Pace(math.nan, math.nan, math.nan, math.nan)
@@ -114,7 +114,7 @@ class RateWindow:
         return max(0, whole - last.published) * (last.time_s - first.time_s) / published
 
     def loader_alone_per_s(self) -> float:
-        """Return how many batches a second the loader could give if nobody held it back; NaN where unknown."""
+        """Return how many batches a second the loader could give if no trial held it back; NaN where unknown."""
         faster, _ = loader_faster(*self.span, self.host)
         return faster * self.batches_per_s() if math.isfinite(faster) else math.nan
 
@@ -131,7 +131,7 @@ class RateWindow:
             k += 1
         if k >= len(self._readings) - 1:
             return UNKNOWN
-        # further back for whoever took nothing since then
+        # further back for consumers that took nothing since then
         while (
             k > 0
             and self._readings[k - 1].time_s >= since_s
@@ -159,7 +159,7 @@ def _between(before: ConsumerReading, after: ConsumerReading, seconds: float) ->
 
 
 def alone(count: float, computing_s: float) -> float:
-    """Return a consumer's pace with a batch always ready and nobody to wait for: what it did a second of computing.
+    """Return a consumer's pace with a batch always ready and no other to wait for: what it did a second of computing.
 
     Args:
         count: Samples or batches that it took.
@@ -174,7 +174,7 @@ def alone(count: float, computing_s: float) -> float:
 def loader_faster(
     earlier: StreamReading, later: StreamReading, host: HostReading | None
 ) -> tuple[float, bool]:
-    """Return how many times as fast the loader could be if nobody held it back.
+    """Return how many times as fast the loader could be if no trial held it back.
 
     The producer stands still while the window is full. Without a worker nothing is prepared meanwhile, so it could
     be faster by what it stood still. Workers go on until all that they may prefetch is ready: then that is only the

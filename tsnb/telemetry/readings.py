@@ -200,7 +200,7 @@ PRODUCER_STATES = ("starting", "serving", "idle", "blocked", "failed", "stopping
 """serving: a batch was published lately; idle: no consumer wants one; blocked: the window is full."""
 
 ABSENT = "absent"
-"""The stream's state while nobody serves it: the one that no reading carries."""
+"""The stream's state while it is not served: the one that no reading carries."""
 
 CONSUMER_STATES = (
     "joining",
@@ -255,7 +255,7 @@ class ConsumerReading:
     weight: float = 1.0
     """Its weight; it counts in the mode `weights` only."""
     epochs: int = 0
-    """Epochs that it has begun, counted by itself: `epoch` is the stream's number."""
+    """Epochs that it has begun, by its own count: `epoch` is the stream's number."""
     awaits: str = ""
     """The ranks of its group that it waits for, in words: "ranks 2 and 3 of 4"."""
     part: str = ""
@@ -264,7 +264,7 @@ class ConsumerReading:
 
 END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "lost")
 """left: a consumer detached, which is all that a stream knows; the others are a trial's ends, told by its notebook.
-stopped: somebody ended it; interrupted: somebody interrupted its cell; pruned: others of its sweep were better; lost:
+stopped: it was ended by hand; interrupted: its cell was interrupted; pruned: others of its sweep were better; lost:
 its process died."""
 
 
@@ -293,7 +293,7 @@ class MoveReading:
     time_s: float
     """When: wall clock, seconds since 1970."""
     consumer: str
-    """Who gained; empty for the loader, and where all was given back."""
+    """The trial that gained; empty for the loader, and where all was given back."""
     text: str
     """What, in a few words."""
     reason: str
@@ -320,7 +320,7 @@ class CacheReading:
     kept: int
     """Of them in memory."""
     kept_bytes: int
-    """Memory in use, with what is noted of each sample."""
+    """Memory in use, with the notes on each sample."""
     limit_bytes: int
     """What it may use."""
     given_bytes: int
@@ -364,7 +364,7 @@ class StreamReading:
     workers: int
     """DataLoader workers (0: the loader runs in the producer's own process)."""
     slots_used: int
-    """Arena slots that hold a batch somebody may still read."""
+    """Arena slots that hold a batch which may still be read."""
     slots: int
     """Arena slots in all."""
     slot_bytes: int
@@ -392,9 +392,9 @@ class StreamReading:
     ends: tuple[EndReading, ...] = ()
     """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
     cache: CacheReading | None = None
-    """What is kept of its samples; None: served without `cache=`."""
+    """The cache of its samples; None: served without `cache=`."""
     host: HostReading | None = None
-    """The machine; added by who follows the stream (`tsnb.telemetry.host`), now and then: None in between."""
+    """The machine; added now and then by the process that follows the stream (`tsnb.telemetry.host`), else None."""
 
     def to_json(self) -> str:
         """Return the reading as one line of JSON."""
@@ -404,7 +404,7 @@ class StreamReading:
     def from_json(cls, text: str | bytes) -> StreamReading:
         """Read what `to_json` wrote. Unknown fields are ignored, so a newer producer can be watched.
 
-        Texts are printable lines, numbers finite: whoever shows a reading need not look again.
+        Texts are printable lines, numbers finite: code that shows a reading need not check again.
 
         Raises:
             ValueError: The text is not a reading.

@@ -33,7 +33,7 @@ FORMAT = 1
 """The version of the format: it changes when an older tsnb could not read it. New fields alone do not change it."""
 
 _RETURN_S = 20.0
-"""How long to wait for the producer of a stream that ended without a word: it may be being started again."""
+"""How long to wait for the producer of a stream that ended without a goodbye: it may be started again."""
 
 
 class Recorder:
@@ -44,7 +44,7 @@ class Recorder:
     Args:
         name: The stream, which is served now.
         path: The file, which does not exist yet.
-        return_s: How long to wait for a producer that ended without a word.
+        return_s: How long to wait for a producer that ended without a goodbye.
 
     Raises:
         TsnbError: The file cannot be written.
@@ -172,7 +172,7 @@ def record(name: str | None, path: str | Path) -> Recorder:
         The recorder: `stop()` ends it, `wait()` waits for the stream's end.
 
     Raises:
-        ProducerNotFound: Nobody serves that stream.
+        ProducerNotFound: That stream is not served.
         TsnbError: The file exists, or cannot be written.
     """
     return Recorder(registry.find(name).name, Path(path).expanduser())
@@ -189,7 +189,7 @@ def read_recording(path: str | Path) -> list[StreamReading]:
 
     Raises:
         TsnbError: The file cannot be read.
-        ValueError: It is no recording, one of a newer format, or damaged.
+        ValueError: It is not a recording, is one of a newer format, or is damaged.
     """
     try:
         lines = Path(path).expanduser().read_bytes().split(b"\n")
@@ -209,10 +209,10 @@ def read_recording(path: str | Path) -> list[StreamReading]:
 
 
 def _check(path: str | Path, header: bytes) -> None:
-    """Refuse what is no recording, or one that this version cannot read.
+    """Refuse a file that is not a recording, or one that this version cannot read.
 
     Raises:
-        ValueError: It is.
+        ValueError: It is one of these.
     """
     try:
         found: Any = json.loads(header)

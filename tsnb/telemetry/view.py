@@ -78,7 +78,7 @@ class Row:
     came_s: float = 0.0
     """When it came, or left; wall clock."""
     end: str = ""
-    """How it ended, one of `END_STATES`; empty while it is here, or where nobody knows."""
+    """How it ended, one of `END_STATES`; empty while it is here, or if that is unknown."""
     error: str = ""
     """What it failed of, one line."""
     last: dict[str, float] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class StreamNews(NamedTuple):
 
 
 class StreamView:
-    """What is known of a stream from what was read of it.
+    """A stream's state, drawn from its readings.
 
     May be fed from one thread and looked at from others, which hold its `lock` meanwhile: so all that they read is of
     one moment.
@@ -190,7 +190,7 @@ class StreamView:
         return StreamNews(reading, self._frame(reading, drawn, logged), marks)
 
     def note(self, state: str, text: str) -> None:
-        """Take in what no reading says: nobody serves the stream, it has ended."""
+        """Take in a state that no reading carries: the stream is not served, or has ended."""
         with self.lock:
             self.state = state
             self.say = Diagnosis(state, text, None, text)
@@ -204,7 +204,7 @@ class StreamView:
                 self._speak(self._found(), self.latest.time_s)
 
     def shown(self, most: int) -> list[Row]:
-        """Return the trials that have a place on a screen of so many rows: those who are here, and who left last."""
+        """Return the trials for a screen of so many rows: the current ones, and those that left last."""
         with self.lock:
             rows = list(self.rows.values())
         here = [row for row in rows if row.here]
@@ -214,7 +214,7 @@ class StreamView:
 
     @property
     def said_s(self) -> float | None:
-        """The time of the reading whose shares the sentence tells; None: it tells of none."""
+        """The time of the reading with the shares that the sentence names; None: it names none."""
         return self._said_s if math.isfinite(self._said_s) and self.say.kind not in _URGENT else None
 
     def _found(self) -> Diagnosis:
@@ -291,7 +291,7 @@ class StreamView:
             row.state = row.end or "gone"
 
     def _log(self, row: Row, metrics: Mapping[str, float], now_s: float) -> list[tuple[int, int, float]]:
-        """Keep what is new of a trial's logged numbers; return it as a frame has it."""
+        """Keep the new ones of a trial's logged numbers; return them as a frame has them."""
         found = []
         for name, value in metrics.items():
             known = row.metrics.get(name)

@@ -9,9 +9,9 @@ watch(name) ── a thread follows the stream ─┬─ it is stopped: the thre
 ```
 
 A watch costs a reading four times a second and keeps no more than a `History` holds. It feeds one `StreamView`, which
-every screen of the process shows: one that is opened after hours takes what is there, and nothing is told again. It
-ends with the stream, or with the process. While somebody listens it goes on: another stream of that name begins another
-history, for reports; screens go on with the same.
+every screen of the process shows: one that is opened after hours takes over what is there, and nothing is sent again.
+It ends with the stream, or with the process. While a screen listens it goes on: another stream of that name begins
+another history, for reports; screens go on with the same.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ AWAIT_S = 75.0
 """How long a stream that has gone may take to come back: a producer that is started again has 60 s."""
 
 ENDED_KEPT = 8
-"""Streams that have ended and whose history is kept; the oldest are forgotten first."""
+"""Ended streams that keep their history; the oldest are forgotten first."""
 
 _watches: dict[str, Watch] = {}
 _lock = threading.Lock()
 
 
 class Viewer(Protocol):
-    """Who is told what a watch is told; called on the follower's thread."""
+    """Gets everything that a watch gets; called on the follower's thread."""
 
     def tell(self, tick: StreamNews) -> None:
         """Take in what a reading has brought to the watch's view."""
 
     def note(self, state: str, text: str, name: str) -> None:
-        """Take in what no reading says: nobody serves the stream, it has ended."""
+        """Take in a state that no reading carries: the stream is not served, or has ended."""
 
 
 class Known(NamedTuple):
-    """What a watch was told before somebody began to listen."""
+    """Everything that a watch got before a listener joined."""
 
     view: StreamView
     """It is fed by the watch; the listener is told after that."""
@@ -105,7 +105,7 @@ class Watch:
         self._listeners: list[Viewer] = []
         self._released = False
         self._lock = threading.Lock()
-        """Guards the history, the last word and the listeners, so that whoever begins to listen misses nothing."""
+        """Guards the history, the last word and the listeners, so that a new listener misses nothing."""
         self._follow()
 
     def _follow(self) -> None:
@@ -123,10 +123,10 @@ class Watch:
         return self._over.is_set()
 
     def readings(self, timeout_s: float = 0.0) -> list[StreamReading]:
-        """Return what is known of the stream, oldest first.
+        """Return the readings of the stream, oldest first.
 
         Args:
-            timeout_s: Seconds to wait for the first reading where there is none yet.
+            timeout_s: Seconds to wait for the first reading if none has come yet.
         """
         if timeout_s > 0:
             self._first.wait(timeout_s)
@@ -164,14 +164,14 @@ class Watch:
             self.close()
 
     def release(self) -> list[Viewer]:
-        """Tell nobody any more, not the history either, with which another watch goes on; return who listened."""
+        """Stop telling listeners and the history, with which another watch goes on; return the listeners."""
         with self._lock:
             self._released = True
             listeners, self._listeners = self._listeners, []
             return listeners
 
     def close(self) -> None:
-        """The history is complete; follow no longer, unless somebody listens. What was read stays."""
+        """The history is complete; follow no longer, unless there are listeners. All readings stay."""
         with self._lock:
             self._over.set()
             follower = None if self._listeners else self._follower
@@ -290,9 +290,9 @@ def watch(name: str, *, anew: bool = False) -> Watch:
 
 
 def listen(name: str, listener: Viewer) -> Known:
-    """Tell a listener all that the watch of a stream is told; return what it was told before.
+    """Tell a listener everything that the watch of a stream gets; return all that it got before.
 
-    A stream that nobody serves, or that has ended, is waited for until `unlisten`.
+    A stream that is not served yet, or has ended, is waited for until `unlisten`.
 
     Args:
         name: The stream's.

@@ -113,7 +113,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def balanced(reading: StreamReading) -> list[str]:
-    """Say how a stream divides compute, and which weights belong to nobody who is attached."""
+    """Say how a stream divides compute, and which weights belong to no attached trial."""
     window = f"window of {reading.window}"
     full = reading.window_fill >= reading.window > 0
     what = {
@@ -121,7 +121,7 @@ def balanced(reading: StreamReading) -> list[str]:
         "free": f"the {reading.window} kept batches are full, so the slowest holds the others until it has caught up"
         if full
         else f"each goes as fast as it can until {reading.window} batches are kept for the slowest",
-        "weights": f"a {window}, and who has computed more than its weight lets the others go first",
+        "weights": f"a {window}, and a trial that has computed more than its weight lets the others go first",
     }
     lines = [f"{reading.name}: mode {mode_text(reading)}: {what.get(reading.mode, window)}"]
     # the ranks of a group, bert[0] and so on, have the weight of its name

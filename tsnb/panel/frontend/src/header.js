@@ -7,7 +7,7 @@ const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or hel
 const BALANCE_MS = 8000; // the stream's readings say it within a second
 const MODES = {
   pace: "pace: the window keeps all in step",
-  weights: "weights: who has computed more than its weight lets the others go first; all have 1 until %tensorsocket balance gives others",
+  weights: "weights: a trial that has computed more than its weight lets the others go first; all have 1 until %tensorsocket balance gives others",
   free: "free: each goes as fast as it can, until the kept batches are full",
 };
 const REPORTS_MS = 5000; // a report is made in a moment; its button comes back after this
