@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     balancing.set_defaults(run=_balance)
     commands.choices["top"].add_argument("--once", action="store_true", help="print it once and exit")
-    listing = commands.add_parser("devices", help="show GPUs and cores, and who uses them")
+    listing = commands.add_parser("devices", help="show GPUs and cores, and the processes that use them")
     listing.set_defaults(run=_devices)
     stalling = commands.add_parser(
         "stalls", help="measure how long a model waits for its loader (docs/stalls.md)"

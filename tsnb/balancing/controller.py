@@ -66,7 +66,7 @@ class Alone:
                 return ""
             if _here:
                 return f"{_here[0]!r} of this process"
-            with explained("note in its runtime directory who moves cores"):
+            with explained("note in its runtime directory which process moves cores"):
                 fd = os.open(runtime_directory() / "balancer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

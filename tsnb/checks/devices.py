@@ -106,7 +106,7 @@ class Devices(Inventory):
 def devices() -> Devices:
     """Look at this machine: GPUs, MIG instances and the processes on them, MPS, cores, measurable energy.
 
-    Nothing is started on a GPU for it, and torch is not imported.
+    It starts nothing on a GPU, and does not import torch.
 
     Returns:
         The devices, shown as a table in a terminal and in a notebook. One number is

@@ -119,7 +119,7 @@ CHECKS: dict[str, Callable[[], Finding]] = {
 def doctor() -> Checkup:
     """Try what tsnb needs on this machine: a loader is served and taken, and a real trial kernel started.
 
-    Takes some seconds. Nothing is left behind, and a trial that runs meanwhile is not disturbed.
+    It takes some seconds, leaves nothing behind, and does not disturb trials that run meanwhile.
 
     Returns:
         What works, what does not and what to do about it: printed as a list, shown as a table in a notebook;

@@ -154,7 +154,9 @@ def gpus() -> Finding:
     found = Gpus().look()
     if torch.cuda.is_available():
         names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
-        return Finding("GPU", "works", f"torch can use {names}. `tsnb devices` lists who uses them.")
+        return Finding(
+            "GPU", "works", f"torch can use {names}. `tsnb devices` lists the processes that use them."
+        )
     if not found and torch.backends.mps.is_available():
         says = "torch can use this Mac's (device `mps`). Batches are shared in memory, and each trial copies its own."
         return Finding("GPU", "works", says)

@@ -66,19 +66,19 @@ def run(
     """Run a function in a background kernel of its own, and return at once.
 
     In a notebook its output comes under the cell that calls this, in a script on the terminal. An option that the
-    function has as a parameter (`seed`, `device`) is passed to it as well, where it was given.
+    function has as a parameter (`seed`, `device`) is passed to it as well, if it was given.
 
     Args:
-        fn: The function. What it returns is fetched by `Trial.result`.
+        fn: The function. `Trial.result` fetches what it returns.
         name: The trial's name; by default the function's, with the parameters: "train-lr0.1".
         producer: The stream that `tsnb.attach()` takes there; may be left out while one is served.
         batch_size: Samples in a batch that `tsnb.attach()` gives there.
         device: The device it runs on, the only one that it sees: "cuda:1", "gpu", "mig:UUID" or "cpu". `tsnb.attach()`
-            delivers there. Inside, that GPU is called cuda:0, also where the function has `device` as a parameter.
+            delivers there. Inside, that GPU is called cuda:0, also in the function's own parameter `device`.
         mps_percent: Share of that GPU's threads that it may use, in percent; only where NVIDIA's MPS runs.
         seed: Seeds Python's, numpy's and torch's generators.
-        threads: Threads that torch computes on, and stays on. By default one, since several trials share the machine,
-            or more where the stream's balancer says so (docs/balance.md).
+        threads: Threads that torch computes on, fixed. By default one, since several trials share the machine, or more
+            where the stream's balancer says so (docs/balance.md).
         env: Added to the environment of its process.
         after: A trial that has to be done first, or its name.
         restart: Start it again from the top when its process dies, three times at most.
@@ -99,7 +99,7 @@ def run(
         UndefinedNames: It reads names that are not defined.
         NotShippable: It, or a parameter, cannot travel.
         ValueError: Invalid name or option.
-        NameInUse: A detached trial of that name runs.
+        NameInUse: A detached trial of that name is running.
         ExtraMissing: `engine="ray"` without Ray.
         TsnbError: The cluster does not exist.
         TrialFailed: It was waited for, and failed.

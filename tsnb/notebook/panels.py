@@ -53,7 +53,7 @@ _log = logging.getLogger("tsnb")
 def dashboard(name: str | None = None) -> Panel:
     """Return the live panel of a stream; a cell that ends with it shows it.
 
-    Its stop buttons stop the trial of that name where this notebook has it, and else ask the consumer to end; its
+    Its stop buttons stop the trial of that name if this notebook has one, and otherwise ask the consumer to end; its
     interrupt buttons do what Ctrl-C does, for this notebook's trials. Its log pane shows what they print. Its report
     button leaves a report under this cell.
 
@@ -73,7 +73,7 @@ def replay(file: str | os.PathLike[str]) -> Panel:
     """Return a panel of a recording; a cell that ends with it shows all of it, marked as a recording, its buttons off.
 
     Args:
-        file: What `tsnb.record` or `%tensorsocket record` wrote.
+        file: A file that `tsnb.record` or `%tensorsocket record` wrote.
 
     Raises:
         TsnbError: It cannot be read, or holds no reading.

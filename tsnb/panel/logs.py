@@ -89,7 +89,7 @@ class LogSource(Protocol):
         """Change a trial's live value of that name to what the text says. Called on a thread of its own, and may wait.
 
         Raises:
-            TsnbError: There is no such trial here, no such value, or it is not running.
+            TsnbError: The trial is not here, has no such value, or is not running.
             ValueError: It may not be that.
         """
 
@@ -161,7 +161,9 @@ class LogFeed:
             if not name:
                 self._drawers.clear()
                 return
-            self._drawers[name] = _Drawer(time.monotonic() + FORGET_S)  # who asks gets them, known or not
+            self._drawers[name] = _Drawer(
+                time.monotonic() + FORGET_S
+            )  # a page that asks gets them, known or not
             self._begin()
 
     def rest(self) -> None:

@@ -7,7 +7,7 @@ Seeds by batch make the number of workers invisible in the data, and the grid is
       +---the models limit-----> one fewer, kept while the pace stays; it saves CPU and memory
 
 - The loader limits where the producer waits for its workers for more than `LIMITS` of the time; the models do where it
-  waits for less than `IDLE`: the window is full, or nobody asks.
+  waits for less than `IDLE`: the window is full, or no trial asks.
 - A number is measured for `probe_s`, after `settle_s` in which the former workers hand in what they had.
 - A number whose memory would go past the budget is not tried, that of the former workers included, which end a moment
   later; workers that have gone past it are made fewer at once.

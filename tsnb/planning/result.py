@@ -125,19 +125,19 @@ def plan(
     threads: int = 1,
     seconds: float = 1.0,
 ) -> Plan:
-    """Foretell how long several unequal trials take, one after the other, with a loader each, or on one stream.
+    """Predict how long several unequal trials take, one after the other, with a loader each, or on one stream.
 
     The loader is measured as `tsnb.stalls` does, and every trial runs for some 20 batches in a process of its own, all
-    on one stream; then they are stopped, and nothing of them is kept. Nothing of the notebook is changed.
+    on one stream; then they are stopped, and nothing of them is kept. The notebook is not changed.
 
     Args:
         trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
             name; each alone, or a pair of the function and its parameters.
         loader: The DataLoader that they train on.
-        epochs: That each trial takes; by default its parameter "epochs", or 1.
-        samples: In an epoch, where the loader does not say so.
+        epochs: Epochs of each trial; by default its parameter "epochs", or 1.
+        samples: Samples in an epoch, if the loader does not say.
         cores: CPU cores for all of them; by default those of this process.
-        memory: For all of them: "12GiB"; by default all free memory.
+        memory: Memory for all of them: "12GiB"; by default all that is free.
         threads: Torch threads of each.
         seconds: How long each measurement of the loader takes.
 

@@ -72,7 +72,7 @@ class AutoWorkers:
 
     Args:
         core: The producer's.
-        loading_thread: The number of the thread whose children are the workers.
+        loading_thread: The number of the thread that is the parent of the workers.
         memory_bytes: What all of them together may use; None: what is free.
     """
 

@@ -48,27 +48,27 @@ def serve(
 ) -> Producer:
     """Serve a loader to any number of consumers, which attach by its name.
 
-    Returns once the loader's first batch lies ready, so a loader that cannot work fails here. Of an iterator, which as
-    a rule gives one epoch only, it warns.
+    Returns once the loader's first batch is ready, so a loader that cannot work fails here. It warns of an iterator,
+    which as a rule gives one epoch only.
 
     Args:
         loader: A torch DataLoader, any iterable of batches, or a function `make_epoch(epoch)` returning one.
             It is not changed; a DataLoader's workers write straight into shared memory. A function, a list of
-            batches and what has `set_epoch` are expected to give the same batches for the same epoch: consumers
-            rely on it when they go on in the middle of one. Any other iterable is never gone on with there.
+            batches and an iterable with `set_epoch` are expected to give the same batches for the same epoch: consumers
+            rely on it when they go on in the middle of one, which they never do with any other iterable.
         name: 1-64 letters, digits, dots, dashes, underscores; unique among this user's producers.
         engine: "local", for consumers on this machine; "ray", for those on every machine of the Ray cluster that this
             process, or this machine, is in; "ray://HOST:PORT", of that cluster. The loader runs here in each case.
         window: Loader batches that the fastest consumer may be ahead of the slowest. Between machines it is smaller
             where the object stores are.
-        rubber_band: Share of an epoch (0 to 1) that may have passed while a latecomer still gets all of it;
+        rubber_band: Share of an epoch (0 to 1) that may have been given when a latecomer still gets all of it;
             at least `window` batches, at most 1 GiB. A machine that comes late gets all of it within the window.
         patience_s: Seconds that the others wait for a consumer which stands still or is between epochs.
         seed: Makes the order of samples, and what a DataLoader's workers draw from torch's, random's and numpy's
             global generators, a function of (seed, epoch, batch number): a batch that is given again is the same
             bit for bit, however many workers there are. Samplers need a `generator` or `set_epoch`. Generators that a
             dataset keeps itself are not seeded, nor is anything with 0 workers: that process is yours. For an
-            IterableDataset it is your word that it repeats itself with the same number of workers.
+            IterableDataset you promise by it that the dataset repeats itself with the same number of workers.
         workers: Worker processes instead of the DataLoader's own `num_workers`. "auto": as many as help; that number is
             found while trials go on, and followed (docs/before.md). For a DataLoader with a map-style data set.
         memory: With `workers="auto"`: what all workers together may use, "4GiB" or bytes; left out: what is free.

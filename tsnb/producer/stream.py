@@ -66,12 +66,12 @@ class Producer(Bound):
 
     @property
     def core(self) -> Core:
-        """What its threads share."""
+        """The state that its threads share."""
         return self._core
 
     @property
     def entry(self) -> registry.Entry:
-        """Where it is found."""
+        """Its entry in the registry."""
         return self._entry
 
     def prove(self) -> None:

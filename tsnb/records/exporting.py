@@ -27,10 +27,10 @@ def export(
     """Write the project's records to a file that other programs read.
 
     Args:
-        path: "runs.csv" or "runs.parquet"; the ending decides. A file there is replaced, when all is written, and keeps
-            its mode; a new one is for this user's eyes only. In CSV, text that a spreadsheet would take for a formula
-            has an apostrophe before it.
-        what: "trials" for what `tsnb.results()` shows, "metrics" for what `tsnb.history()` does.
+        path: "runs.csv" or "runs.parquet"; the ending decides. An existing file is replaced once all is written, and
+            keeps its mode; a new one can be read by this user only. In CSV, text that a spreadsheet would take for a
+            formula has an apostrophe before it.
+        what: "trials" for the table of `tsnb.results()`, "metrics" for `tsnb.history()`.
         name: Only the trial of this name, or the sweep; left out: all of the project.
         all_runs: Former runs of each name too, not only the last.
 

@@ -277,7 +277,7 @@ class Run:
             name: Its name there, with slashes for folders; None: its own.
 
         Returns:
-            Where the copy lies.
+            The path of the copy.
 
         Raises:
             FileNotFoundError: There is no such file or folder.
@@ -387,14 +387,14 @@ def current_run() -> Run | None:
 def log_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
     """Keep a copy of a file or folder with this trial's results, in `.tsnb/artifacts/NAME-NUMBER`.
 
-    A second one of the same name takes the first one's place. A full disk is a warning: training goes on.
+    A second one of the same name replaces the first. A full disk is a warning: training goes on.
 
     Args:
         path: The file or folder, as it is now.
         name: Its name there ("nets/last.pt"); left out: its own.
 
     Returns:
-        Where the copy lies.
+        The path of the copy.
 
     Raises:
         TsnbError: This is not a trial.

@@ -32,7 +32,7 @@ def results(
     """Return a table of this project's trials: one row a run, as it stands now.
 
     Columns: name, run (1 for the first of that name), state, started (local time), duration_s, stream, epochs,
-    samples, samples_per_s (nothing where it attached to no stream), sweep, seed, notebook (or script), git (the commit
+    samples, samples_per_s (empty without a stream), sweep, seed, notebook (or script), git (the commit
     that it started from, with "-dirty" where files differed from it, "?" where git could not look), tags, then one a
     parameter and one a logged name (its last value, which is the trial's score). Where a name is taken: "NAME (param)",
     "NAME (logged)".
@@ -55,12 +55,12 @@ def results(
 
 
 def history(metric: str | None = None, name: str | None = None, *, all_runs: bool = False) -> Any:
-    """Return everything that was logged, in long form: one row a number.
+    """Return all logged numbers in long form: one row a number.
 
     Columns: name, run, step, epoch, samples (taken by then), time_s (seconds since 1970), metric, value.
 
     Args:
-        metric: Only what was logged under this name; left out: all.
+        metric: Only numbers logged under this name; left out: all.
         name: Only the trial of this name, or the sweep; left out: all of the project.
         all_runs: Former runs of each name too, not only the last.
 
@@ -153,8 +153,8 @@ def compare(
 
     A trial's score is the last value that it logged, as everywhere. Columns: the parameter, trials (how many), best
     (the best score among them) and best_trial (of those that are done, if any is), mean and std of their scores (std
-    from two on), best_ever (the best value that any of them ever logged). Scores that are nan count as trials, but in
-    no mean.
+    from two on), best_ever (the best value that any of them ever logged). Scores that are nan count as trials,
+    but not in the mean.
 
     Args:
         metric: A logged name ("loss").

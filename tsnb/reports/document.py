@@ -161,8 +161,8 @@ def report(name: str | os.PathLike[str] | None = None) -> Report:
     process that called this while it was served. From then on that process watches it.
 
     Args:
-        name: The stream's name, or the path of a recording (`tsnb.record`); may be left out while one is served, and
-            means the last one that was watched where none is.
+        name: The stream's name, or the path of a recording (`tsnb.record`); left out: the only one that is served, or
+            if none is the last one that was watched.
 
     Returns:
         The report: shows as a picture; `.figure()`, `.save("report.html")`, `.to_dict()`.

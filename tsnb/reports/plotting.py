@@ -31,13 +31,13 @@ def plot(
 
     Words for a stream: "lag", "fill", "throughput", "loader", "share" (of compute), "computing", "waiting", "held"
     (shares of a trial's time), "spent" (where each second went), "cpu", "memory", "gpu". A stream is known from the
-    moment on at which this process began to watch it: `%tensorsocket start`, or the first plot or report.
+    moment when this process began to watch it: `%tensorsocket start`, or the first plot or report.
 
     Args:
         what: One of these words, or a logged name ("loss").
         by: For logged names: a parameter ("lr") or option; lines of one value share a colour. Left out: a colour a
             trial.
-        x: For logged names: "step" (as where it is left out), "epoch" (the last value of each), "samples" (taken by
+        x: For logged names: "step" (the default), "epoch" (the last value of each), "samples" (taken by
             then), or "seconds" (since it ran).
         name: For logged names: only the trial of this name, or the sweep; left out: all of the project.
         all_runs: For logged names: former runs of each name too, not only the last.

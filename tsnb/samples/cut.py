@@ -90,13 +90,13 @@ class Cached(Dataset[Any]):
 def cache(dataset: Any, then: Callable[[Any], Any] | None = None) -> Cached:
     """Say which part of a data set's samples is the same in every epoch, so that `cache=` can keep it.
 
-    The samples are `then(dataset[index])`, with a cache and without one. Where the loader over it is served with
-    `cache="2GiB"`, what `dataset[index]` returned is kept of the samples where that saves most, and only `then` is
-    called for those. Without `cache=` nothing is kept.
+    The samples are `then(dataset[index])`, with a cache and without one. When its loader is served with
+    `cache="2GiB"`, the results of `dataset[index]` are kept for the samples where that saves the most, and only `then`
+    is called for those. Without `cache=` nothing is kept.
 
     Args:
         dataset: A map-style data set without random parts. It is asked for one sample at a time.
-        then: Called with what it returned: augmentation, say. Left out: nothing follows.
+        then: Called with its result: augmentation, say. Left out: nothing follows.
 
     Returns:
         A data set for a `DataLoader`.

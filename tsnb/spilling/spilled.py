@@ -51,7 +51,7 @@ def spill(
 
     The loop stays as it is: `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`. Each parameter takes
     its step during `backward`, as soon as its gradient is there, and the gradient goes; losses are the same as
-    without. Saving and loading of `state_dict` works as ever (load with `torch.load(..., mmap=True)`, or it is in
+    without. Saving and loading of `state_dict` works as usual (load with `torch.load(..., mmap=True)`, or it is in
     memory first). A model that does not even fit once is made on the device "meta": its modules' `reset_parameters`
     then fill it.
 
@@ -61,17 +61,17 @@ def spill(
 
     Args:
         model: On the CPU, or on "meta".
-        optimizer: Over its parameters; any of torch.optim but LBFGS.
+        optimizer: Over its parameters; any of torch.optim except LBFGS.
         limit: Memory for parameters and states, "700MB"; activations and one gradient come on top.
         directory: Where the file is, on a disk. By default that of temporary files.
 
     Returns:
-        What was done; `close()` undoes it.
+        The spilled model; `close()` undoes it.
 
     Raises:
         ValueError: The limit is not a size, or below what the largest parameter needs.
         TypeError: The optimizer does not step parameter by parameter.
-        TsnbError: The model is on another device, is spilled already, or the directory is of no use.
+        TsnbError: The model is on another device, is spilled already, or the directory cannot be used.
     """
     most = int(size_of(limit))
     if isinstance(optimizer, torch.optim.LBFGS):

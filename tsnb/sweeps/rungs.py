@@ -281,15 +281,15 @@ def halving(
 ) -> Halving:
     """Stop the worse trials of a sweep early: `tsnb.sweep(..., prune=tsnb.halving("loss", every=100))`.
 
-    At steps `every`, `every / keep`, `every / keep**2`... the trials are compared by what they logged there, and the
-    best `keep` of them go on.
+    At steps `every`, `every / keep`, `every / keep**2`... the trials are compared by their values there, and the best
+    `keep` of them go on.
 
     Args:
         metric: A number that the trials log with `tsnb.log`.
         every: The step of the first comparison: as given to `tsnb.log(step=...)`, else how often it was called.
         keep: The share that goes on, above 0 and below 1.
         mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.direction` or the name says.
-        at_least: So many trials go on at every comparison.
+        at_least: At least so many trials go on at every comparison.
 
     Returns:
         The rule, for `tsnb.sweep`.

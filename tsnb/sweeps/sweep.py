@@ -42,7 +42,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         name: The same.
         params: The same; may grow.
         conductor: Runs the trials.
-        metric: What `best` looks at where it is not told.
+        metric: The metric of `best` by default.
         mode: Which of its values are better: "min" or "max"; None: as `tsnb.direction` or the name says.
     """
 
@@ -121,7 +121,7 @@ class Sweep(Bound, Mapping[str, Trial]):
 
     @property
     def stopped_early(self) -> dict[str, Cut]:
-        """The trials that were stopped since others were better: at which step, with what, in which place."""
+        """The trials that were stopped because others were better: at which step, with which value and rank."""
         cuts = self._conductor.cuts.copy()
         return {name: cut for name, cut in cuts.items() if self[name].state == "pruned"}
 
@@ -163,7 +163,7 @@ class Sweep(Bound, Mapping[str, Trial]):
     def best(self, metric: str | None = None, mode: str | None = None) -> Trial:
         """Return the best trial, by the last value that it logged.
 
-        Of those that are done, if there is one: what a trial logged that was stopped early it logged after less
+        Only of those that are done, if there are any: a trial that was stopped early has logged its value after less
         training.
 
         Args:
