@@ -191,6 +191,28 @@ def test_a_pass_prepares_what_those_take_who_are_attached_and_others_wait_for_th
     dispatch.check()
 
 
+def test_one_that_takes_a_part_is_waited_for_between_two_epochs_as_others_are() -> None:
+    """The first batches of a pass with its samples are kept for it, and the loader goes no further than the window."""
+    dispatch = stream(window=2)
+    for key in (1, 2):
+        dispatch.step(takes_part(key), 0.0)
+        dispatch.step(ev.Heard(key, ms.Wants(0, b"\x03")), 0.0)
+        dispatch.step(asked(key), 0.0)
+    dispatch.step(ev.BatchLoaded(0, ev.Placed(0, b"", 4, 0, 0)), 0.0)
+    dispatch.step(ev.LoaderEnded(0), 0.0)
+    dispatch.step(took(1), 0.0)
+    dispatch.step(took(2), 0.0)
+    dispatch.step(asked(1, 1, epoch=1), 0.0)
+    for slot in (1, 2):
+        assert dispatch.wanted is not None and dispatch.wanted.cover == 0b11
+        dispatch.step(ev.BatchLoaded(1, ev.Placed(slot, b"", 2, 0, 0)), 0.0)
+        dispatch.step(took(1), 0.0)
+    assert dispatch.wanted is None, "the other one is expected back"
+    out = dispatch.step(asked(2, 1, epoch=1), 0.0)
+    assert [told.epoch for _, told in tells(out, ms.EpochStarted)] == [1]
+    dispatch.check()
+
+
 def test_one_that_comes_back_to_a_pass_without_its_samples_has_it_begun_again() -> None:
     """After a restart all come back one by one: those who stream move over to a pass that has the samples of all."""
     dispatch = stream(window=4)

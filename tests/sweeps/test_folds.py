@@ -25,24 +25,25 @@ TRAIN = """
 def train(fold, epochs=2):
     import tsnb
     batches, held = tsnb.attach(fold=fold), tsnb.attach(fold=fold, held_out=True)
-    seen = [sorted(x.item() for (labels,) in batches for x in labels) for _ in range(epochs)]
+    seen = [(batches.epoch, sorted(x.item() for (labels,) in batches for x in labels)) for _ in range(epochs)]
     validated = sorted(x.item() for (labels,) in held for x in labels)
     tsnb.log(held=float(fold[0]), epochs=epochs)
-    return seen, validated, held.name
+    return seen, batches.epoch, validated, held.name
 """
 
 
 @pytest.mark.system
-def test_every_fold_trains_on_what_it_does_not_validate_on(numbers: Any) -> None:
+def test_every_fold_trains_on_what_it_does_not_validate_on_in_the_same_epochs(numbers: Any) -> None:
     """Three folds in real trials: together they validate on each sample once, and mean and spread are theirs."""
     found = tsnb.crossval(made(TRAIN), folds=3, seed=1).wait(LIMIT_S)
     trials = list(found.sweep.values())
     assert [trial.name for trial in trials] == ["train-fold0", "train-fold1", "train-fold2"]
     results = [trial.result() for trial in trials]
     everything = [float(i) for i in range(400)]
-    assert sorted(x for _, validated, _ in results for x in validated) == everything
-    for (seen, validated, name), trial in zip(results, trials, strict=True):
-        assert all(sorted(trained + validated) == everything for trained in seen)
+    assert sorted(x for _, _, validated, _ in results for x in validated) == everything
+    for (seen, last, validated, name), trial in zip(results, trials, strict=True):
+        assert last == 1, "all folds were to share the stream's first two epochs"
+        assert all(sorted(trained + validated) == everything for _, trained in seen)
         assert name == f"{trial.name}-held-out"
     assert found.score("held") == Score(1.0, 1.0, 3)
     assert found.scores()["epochs"] == Score(2.0, 0.0, 3)

@@ -148,5 +148,5 @@ class Drift:
         """Return the index of the next batch this member will take; past the end while it expects none."""
         if member.phase is Phase.STREAMING:
             return member.taken
-        expected = self._epochs.joinable_from(member.epoch + 1)
+        expected = self._epochs.joinable_from(member.epoch + 1, member.part)
         return self._epochs.end if expected is None else expected.start
