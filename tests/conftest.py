@@ -43,9 +43,12 @@ TOGETHER = (
 )
 """What begins so stays in one process of a run in parts: a fixture of it is costly, or there must be one only."""
 
-settings.register_profile("here", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "here", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
 settings.load_profile("here")
-"""How long an example takes says how busy the machine is, and nothing about the code."""
+"""How long an example takes says how busy the machine is, and nothing about the code. The same examples in each run:
+what fails fails again. `make soak` is for luck."""
 
 SLOW_FILE = re.compile(r"^pytestmark = (\[[^\]]*|.*)\bmark\.slow\b", re.MULTILINE)
 
