@@ -113,7 +113,7 @@ def test_a_restarted_kernel_finds_its_detached_trial_and_no_other(kernel: Kernel
     assert kernel.shown(look + "print(tsnb.trials['far'].metrics)") == "{'loss': 0.5}\n"
     assert "begun" in kernel.shown("%trials logs far")
     again = kernel.shown("%%trial far\nprint('new')")
-    assert "a detached trial named 'far' runs already" in again
+    assert "a detached trial named 'far' is running already" in again
     assert "stop it by %trials stop far" in again
     kernel.run("%trials stop far")
     assert kernel.shown("print(tsnb.trials['far'].state)") == "stopped\n"
