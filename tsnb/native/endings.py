@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import ClassVar, NoReturn, SupportsIndex
 
@@ -42,22 +43,30 @@ def ending(act: Callable[[], None]) -> Callable[[], None]:
     """
     made = _once(act)
     next(made)
-    return made.__next__
+    return partial(
+        next, made, None
+    )  # as much one step as `made.__next__`, and at peace with one that is over
 
 
 def _once(act: Callable[[], None]) -> Iterator[None]:
+    closed = False
     try:
-        yield
+        try:
+            yield
+        except GeneratorExit:
+            closed = True
+            if sys.is_finalizing():  # nothing has ended, but the interpreter is about to
+                return
+            # garbage in a cycle, and the collector came to the generator before it came to the instance
         act()
     except Exception:
         raise  # a fault of ours: Python shows it
-    except GeneratorExit:  # nothing has ended, but the interpreter is about to
-        raise
     except BaseException as interrupt:  # noqa: BLE001  # of any signal's handler
         with contextlib.suppress(Exception):
             act()
         _raise_again(type(interrupt))
-    yield
+    if not closed:
+        yield
 
 
 def _raise_again(kind: type[BaseException]) -> None:
