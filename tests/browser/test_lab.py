@@ -41,7 +41,7 @@ for k in range(100_000):
     print("line", k, flush=True)
     if k % 10 == 0:
         print(f"\\rbar {k}", end="", file=sys.stderr)
-        print(file=sys.stderr)
+        print(file=sys.stderr, flush=True)  # now: later it would write over half a line, as in a terminal
     time.sleep(0.02)""",
     # as busy as a cell can be, until a file is there
     "import os\nwhile not os.path.exists('go-on'):\n    sum(range(2000))\nprint('was busy to the end')",

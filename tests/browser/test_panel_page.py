@@ -615,6 +615,11 @@ def test_a_sweep_of_fifty_fits_a_screen_and_shows_what_its_parameters_do(browser
         assert host.page.evaluate("() => document.querySelector('.tsnb-panel').offsetHeight") <= 800
         assert host.page.evaluate(OVERFLOW) == [0, 0]
         assert host.page.locator(".tsnb-canvas:visible").count() == 0
+        best = host.page.locator(".tsnb-plot:visible").first
+        best.hover()
+        best.locator(".tsnb-readout").wait_for()
+        host.page.mouse.move(1, 1)
+        best.locator(".tsnb-readout").wait_for(state="hidden")
         host.page.get_by_role("button", name="details").click()
         host.page.locator(".tsnb-canvas:visible").first.wait_for()
         assert host.chosen()["learning"]["kind"] == "sweep"

@@ -24,6 +24,15 @@ test("parts are laid end to end; what comes twice is shown once", () => {
   assert.deepEqual(log.wish, { op: "log", name: "cnn", run: "1", at: 14 });
 });
 
+test("positions count characters as Python does, an emoji as one", () => {
+  const log = watching();
+  log.take(part(0, "done \u{1F389}\n"));
+  assert.equal(log.wish.at, 7);
+  log.take(part(7, "two\n"));
+  log.take(part(0, "done \u{1F389}\ntwo\nthree\n"));
+  assert.equal(text(log), "done \u{1F389}\ntwo\nthree\n");
+});
+
 test("another trial's part changes nothing, another run's starts anew", () => {
   const log = watching();
   log.take(part(0, "one\n"));

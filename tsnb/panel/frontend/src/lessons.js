@@ -22,7 +22,7 @@ export class Lessons {
   constructor(theme, keep, { pointed = () => {}, wantParams = () => {} } = {}) {
     Object.assign(this, { theme, keep, pointed, wantParams, lit: null, drawnMs: 0, plots: new Map(), view: { ...USUAL } });
     this.kind = several("", ["curves", "sweep"], (kind) => this.choose({ kind }), "curves or the sweep");
-    this.best = new Plot((at, from) => from.point(at, true));
+    this.best = new Plot((at) => this.best.point(at, true)); // null: the pointer has left
     this.parallel = new Parallel((lane) => this.pointed(lane));
     this.show = menu("show", () => this.news());
     this.against = select("compare with", (name) => this.choose({ against: name }));

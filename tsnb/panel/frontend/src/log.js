@@ -76,7 +76,7 @@ export class Log {
       this.at = start;
       this.cut = Boolean(cut);
     }
-    this.add(text.slice(this.at - start));
+    this.add(this.at > start ? [...text].slice(this.at - start).join("") : text);
     this.open = open;
     return true;
   }
@@ -84,7 +84,7 @@ export class Log {
   add(text) {
     if (!text) return;
     this.pieces.push(text);
-    this.at += text.length;
+    this.at += characters(text);
     this.size += text.length;
     while (this.size > MOST && this.pieces.length > 1) {
       this.size -= this.pieces.shift().length;
@@ -104,6 +104,12 @@ export class Log {
     const { can, shown, name, trials } = this;
     return { can: false, shown: shown && can, name, trials, saved: shown ? (this.pieces.join("") + this.open).slice(-SAVED) : "" };
   }
+}
+
+/** As many as Python counts: one beyond the 65,536 first (an emoji) is one, and two in JavaScript's length. */
+function characters(text) {
+  const pairs = text.match(/[\uD800-\uDBFF][\uDC00-\uDFFF]/g);
+  return text.length - (pairs ? pairs.length : 0);
 }
 
 /** The last lines of a text, or the last that have all words of a query in them: {lines, matches}. Upper case is as lower. */
