@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import types
@@ -174,3 +175,27 @@ def test_a_class_is_found_without_asking_any_module(monkeypatch: pytest.MonkeyPa
     assert asked == []
     leaves, spec = flatten(Pair(1, Box(2, 3)), lambda node: None)
     assert type(unflatten(spec, iter(leaves)).right) is Box, "what is there is found"
+
+
+def test_leases_may_end_while_they_are_counted(arena: Arena) -> None:
+    """The collector may run at any allocation, so a batch in a cycle may end in the middle of the count."""
+    layout, values = packed(arena, [torch.zeros(4)])
+    decoded = Layout.decode(layout)
+    unpacker = Unpacker(arena, 1000, ScratchPool(), lambda lease: None)
+    before = gc.get_threshold()
+    gc.collect()
+    try:
+        for first in range(1, 60):  # so many allocations until the collector runs: one of them is the worst
+            gc.set_threshold(0)
+            for lease in range(4):
+                batch = ms.Batch(0, 0, lease, 1, 2, lease, 2048, len(values))
+                cycle: list[Any] = [unpacker.read(batch, decoded, private=False).tree()]
+                cycle.append(cycle)
+            del cycle
+            gc.set_threshold(gc.get_count()[0] + first)
+            assert len(unpacker.held) <= 4
+            gc.set_threshold(0)
+            gc.collect()
+            assert unpacker.held == ()
+    finally:
+        gc.set_threshold(*before)

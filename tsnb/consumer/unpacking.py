@@ -165,7 +165,10 @@ class Unpacker:
             ref = self._leases.get(number)
             if ref is not None and ref() is None:
                 self._leases.pop(number, None)
-        return tuple(self._leases)
+        # a list, which has its memory before it looks at the dictionary: a tuple takes it after that, the collector may
+        # run then, and what it ends leaves the dictionary
+        found = list(self._leases)
+        return tuple(found)
 
     def read(self, batch: ms.Batch, layout: Layout, *, private: bool) -> Delivered:
         """Return the batch that lies in a slot.
