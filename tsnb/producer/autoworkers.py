@@ -45,7 +45,7 @@ def first_workers(loader: Any, workers: int | str | None) -> int | None:
     """
     if not isinstance(workers, str):
         return workers
-    return max(1, int(getattr(loader, "num_workers", 1) or 1))
+    return getattr(loader, "num_workers", 0) or 1
 
 
 class Probes(tuple[Probe, ...]):
@@ -110,9 +110,7 @@ class AutoWorkers:
 
     def _look(self) -> None:
         core = self._core
-        source: Any = core.source
-        if source is None:
-            return
+        source: Any = core.source  # a DataLoader's: `Producer.tune` has looked
         now_s = time.monotonic()
         if now_s - self._looked_s >= MEMORY_S:
             self._weigh()
@@ -127,7 +125,7 @@ class AutoWorkers:
                 self._budget_bytes,
             )
         wanted = self._tuner.step(seen)
-        if wanted is not None and not source.why_fixed(wanted):
+        if wanted is not None:
             source.change_workers(wanted, advised=False)
 
     def _weigh(self) -> None:

@@ -97,8 +97,7 @@ class Producer(Bound):
             ProducerGone: It has been stopped.
         """
         with self._core.lock:
-            if self._ended.is_set():
-                raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
+            self._require_running()
             return reading(self._core)
 
     def balance(self, mode: str, weights: Mapping[str, float] | None = None) -> None:
@@ -114,8 +113,7 @@ class Producer(Bound):
         """
         chosen = check_balance(mode, weights)
         with self._core.lock:
-            if self._ended.is_set():
-                raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
+            self._require_running()
             self._core.balance(*chosen)
 
     def rebalance(self, on: bool = True) -> None:
@@ -130,8 +128,7 @@ class Producer(Bound):
             ValueError: It is served over a cluster.
             ProducerGone: It has been stopped.
         """
-        if self._ended.is_set():
-            raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
+        self._require_running()
         self._core.rebalance(on)
 
     def tune(self, *, workers: int | str, memory: int | str | None = None) -> None:
@@ -149,8 +146,7 @@ class Producer(Bound):
                 without workers. Or a number is out of range.
             ProducerGone: It has been stopped.
         """
-        if self._ended.is_set():
-            raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
+        self._require_running()
         chosen = StreamOptions(workers=workers, memory=memory)
         source: Any = self._core.source
         if not hasattr(source, "change_workers"):
@@ -161,6 +157,7 @@ class Producer(Bound):
         if why := source.why_fixed(1 if workers == AUTO else workers):
             raise ValueError(why)
         with self._ending:
+            self._require_running()  # stopped since just now, perhaps
             if self._auto is not None:
                 self._auto.close()
                 self._auto = None
@@ -176,6 +173,10 @@ class Producer(Bound):
         """Numbers of workers that `workers="auto"` has tried, in order: shows as a table. Empty without it."""
         auto = self._auto
         return Probes() if auto is None else auto.probes
+
+    def _require_running(self) -> None:
+        if self._ended.is_set():
+            raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the producer has stopped; return whether it has.
