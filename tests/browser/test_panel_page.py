@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
 from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Message
-from tsnb.telemetry.readings import EndReading
+from tsnb.telemetry.readings import CacheReading, EndReading
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -266,6 +266,27 @@ def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) ->
     footer = host.page.inner_text(".tsnb-footer")
     assert re.search(r"CPU\s*[\d.]+ of 4 cores \(loader 0\.\d\d, trials \d\.\d\d\)", footer)
     assert "3.1 of 16 GiB" in footer
+    assert host.page.evaluate(OVERFLOW) == [0, 0]
+    assert not host.errors
+
+
+@pytest.mark.parametrize("width", [420, 1000])
+def test_samples_that_a_trial_takes_stand_below_its_name_and_the_cache_at_the_bottom(
+    browser: Browser, width: int
+) -> None:
+    """Of one with a part; nothing is said of the others, nor of a cache where there is none."""
+    host, readings = Host(browser, width), list(three_models().run(20))
+    host.open(readings[:-1])
+    assert host.page.locator(".tsnb-c-name .tsnb-below:visible").count() == 0
+    assert not host.page.locator(".tsnb-footer").get_by_text("cache").is_visible()
+    first, *others = readings[-1].consumers
+    cache = CacheReading("serving", "", 50, 40, 3 << 20, 4 << 20, 0, 300, 100, 1.5)
+    parts = (replace(first, part="fold 1 of 5"), *others)
+    host.feed(replace(readings[-1], consumers=parts, cache=cache))
+    expect(host.page.locator(".tsnb-c-name .tsnb-below:visible")).to_have_text(
+        ["fold 1 of 5"], timeout=30_000
+    )
+    assert "40 of 50 samples in 3.0 MiB of 4.0 MiB, 75 %" in host.page.inner_text(".tsnb-footer")
     assert host.page.evaluate(OVERFLOW) == [0, 0]
     assert not host.errors
 

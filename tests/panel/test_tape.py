@@ -18,8 +18,9 @@ from tests.panel.streams import Stream, Trial, rebalance, rebalanced, three_mode
 from tsnb.panel.tape import Tape
 from tsnb.telemetry.frames import GPU, HEADER, LOGGED, MACHINE, PACE, POINT, PROCESS, ROW, Curves
 from tsnb.telemetry.history import History
-from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES
+from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading
 from tsnb.telemetry.view import MARKS, StreamView, as_text
+from tsnb.telemetry.words import cached
 
 module = sys.modules["tsnb.telemetry.view"]
 
@@ -156,6 +157,18 @@ def test_names_of_gpus_travel_once() -> None:
     told = [tape.feed(reading).content.get("gpus") for reading in stream.run(20)]
     assert [gpus for gpus in told if gpus] == [["NVIDIA A100-SXM4-80GB"]]
     assert tape.scene()["gpus"] == ["NVIDIA A100-SXM4-80GB"]
+
+
+def test_a_cache_is_told_in_the_words_of_status() -> None:
+    """Hits and bytes, and only when they have changed; nothing of a stream without one."""
+    tape, reading = Tape(), three_models().reading()
+    assert tape.feed(reading).content["stream"]["cache"] == ""
+    cache = CacheReading("serving", "", 50, 40, 3 << 20, 4 << 20, 0, 300, 100, 1.5)
+    later = replace(reading, time_s=reading.time_s + 1, cache=cache)
+    said = tape.feed(later).content["stream"]["cache"]
+    assert said == "serving, 40 of 50 samples in 3.0 MiB of 4.0 MiB, 75 % of samples taken from it"
+    assert f"cache: {said}" == cached(cache)
+    assert "stream" not in tape.feed(replace(later, time_s=later.time_s + 1)).content
 
 
 def test_buttons_are_allowed_by_who_can_do_what_they_say() -> None:
@@ -298,11 +311,13 @@ def test_the_sentence_is_not_rewritten_at_every_tick() -> None:
     assert 5 < said < 40
 
 
-def test_status_names_the_samples_that_a_consumer_takes() -> None:
+def test_panel_and_status_name_the_samples_that_a_consumer_takes() -> None:
     """Of one that takes a part; the others' lines stay as they are."""
     tape, reading = Tape(), list(three_models().run(20))[-1]
     first, *others = reading.consumers
     tape.feed(replace(reading, consumers=(replace(first, part="fold 1 of 5"), *others)))
+    told = {lane["name"]: lane["part"] for lane in tape.scene()["lanes"]}
+    assert told == {first.name: "fold 1 of 5", **dict.fromkeys((each.name for each in others), "")}
     lines = as_text(tape.view, "mnist").splitlines()
     assert [line.split()[0] for line in lines if "(fold 1 of 5)" in line] == [first.name]
 

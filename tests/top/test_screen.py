@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
-from tsnb.telemetry.readings import GpuReading, HostReading, ProcessReading, StreamReading
+from tsnb.telemetry.readings import CacheReading, GpuReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.view import StreamView
 from tsnb.top.view import screen
 
@@ -67,6 +67,20 @@ def test_it_says_what_the_panel_says() -> None:
     assert "memory 30 of 64 GiB   arena 212 MiB, 12 of 16 slots" in text
     assert "GPU 0 87 %, 20 of 140 GiB" in text
     assert "GPU 1 2.0 of 16 GiB" in text, "how busy a MIG instance is, nobody knows"
+
+
+def test_samples_that_a_trial_takes_have_a_column_where_one_does_not_take_all() -> None:
+    """And the cache stands at the bottom."""
+    view, cache = StreamView(), CacheReading("serving", "", 50, 40, 3 << 20, 4 << 20, 0, 300, 100, 1.5)
+    for reading in three_models().run(40):
+        first, *others = reading.consumers or (None,)
+        one = () if first is None else (replace(first, part="held out of fold 1 of 5"),)
+        view.feed(replace(reading, consumers=(*one, *others), cache=cache))
+    text = drawn(view, 200)
+    assert "held out of fold 1 of 5" in row(text, "cnn-small")
+    assert " all " in row(text, "resnet10")
+    assert "cache serving, 40 of 50 samples in 3.0 MiB of 4.0 MiB, 75 % of samples taken from it" in text
+    assert "samples   " not in drawn(told(three_models(), 40)).replace("samples/s", "")
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 200])

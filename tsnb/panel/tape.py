@@ -9,12 +9,14 @@ recorded log draws the same panel as a live stream.
 ```
 tick   {"op": "tick", "n": 812}                                   and, only when they have changed:
        "state": "blocked"                                         the stream's
-       "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure", "mode", "weights"}
+       "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure", "mode", "weights",
+                  "cache"}                                        what its cache does, empty: served without one
        "say": {"kind", "text", "lead", "pace", "at"}              the one plain sentence; its first `lead`
                                                                   characters say it all; `at`: the time of the frame
                                                                   whose shares it tells, null where it tells none
        "lanes": {"2": {"name", "here", "since_s", "metrics",      only the lanes that changed
-                       "run", "awaits", "end", "error", "last"}}  which run, how it ended, of what, its last numbers
+                       "run", "awaits", "end", "error", "last",   which run, how it ended, of what, its last numbers
+                       "part"}}                                   which samples it takes, empty: all
        "ways": {"loss": -1}                                       which way a metric is good: 1 high, -1 low
        "marks": [[12.5, "joined", "resnet10", "resnet10 joined"]] only those that are new: time, kind, trial, text
        "gpus": ["NVIDIA H200"]                                    their names, in the frames' order
@@ -34,6 +36,7 @@ from tsnb.telemetry.history import History
 from tsnb.telemetry.marks import Mark, mode_text
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, StreamReading
 from tsnb.telemetry.view import Row, StreamNews, StreamView
+from tsnb.telemetry.words import cache_text
 
 __all__ = ["Message", "Tape"]
 
@@ -216,6 +219,7 @@ def _lane(row: Row, begin_s: float) -> dict[str, Any]:
         "end": row.end,
         "error": row.error,
         "last": row.last,
+        "part": row.reading.part,
     }
 
 
@@ -229,4 +233,5 @@ def _stream_words(reading: StreamReading) -> dict[str, Any]:
         "failure": reading.failure,
         "mode": mode_text(reading),
         "weights": reading.weights if reading.mode == "weights" else {},
+        "cache": cache_text(reading),
     }

@@ -15,6 +15,7 @@ __all__ = [
     "COLOURS",
     "LIVE",
     "balanced",
+    "cache_text",
     "cached",
     "clock",
     "consumer_state",
@@ -145,6 +146,11 @@ def cached(reading: CacheReading) -> str:
         f"cache: {reading.state}, {reading.kept:,} of {reading.samples:,} samples in "
         f"{mebibytes(reading.kept_bytes / 2**20)} of {mebibytes(reading.limit_bytes / 2**20)}{share}{back}{why}"
     )
+
+
+def cache_text(reading: StreamReading) -> str:
+    """Return what a stream's cache does, without the word cache; empty where it is served without one."""
+    return cached(reading.cache).removeprefix("cache: ") if reading.cache is not None else ""
 
 
 def mebibytes(value: float) -> str:

@@ -138,7 +138,7 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     """Return the columns that there is room for; the least telling ones give way first.
 
     Those are what a trial takes of the machine, the buffer (which the lag says, too), all logged numbers but the first,
-    the epoch and the lag. No cell is cut.
+    the part of the samples, the epoch and the lag. No cell is cut.
     """
     window = view.latest.window if view.latest else 0
     live = view.state in words.LIVE
@@ -161,14 +161,15 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
         _number(view, "a batch", 8, lambda row: words.milliseconds(row.pace.step_s)),
         _number(view, "alone", 7, lambda row: words.count(row.pace.alone_per_s)),
     ]
-    shown = [state, buffer, lag, rate, epoch, *logs, *uses]
+    parts = [_takes(rows)] if any(row.reading.part for row in rows) else []
+    shown = [state, *parts, buffer, lag, rate, epoch, *logs, *uses]
 
     def left() -> int:
         return room - sum(column.width + 2 for column in shown) - 2
 
     while uses and left() < len(_WHERE):
         shown.remove(uses.pop())
-    gives_way = [buffer, *reversed(logs[1:]), epoch, lag, *logs[:1]]
+    gives_way = [buffer, *reversed(logs[1:]), *parts, epoch, lag, *logs[:1]]
     while gives_way and left() < _BAR[0]:
         shown.remove(gives_way.pop(0))
     width = min(left(), _BAR[1])
@@ -176,6 +177,14 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
         title = _WHERE if width >= len(_WHERE) else "its time"
         shown.insert(shown.index(rate) + 1, _Column(title, width, lambda row: _spent(row, width, live)))
     return shown
+
+
+def _takes(rows: Sequence[Row]) -> _Column:
+    """Return which samples each takes: there where one of them does not take all."""
+    width = max(len("all"), *(len(row.reading.part) for row in rows))
+    return _Column(
+        "samples", width, lambda row: Text(row.reading.part or "all", "" if row.reading.part else _SOFT)
+    )
 
 
 def _state(view: StreamView, row: Row) -> Text:
@@ -280,7 +289,7 @@ def _footer(view: StreamView) -> list[Text]:
         )
         found.append(_pair("arena", arena if view.state in words.LIVE else _DASH))
         if reading.cache is not None and view.state in words.LIVE:
-            found.append(_pair("cache", words.cached(reading.cache).removeprefix("cache: ")))
+            found.append(_pair("cache", words.cache_text(reading)))
     if view.host and view.state in words.LIVE:
         found += _gpus(view.host)
     could = view.rates.loader_alone_per_s() if reading and view.state in words.LIVE else math.nan

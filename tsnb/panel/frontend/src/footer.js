@@ -12,11 +12,13 @@ export class Footer {
     this.arena = pair("arena");
     this.slots = make("span", "tsnb-of-slots");
     this.arena.box.append(this.slots);
+    this.cache = pair("cache", "tsnb-cache");
     this.gpu = pair("GPU");
-    this.element = make("footer", "tsnb-footer", this.cpu.box, this.memory.box, this.arena.box, this.gpu.box);
+    this.element = make("footer", "tsnb-footer", this.cpu.box, this.memory.box, this.arena.box, this.cache.box, this.gpu.box);
     this.cpu.box.title = "Cores busy on this machine with all that runs; of them the loader with its workers, and the trials";
     this.memory.box.title = "Memory in use on this machine, or in this container, by all that runs";
     this.arena.box.title = "Shared memory that holds the loader's batches, and how many of its slots are in use";
+    this.cache.box.title = "Prepared samples that are kept in memory: how many, in how much, and how often one was taken from there";
   }
 
   draw(store, state) {
@@ -27,6 +29,8 @@ export class Footer {
     put(this.memory.value, now ? usedOf(now.usedMiB, now.totalMiB) : "–");
     put(this.arena.value, last && known ? mebibytes(last.touchedMiB) : "–");
     put(this.slots, last && known ? `, ${last.slotsUsed} of ${stream.slots} slots` : "");
+    this.cache.box.hidden = !(stream.cache && known);
+    put(this.cache.value, stream.cache || "");
     this.element.classList.toggle("tsnb-has-gpu", Boolean(now && now.gpus.length));
     put(this.gpu.value, now ? gpus(now) : "–");
   }

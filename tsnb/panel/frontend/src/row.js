@@ -24,6 +24,7 @@ export class Row {
     const [title, state, where, , time, , , , action] = this.cells;
     title.scope = "row";
     title.append(make("span", "tsnb-mark", shape(lane)), (this.open = button(name, "tsnb-trial tsnb-open", () => open(name))));
+    title.append((this.part = make("div", "tsnb-below")));
     title.title = name;
     attribute(this.open, "aria-expanded", false);
     this.icon = icon();
@@ -78,9 +79,12 @@ export class Row {
     this.element.classList.toggle("tsnb-off", over ? state !== "recording" : !here);
     put(this.state, words.label);
     showIcon(this.icon, words.label === "ended" ? "left" : now.state === "gone" ? "left" : now.state);
-    const { awaits, error } = lanes[this.lane], failed = !here && error ? `${words.label}: ${error}` : "";
+    const { awaits, error, part } = lanes[this.lane], failed = !here && error ? `${words.label}: ${error}` : "";
     const verdict = !here && store.verdicts[this.name] ? `${words.label}: ${store.verdicts[this.name]}` : "";
     attribute(this.cells[1], "title", failed || verdict || (awaits ? `waits for ${awaits}` : words.label));
+    put(this.part, part || "");
+    this.part.hidden = !part;
+    attribute(this.cells[0], "title", part ? `${this.name}: ${part}` : this.name);
     put(this.detailState, failed ? error : `${words.label}   `);
     this.element.classList.toggle("tsnb-failed", Boolean(failed));
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
