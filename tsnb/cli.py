@@ -19,7 +19,7 @@ from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
 from tsnb.options import StreamOptions, add_options, options_from
 from tsnb.streams.served import RECONNECT_S, seed_of
-from tsnb.telemetry.observer import balance, stop
+from tsnb.telemetry.observer import balance, pause, status, stop
 from tsnb.telemetry.recording import record
 from tsnb.telemetry.words import balanced, cached, incidents
 
@@ -77,6 +77,13 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         command.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
         command.set_defaults(run=run)
+    for name, text in (
+        ("pause", "have a trial take no more batches from its next one on; the others go on"),
+        ("resume", "let a paused trial go on where it was"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("target", metavar="STREAM[/TRIAL]", help="without TRIAL: all of the stream's")
+        command.set_defaults(run=_pause)
     balancing = commands.add_parser("balance", help="change how a stream divides compute between its trials")
     balancing.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
     balancing.add_argument("mode", metavar="|".join(MODES), help="how compute is divided between trials")
@@ -257,6 +264,18 @@ def _status(options: argparse.Namespace) -> None:
 
 def _balance(options: argparse.Namespace) -> None:
     print("\n".join(balanced(balance(options.name, options.mode, dict(map(read_weight, options.weight))))))
+
+
+def _pause(options: argparse.Namespace) -> None:
+    name, _, trial = options.target.partition("/")
+    stream = registry.find(name or None).name
+    there = [c.name for c in status(stream).consumers if c.state != "gone"]
+    ranks = [consumer for consumer in there if consumer.startswith(f"{trial}[")]  # of one job
+    meant = there if not trial else ranks or [trial]
+    if not meant:
+        raise TsnbError(f"no trial is attached to {stream!r}")
+    pause(stream, *meant, on=options.command == "pause")
+    print(f"{options.command}d {', '.join(meant)} of {stream!r}")
 
 
 def _top(options: argparse.Namespace) -> None:

@@ -1,17 +1,24 @@
-"""A consumer's session: what a message means to it.
+"""A consumer's session: what a message means to it; and a pause, from the command to the loop.
 
 That it is right in any order of events is proven with the producer's decisions, in `tests/producer`.
 """
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
+import tsnb
 from tsnb.consumer.options import Options
 from tsnb.consumer.session import ConsumerSession, Loop, Place, Turn
-from tsnb.errors import LoaderFailed, ProducerGone
+from tsnb.errors import ConsumerParked, LoaderFailed, ProducerGone, TsnbError
+from tsnb.telemetry.observer import pause
 from tsnb.wire import messages as ms
 
 WELCOME = ms.Welcome("s", 1, 8, 4, 4, 10, 40, order="seed=1")
@@ -107,9 +114,138 @@ def test_another_producer_is_told_the_place_if_it_can_give_it() -> None:
     assert made.connected(WELCOME._replace(order=""))[0].number == 3  # type: ignore[union-attr]
 
 
+def test_a_pause_makes_what_is_under_way_out_of_date_and_keeps_the_place() -> None:
+    """Batches, the end and a failure of the epoch: all comes again, when it goes on."""
+    made = session()
+    begun(made)
+    made.hear(batch(0))
+    assert made.hear_early(ms.PauseAsked(True)) == Turn()
+    for late in (batch(1), batch(2)):
+        assert made.hear(late).say == RELEASED
+    assert made.hear(ms.EpochEnded(2, 3)) == made.hear(ms.Failed(2, "boom", "")) == Turn()
+    assert made.hear(ms.PauseAsked(True)) == Turn()
+    assert made.connected(WELCOME) == (), "nothing is wanted of a new producer"
+    (ask,) = made.hear(ms.PauseAsked(False)).say
+    assert isinstance(ask, ms.Ask)
+    assert (ask.epoch, ask.seq, ask.exact) == (2, 1, True)
+    assert made.hear(ms.PauseAsked(False)) == Turn()
+    with pytest.raises(ConsumerParked, match="was paused at batch 1 of epoch 2"):
+        made.hear(ms.NotJoined(ask.number, 3, 5, 1))
+
+
 def test_the_loaders_error_comes_through() -> None:
     """Of the epoch that is taken."""
     made = session()
     begun(made)
     with pytest.raises(LoaderFailed, match="boom"):
         made.hear(ms.Failed(2, "boom", "Traceback"))
+
+
+# -- a pause, from the command to the loop -------------------------------------------------------------------
+
+ROWS = 240
+
+
+class Taking(threading.Thread):
+    """A training loop, a few milliseconds a step."""
+
+    def __init__(self, name: str, epochs: int, stream: str = "s", **options: Any) -> None:
+        super().__init__(name=name, daemon=True)
+        self.stream, self.options, self.epochs = stream, options, epochs
+        self.taken: list[list[int]] = []
+        self.numbers: list[int] = []
+        self.steps = 0
+        self.error: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            with tsnb.attach(self.name, self.stream, **self.options) as consumer:
+                for _ in range(self.epochs):
+                    self.taken.append([])
+                    for (rows,) in consumer:
+                        self.taken[-1] += rows.tolist()
+                        self.steps += 1
+                        time.sleep(0.002)
+                    self.numbers.append(consumer.epoch)
+        except TsnbError as error:
+            self.error = error
+
+    def ended(self) -> list[list[int]]:
+        """Wait for its end; return its epochs."""
+        self.join(60)
+        assert not self.is_alive()
+        if self.error is not None:
+            raise self.error
+        return self.taken
+
+
+def loader() -> Any:
+    return DataLoader(TensorDataset(torch.arange(ROWS)), batch_size=4, shuffle=True)
+
+
+def until(fact: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not fact():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.mark.system
+def test_paused_it_takes_nothing_the_others_go_on_and_later_it_gets_each_sample_once() -> None:
+    """With batches of another size than the loader's, in the middle of one; past its place, on a seeded stream."""
+    with tsnb.serve(loader(), name="s", seed=1, window=4) as producer:
+        one, other = Taking("one", 3, batch_size=6), Taking("other", 5)
+        until(lambda: one.steps > 10 and other.steps > 10)
+        pause("s", "one")
+        until(lambda: {c.name: c.state for c in producer.status().consumers}["one"] == "paused")
+        steps = one.steps + 1  # the one that it was in
+        until(lambda: len(other.taken) == 3)
+        assert one.steps <= steps
+        pause("s", "one", on=False)
+        assert [sorted(rows) for rows in one.ended()] == [list(range(ROWS))] * 3
+        assert [sorted(rows) for rows in other.ended()] == [list(range(ROWS))] * 5
+    with tsnb.serve(loader(), name="again", seed=1):
+        orders = Taking("reference", max(one.numbers + other.numbers) + 1, "again").ended()
+    for each in (one, other):
+        assert each.taken == [orders[number] for number in each.numbers], "each epoch in its own order"
+
+
+@pytest.mark.system
+def test_paused_past_its_place_on_a_stream_without_a_seed_it_is_told_so() -> None:
+    """With the way out."""
+    with tsnb.serve(loader(), name="s", window=4, rubber_band=0.0):
+        one, other = Taking("one", 1), Taking("other", 60)
+        until(lambda: one.steps > 10)
+        pause("s", "one")
+        until(lambda: len(other.taken) > 1)
+        pause("s", "one", on=False)
+        with pytest.raises(ConsumerParked, match=r"was paused at batch .* Served with seed="):
+            one.ended()
+
+
+@pytest.mark.system
+def test_ranks_of_a_job_are_not_paused() -> None:
+    """One that paused alone would leave the others waiting in their step."""
+    with (
+        tsnb.serve(loader(), name="s"),
+        tsnb.attach("bert", "s", rank=0, world_size=2),
+        pytest.raises(TsnbError, match=r"'bert\[0\]' is a rank of a job"),
+    ):
+        pause("s", "bert[0]")
+
+
+@pytest.mark.system
+def test_what_is_paused_stays_so_when_the_producer_is_started_again() -> None:
+    """It takes nothing of the new one either; then it goes on where it was."""
+    producer = tsnb.serve(loader(), name="s", seed=1, reconnect_s=30.0)
+    one = Taking("one", 1)
+    until(lambda: one.steps > 10)
+    pause("s", "one")
+    producer.stop(reconnect_s=30.0)
+    with tsnb.serve(loader(), name="s", seed=1) as producer:
+        until(lambda: [c.state for c in producer.status().consumers] == ["paused"])
+        with pytest.raises(TsnbError, match="no consumer named 'nobody' is attached to 's'"):
+            pause("s", "nobody")
+        pause("s", "one", on=False)
+        assert sorted(one.ended()[0]) == list(range(ROWS))

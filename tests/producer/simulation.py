@@ -138,6 +138,12 @@ class SimConsumer:
                 self.gone = min(self.gone or (message.epoch, message.seq), (message.epoch, message.seq))
                 self.session.hear_early(message)
             self.inbox.append(message)
+        if self.loop is None or self.group:  # it looks ahead in its loop; ranks pause after the same batch
+            return
+        pauses = [m for m in self.inbox if isinstance(m, ms.PauseAsked)]
+        self.inbox = deque(m for m in self.inbox if not isinstance(m, ms.PauseAsked))
+        for pause in pauses:
+            self.say(*self.session.hear_early(pause).say)
 
     def step(self, breaks: bool = False) -> None:
         """Do what is next in its loop: give a batch, receive one, end, or wait.
@@ -145,7 +151,9 @@ class SimConsumer:
         Args:
             breaks: Leave the loop with the next batch that is given.
         """
-        if self.ahead and (self.ended is not None or len(self.ahead) > self.prefetch or not self.inbox):
+        if self.session.paused and not self.group:
+            self.hear() if self.inbox else None  # it waits before it gives another one
+        elif self.ahead and (self.ended is not None or len(self.ahead) > self.prefetch or not self.inbox):
             self._give()
             if breaks:
                 self.leave_early()
@@ -229,6 +237,8 @@ class SimConsumer:
             message = self.inbox.popleft()
             if isinstance(message, ms.Batch):
                 self.say(ms.Release(message.lease))
+            elif isinstance(message, (ms.PauseAsked, ms.RankGone)):
+                self.session.hear_early(message)
 
     def leave_early(self) -> None:
         """Break the loop."""
@@ -298,7 +308,11 @@ class SimConsumer:
         else:
             before = self.steps
             self.step()
-            while self.iterating and self.steps == before and (self.inbox or self.ahead):
+            while (
+                self.iterating
+                and self.steps == before
+                and (self.inbox or (self.ahead and not self.session.paused))
+            ):
                 self.step()
         while self.held:
             self.release(self.held.pop())
@@ -316,6 +330,7 @@ class Simulation:
         modes: Whether compute is divided in another way now and then.
         parts: Whether consumers take parts of the samples; an epoch is then 20 batches, `SAMPLES` samples in an order
             of its own.
+        pauses: Whether somebody is asked to pause, or to go on, now and then.
     """
 
     def __init__(
@@ -328,6 +343,7 @@ class Simulation:
         skips: bool = False,
         modes: bool = False,
         parts: bool = False,
+        pauses: bool = False,
     ) -> None:
         self.parts = parts
         self.seed = seed
@@ -337,6 +353,7 @@ class Simulation:
         self.restarts = restarts
         self.skips = skips
         self.modes = modes
+        self.pauses = pauses
         self.batches = self.rng.choice([1, 3, 7, 20])
         self.window = self.rng.choice([1, 2, 4, 8])
         self.band = self.rng.choice([1, 2, 5, 20])
@@ -361,7 +378,7 @@ class Simulation:
         for key, consumer in self.consumers.items():
             ours, theirs = pair(512)
             self.ends[key] = ours
-            self.step(self._joined(key, consumer, back=True))
+            self.step(self._joined(key, consumer, back=True, paused=consumer.session.paused))
             self._tell_part(key, consumer)
             consumer.reconnect(theirs)
 
@@ -376,6 +393,13 @@ class Simulation:
             self.balance(self.rng.choice(["pace", "weights", "weights", "free"]))
         else:
             self.step(ev.Contended(self.rng.random() < 0.7))
+
+    def steer(self, choice: float) -> None:
+        """Do what somebody who watches may ask for."""
+        if choice < 0.97 and self.modes:
+            self.divide()
+        elif choice > 0.98 and self.pauses and self.consumers:
+            self.pause(self.rng.choice(list(self.consumers)), on=self.rng.random() < 0.5)
 
     def look(self) -> None:
         """Step when the decisions ask for it, as the serving thread does."""
@@ -450,10 +474,16 @@ class Simulation:
         """Return the epoch's samples in the order of the loader, the same at every call."""
         return random.Random(f"{self.seed} {epoch}").sample(range(SAMPLES), SAMPLES)
 
-    def _joined(self, key: int, consumer: SimConsumer, back: bool = False) -> ev.Heard:
+    def _joined(self, key: int, consumer: SimConsumer, back: bool = False, paused: bool = False) -> ev.Heard:
         name, _, rank = consumer.name.rstrip("]").partition("[")
         return joined(
-            key, name, consumer.skips, rank=int(rank or 0), of=max(1, len(consumer.group)), back=back
+            key,
+            name,
+            consumer.skips,
+            rank=int(rank or 0),
+            of=max(1, len(consumer.group)),
+            back=back,
+            paused=paused,
         )
 
     def join_group(self, name: str, size: int) -> list[SimConsumer]:
@@ -469,6 +499,16 @@ class Simulation:
             if consumer in ranks:
                 self.step(self._joined(key, consumer))
         return ranks
+
+    def pause(self, *keys: int, on: bool = True) -> None:
+        """Somebody asks consumers to pause, or to go on."""
+        self.step(ev.Paused(keys, on))
+
+    def resume_all(self) -> None:
+        """Let everybody go on."""
+        for key, member in self.dispatch.members.items():
+            if member.paused and key in self.consumers:
+                self.pause(key, on=False)
 
     def kill(self, key: int) -> None:
         self.consumers[key].channel.close()
@@ -523,8 +563,8 @@ class Simulation:
                 self.kill_producer()
             elif choice < 0.95:
                 self.step(ev.Tick())
-            elif choice < 0.97 and self.modes:
-                self.divide()
+            else:
+                self.steer(choice)
             self.look()
             self.poll()
 
@@ -570,6 +610,7 @@ class Simulation:
         Raises:
             AssertionError: Somebody waits for something that never comes.
         """
+        self.resume_all()
         target = {key: len(c.complete) + 2 for key, c in self.consumers.items()}
         for _ in range(20_000):
             self.now += 0.01
@@ -596,11 +637,19 @@ def _drain(consumer: SimConsumer) -> None:
 
 
 def joined(
-    key: int, name: str, skips: bool = False, *, rank: int = 0, of: int = 1, back: bool = False
+    key: int,
+    name: str,
+    skips: bool = False,
+    *,
+    rank: int = 0,
+    of: int = 1,
+    back: bool = False,
+    paused: bool = False,
 ) -> ev.Heard:
     """A consumer attaches; `of` more than 1: as one rank of so many."""
     on_lag = "skip" if skips else "wait"
-    return ev.Heard(key, ms.Hello("consumer", name, "", on_lag, rank=rank, world_size=of, back=back))
+    hello = ms.Hello("consumer", name, "", on_lag, rank=rank, world_size=of, back=back, paused=paused)
+    return ev.Heard(key, hello)
 
 
 def asked(

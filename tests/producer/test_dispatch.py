@@ -8,6 +8,7 @@ import pytest
 
 from tests.producer.simulation import (
     SAMPLES,
+    SimConsumer,
     Simulation,
     asked,
     joined,
@@ -119,6 +120,97 @@ def test_however_often_compute_is_divided_anew_nothing_is_lost_and_all_can_go_on
     simulation = Simulation(7000 + seed, modes=True, restarts=seed % 2 == 0, skips=seed % 3 == 0)
     simulation.run(800)
     simulation.settle()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pauses_at_any_moment_lose_nothing_and_all_can_go_on(seed: int) -> None:
+    """Across restarts, interrupts, breaks and kills, too: each batch is checked as it is given."""
+    simulation = Simulation(
+        9000 + seed, pauses=True, restarts=seed % 2 == 0, skips=seed % 3 == 0, modes=seed % 5 == 0
+    )
+    simulation.run(600)
+    simulation.settle()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_paused_at_any_batch_a_consumer_gets_every_batch_once_and_nobody_waits_for_it(seed: int) -> None:
+    """Two go on through whole epochs meanwhile, never held up; then it gets what it has missed, where it was."""
+    simulation = Simulation(9500 + seed, kills=False)
+    simulation.batches = 20
+    three = [simulation.join(skips=False) for _ in range(3)]
+    for consumer in three:
+        consumer.ask()
+    simulation.poll()
+
+    def turns(who: list[SimConsumer], epochs: int) -> None:
+        target = [len(c.complete) + epochs for c in who]
+        for _ in range(5000):
+            simulation.now += 0.01
+            simulation.load()
+            simulation.rng.choice(who).run_steadily()
+            simulation.poll()
+            if all(len(c.complete) >= n for c, n in zip(who, target, strict=True)):
+                return
+        raise AssertionError(f"somebody waits for good: {simulation.dispatch.members}")
+
+    for _ in range(simulation.rng.randrange(60)):
+        turns_before = simulation.rng.choice(three)
+        simulation.load()
+        turns_before.run_steadily()
+        simulation.poll()
+    key = next(k for k, c in simulation.consumers.items() if c is three[0])
+    simulation.pause(key)
+    had = three[0].steps
+    began = simulation.now
+    turns(three[1:], 2)
+    assert simulation.now - began < simulation.dispatch.patience_s, "patience has no part in it"
+    for _ in range(3):
+        three[0].run_steadily()
+    assert three[0].steps == had, "it takes nothing from the next batch on"
+    simulation.pause(key, on=False)
+    turns(three, 2)
+    for consumer in three:
+        assert set(consumer.epochs) - consumer.complete <= {consumer.place.epoch}, (
+            "an epoch was left in its middle"
+        )
+        assert not consumer.parked
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_while_nobody_goes_far_on_a_paused_one_keeps_its_place_without_a_seed(seed: int) -> None:
+    """One alone, or all of them: paused wherever they are and for however long, they lose nothing."""
+    simulation = Simulation(9900 + seed, kills=False)
+    simulation.dispatch.note_repeatable(False)
+    rng = simulation.rng
+    those = [simulation.join(skips=False) for _ in range(rng.choice([1, 1, 2, 3]))]
+    simulation.poll()
+
+    def go_on(steps: int) -> None:
+        for _ in range(steps):
+            simulation.now += 0.01
+            simulation.load()
+            rng.choice(those).run_steadily()
+            simulation.poll()
+
+    for _ in range(6):
+        go_on(rng.randrange(30))
+        keys = list(simulation.consumers)
+        rng.shuffle(keys)
+        simulation.pause(*keys)
+        simulation.poll() if rng.random() < 0.5 else None
+        simulation.now += rng.choice([0.0, 1000.0])
+        simulation.step(ev.Tick())
+        go_on(rng.randrange(10))
+        before = [c.steps for c in those]
+        go_on(10)
+        assert [c.steps for c in those] == before, "they take nothing"
+        rng.shuffle(keys)
+        simulation.pause(*keys, on=False)
+    simulation.settle()
+    assert not any(c.parked for c in those)
+    for consumer in those:
+        left = set(consumer.epochs) - consumer.complete
+        assert left <= {consumer.session.given.epoch}, "an epoch was left in its middle"
 
 
 @pytest.mark.parametrize("seed", range(60))

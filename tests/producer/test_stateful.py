@@ -89,6 +89,12 @@ class Stream(RuleBasedStateMachine):
         consumer.interrupt(lost)
         self.simulation.poll()
 
+    @rule(who=WHO, on=st.booleans())
+    def pause_or_go_on(self, who: int, on: bool) -> None:
+        """Others are not held up by one that is paused, and it loses nothing."""
+        keys = list(self.simulation.consumers)
+        self.simulation.pause(keys[who % len(keys)], on=on)
+
     @rule(who=WHO)
     def rest(self, who: int) -> None:
         self.one(who).say(ms.Rest())

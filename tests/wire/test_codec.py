@@ -31,6 +31,8 @@ EXAMPLES: list[ms.Message] = [
     ms.Bye(),
     ms.StopProducer(60.0),
     ms.StopConsumer("resnet"),
+    ms.PauseConsumer({"resnet": True}),
+    ms.PauseAsked(True),
     ms.TrialEnded("resnet", "failed", "1790000000.25", 71, "ValueError: too bad", {"loss": 0.3}),
     ms.Balance("weights", {"resnet": 2.0}),
     ms.Welcome("mnist", 12, 8, 4, None, 79, None, "seed 1", 60.0),

@@ -38,7 +38,7 @@ from tsnb.machine.processes import children, has_gone, is_ending, is_stopped, wa
 from tsnb.transport.channel import ChannelClosed, LocalChannel, Outbox
 from tsnb.transport.local import connect, is_path
 from tsnb.wire import messages as ms
-from tsnb.wire.codec import decode, encode, is_rank_gone
+from tsnb.wire.codec import decode, encode, is_pause, is_rank_gone
 from tsnb.wire.layout import Layout
 from tsnb.wire.table import LayoutReader
 
@@ -62,6 +62,7 @@ class Connection:
         scratch: Where batches are copied to that must be.
         reader: What reads the slots.
         back: Whether it comes from a producer that has gone.
+        paused: Whether it was paused there, and still is.
 
     Attributes:
         on_device: Knows which batches lie there.
@@ -83,6 +84,7 @@ class Connection:
         reader: type[Unpacker] = Unpacker,
         *,
         back: bool = False,
+        paused: bool = False,
     ) -> None:
         self.entry = entry
         self.on_device = DeviceShare(options.shared_device, 0 if entry.elsewhere else entry.pid)
@@ -114,7 +116,7 @@ class Connection:
         if self._pidfd >= 0:
             self._poll.register(self._pidfd, select.POLLIN)
         try:
-            group = (options.rank, options.world_size, options.cut, back)
+            group = (options.rank, options.world_size, options.cut, back, paused)
             origin, wish = registry.describe_origin(), self.on_device.wish
             part = options.part.words if options.part is not None else ""
             self.post(ms.Hello("consumer", name, origin, options.on_lag, wish, *group, part, entry.token))
@@ -205,15 +207,20 @@ class Connection:
             return False
         return True
 
-    def look_ahead(self) -> Iterator[ms.RankGone]:
-        """Give what has to be heard before the batches that were sent earlier; `poll` gives it once more."""
+    def look_ahead(self, *, pauses: bool = False) -> Iterator[ms.Message]:
+        """Give what has to be heard before the batches that were sent earlier.
+
+        Args:
+            pauses: Whether that goes for a pause, too; the ranks of a group pause after the same batch.
+        """
         with contextlib.suppress(ChannelClosed):  # `poll` says so, when all that came before has been taken
             while (packet := self.channel.receive()) is not None:
+                if pauses and is_pause(packet):
+                    yield decode(packet)
+                    continue
                 self._unread.append(packet)
                 if is_rank_gone(packet):
-                    message = decode(packet)
-                    assert isinstance(message, ms.RankGone)
-                    yield message
+                    yield decode(packet)
 
     @property
     def arrived(self) -> bool:
@@ -374,6 +381,8 @@ def connect_to_successor(
     scratch: ScratchPool,
     within_s: float,
     given_up: Callable[[], bool],
+    *,
+    paused: bool = False,
 ) -> Connection | None:
     """Wait for another producer of the same name, and connect to it.
 
@@ -384,6 +393,7 @@ def connect_to_successor(
         scratch: As `Connection`.
         within_s: How long to wait.
         given_up: Asked now and then: whether to stop waiting.
+        paused: As `Connection`.
 
     Returns:
         The new connection; None if none came in time.
@@ -393,7 +403,7 @@ def connect_to_successor(
         entry = next((e for e in registry.entries() if e.name == gone.entry.name), None)
         if entry is not None and entry.address != gone.entry.address:
             try:
-                return Connection(entry, name, options, scratch, back=True)
+                return Connection(entry, name, options, scratch, back=True, paused=paused)
             except (ProducerGone, NameInUse, RemoteProtocolError):
                 pass  # it has just ended in its turn, or is not up yet: the next look tells
         time.sleep(LOOK_S)

@@ -7,9 +7,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from tsnb.wire import messages as ms
 
 __all__ = ["Consumer", "rest_siblings"]
 
+_Taken = TypeVar("_Taken")
 _made: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
 
@@ -214,7 +215,7 @@ class Consumer(Bound):
             batches=self._line.batches,
             samples=self._line.samples,
             epochs=self._epochs,
-            inside_s=self._inside_s + now_s,
+            inside_s=max(0.0, self._inside_s + now_s - self._line.paused_s),
             copied=self._line.scratch.taken,
             held=len(self._line.connection.unpacker.held),
             waited_s=self._line.waited_s,
@@ -344,26 +345,51 @@ class Consumer(Bound):
             NameInUse: Another thread takes from this loop at the same time.
             ProducerGone: The producer has gone.
         """
+        return self._alone(loop, self._take)
+
+    def hold(self, loop: Loop) -> None:
+        """Before a batch is given: look whether somebody wants this consumer to pause, and wait while it is.
+
+        Raises:
+            As `take`.
+        """
+        if self._session.loop is loop:  # else its epoch has been received whole, or another loop goes on
+            self._alone(loop, self._hold)
+
+    def _alone(self, loop: Loop, act: Callable[[], _Taken]) -> _Taken:
+        """Do something with the line that no other thread may do meanwhile."""
         if self._session.loop is not loop:
             raise self._not_current()
         if self._inside is not None:
             self.require_free()
         try:
             self._inside = threading.get_ident()
-            return self._take(loop)
+            if self._session.loop is not loop:  # since just now: another thread's loop has begun
+                raise self._not_current()
+            return act()
         finally:
             self._inside = None
 
-    def _take(self, loop: Loop) -> tuple[int, Delivered] | None:
-        if self._session.loop is not loop:  # since just now: another thread's loop has begun
-            raise self._not_current()
+    def _hold(self) -> None:
+        self._line.tell_metrics()
+        self._with_line(self._line.hold)
+
+    def _take(self) -> tuple[int, Delivered] | None:
         if self._line.stop_asked is not None:
             error, self._line.stop_asked = self._line.stop_asked, None
             raise error
         self._line.tell_metrics()
+        taken = self._with_line(self._line.next)
+        if taken is None:
+            self._epochs += 1
+            self._end_epoch()
+        return taken
+
+    def _with_line(self, act: Callable[[], _Taken]) -> _Taken:
+        """Do something on the line; should it end there, end what has to end with it."""
         reconnects = self._line.reconnects
         try:
-            taken = self._line.next()
+            return act()
         except (LoaderFailed, ConsumerParked, JoinRefused):
             self._end_epoch()
             raise
@@ -379,10 +405,11 @@ class Consumer(Bound):
                 else:
                     self.close()  # lets go of the arena too: its memory is freed with the last batch that is held
             raise
-        if taken is None:
-            self._epochs += 1
-            self._end_epoch()
-        return taken
+
+    @property
+    def look_s(self) -> float:
+        """When to `hold` again (monotonic seconds)."""
+        return self._line.look_s
 
     @property
     def idle(self) -> bool:

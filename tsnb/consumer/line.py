@@ -14,6 +14,7 @@ import torch
 
 from tsnb import registry
 from tsnb.arena.scratch import ScratchPool
+from tsnb.config import attach_defaults
 from tsnb.consumer.allotment import Allotment
 from tsnb.consumer.connection import Connection, connect_to_successor
 from tsnb.consumer.device import Prefetch, uploads_for
@@ -28,6 +29,8 @@ from tsnb.wire import messages as ms
 
 __all__ = ["Line"]
 
+LOOK_S = 0.05
+"""How often it is looked, before a batch is given, whether somebody wants it to pause: a look is a system call."""
 RANKS_S = 30.0
 """Ranks that are started together attach within seconds of each other."""
 WANTS_BYTES = 100_000
@@ -53,6 +56,7 @@ class Line:
         allotment: The cores and threads that its producer has given this process.
         scratch: Where batches are copied to that must be.
         closed: Set to end a wait for a successor.
+        look_s: When to look again whether somebody wants it to pause (monotonic seconds).
         stop_asked: What to raise at the next step: this consumer was asked to stop between two loops.
 
     Raises:
@@ -73,9 +77,12 @@ class Line:
         self.session.connected(self.connection.welcome)
         self._part: Part | None = None  # that the producer was told
         self.closed = False
+        self.look_s = 0.0
         self.stop_asked: StopRequested | None = None
         self.batches = self.samples = self.reconnects = 0
         self.waited_s = 0.0
+        self._paused_s = 0.0
+        self._stands_since_s: float | None = None
         self._on_device_before = 0  # by connections that have gone
         self._skipped_before = 0  # before this epoch
         self._reminded = False  # of the ranks that it may wait for
@@ -133,6 +140,8 @@ class Line:
             StopRequested: This consumer was asked to stop.
         """
         while True:
+            if self.session.paused:
+                self._stand_still()
             try:
                 turn = self.session.hear(self._next_message())
                 taken = None if turn.batch is None else self._read(turn.batch)
@@ -174,10 +183,49 @@ class Line:
         self._heed_allotment()
         self.allotment.put_back()
 
+    def _look_ahead(self) -> None:
+        alone = self.session.options.world_size < 2
+        for early in self.connection.look_ahead(pauses=alone):
+            self.say(*self.session.hear_early(early).say)
+
+    def hold(self) -> None:
+        """Before a batch is given: wait while it is paused.
+
+        Raises:
+            ProducerGone: The producer has gone, and no successor goes on.
+            StopRequested: Somebody asked this consumer to stop.
+        """
+        self.look_s = time.monotonic() + LOOK_S
+        self._look_ahead()
+        if self.session.paused:
+            self._stand_still()
+
+    def _stand_still(self) -> None:
+        """Wait while it is paused. That is neither computing nor waiting for a batch."""
+        told, waited_s = attach_defaults.stands, self.waited_s
+        self._stands_since_s = time.monotonic()
+        try:
+            if told is not None:
+                told(True)
+            while self.session.paused:
+                try:
+                    self.say(*self.session.hear(self.connection.wait(_nothing)).say)
+                except ProducerGone as gone:
+                    self._come_back(gone)
+        finally:
+            self.waited_s, self._paused_s, self._stands_since_s = waited_s, self.paused_s, None
+            if told is not None:
+                told(False)
+
+    @property
+    def paused_s(self) -> float:
+        """Seconds that it has stood still because it was paused."""
+        since_s = self._stands_since_s
+        return self._paused_s + (0.0 if since_s is None else time.monotonic() - since_s)
+
     def _next_message(self) -> ms.Message:
         if self.session.options.world_size > 1:
-            for early in self.connection.look_ahead():
-                self.session.hear_early(early)
+            self._look_ahead()
             self.session.require_ranks()
         message = self.connection.poll()
         if message is not None:
@@ -218,6 +266,7 @@ class Line:
                 self.scratch,
                 self.patience_s,
                 lambda: self.closed,
+                paused=self.session.paused,
             )
         self.waited_s += time.monotonic() - began
         if successor is None:
@@ -287,3 +336,9 @@ class Line:
                 return
             if isinstance(message, ms.Batch):
                 self.connection.release(message.lease)
+            elif isinstance(message, ms.PauseAsked):
+                self.session.hear(message)
+
+
+def _nothing(_waited_s: float) -> None:
+    """Nothing is worth a word while it is paused."""

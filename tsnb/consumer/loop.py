@@ -15,6 +15,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -107,6 +108,8 @@ class EpochIterator(Iterator[Any], Bound):
         notices = self._consumer.notices
         notices.look_for_writes()
         try:
+            if monotonic() >= self._consumer.look_s:
+                self._consumer.hold(self._loop)
             if self._in_step and not self._consumer.idle:  # Ctrl-C, say: what was received may have got lost
                 self._consumer.go_back(self._loop)
                 self._begin()

@@ -13,6 +13,9 @@ A *place* is where the next sample is. There are three of them, and all are here
 - `loop.place`: what the user has been given. It is behind the other one while batches are cut or copied ahead;
 - `resume`: what `load_state_dict` named, until a loop begins there.
 
+A pause (`PauseAsked`) is a park on purpose: answers and batches that were under way are out of date, `place` stays, and
+when it is over the session asks for the rest from there.
+
 An interrupt may come between any two steps of the code that runs this. So every verb may be done again: asking again,
 leaving again. What was received and not given is asked for again from the loop's place (`go_back`).
 """
@@ -139,6 +142,7 @@ class ConsumerSession:
         loop: The loop that is going on; None between two.
         resume: Where the next loop begins; None: at the next epoch.
         skipped: Loader batches given up so far.
+        paused: Whether it gets nothing, since somebody asked it to pause.
     """
 
     def __init__(
@@ -150,6 +154,7 @@ class ConsumerSession:
         self.loop: Loop | None = None
         self.resume: Place | None = None
         self.skipped = 0
+        self.paused = False
         self._name = name
         self._group = group
         self._held = held
@@ -161,6 +166,7 @@ class ConsumerSession:
         self._asks = 0
         self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
         self._parked_as: ms.Parked | None = None  # told so, and asked for the place again
+        self._was_paused = False  # and has asked for the place again
         self._rank_gone: ms.RankGone | None = None
         self._acts: dict[type[Any], Callable[[Any], Turn]] = {
             ms.Batch: self._offered,
@@ -169,6 +175,7 @@ class ConsumerSession:
             ms.NotJoined: self._not_joined,
             ms.HeldUp: self._held_up,
             ms.Parked: self._parked,
+            ms.PauseAsked: self._pause_asked,
             ms.Failed: self._failed,
             ms.Refused: self._refused,
             ms.RankGone: self._heard_of_rank,
@@ -191,7 +198,7 @@ class ConsumerSession:
                 f"{self.place.epoch}: the loader has no seed, or another order than before. Iterate again for a whole "
                 "epoch. To go on within an epoch next time, serve with seed=."
             )
-        return (self.ask(),)
+        return () if self.paused else (self.ask(),)
 
     # -- loops -------------------------------------------------------------------------------------------
 
@@ -219,6 +226,7 @@ class ConsumerSession:
         """
         self._asks += 1
         self._taking = self._parked_as = None
+        self._was_paused = False
         self.place = place = self.place if place is None else place
         now = self.options.join == "now" and not place.begun
         return ms.Ask(self._asks, place.epoch, place.batch, place.begun, now, self._held())
@@ -279,9 +287,12 @@ class ConsumerSession:
         act = self._acts.get(type(message))
         return _NOTHING if act is None else act(message)
 
-    def hear_early(self, message: ms.RankGone) -> None:
-        """Hear of a rank that has gone before the batches that were sent earlier are taken. It may be heard again."""
-        self._rank_gone = stricter(self._rank_gone, message)
+    def hear_early(self, message: ms.Message) -> Turn:
+        """Hear of a pause, or of a rank that has gone, before the batches that were sent earlier are taken.
+
+        A rank that has gone may be heard of again.
+        """
+        return self.hear(message) if isinstance(message, (ms.RankGone, ms.PauseAsked)) else _NOTHING
 
     def require_ranks(self) -> None:
         """Before a batch is taken: go no further than a rank of the group that has gone.
@@ -348,8 +359,20 @@ class ConsumerSession:
         raise JoinRefused(f"{refused.reason}.")
 
     def _heard_of_rank(self, gone: ms.RankGone) -> Turn:
-        self.hear_early(gone)
+        self._rank_gone = stricter(self._rank_gone, gone)
         return _NOTHING
+
+    def _pause_asked(self, asked: ms.PauseAsked) -> Turn:
+        if asked.on == self.paused:
+            return _NOTHING
+        self.paused = asked.on
+        self._asks += 1  # what was asked before is answered no more
+        self._taking = self._parked_as = None
+        if asked.on or self.loop is None:
+            return _NOTHING
+        ask = self.ask()
+        self._was_paused = True
+        return Turn((ask,))
 
     def _not_joined(self, answer: ms.NotJoined) -> Turn:
         if answer.ask == self._asks:
@@ -367,6 +390,17 @@ class ConsumerSession:
                 f"waited for it, so they went on without it; it has had {place.batch} batches of that epoch, and "
                 f"{where}. Iterate again for the next epoch. For long pauses on purpose serve with a larger "
                 "patience_s."
+            )
+        if self._was_paused and place.begun:
+            seeded = self._stream is not None and self._stream.order
+            again = (
+                ""
+                if seeded
+                else " Served with seed=, a stream gives a trial that was paused what it has missed."
+            )
+            return ConsumerParked(
+                f"{self._name!r} was paused at batch {place.batch} of epoch {place.epoch}: {where}, and what has gone "
+                f"meanwhile is not given again. Iterate again for the next epoch.{again}"
             )
         if place.begun:
             return ConsumerParked(

@@ -63,7 +63,8 @@ class FoundLife(TrialLife):
         self.state = "running"
         if record is not None:
             self.params, self.options, self.report = record.params, record.options, record.report
-            self.started_s, self.state = record.started_s, record.state
+            self.started_s, self.paused = record.started_s, record.state == "paused"
+            self.state = "running" if self.paused else record.state
             self.took_s = record.duration_s if record.state in ENDED else None
 
     @property
@@ -95,6 +96,7 @@ class FoundLife(TrialLife):
             if record is not None:
                 self.report = record.report
                 self.changes = record.changes
+                self.paused = record.state == "paused"
             return record
         return None
 

@@ -8,6 +8,7 @@
 | `Attaching` | it has asked for its first epoch | `trial_life` |
 | `Directions` | it has called `tsnb.direction` | `trial_life` |
 | `Declared`, `Changed` | it has made a live value; changes of live values hold | `trial_life` |
+| `StandsStill` | its consumer stands still because it is paused, or does no more | `trial_life` |
 | `Artifact` | it has called `tsnb.log_artifact`, on a machine of a cluster | `cluster.remote_attempt` |
 | `Ended` | its code has ended | `attempt` |
 
@@ -35,6 +36,7 @@ __all__ = [
     "Ended",
     "Logged",
     "News",
+    "StandsStill",
     "as_message",
     "how_it_ended",
     "news_in",
@@ -93,6 +95,13 @@ class Changed(NamedTuple):
     """In their order."""
 
 
+class StandsStill(NamedTuple):
+    """The trial stands still because it is paused, or goes on."""
+
+    on: bool
+    """Stands still; else goes on."""
+
+
 class Artifact(NamedTuple):
     """A copy of a file or folder waits on the machine of the cluster that the trial runs on."""
 
@@ -111,11 +120,24 @@ class Ended(NamedTuple):
     """What was raised: one line, then the traceback."""
 
 
-News = Begun | Logged | Consumed | Attaching | Directions | Declared | Changed | Artifact | Ended
+News = (
+    Begun | Logged | Consumed | Attaching | Directions | Declared | Changed | StandsStill | Artifact | Ended
+)
 
 _KINDS: dict[str, Any] = {
     f"tsnb_{kind.__name__.lower()}": kind
-    for kind in (Begun, Logged, Consumed, Attaching, Directions, Declared, Changed, Artifact, Ended)
+    for kind in (
+        Begun,
+        Logged,
+        Consumed,
+        Attaching,
+        Directions,
+        Declared,
+        Changed,
+        StandsStill,
+        Artifact,
+        Ended,
+    )
 }
 
 

@@ -109,7 +109,7 @@ class OwnLife(TrialLife):
         """Run through the code once, in a new kernel."""
         self.become("starting")
         await written(self._run.state, "starting")
-        self.live = {}
+        self.live, self.paused = {}, False
         settings = {"run": self._run.as_settings(), "started_s": self.started_s}
         self._attempt = attempt = engine_of(self.plan).attempt(self.hub, self.plan, settings, self, self._run)
 

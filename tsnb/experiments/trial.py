@@ -5,6 +5,7 @@
 | queued | waits to be started: for the trial that it comes after, the one whose name it takes, room in a cluster | |
 | starting | its kernel starts, its variables travel | |
 | running | its code runs | |
+| paused | it takes no batches until `resume` | |
 | done | the code ended | can be pulled |
 | failed | the code raised; the traceback stands under it | can be pulled, for a look |
 | interrupted | `interrupt`, the stop button of its cell or the panel's | can be pulled |
@@ -35,7 +36,14 @@ from tsnb.experiments.in_kernel.keeping import LEFT_OUT
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
-from tsnb.experiments.trial_life import ENDED, STOP_GRACE_S, TRIAL_STATES, RowListener, TrialLife
+from tsnb.experiments.trial_life import (
+    ENDED,
+    STOP_GRACE_S,
+    TRIAL_STATES,
+    RowListener,
+    TrialLife,
+    pause_trials,
+)
 from tsnb.kernels.cargo.shipping import fetch
 from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
 from tsnb.kernels.output.transcript import PrintedPart
@@ -123,7 +131,7 @@ class Trial(Bound):
     @property
     def state(self) -> str:
         """One of `TRIAL_STATES`."""
-        return self.life.state
+        return self.life.shown_state
 
     @property
     def params(self) -> dict[str, Any]:
@@ -208,12 +216,33 @@ class Trial(Bound):
         """
         self._call(self.life.end(STOP_GRACE_S))
 
+    def pause(self) -> None:
+        """Have the trial take no more batches, from its next one on, until `resume`.
+
+        The other trials of its streams go on and do not wait for it. It keeps its place in the epoch, its memory and
+        its name. When it goes on it gets every batch that it has missed, once. Those that are kept no more, because
+        others have gone on by more than the stream's window, are given again when these have ended their epoch, which
+        a stream with `seed=` can do; on another stream its loop raises `ConsumerParked` then.
+
+        Raises:
+            TsnbError: It does not run, or takes batches of no stream on this machine now.
+        """
+        pause_trials([self.life], on=True)
+
+    def resume(self) -> None:
+        """Let a trial that was paused go on where it was.
+
+        Raises:
+            TsnbError: As `pause`.
+        """
+        pause_trials([self.life], on=False)
+
     def interrupt(self) -> None:
         """Interrupt the cell, as the stop button does for an ordinary one; its variables stay.
 
         A trial whose code has not begun is ended instead: there is nothing to interrupt yet.
         """
-        if self.state == "running":
+        if self.life.state == "running":
             self.life.ended_by = "interrupted"
             self.life.hub.loop.call_soon_threadsafe(self.life.interrupt)
         elif self.state not in ENDED:
@@ -250,7 +279,7 @@ class Trial(Bound):
             raise TypeError(
                 f"set needs a value, such as trial.set(lr=0.03). Live values of {self.name!r}: {there}"
             )
-        if self.state != "running":
+        if self.life.state != "running":
             raise TsnbError(f"trial {self.name!r} is {self.state}: live values are set while it runs")
         plain = {
             name: value.item() if getattr(value, "ndim", None) == 0 else value

@@ -13,17 +13,27 @@ import asyncio
 import contextlib
 import logging
 import math
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Delivery, Outcome
 from tsnb.experiments.bookkeeping import LoggedNumbers, written
-from tsnb.experiments.news import Attaching, Changed, Consumed, Declared, Directions, Logged, News
+from tsnb.experiments.news import (
+    Attaching,
+    Changed,
+    Consumed,
+    Declared,
+    Directions,
+    Logged,
+    News,
+    StandsStill,
+)
 from tsnb.experiments.plan import TrialPlan
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
@@ -35,7 +45,7 @@ from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
 from tsnb.records.writes import LiveChange, LoggedRow
-from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.observer import Observer, consumers_of, pause
 from tsnb.telemetry.readings import EndReading
 from tsnb.telemetry.watching import watched
 
@@ -47,10 +57,11 @@ __all__ = [
     "RowListener",
     "TrialLife",
     "end_reading",
+    "pause_trials",
     "tell_end",
 ]
 
-TRIAL_STATES = ("queued", "starting", "running", *ENDED_STATES)
+TRIAL_STATES = ("queued", "starting", "running", "paused", *ENDED_STATES)
 ENDED = frozenset(ENDED_STATES)
 
 STOP_GRACE_S = 2.0
@@ -75,6 +86,7 @@ class TrialLife(ABC):
     Attributes:
         trial: What its user has, and what listeners are given.
         restarts: How often its process was started again.
+        paused: Whether it was asked to pause, while it runs.
 
     Args:
         plan: What is run.
@@ -102,6 +114,7 @@ class TrialLife(ABC):
         self.metrics = LoggedNumbers()
         self.report: dict[str, Any] = {}
         self.attached = False
+        self.paused = False
         self.live: dict[str, Any] = {}
         self.changes: list[LiveChange] = []
         self.started_s = time.time()
@@ -273,6 +286,9 @@ class TrialLife(ABC):
                 self.changes.extend(changes)
                 self.live.update({change.name: change.value for change in changes})
                 self._tell([])
+            case StandsStill(on):
+                self.paused = on
+                self._tell([])
             case Directions(by_metric):
                 direction(by_metric)
             case Attaching():
@@ -283,6 +299,11 @@ class TrialLife(ABC):
         """Take what it has logged since the last time."""
         self.metrics.add(rows)
         self._tell(rows)
+
+    @property
+    def shown_state(self) -> str:
+        """Its state for the user: one that runs may be paused."""
+        return "paused" if self.state == "running" and self.paused else self.state
 
     @property
     def hint(self) -> str:
@@ -368,3 +389,56 @@ def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
                 watches[name].tell_end(end)
             with contextlib.suppress(TsnbError, OSError), contextlib.closing(Observer(name)) as observer:
                 observer.tell_end(end)
+
+
+def pause_trials(lives: Iterable[TrialLife], *, on: bool) -> None:
+    """Have all consumers of some trials pause at their next batch, or go on: on each stream all of them at once.
+
+    Args:
+        lives: Those of the trials.
+        on: Pause; else go on.
+
+    Raises:
+        TsnbError: One of them does not run, or takes batches of no stream on this machine; the others pause, or go on.
+    """
+    taking: dict[str, list[str]] = {}
+    errors, reached = [], []
+    for life in lives:
+        own = _consumers(life)
+        if own:
+            reached.append(life)
+        else:
+            errors.append(_why_not(life))
+        for stream, consumer in own:
+            taking.setdefault(stream, []).append(consumer)
+    for stream, consumers in taking.items():
+        pause(stream, *consumers, on=on)
+    for life in reached:
+        life.paused = on  # its kernel says so, too, when it has come to its next batch
+    if errors:
+        raise TsnbError("\n".join(errors))
+
+
+def _consumers(life: TrialLife) -> list[tuple[str, str]]:
+    """Return a trial's consumers: stream and name."""
+    pid = life.pid
+    if life.state != "running" or pid is None or life.options.get("engine"):
+        return []
+
+    def is_own(one: int) -> bool:
+        with contextlib.suppress(OSError):
+            return one > 0 and (one == pid or os.getsid(one) == pid)
+        return False
+
+    return consumers_of(is_own)
+
+
+def _why_not(life: TrialLife) -> str:
+    """Say why a trial cannot be paused."""
+    if life.state != "running":
+        why = f"is {life.state}"
+    elif life.options.get("engine"):
+        why = "runs on a cluster"
+    else:
+        why = "has attached to no stream of this machine, or not yet"
+    return f"trial {life.name!r} {why}: a trial pauses at a batch that it takes from a stream of this machine"

@@ -193,6 +193,8 @@ TENSORSOCKET = {
 TRIALS = {
     "list": Parser("%trials list", "List this notebook's trials."),
     "stop": _named("%trials stop", "Stop one trial, or all.", optional=True),
+    "pause": _named("%trials pause", "Pause one trial, or all, at the next batch.", optional=True),
+    "resume": _named("%trials resume", "Let one trial go on, or all.", optional=True),
     "wait": _named("%trials wait", "Wait for one trial, or all.", optional=True),
     "logs": _logs(),
     "follow": _named("%trials follow", "Show a trial's output under this cell.", optional=False),

@@ -144,15 +144,17 @@ class TsnbMagics(Magics):
 
         %trials [list]
         %trials stop [NAME]
+        %trials pause [NAME]   from the next batch on; the others go on, and do not wait for it
+        %trials resume [NAME]  where it was: it gets every batch once
         %trials wait [NAME]
         %trials logs NAME [--run N]     runs of before a restart too; --run: another run of that name than the last
         %trials follow NAME    shows its output under this cell from now on, after a reload of the page say
         %trials rerun NAME [PARAMETER=VALUE ...]   the same code and variables again; options too: seed=2 name=again
         %trials clear          stop all and empty the table; their records stay (tsnb.results())
 
-        Without a name, stop and wait mean all that this notebook has started; detached ones of others are in the
-        table, and go on. The last trials that have ended keep their kernels for their variables; stop gives
-        its memory back.
+        Without a name, stop, pause, resume and wait mean all that this notebook has started; detached ones of
+        others are in the table, and go on. The last trials that have ended keep their kernels for their variables;
+        stop gives its memory back.
         """
         command, given = parse(line, "%trials", TRIALS, default="list")
         with plain_errors(f"%trials {command}"):
@@ -160,6 +162,8 @@ class TsnbMagics(Magics):
                 return trials
             if command == "clear":
                 return runs.clear()
+            if command in {"pause", "resume"}:
+                return runs.pause(given.name, on=command == "pause")
             if command == "follow":
                 return trials[given.name].follow()
             if command in {"logs", "rerun"}:

@@ -13,6 +13,7 @@ from tsnb.experiments.board import trials
 from tsnb.experiments.cells import run_cell, set_up
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import ENDED, Trial
+from tsnb.experiments.trial_life import pause_trials
 from tsnb.kernels.cargo.capture import loops_over
 from tsnb.options import typed
 from tsnb.printable import coloured
@@ -32,6 +33,7 @@ __all__ = [
     "SWEEP_OPTIONS",
     "interrupt_consumer",
     "logs",
+    "pause",
     "rerun",
     "run",
     "run_sweep",
@@ -118,6 +120,16 @@ def stop(name: str | None) -> Any:
         trials[name].stop()
     else:
         sweep.stop()
+    return trials
+
+
+def pause(name: str | None, *, on: bool) -> Any:
+    """Pause one trial, one sweep, or all of this notebook's own that run, or let them go on; return the table."""
+    if name is None:
+        pause_trials([trial.life for trial in trials.own if trial.life.state == "running"], on=on)
+    else:
+        one = trials[name] if name in trials or (sweep := find(name)) is None else sweep
+        one.pause() if on else one.resume()
     return trials
 
 

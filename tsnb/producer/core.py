@@ -321,6 +321,34 @@ class Core:
                     for one in (member, *member.mates):
                         self.sessions[one.key].send(ms.StopAsked())
 
+    def pause(self, consumers: Mapping[str, bool]) -> str:
+        """Have consumers pause at their next batch, or go on: all of them, or none. Ranks of a group cannot.
+
+        Called from any thread.
+
+        Args:
+            consumers: By name: pause; else go on.
+
+        Returns:
+            Why it cannot be done; empty where it is.
+        """
+        with self.lock:
+            keys = {
+                m.name: k for k, m in self.dispatch.members.items() if self.sessions[k].role == "consumer"
+            }
+            for name in consumers:
+                if name not in keys:
+                    there = ", ".join(keys) or "none"
+                    return (
+                        f"no consumer named {name!r} is attached to {self.settings.name!r}; attached: {there}"
+                    )
+                if self.dispatch.members[keys[name]].group is not None:
+                    return f"{name!r} is a rank of a job of several processes, which cannot be paused: stop it instead"
+            for on in (True, False):
+                if those := tuple(keys[name] for name, wanted in consumers.items() if bool(wanted) is on):
+                    self.step(ev.Paused(those, on))
+        return ""
+
     def count_refused(self) -> None:
         """Count a connection that was dropped because it did not keep to the protocol, or flooded."""
         self.refused += 1

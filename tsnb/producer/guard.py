@@ -261,6 +261,10 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
                 session.send(ms.Refused("in-step", str(error).removesuffix(".")))
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
+    elif isinstance(message, ms.PauseConsumer):
+        if why := core.pause(message.consumers):
+            with core.lock:
+                session.send(ms.Refused("unknown", why))
     elif isinstance(message, ms.TrialEnded):
         core.note_end(guard.ended(message))
     else:

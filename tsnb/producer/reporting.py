@@ -145,6 +145,8 @@ def _consumer(
 
 
 def _consumer_state(core: Core, member: Member) -> str:
+    if member.paused:
+        return "paused"
     if member.phase is Phase.JOINING:
         return "joining"
     if member.phase is Phase.ASKED:

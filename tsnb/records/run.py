@@ -172,7 +172,7 @@ class Run:
 
     @_never_raises
     def state(self, state: str) -> None:
-        """Note that it is "starting" or "running". One that has ended stays ended."""
+        """Note that it is "starting", "running" or "paused". One that has ended stays ended."""
         with writing(self.directory) as connection:
             self._update(connection, {"state": state})
 

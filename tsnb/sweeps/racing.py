@@ -361,7 +361,9 @@ class Race:
             some = [board[name] for name in self._of]
         else:
             some = [
-                trial for trial in board.values() if trial.state == "running" or trial.name in self._taken
+                trial
+                for trial in board.values()
+                if trial.state in {"running", "paused"} or trial.name in self._taken
             ]
         rows = {trial: trial.metrics.rows for trial in some}
         for (

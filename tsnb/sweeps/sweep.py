@@ -15,6 +15,7 @@ from typing import Any
 from tsnb.experiments import trials
 from tsnb.experiments.board import NoSuchTrial, shown_scores
 from tsnb.experiments.trial import STOP_GRACE_S, Trial
+from tsnb.experiments.trial_life import pause_trials
 from tsnb.kernels.hub import the_hub
 from tsnb.masks import Masked
 from tsnb.native.endings import Bound
@@ -156,6 +157,27 @@ class Sweep(Bound, Mapping[str, Trial]):
         self._over.wait(STOPPING_S)
         if self:
             the_hub().call(self._end_all(), STOPPING_S)
+
+    def pause(self) -> None:
+        """Have every trial that runs take no more batches until `resume`, as `Trial.pause`.
+
+        A paused trial keeps its place, so none of those that wait is started in its stead.
+
+        Raises:
+            TsnbError: One of them takes batches of no stream on this machine now; the others pause.
+        """
+        self._pause(on=True)
+
+    def resume(self) -> None:
+        """Let the trials that were paused go on.
+
+        Raises:
+            TsnbError: As `pause`.
+        """
+        self._pause(on=False)
+
+    def _pause(self, *, on: bool) -> None:
+        pause_trials([trial.life for trial in self.values() if trial.life.state == "running"], on=on)
 
     async def _end_all(self) -> None:
         await asyncio.gather(*(trial.life.end(STOP_GRACE_S) for trial in self.values()))

@@ -5,8 +5,9 @@ An observer has a connection of its own and gets no batches; any number may foll
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tsnb import registry
 from tsnb.config import check_balance
@@ -88,7 +89,7 @@ class Observer:
                     self.successor_s = message.reconnect_s
                     raise self._gone()
                 if isinstance(message, ms.Refused):
-                    refused = TsnbError if message.code == "in-step" else JoinRefused
+                    refused = TsnbError if message.code in ("in-step", "unknown") else JoinRefused
                     raise refused(f"{message.reason}.")
             elif not self._channel.wait(None if deadline is None else deadline - time.monotonic()):
                 return None
@@ -104,6 +105,10 @@ class Observer:
     def request_consumer_stop(self, consumer: str) -> None:
         """Ask that a consumer's loop end: it raises `StopRequested` at its next step."""
         self._send(ms.StopConsumer(consumer))
+
+    def request_pause(self, consumers: Mapping[str, bool]) -> None:
+        """Ask that consumers pause at their next batch (True), or go on; the readings say when they are paused."""
+        self._send(ms.PauseConsumer(dict(consumers)))
 
     def tell_end(self, end: EndReading, timeout_s: float = TOLD_S) -> bool:
         """Tell how a trial ended, and wait until the stream's readings say so; return whether they do.
@@ -230,6 +235,48 @@ def rebalance(name: str | None = None, *, on: bool) -> None:
         while (left := deadline - time.monotonic()) > 0:
             reading = observer.read(left)
             if reading is not None and (reading.rebalancing != "off") == on:
+                return
+    finally:
+        observer.close()
+    raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+
+
+def consumers_of(fits: Callable[[int], bool]) -> list[tuple[str, str]]:
+    """Return the consumers of some processes, on all streams of this machine: stream and consumer by name.
+
+    Args:
+        fits: Whether a process is one of them.
+    """
+    found = []
+    for entry in registry.entries():
+        with contextlib.suppress(TsnbError):  # it has just ended, or does not answer
+            found += [(entry.name, c.name) for c in status(entry.name).consumers if fits(c.pid)]
+    return found
+
+
+def pause(name: str | None, *consumers: str, on: bool = True) -> None:
+    """Have consumers pause at their next batch, or go on, all at once. Nobody waits for one that is paused.
+
+    Args:
+        name: The stream's name; may be None while one producer is running.
+        *consumers: The consumers' names.
+        on: Pause; else go on.
+
+    Raises:
+        ProducerNotFound: There is no such producer.
+        ProducerGone: It died before it answered.
+        TsnbError: One of them is not attached: then nothing is done. Or the producer does not answer.
+    """
+    observer = Observer(name)
+    deadline = time.monotonic() + 5.0
+    try:
+        observer.request_pause(dict.fromkeys(consumers, on))
+        while (left := deadline - time.monotonic()) > 0:
+            reading = observer.read(left)
+            if reading is None:
+                continue
+            states = {c.name: c.state for c in reading.consumers}
+            if all((states.get(consumer, "gone") == "paused") == on for consumer in consumers):
                 return
     finally:
         observer.close()

@@ -210,14 +210,15 @@ CONSUMER_STATES = (
     "sets the pace",
     "between epochs",
     "parked",
+    "paused",
     "skipping",
     "awaits ranks",
     "gone",
 )
 """joining: attached, no epoch taken yet; waiting: for the loader; held back: by the window's slowest;
 sets the pace: it is the one whose lag fills the window; parked: it stood still past the stream's patience;
-skipping: it has just given up batches that had gone; awaits ranks: others of its group have yet to ask for the
-epoch."""
+paused: it was asked to pause, and nobody waits for it; skipping: it has just given up batches that had gone;
+awaits ranks: others of its group have yet to ask for the epoch."""
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,8 @@ def consumer_state(state: str, for_s: float, live: bool) -> tuple[str, str]:
         return state, _END_TONES.get(state, "soft")
     if not live and state != "gone":
         return "ended", "soft"
-    if state == "parked":
-        return f"parked {clock(for_s)}", "warn"
+    if state in ("parked", "paused"):
+        return f"{state} {clock(for_s)}", "warn" if state == "parked" else "soft"
     return "left" if state == "gone" else state, _CONSUMER_TONES.get(state, "soft")
 
 

@@ -35,6 +35,8 @@ from tsnb.wire.messages import (
     NotJoined,
     OnDevice,
     Parked,
+    PauseAsked,
+    PauseConsumer,
     RankGone,
     Reading,
     Rebalance,
@@ -53,7 +55,7 @@ from tsnb.wire.messages import (
     Welcome,
 )
 
-__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode", "is_rank_gone"]
+__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode", "is_pause", "is_rank_gone"]
 
 MAX_MESSAGE_BYTES = 1 << 17
 """Largest packet; a Linux socket buffer (208 KiB by default) takes it whole."""
@@ -81,6 +83,7 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     16: (Rebalance, struct.Struct("<B?")),
     17: (OnDevice, struct.Struct("<BII")),
     18: (RankGone, struct.Struct("<BIII")),
+    19: (PauseAsked, struct.Struct("<B?")),
 }
 _WITH_SECONDS = (11, 12)
 """Kinds whose last field is a time."""
@@ -107,6 +110,7 @@ _JSON: dict[int, type[Any]] = {
     75: DeviceRefused,
     76: HeldUp,
     77: TrialEnded,
+    78: PauseConsumer,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}
@@ -183,7 +187,16 @@ def decode(packet: bytes) -> Message:
 
 def is_rank_gone(packet: bytes) -> bool:
     """Whether it is a well-formed `RankGone`: looked for among packets that are not read yet."""
-    kind, packer = _STRUCT_OF[RankGone]
+    return _is(packet, RankGone)
+
+
+def is_pause(packet: bytes) -> bool:
+    """Whether it is a well-formed `PauseAsked`: as above."""
+    return _is(packet, PauseAsked)
+
+
+def _is(packet: bytes, cls: type[Any]) -> bool:
+    kind, packer = _STRUCT_OF[cls]
     return len(packet) == packer.size and packet[0] == kind
 
 
@@ -245,6 +258,7 @@ _TYPES: dict[str, tuple[type[Any], ...]] = {
     "float": (int, float),
     "int | None": (int, type(None)),
     "dict[str, float]": (dict,),
+    "dict[str, bool]": (dict,),
 }
 
 

@@ -3,9 +3,9 @@
 consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
                        DeviceRefused  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
+                       Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn  PauseAsked
                        StopAsked  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer  Balance  Rebalance  TrialEnded
+observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  Balance  Rebalance  TrialEnded
 producer -> observer   Welcome  Refused  Reading  Stopping
 """
 
@@ -38,6 +38,8 @@ __all__ = [
     "NotJoined",
     "OnDevice",
     "Parked",
+    "PauseAsked",
+    "PauseConsumer",
     "RankGone",
     "Reading",
     "Rebalance",
@@ -84,6 +86,8 @@ class Hello(NamedTuple):
     """How a rank cuts the stream's batches, in words: the same for all ranks of a group."""
     back: bool = False
     """Whether it comes from a producer that has gone: it may be in the middle of an epoch, and of a step."""
+    paused: bool = False
+    """Whether it was paused there, and still is."""
     part: str = ""
     """Which samples it takes, in words: then it is told which samples each batch holds. Empty: it takes all."""
     token: str = ""
@@ -177,6 +181,13 @@ class StopConsumer(NamedTuple):
     name: str
 
 
+class PauseConsumer(NamedTuple):
+    """An observer asks that consumers pause at their next batch, or go on: all of them at once."""
+
+    consumers: dict[str, bool]
+    """By name: pause; else go on."""
+
+
 class Balance(NamedTuple):
     """An observer asks that compute be divided in another way."""
 
@@ -242,8 +253,8 @@ class Refused(NamedTuple):
     """The producer does not take this connection, or does not do what an observer asked for."""
 
     code: str
-    """`protocol`, `token`, `name-in-use`, `full`, `group` or `stopping`. The connection goes on after `in-step`, and
-    after `group` in answer to an Ask."""
+    """`protocol`, `token`, `name-in-use`, `full`, `group` or `stopping`. The connection goes on after `in-step` and
+    `unknown`, and after `group` in answer to an Ask."""
     reason: str
 
 
@@ -367,6 +378,15 @@ class Allotted(NamedTuple):
     """Those that it had before."""
 
 
+class PauseAsked(NamedTuple):
+    """Somebody asked this consumer to pause at its next batch, or to go on. Nobody waits for it while it is paused.
+
+    It has lost its place in the epoch as one that is parked has, and asks for it again when it goes on.
+    """
+
+    on: bool
+
+
 class StopAsked(NamedTuple):
     """This consumer was asked to stop (the panel's button)."""
 
@@ -399,6 +419,7 @@ Message = (
     | Bye
     | StopProducer
     | StopConsumer
+    | PauseConsumer
     | Balance
     | Rebalance
     | TrialEnded
@@ -418,6 +439,7 @@ Message = (
     | Parked
     | RankGone
     | Allotted
+    | PauseAsked
     | StopAsked
     | Stopping
     | Reading

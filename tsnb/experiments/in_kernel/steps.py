@@ -11,6 +11,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from importlib import metadata
@@ -33,6 +34,7 @@ from tsnb.experiments.news import (
     Declared,
     Directions,
     Ended,
+    StandsStill,
     how_it_ended,
 )
 from tsnb.experiments.plan import PARAMETERS
@@ -66,6 +68,8 @@ class _TrialHere:
         self.ended = False
         self._reported: dict[str, Any] = {}
         self._reported_s = 0.0
+        self._standing = 0
+        self._changing = threading.Lock()
 
     def begin(self) -> None:
         """Note that this process is the trial's, and take down from now on what it logs."""
@@ -92,6 +96,14 @@ class _TrialHere:
     def _changed(self, changes: list[LiveChange]) -> None:
         self.run.changed(changes)
         tell(Changed(changes))
+
+    def stands(self, on: bool) -> None:
+        """A consumer of this process begins to stand still because it is paused, or does no more. From any thread."""
+        with self._changing:
+            before, self._standing = self._standing, self._standing + (1 if on else -1)
+            if bool(before) != bool(self._standing):
+                self.run.state("paused" if on else "running")
+                tell(StandsStill(on))
 
     def report(self, *, now: bool = False) -> None:
         """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
@@ -162,6 +174,7 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
     arrived(vars(sys.modules["__main__"]))
     course = _TrialHere(settings, run)
     course.begin()
+    attach_defaults.stands = course.stands
     _courses.append(course)
     if not settings["setup"]:
         begin()

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tsnb.producer.decisions import events as ev
+from tsnb.producer.decisions.drift import Drift
 from tsnb.producer.decisions.epochs import Epoch, Epochs
 from tsnb.producer.decisions.groups import disagreement, lets_in
 from tsnb.producer.decisions.members import Member, Phase
@@ -30,6 +31,7 @@ class Admission:
     Args:
         epochs: The stream's.
         members: Its consumers.
+        drift: How far apart they are.
         window: Batches that the loader may give in vain so that others can join from the start.
         patience_s: How long a returning consumer may wait for its place; and how long a producer is young.
         first_epoch: The number of the stream's first epoch, which is begun at once.
@@ -41,11 +43,18 @@ class Admission:
     """
 
     def __init__(
-        self, epochs: Epochs, members: Mapping[int, Member], window: int, patience_s: float, first_epoch: int
+        self,
+        epochs: Epochs,
+        members: Mapping[int, Member],
+        drift: Drift,
+        window: int,
+        patience_s: float,
+        first_epoch: int,
     ) -> None:
         self.repeatable = False
         self._epochs = epochs
         self._members = members
+        self._drift = drift
         self.window = window
         self._patience_s = patience_s
         self._young_until_s: float | None = None
@@ -134,6 +143,7 @@ class Admission:
         if member.group is not None:
             member.group.together = False
         member.phase = Phase.STREAMING
+        member.resumed = member.keeps_place = False
         member.begun += epoch.run != member.run
         member.run = epoch.run
         member.epoch = epoch.number
@@ -171,11 +181,13 @@ class Admission:
         if loading is None or not self.repeatable or not self._young():
             return
         streaming = self._streaming_in(loading)
-        asked = [(m.asked.epoch, m.asked.seq) for m in waiting if m.asked.exact and not m.skips]
+        asked = [
+            (m.asked.epoch, m.asked.seq) for m in waiting if m.asked.exact and not m.skips and not m.resumed
+        ]
         if not asked or not streaming:
             return
         # or what they take does not hold its samples
-        others = any(m.asked.exact and not m.skips and not loading.covers(m.part) for m in waiting)
+        others = any(m.asked.exact and not (m.skips or m.resumed or loading.covers(m.part)) for m in waiting)
         if others or min(asked) < min((loading.number, loading.seq(m.cursor)) for m in streaming):
             for member in streaming:
                 member.phase = Phase.ASKED
@@ -189,8 +201,17 @@ class Admission:
         loading = self._epochs.loading
         if loading is None or self._streaming_in(loading) or (loading.joinable and not asked):
             return
+        if self._is_kept(loading, asked):
+            return
         self._epochs.abandon()
         self._out.append(ev.Abandon(loading.run))
+
+    def _is_kept(self, epoch: Epoch, asked: bool) -> bool:
+        """Whether a pass is kept for one that was paused in it: others wait for it only when it is to go on."""
+        there = [m for m in self._members.values() if m.keeps_place]
+        if asked:
+            there = [m for m in there if m.resumed]
+        return any(self._drift.kept_pass(m) is epoch for m in there)
 
     def _begin(self, waiting: list[Member]) -> bool:
         """Begin the pass that the lowest position needs; return whether there is one."""
@@ -201,7 +222,9 @@ class Admission:
         number, seq = min(exact + whole)
         # within the window from an epoch's start: loaded from there, so that others can take all of it too
         self._epochs.start(number, seq if seq > self.window else 0, cover=self._wanted())
-        self._next = number + 1
+        resumed = any(m.resumed and (m.asked.epoch, m.asked.seq) == (number, seq) for m in waiting)
+        # the others do not go back with one that was paused
+        self._next = max(self._next, number + 1) if resumed else number + 1
         return True
 
     def _wanted(self) -> int | None:
@@ -220,6 +243,8 @@ class Admission:
             return ask.now
         if self.repeatable and loading is not None and ask.epoch == loading.number + 1:
             return False  # the others come to it
+        if self.repeatable and member.resumed:
+            return False  # its place is given again when the others have come to the end of theirs
         waited_s = self._now - member.moved_s
         return not (self.repeatable and self._young()) or waited_s >= self._patience_s
 

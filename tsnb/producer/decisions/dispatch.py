@@ -20,6 +20,10 @@ The rules:
 - A consumer that stands still for `patience_s` while it holds others back is parked: it keeps the batches that it was
   granted, the others go on, and it is told. Consumers are also held back while they wait for the end of an epoch that
   no other goes on with; one that waits long for an epoch is told which consumers take the one before.
+- A consumer that is paused is taken off the window at once, as if it had been parked, and gets nothing until it goes
+  on. The others do not wait for it; while they are no more than a window ahead, what it lacks is kept. When it goes on,
+  it is waited for until it asks for its place again, and it waits for that as long as it takes where the loader can
+  give it again.
 - No consumer waits for one that would rather skip: it gives up the batches that have gone by the time it comes.
 - The ranks of one training job go on together, or not at all (`groups`).
 - A pass prepares the samples that somebody takes who is attached when it begins. A consumer that comes later, and takes
@@ -79,7 +83,7 @@ class Dispatch:
         self.balance = FairShares(self.members)
         self.granting = Granting(self.epochs, self.drift, self.balance)
         self.groups = Groups()
-        self.admission = Admission(self.epochs, self.members, window, patience_s, first_epoch)
+        self.admission = Admission(self.epochs, self.members, self.drift, window, patience_s, first_epoch)
         self._weighs = False  # compute is divided by weight
         self.due_s: float | None = None
         self._wider = 0  # the window that was, while they are still further apart than the new one
@@ -90,6 +94,7 @@ class Dispatch:
         self._note_wanted()
         self._steps: dict[type[Any], Callable[[Any], None]] = {
             ev.Left: self._left,
+            ev.Paused: self._paused,
             ev.BatchLoaded: self._batch_loaded,
             ev.LoaderEnded: lambda event: self.epochs.finish(event.run, None),
             ev.LoaderRaised: lambda event: self.epochs.finish(event.run, (event.message, event.traceback)),
@@ -148,6 +153,7 @@ class Dispatch:
         self.drift.skipping = self.drift.skipping or skips
         member = self.members[key] = Member(key, hello.shown_name, skips, moved_s=self._now)
         member.part = 0 if hello.part else None
+        member.paused = hello.paused
         if hello.world_size > 1:
             self.groups.join(member, hello)
 
@@ -186,8 +192,11 @@ class Dispatch:
         if member.phase is Phase.STREAMING:
             self.granting.end_epoch(member, Phase.ASKED)
         member.last_step = False
-        member.phase = Phase.ASKED
+        member.phase = Phase.AWAY if member.paused else Phase.ASKED  # paused: it has yet to hear of it
         member.asked = ask
+        member.keeps_place = member.paused and ask.exact
+        if member.keeps_place:
+            member.epoch, member.position = ask.epoch, ask.seq
         member.granted.clear()
         member.parked = member.moved_over = False
         member.moved_s = member.wants_since_s = self._now
@@ -207,6 +216,8 @@ class Dispatch:
         member.batches += 1
         member.samples += taken.rows
         if member.phase is not Phase.STREAMING:
+            if member.keeps_place:
+                self._collect()  # its place has moved on
             return
         if member.told_end and not member.granted:
             self.granting.end_epoch(member, member.then)
@@ -234,6 +245,7 @@ class Dispatch:
 
     def _left_epoch(self, key: int, _leave: ms.Leave) -> None:
         self._leave_epoch(self.members[key])
+        self.members[key].keeps_place = False
 
     def _leave_epoch(self, member: Member) -> None:
         if member.phase is Phase.STREAMING:
@@ -256,6 +268,27 @@ class Dispatch:
         if member.phase is Phase.BETWEEN:
             member.phase = Phase.AWAY
 
+    def _paused(self, event: ev.Paused) -> None:
+        for key in event.members:
+            self._pause(self.members[key], event)
+
+    def _pause(self, member: Member, event: ev.Paused) -> None:
+        ranks = [m for m in (member, *member.mates) if m.paused != event.on]
+        streaming = next((m for m in ranks if m.phase is Phase.STREAMING), None)
+        inside = [
+            m for m in ranks if m.phase in (Phase.STREAMING, Phase.BETWEEN)
+        ]  # it may not have heard of the end
+        if event.on and streaming is not None:
+            self.granting.park(streaming, None)
+        for one in ranks:
+            one.keeps_place = one.keeps_place or (event.on and one in inside)
+            if one.phase is Phase.ASKED:
+                self._leave_epoch(one)
+            self._rest(one)
+            one.paused, one.resumed = event.on, not event.on
+            one.moved_s = self._now
+            self._out.append(ev.Tell(one.key, ms.PauseAsked(event.on)))
+
     # -- events from the loader and the clock ------------------------------------------------------------
 
     def _batch_loaded(self, event: ev.BatchLoaded) -> None:
@@ -274,6 +307,8 @@ class Dispatch:
                 member.forgive(event.stopped_s, self._now)
             if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.patience_s:
                 member.phase = Phase.AWAY
+            if member.resumed and self._now - member.moved_s >= self.patience_s:
+                member.keeps_place = False  # its step takes long: the others do not wait for it
         for member, stood_still_s in self.drift.standing_still(self._now):
             if stood_still_s >= self.patience_s:
                 self.granting.park(member, stood_still_s)
@@ -342,8 +377,10 @@ class Dispatch:
 
     def _collect(self) -> None:
         """Free the batches that are no longer needed."""
-        runs = (m.run for m in self.members.values() if m.phase is Phase.STREAMING)
-        self._out += map(ev.FreeSlot, self.epochs.collect(self.drift.needed_from(), runs))
+        members = self.members.values()
+        runs = [m.run for m in members if m.phase in (Phase.STREAMING, Phase.BETWEEN)]
+        kept = [epoch.run for m in members if (epoch := self.drift.kept_pass(m)) is not None]
+        self._out += map(ev.FreeSlot, self.epochs.collect(self.drift.needed_from(), runs + kept))
 
     def _note_wanted(self) -> None:
         """Tell the loader what to do."""
@@ -369,6 +406,7 @@ class Dispatch:
         pins: dict[int, int] = {}
         for member in self.members.values():
             assert member.parked or len(member.granted) <= LOOKAHEAD, member
+            assert not member.paused or member.phase in (Phase.JOINING, Phase.AWAY), member
             seqs = [grant.seq for grant in member.granted]
             assert member.skips or seqs == list(range(member.position, member.position + len(seqs))), member
             for index in member.leases.values():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tsnb.producer.decisions.epochs import Epochs
+from tsnb.producer.decisions.epochs import Epoch, Epochs
 from tsnb.producer.decisions.groups import waits_for_own
 from tsnb.producer.decisions.members import Member, Phase
 
@@ -128,14 +128,42 @@ class Drift:
     def needed_from(self) -> int:
         """Return the index from which batches are kept for consumers that have yet to be granted them."""
         needed = (m.cursor if m.phase is Phase.STREAMING else self._position(m) for m in self._awaited())
-        return min([self._epochs.end, *needed])
+        paused = (kept for m in self._members.values() if (kept := self._kept_from(m)) is not None)
+        return min([self._epochs.end, *needed, *paused])
+
+    def kept_pass(self, member: Member) -> Epoch | None:
+        """Return the pass in which a consumer that was paused can still go on; None: it wants none, or that has gone.
+
+        What it lacks is kept as long as that is no more than a window of batches: memory is bounded as without it.
+        """
+        epoch = (
+            self._epochs.giving(member.epoch, member.position, member.part) if member.keeps_place else None
+        )
+        if epoch is None:
+            return None
+        place, end = epoch.index(member.position), self._epochs.end
+        if epoch.complete and place == epoch.end:
+            return epoch  # it lacks the word that this was all
+        return epoch if end - place <= self.window and all(map(self._epochs.has, range(place, end))) else None
+
+    def _kept_from(self, member: Member) -> int | None:
+        """Return the index from which batches are kept for one that was paused; None: for it, none are."""
+        epoch = self.kept_pass(member) if member.keeps_place else None
+        if epoch is None:
+            return None
+        place = epoch.index(member.position)
+        return self._epochs.end if epoch.complete and place == epoch.end else place
 
     def _slowest_taken(self) -> int:
         return min([self._position(m) for m in self._awaited()], default=self._epochs.end)
 
     def _awaited(self) -> list[Member]:
         """Return the consumers waited for; where all would rather skip, the one in front: it drives the loader."""
-        there = [m for m in self._members.values() if m.phase is Phase.STREAMING or m.phase is Phase.BETWEEN]
+        there = [
+            m
+            for m in self._members.values()
+            if m.phase in (Phase.STREAMING, Phase.BETWEEN) or (m.resumed and self._kept_from(m) is not None)
+        ]
         if not self.skipping:
             return there
         waited_for = [m for m in there if not m.skips]
@@ -148,5 +176,7 @@ class Drift:
         """Return the index of the next batch this member will take; past the end while it expects none."""
         if member.phase is Phase.STREAMING:
             return member.taken
+        if member.resumed and (kept := self._kept_from(member)) is not None:
+            return kept
         expected = self._epochs.joinable_from(member.epoch + 1, member.part)
         return self._epochs.end if expected is None else expected.start

@@ -152,7 +152,9 @@ class Epochs:
                 continue
             index = epoch.index(seq)
             ahead = index > epoch.end
-            if not (ahead and epoch.complete) and all(i in self._kept for i in range(index, epoch.end)):
+            # those of later passes, too: it comes to them
+            needed = range(index, self.end) if index < epoch.end else ()
+            if not (ahead and epoch.complete) and all(i in self._kept for i in needed):
                 return epoch
         return None
 

@@ -25,6 +25,7 @@ __all__ = [
     "Left",
     "LoaderEnded",
     "LoaderRaised",
+    "Paused",
     "Placed",
     "Renumbered",
     "Tell",
@@ -56,6 +57,14 @@ class Heard(NamedTuple):
 
     member: int
     message: Message
+
+
+class Paused(NamedTuple):
+    """Somebody wants consumers to pause, each with all ranks of its group, or to go on."""
+
+    members: tuple[int, ...]
+    on: bool
+    """Pause; else go on."""
 
 
 class Left(NamedTuple):
@@ -143,6 +152,7 @@ class Contended(NamedTuple):
 
 Event = (
     Heard
+    | Paused
     | Left
     | BatchLoaded
     | LoaderEnded

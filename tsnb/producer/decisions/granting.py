@@ -118,11 +118,15 @@ class Granting:
             phase = Phase.AWAY  # it will not be let into another one
         member.left_epoch(phase, self.now, self.blocked_s)
 
-    def park(self, member: Member, stood_still_s: float) -> None:
-        """Take a consumer that stands still off the window, and with it its whole group, at one place.
+    def park(self, member: Member, stood_still_s: float | None) -> None:
+        """Take a consumer that stands still, or is paused, off the window, and with it its whole group, at one place.
 
         Ranks wait for each other in every step. If they ran dry at different batches, one would ask for the next while
         another waits for it in a collective; so each is granted all that the furthest of them has been, first.
+
+        Args:
+            member: One that streams.
+            stood_still_s: For how long it did; None: it is paused, and told so otherwise.
         """
         taking = [m for m in (member, *member.mates) if m.run == member.run]
         furthest = max(m.cursor for m in taking)
@@ -134,7 +138,7 @@ class Granting:
                 self._give(one, epoch)
             if epoch.finished and one.cursor >= epoch.end and not one.told_end:
                 self._tell_end(one, epoch)
-            if not one.told_end:
+            if not one.told_end and stood_still_s is not None:
                 seq = epoch.seq(one.cursor)  # the first that it was not granted
                 self._tell(one, ms.Parked(one.epoch, seq, stood_still_s))
             self.end_epoch(one, Phase.AWAY)

@@ -92,7 +92,7 @@ export class Row {
     const shown = here && row && (!over || state === "recording") ? row : nothing;
     const spent = over ? this.inAll(store) || nothing : shown;
     const told = over || shown === nothing ? spent : store.told(this.lane);
-    const somewhere = shown !== nothing && Number.isFinite(shown.lag) && now.state !== "parked";
+    const somewhere = shown !== nothing && Number.isFinite(shown.lag) && !["parked", "paused"].includes(now.state);
     this.place.draw(somewhere ? shown : null, store.head, stream.window || 0, this.name);
     put(this.cells[3], count(spent.samplesPerS));
     this.cells[3].title = over ? "on average" : "";

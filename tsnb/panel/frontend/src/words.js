@@ -18,7 +18,7 @@ const END_TONES = { left: "soft", done: "ok", failed: "bad", stopped: "soft", in
 export function consumerState(state, forS, live) {
   if (END_TONES[state]) return { label: state, tone: END_TONES[state] };
   if (!live && state !== "gone") return { label: "ended", tone: "soft" };
-  if (state === "parked") return { label: `parked ${clock(forS)}`, tone: "warn" };
+  if (state === "parked" || state === "paused") return { label: `${state} ${clock(forS)}`, tone: state === "parked" ? "warn" : "soft" };
   const tones = { "sets the pace": "ok", waiting: "bad", skipping: "warn" };
   return { label: STATES[state] || state, tone: tones[state] || "soft" };
 }
