@@ -18,8 +18,9 @@ from tsnb.arena.nameless import make_nameless
 from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
 from tsnb.options import StreamOptions, add_options, options_from
+from tsnb.steering import add_verbs, answer, stop_trial
 from tsnb.streams.served import RECONNECT_S, seed_of
-from tsnb.telemetry.observer import balance, pause, status, stop
+from tsnb.telemetry.observer import balance, status, stop
 from tsnb.telemetry.recording import record
 from tsnb.telemetry.words import balanced, cached, incidents
 
@@ -44,6 +45,8 @@ def _guarded(options: argparse.Namespace, run: Callable[[argparse.Namespace], in
     try:
         return run(options) or 0
     except (TsnbError, ValueError, TypeError) as error:
+        if getattr(options, "json", False):
+            print(json.dumps({"error": str(error)}))
         print(f"tsnb {options.command}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -68,22 +71,18 @@ def _parser() -> argparse.ArgumentParser:
         "doctor", help="try what tsnb needs on this machine, and say what will not work"
     )
     examined.set_defaults(run=_doctor)
-    commands.add_parser("list", help="list what is served").set_defaults(run=_list)
+    listed = commands.add_parser("list", help="list what is served")
+    listed.add_argument("--json", action="store_true", help="print it as JSON")
+    listed.set_defaults(run=_list)
     for name, run, text in (
         ("status", _status, "show a stream and its consumers"),
         ("top", _top, "watch a stream live: who waits for whom, and what the machine does"),
-        ("stop", _stop, "stop a stream"),
+        ("stop", _stop, "stop a stream, or one of its trials: STREAM/TRIAL"),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
         command.set_defaults(run=run)
-    for name, text in (
-        ("pause", "have a trial take no more batches from its next one on; the others go on"),
-        ("resume", "let a paused trial go on where it was"),
-    ):
-        command = commands.add_parser(name, help=text)
-        command.add_argument("target", metavar="STREAM[/TRIAL]", help="without TRIAL: all of the stream's")
-        command.set_defaults(run=_pause)
+    add_verbs(commands)
     balancing = commands.add_parser("balance", help="change how a stream divides compute between its trials")
     balancing.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
     balancing.add_argument("mode", metavar="|".join(MODES), help="how compute is divided between trials")
@@ -95,6 +94,8 @@ def _parser() -> argparse.ArgumentParser:
         help="by weight: twice the compute of one with 1",
     )
     balancing.set_defaults(run=_balance)
+    for name in ("status", "stop"):
+        commands.choices[name].add_argument("--json", action="store_true", help="print the answer as JSON")
     commands.choices["top"].add_argument("--once", action="store_true", help="print it once and exit")
     listing = commands.add_parser("devices", help="show GPUs and cores, and the processes that use them")
     listing.set_defaults(run=_devices)
@@ -236,8 +237,13 @@ def _doctor(_options: argparse.Namespace) -> int:
     return 0 if found.works else 1
 
 
-def _list(_options: argparse.Namespace) -> None:
+def _list(options: argparse.Namespace) -> None:
     found = registry.entries()
+    if options.json:
+        print(
+            json.dumps([{"stream": entry.name, "pid": entry.pid, "origin": entry.origin} for entry in found])
+        )
+        return
     for entry in found:
         print(entry)
     if not found:  # not on stdout: a script that counts lines finds none
@@ -254,6 +260,9 @@ def _status(options: argparse.Namespace) -> None:
     from tsnb.telemetry.following import look
     from tsnb.telemetry.view import as_text
 
+    if options.json:
+        print(status(options.name).to_json())
+        return
     name, view = look(options.name)
     lines = [as_text(view, f"stream {name}")]
     if view.latest is not None:
@@ -264,18 +273,6 @@ def _status(options: argparse.Namespace) -> None:
 
 def _balance(options: argparse.Namespace) -> None:
     print("\n".join(balanced(balance(options.name, options.mode, dict(map(read_weight, options.weight))))))
-
-
-def _pause(options: argparse.Namespace) -> None:
-    name, _, trial = options.target.partition("/")
-    stream = registry.find(name or None).name
-    there = [c.name for c in status(stream).consumers if c.state != "gone"]
-    ranks = [consumer for consumer in there if consumer.startswith(f"{trial}[")]  # of one job
-    meant = there if not trial else ranks or [trial]
-    if not meant:
-        raise TsnbError(f"no trial is attached to {stream!r}")
-    pause(stream, *meant, on=options.command == "pause")
-    print(f"{options.command}d {', '.join(meant)} of {stream!r}")
 
 
 def _top(options: argparse.Namespace) -> None:
@@ -298,6 +295,9 @@ def _record(options: argparse.Namespace) -> None:
 
 
 def _stop(options: argparse.Namespace) -> None:
+    if "/" in (options.name or ""):
+        stop_trial(options)
+        return
     entry = registry.find(options.name)
     stop(entry.name)
-    print(f"stopped {entry.name!r}")
+    answer(options, {"stream": entry.name, "stopped": True}, f"stopped {entry.name!r}")

@@ -82,6 +82,9 @@ class AttachDefaults:
     """Called once, when this process has asked for its first epoch and before it waits at the gate."""
     stands: Callable[[bool], None] | None = None
     """Called with True when a consumer begins to stand still because it is paused, with False when it does no more."""
+    set_live: Callable[[str], tuple[str, str, str]] | None = None
+    """Changes live values of this process (`tsnb.live`) as JSON says, and returns what `LiveTold` tells of it: values,
+    kind and error. None: it has none."""
     ask_cluster: Callable[[str | None], str | None] | None = None
     """Asks the cluster for a process that has not joined it itself: to have a stream served on this machine
     (`engines.stream_of_cluster`); or, by None, which is its only one."""

@@ -12,6 +12,8 @@ A trial's options are made in the same way (`experiments.plan.TrialOptions`).
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -35,6 +37,8 @@ __all__ = [
     "help_of",
     "option",
     "options_from",
+    "read_change",
+    "read_setting",
     "runs_here",
     "share",
     "typed",
@@ -49,6 +53,30 @@ AUTO = "auto"
 
 NOTEBOOK, COMMAND = "notebook", "command"
 """The surfaces where options are typed: `%tensorsocket start` and `tsnb serve`."""
+
+
+def read_setting(text: str) -> tuple[str, str]:
+    """Read `NAME=VALUE`.
+
+    Raises:
+        ValueError: It is not written so.
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ValueError(f"{text!r} is not a setting: write NAME=VALUE")
+    return name, value
+
+
+def read_change(text: str) -> tuple[str, Any]:
+    """Read `NAME=VALUE`, the value as Python has it (0.1, True, [1, 2]); anything else is text.
+
+    Raises:
+        ValueError: It is not written so.
+    """
+    name, value = read_setting(text)
+    with contextlib.suppress(ValueError, SyntaxError):
+        return name, ast.literal_eval(value)
+    return name, value
 
 
 @dataclass(frozen=True)

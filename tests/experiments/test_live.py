@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tsnb import cli
 from tsnb.errors import TsnbError
 from tsnb.experiments import Trial, run_cell
 from tsnb.experiments.live_values import Live, LiveValues, NoSuchLiveValue
+from tsnb.notebook import runs
 from tsnb.records.run import Run
 from tsnb.records.writes import LiveChange
 
@@ -200,3 +203,87 @@ def test_a_trial_is_set_while_it_runs_and_run_again_with_the_same_changes(
         assert [each[:2] for each in again.changes] == [("lr", 0.25)]
         plain = again.rerun().wait(60)
         assert set(plain.metrics.by_step("lr").values()) == {0.1}
+
+
+def test_what_is_asked_over_a_stream_is_answered_and_never_raises() -> None:
+    """With all values as they will be and what may be given; what is wrong is told as the notebook would be."""
+    stream = Stream()
+    stream.live("lr", 0.1, bounds=(0.0, 1.0))
+    stream.live("loss", "sum", choices=("sum", "mean"))
+    values, *error = stream.values.answer('{"lr": 0.5}')
+    assert json.loads(values) == {
+        "lr": {"value": 0.5, "wanted": "a number from 0 to 1"},
+        "loss": {"value": "sum", "wanted": "one of 'sum', 'mean'"},
+    }
+    assert error == ["", ""]
+    refused = {
+        asked: stream.values.answer(asked)[1:]
+        for asked in ('{"lr": 2, "loss": "mean"}', '{"lrr": 1}', '{"loss": null}', "[1]", '"lr"', "nonsense")
+    }
+    assert refused['{"lr": 2, "loss": "mean"}'] == ("ValueError", "lr=2: give a number from 0 to 1.")
+    assert refused['{"lrr": 1}'][0] == "NoSuchLiveValue"
+    assert all(kind and text for kind, text in refused.values())
+    assert stream.values.answer("{}")[0] == values.replace("0.5", "0.1"), "only what fits has been taken"
+    stream.batch(0, 1)
+    assert float(stream.live("lr", 0.1)) == 0.5
+
+
+STEERED = """
+lr, loss = tsnb.live("lr", 0.1, bounds=(1e-5, 1.0)), tsnb.live("loss", "sum", choices=("sum", "mean"))
+while True:
+    for (batch,) in tsnb.attach():
+        tsnb.log(lr=float(lr))
+"""
+
+
+@pytest.mark.system
+def test_live_values_are_set_from_a_terminal(
+    page: Any,
+    until: Until,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`tsnb set STREAM/TRIAL`: refused with the bounds, recorded as `trial.set`, of one that is paused, too."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
+
+    def tsnb_json(*words: str, status: int = 0) -> Any:
+        assert cli.main([*words, "--json"]) == status
+        return json.loads(capsys.readouterr().out)
+
+    loader = DataLoader(TensorDataset(torch.arange(48.0)), batch_size=8)
+    with tsnb.serve(loader, name="live", rubber_band=1.0):
+        trial = run_cell("hot", STEERED, {}, outlet=page)
+        until(lambda: "lr" in trial.metrics, 120)
+        both = {
+            "lr": {"value": 0.1, "wanted": "a number from 1e-05 to 1"},
+            "loss": {"value": "sum", "wanted": "one of 'sum', 'mean'"},
+        }
+        assert tsnb_json("set", "live/hot") == {"stream": "live", "trial": "hot", "live": both}
+        refused = tsnb_json("set", "live/hot", "loss=mean", "lr=3", status=1)
+        assert refused == {"error": "'hot': lr=3: give a number from 1e-05 to 1."}
+        assert "Did you mean 'lr'" in tsnb_json("set", "live/hot", "lrr=1", status=1)["error"]
+        assert "Did you mean 'hot'" in tsnb_json("set", "live/hott", "lr=1", status=1)["error"]
+        assert "write STREAM/TRIAL" in tsnb_json("set", "live", "lr=1", status=1)["error"]
+        assert tsnb_json("set", "live/hot", "lr=0.03", "loss=mean")["live"]["lr"]["value"] == 0.03
+        until(lambda: trial.metrics["lr"] == 0.03, 60)
+        assert [change[:2] for change in trial.changes] == [("lr", 0.03), ("loss", "mean")]
+        assert trial.changes[0].batch is not None
+        cli.main(["pause", "live/hot"])
+        until(lambda: trial.state == "paused", 60)
+        assert runs.set_values("hot", {"lr": 0.5}) == "hot: lr=0.5 from the next batch on"
+        assert cli.main(["set", "live/hot", "lr=0.25"]) == 0
+        assert "'hot' of 'live': lr=0.25 from its next batch on" in capsys.readouterr().out
+        assert (trial.metrics["lr"], len(trial.changes)) == (0.03, 2), "it has read nothing since"
+        trial.resume()
+        until(lambda: trial.metrics["lr"] == 0.25, 60)
+        run = Run.find("hot")
+        record = None if run is None else run.read()
+        assert record is not None
+        assert [change[:2] for change in record.changes[2:]] == [("lr", 0.5), ("lr", 0.25)]
+        assert tsnb_json("stop", "live/hot") == {"stream": "live", "trial": "hot", "left": True}
+        until(lambda: trial.state == "stopped", 60)
+        again = trial.rerun()
+        until(lambda: "lr" in again.metrics, 120)
+        assert tsnb_json("interrupt", "live/hot")["interrupted"] is True
+        until(lambda: again.state in {"stopped", "interrupted"}, 60)

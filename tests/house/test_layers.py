@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).parents[2] / "tsnb"
 LAYERS = [
     {"__main__"},
     {"cli", "notebook"},
-    {"integrations"},
+    {"integrations", "steering"},
     {"planning"},
     {"checks", "panel", "reports", "stalling", "sweeps", "top"},
     {"cluster"},

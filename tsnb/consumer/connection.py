@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
+from tsnb.config import attach_defaults
 from tsnb.consumer.device import DeviceShare
 from tsnb.consumer.options import Options
 from tsnb.consumer.unpacking import Unpacker
@@ -38,7 +39,7 @@ from tsnb.machine.processes import children, has_gone, is_ending, is_stopped, wa
 from tsnb.transport.channel import ChannelClosed, LocalChannel, Outbox
 from tsnb.transport.local import connect, is_path
 from tsnb.wire import messages as ms
-from tsnb.wire.codec import decode, encode, is_pause, is_rank_gone
+from tsnb.wire.codec import decode, encode, is_live_asked, is_pause, is_rank_gone
 from tsnb.wire.layout import Layout
 from tsnb.wire.table import LayoutReader
 
@@ -50,6 +51,8 @@ ENDING_S = 0.5
 """How long to wait for the end of a process that has closed its socket, where the system does not announce it."""
 RETRY_S = 0.5
 """While it waits, a consumer looks this often whether it was closed by another thread, and sends what found no room."""
+
+_NO_LIVE = 'its code reads no live values, or not yet: tsnb.live("lr", 0.1) in the training makes one'
 
 
 class Connection:
@@ -203,6 +206,8 @@ class Connection:
             self.drawn = message
         elif isinstance(message, (ms.DeviceTold, ms.DeviceRefused)):
             self._hear_of_device(message)
+        elif isinstance(message, ms.LiveAsked):
+            self._set_live(message)
         else:
             return False
         return True
@@ -218,6 +223,9 @@ class Connection:
                 if pauses and is_pause(packet):
                     yield decode(packet)
                     continue
+                if is_live_asked(packet):
+                    self._note(decode(packet))
+                    continue
                 self._unread.append(packet)
                 if is_rank_gone(packet):
                     yield decode(packet)
@@ -232,6 +240,11 @@ class Connection:
             self.on_device.refuse(message.reason)
         elif not self.on_device.open(message.handles):
             self.post(ms.DeviceRefused(self.on_device.refusal[:500]))
+
+    def _set_live(self, asked: ms.LiveAsked) -> None:
+        change = attach_defaults.set_live
+        told = ("{}", "NoSuchLiveValue", _NO_LIVE) if change is None else change(asked.values)
+        self.post(ms.LiveTold(asked.asker, *told))
 
     def wait(self, look: Callable[[float], None]) -> ms.Message:
         """Wait for the next message.

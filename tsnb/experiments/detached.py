@@ -19,11 +19,12 @@ from tsnb.experiments.bookkeeping import asked
 from tsnb.experiments.detached_entries import DetachedEntry
 from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.trial import Trial
-from tsnb.experiments.trial_life import TrialLife
+from tsnb.experiments.trial_life import TrialLife, consumers_in
 from tsnb.kernels.hub import Hub
 from tsnb.records.reading import ENDED, RunRecord
 from tsnb.records.run import Run
 from tsnb.records.writes import LoggedRow
+from tsnb.telemetry.observer import Observer
 
 __all__ = ["FoundLife", "FoundTrial"]
 
@@ -136,13 +137,21 @@ class FoundLife(TrialLife):
                 os.killpg(self.entry.pid, number)
 
     async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """Refuse: its kernel speaks to the notebook that started it only.
+        """Ask it by way of a stream that it takes: its kernel speaks to the notebook that started it only.
 
         Raises:
-            TsnbError: Always.
+            TsnbError: It takes none on this machine, or has not come to its next batch.
         """
+        return await asyncio.to_thread(self._set, changes)
+
+    def _set(self, changes: dict[str, Any]) -> dict[str, Any]:
+        for stream, consumer in consumers_in(self):
+            with contextlib.closing(Observer(stream)) as observer:
+                told = observer.set_live(consumer, changes)
+            return {"status": "error" if told.kind else "ok", "ename": told.kind, "evalue": told.error}
         raise TsnbError(
-            f"trial {self.entry.name!r} was started by another notebook: set its live values there, while that runs"
+            f"trial {self.entry.name!r} was started by another notebook and takes no stream of this machine now: set "
+            "its live values there, while that runs"
         )
 
     async def deliver(self, variable: str) -> Delivery:

@@ -13,6 +13,7 @@ Outside a trial a live value is a value like any other, which `set` changes. Imp
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
 from tsnb.records.writes import LiveChange
 from tsnb.words import did_you_mean
@@ -237,6 +239,30 @@ class LiveValues:
             self._waiting.append((self.place(), checked))
         return checked
 
+    def answer(self, asked: str) -> tuple[str, str, str]:
+        """Change values as somebody asks over a stream, from the next batch on. Never raises; from any thread.
+
+        Args:
+            asked: The values by name, as JSON.
+
+        Returns:
+            All values as they will be with what may be given, as JSON; then the class of the error and what it says,
+            empty where there is none. These are what `LiveTold` tells.
+        """
+        changed: dict[str, Any] = {}
+        kind = error = ""
+        try:
+            changes = json.loads(asked)
+            if changes:
+                changed = self.request(changes)
+        except (TsnbError, ValueError, TypeError, AttributeError) as raised:
+            kind, error = type(raised).__name__, str(raised)
+        told = {
+            name: {"value": changed.get(name, value.current), "wanted": value.wanted}
+            for name, value in self._values.items()
+        }
+        return json.dumps(told, default=repr), kind, error
+
     def settle(self) -> None:
         """Let what waits hold, if a batch has begun since. Called at each read."""
         if not self._waiting and not self._planned:
@@ -264,6 +290,7 @@ class LiveValues:
 
 
 _values = LiveValues()
+attach_defaults.set_live = _values.answer
 
 
 def values_here() -> LiveValues:

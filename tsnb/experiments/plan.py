@@ -18,7 +18,7 @@ from typing import Any
 from tsnb.config import check_name
 from tsnb.machine.placement import ANY_GPU, inside_name, place
 from tsnb.masks import is_plain_word, masked
-from tsnb.options import ENGINE, FLAG, Kind, check_options, option, runs_here, whole
+from tsnb.options import ENGINE, FLAG, Kind, check_options, option, read_setting, runs_here, whole
 from tsnb.records.trackers import check_bridges
 
 __all__ = [
@@ -41,18 +41,6 @@ RESULT = "result"
 
 def _text(metavar: str) -> Kind:
     return Kind("text", str, lambda value: isinstance(value, str), metavar)
-
-
-def read_setting(text: str) -> tuple[str, str]:
-    """Read `NAME=VALUE`.
-
-    Raises:
-        ValueError: It is not written so.
-    """
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise ValueError(f"{text!r} is not a setting: write NAME=VALUE")
-    return name, value
 
 
 def read_words(text: str) -> tuple[str, ...]:

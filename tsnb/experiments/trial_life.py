@@ -56,6 +56,7 @@ __all__ = [
     "Launch",
     "RowListener",
     "TrialLife",
+    "consumers_in",
     "end_reading",
     "pause_trials",
     "tell_end",
@@ -404,7 +405,7 @@ def pause_trials(lives: Iterable[TrialLife], *, on: bool) -> None:
     taking: dict[str, list[str]] = {}
     errors, reached = [], []
     for life in lives:
-        own = _consumers(life)
+        own = consumers_in(life)
         if own:
             reached.append(life)
         else:
@@ -419,7 +420,7 @@ def pause_trials(lives: Iterable[TrialLife], *, on: bool) -> None:
         raise TsnbError("\n".join(errors))
 
 
-def _consumers(life: TrialLife) -> list[tuple[str, str]]:
+def consumers_in(life: TrialLife) -> list[tuple[str, str]]:
     """Return a trial's consumers: stream and name."""
     pid = life.pid
     if life.state != "running" or pid is None or life.options.get("engine"):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import contextlib
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -13,8 +11,8 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from tsnb.config import MODES, read_weight
-from tsnb.experiments.plan import TrialOptions, read_setting, read_words
-from tsnb.options import NOTEBOOK, StreamOptions, add_options, share, whole
+from tsnb.experiments.plan import TrialOptions, read_words
+from tsnb.options import NOTEBOOK, StreamOptions, add_options, read_change, share, whole
 from tsnb.sweeps.space_grammar import read_grid, read_sample
 from tsnb.words import did_you_mean
 
@@ -163,16 +161,14 @@ def _logs() -> Parser:
 
 def _rerun() -> Parser:
     parser = _named("%trials rerun", "Run a trial's code again.", optional=False)
-    parser.add_argument("changes", nargs="*", type=_read(_change), metavar="PARAMETER=VALUE")
+    parser.add_argument("changes", nargs="*", type=_read(read_change), metavar="PARAMETER=VALUE")
     return parser
 
 
-def _change(text: str) -> tuple[str, Any]:
-    """Read a parameter's or option's new value as Python has it (0.1, True, [1, 2]); anything else is text."""
-    name, value = read_setting(text)
-    with contextlib.suppress(ValueError, SyntaxError):
-        return name, ast.literal_eval(value)
-    return name, value
+def _set() -> Parser:
+    parser = _named("%trials set", "Change live values of a trial or a sweep.", optional=False)
+    parser.add_argument("changes", nargs="+", type=_read(read_change), metavar="NAME=VALUE")
+    return parser
 
 
 TENSORSOCKET = {
@@ -195,6 +191,7 @@ TRIALS = {
     "stop": _named("%trials stop", "Stop one trial, or all.", optional=True),
     "pause": _named("%trials pause", "Pause one trial, or all, at the next batch.", optional=True),
     "resume": _named("%trials resume", "Let one trial go on, or all.", optional=True),
+    "set": _set(),
     "wait": _named("%trials wait", "Wait for one trial, or all.", optional=True),
     "logs": _logs(),
     "follow": _named("%trials follow", "Show a trial's output under this cell.", optional=False),

@@ -146,6 +146,7 @@ class TsnbMagics(Magics):
         %trials stop [NAME]
         %trials pause [NAME]   from the next batch on; the others go on, and do not wait for it
         %trials resume [NAME]  where it was: it gets every batch once
+        %trials set NAME VALUE=0.03 ...    live values (tsnb.live) of a trial or a sweep, from its next batch on
         %trials wait [NAME]
         %trials logs NAME [--run N]     runs of before a restart too; --run: another run of that name than the last
         %trials follow NAME    shows its output under this cell from now on, after a reload of the page say
@@ -164,6 +165,9 @@ class TsnbMagics(Magics):
                 return runs.clear()
             if command in {"pause", "resume"}:
                 return runs.pause(given.name, on=command == "pause")
+            if command == "set":
+                print(runs.set_values(given.name, dict(given.changes)))  # noqa: T201
+                return None
             if command == "follow":
                 return trials[given.name].follow()
             if command in {"logs", "rerun"}:

@@ -37,6 +37,7 @@ __all__ = [
     "rerun",
     "run",
     "run_sweep",
+    "set_values",
     "stop",
     "stop_consumer",
     "wait",
@@ -131,6 +132,19 @@ def pause(name: str | None, *, on: bool) -> Any:
         one = trials[name] if name in trials or (sweep := find(name)) is None else sweep
         one.pause() if on else one.resume()
     return trials
+
+
+def set_values(name: str, changes: dict[str, Any]) -> str:
+    """Change live values of one trial, or of all of a sweep that run; return the message to print.
+
+    Raises:
+        Exception: As `Trial.set` raises.
+    """
+    if name in trials or (sweep := find(name)) is None:
+        trials[name].set(**changes)
+    else:
+        sweep.set(**changes)
+    return f"{name}: {', '.join(f'{value}={to!r}' for value, to in changes.items())} from the next batch on"
 
 
 def clear() -> Any:

@@ -261,9 +261,13 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
                 session.send(ms.Refused("in-step", str(error).removesuffix(".")))
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
-    elif isinstance(message, ms.PauseConsumer):
-        if why := core.pause(message.consumers):
-            with core.lock:
+    elif isinstance(message, (ms.PauseConsumer, ms.SetLive)):
+        if isinstance(message, ms.PauseConsumer):
+            why = core.pause(message.consumers)
+        else:
+            why = core.ask_live(session.key, message.consumer, message.values)
+        with core.lock:
+            if why:
                 session.send(ms.Refused("unknown", why))
     elif isinstance(message, ms.TrialEnded):
         core.note_end(guard.ended(message))
@@ -290,12 +294,11 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
         with core.lock:
             session.forget_layouts()
         core.step(ev.Heard(session.key, message))
-    elif isinstance(message, ms.Metrics):
+    elif isinstance(message, (ms.Metrics, ms.Threads)):
         with core.lock:
-            session.log(message.numbers)
-    elif isinstance(message, ms.Threads):
-        with core.lock:
-            session.threads = message
+            session.note(message)
+    elif isinstance(message, ms.LiveTold):
+        core.tell_live(message)
     elif isinstance(message, ms.DeviceRefused):
         core.leave_device(session.key)
     elif isinstance(message, ms.Bye):

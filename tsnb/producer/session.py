@@ -102,6 +102,13 @@ class Session:
         """Tell layouts afresh: one of them may have got lost in the consumer, by an interrupt."""
         self._layouts = LayoutWriter()
 
+    def note(self, said: ms.Metrics | ms.Threads) -> None:
+        """Keep what it has logged last, or on how many threads it computes."""
+        if isinstance(said, ms.Metrics):
+            self.log(said.numbers)
+        else:
+            self.threads = said
+
     def log(self, numbers: dict[str, float]) -> None:
         """Keep the last numbers of `tsnb.log`; those that are not finite are left out."""
         taken_in(self.metrics, numbers)

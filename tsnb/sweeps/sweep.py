@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tsnb.errors import TsnbError
 from tsnb.experiments import trials
 from tsnb.experiments.board import NoSuchTrial, shown_scores
 from tsnb.experiments.trial import STOP_GRACE_S, Trial
@@ -175,6 +176,22 @@ class Sweep(Bound, Mapping[str, Trial]):
             TsnbError: As `pause`.
         """
         self._pause(on=False)
+
+    def set(self, **values: Any) -> None:
+        """Change live values of every trial that runs, as `Trial.set`, each from its own next batch on.
+
+        Args:
+            **values: By name.
+
+        Raises:
+            TsnbError: None of them runs.
+            Exception: As `Trial.set` raises for the first that refuses; those before it have taken them.
+        """
+        running = [trial for trial in self.values() if trial.life.state == "running"]
+        if not running:
+            raise TsnbError(f"no trial of {self.name!r} runs: live values are set while they do")
+        for trial in running:
+            trial.set(**values)
 
     def _pause(self, *, on: bool) -> None:
         pause_trials([trial.life for trial in self.values() if trial.life.state == "running"], on=on)

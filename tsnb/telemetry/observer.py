@@ -6,8 +6,10 @@ An observer has a connection of its own and gets no batches; any number may foll
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tsnb import registry
 from tsnb.config import check_balance
@@ -27,6 +29,10 @@ BALANCED_S = 5.0
 """How long a producer may take to say that it divides as it was asked to: its readings come four times a second."""
 
 
+LIVE_S = 30.0
+"""How long a consumer may take to come to its next batch: a validation between two epochs takes its time."""
+
+
 class Observer:
     """Follows one producer.
 
@@ -44,6 +50,7 @@ class Observer:
         self.successor_s: float | None = None
         """Once the stream has ended: how long to wait for a producer that takes over, 0 if none will come;
         None if the producer ended without a goodbye."""
+        self._live: ms.LiveTold | None = None
         try:
             self._channel = registry.reached(self.entry, connect)
             self._channel.send(encode(self._hello()))
@@ -88,6 +95,9 @@ class Observer:
                 if isinstance(message, ms.Stopping):
                     self.successor_s = message.reconnect_s
                     raise self._gone()
+                if isinstance(message, ms.LiveTold):
+                    self._live = message
+                    return None
                 if isinstance(message, ms.Refused):
                     refused = TsnbError if message.code in ("in-step", "unknown") else JoinRefused
                     raise refused(f"{message.reason}.")
@@ -109,6 +119,34 @@ class Observer:
     def request_pause(self, consumers: Mapping[str, bool]) -> None:
         """Ask that consumers pause at their next batch (True), or go on; the readings say when they are paused."""
         self._send(ms.PauseConsumer(dict(consumers)))
+
+    def set_live(self, consumer: str, values: Mapping[str, Any], timeout_s: float = LIVE_S) -> ms.LiveTold:
+        """Have live values in a consumer's process changed, all of them or none; return its answer.
+
+        Args:
+            consumer: The consumer's name.
+            values: By name, of types that JSON has; with none it only says which there are.
+            timeout_s: Seconds to wait for it: it answers at its next batch.
+
+        Raises:
+            ProducerGone: The producer has gone.
+            TsnbError: No such consumer is attached, or not any more, or it has not come to a batch in that time.
+        """
+        self._send(ms.SetLive(consumer, json.dumps(dict(values))))
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            reading = self.read(left)
+            if (told := self._live) is not None:
+                self._live = None
+                return told
+            if reading is not None and all(
+                c.name != consumer or c.state == "gone" for c in reading.consumers
+            ):
+                raise TsnbError(f"{consumer!r} has left {self.name!r} before it came to its next batch")
+        raise TsnbError(
+            f"{consumer!r} has not come to its next batch of {self.name!r} within {timeout_s:.0f} s, where it takes "
+            "what it is told; it takes it then"
+        )
 
     def tell_end(self, end: EndReading, timeout_s: float = TOLD_S) -> bool:
         """Tell how a trial ended, and wait until the stream's readings say so; return whether they do.

@@ -30,6 +30,8 @@ from tsnb.wire.messages import (
     Hello,
     LayoutTold,
     Leave,
+    LiveAsked,
+    LiveTold,
     Message,
     Metrics,
     NotJoined,
@@ -43,6 +45,7 @@ from tsnb.wire.messages import (
     Refused,
     Release,
     Rest,
+    SetLive,
     StopAsked,
     StopConsumer,
     Stopping,
@@ -55,7 +58,7 @@ from tsnb.wire.messages import (
     Welcome,
 )
 
-__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode", "is_pause", "is_rank_gone"]
+__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode", "is_live_asked", "is_pause", "is_rank_gone"]
 
 MAX_MESSAGE_BYTES = 1 << 17
 """Largest packet; a Linux socket buffer (208 KiB by default) takes it whole."""
@@ -111,6 +114,9 @@ _JSON: dict[int, type[Any]] = {
     76: HeldUp,
     77: TrialEnded,
     78: PauseConsumer,
+    79: SetLive,
+    80: LiveAsked,
+    81: LiveTold,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}
@@ -193,6 +199,11 @@ def is_rank_gone(packet: bytes) -> bool:
 def is_pause(packet: bytes) -> bool:
     """Whether it is a well-formed `PauseAsked`: as above."""
     return _is(packet, PauseAsked)
+
+
+def is_live_asked(packet: bytes) -> bool:
+    """Whether it says that it is a `LiveAsked`: as above."""
+    return packet[:1] == bytes((_JSON_OF[LiveAsked],))
 
 
 def _is(packet: bytes, cls: type[Any]) -> bool:

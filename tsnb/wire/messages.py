@@ -1,12 +1,12 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
 consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
-                       DeviceRefused  Bye
+                       DeviceRefused  LiveTold  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
                        Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn  PauseAsked
-                       StopAsked  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  Balance  Rebalance  TrialEnded
-producer -> observer   Welcome  Refused  Reading  Stopping
+                       LiveAsked  StopAsked  Stopping
+observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  TrialEnded
+producer -> observer   Welcome  Refused  Reading  LiveTold  Stopping
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ __all__ = [
     "Hello",
     "LayoutTold",
     "Leave",
+    "LiveAsked",
+    "LiveTold",
     "Message",
     "Metrics",
     "NotJoined",
@@ -46,6 +48,7 @@ __all__ = [
     "Refused",
     "Release",
     "Rest",
+    "SetLive",
     "StopAsked",
     "StopConsumer",
     "StopProducer",
@@ -186,6 +189,35 @@ class PauseConsumer(NamedTuple):
 
     consumers: dict[str, bool]
     """By name: pause; else go on."""
+
+
+class SetLive(NamedTuple):
+    """An observer asks that live values (`tsnb.live`) in a consumer's process be changed, all of them or none."""
+
+    consumer: str
+    values: str
+    """By name, as JSON; an empty object changes nothing, and is answered as well."""
+
+
+class LiveAsked(NamedTuple):
+    """What an observer asked for, on its way to the consumer, which answers at its next batch."""
+
+    asker: int
+    """Which observer: the answer has it again."""
+    values: str
+    """As `SetLive` has them."""
+
+
+class LiveTold(NamedTuple):
+    """The consumer's answer to `LiveAsked`, and the producer's to the observer."""
+
+    asker: int
+    values: str
+    """Its live values as they are from its next batch on, by name: `{"lr": {"value": 0.1, "wanted": "a number"}}`."""
+    kind: str = ""
+    """The class of the error that it would raise; empty: it has changed them."""
+    error: str = ""
+    """What is wrong with the values; nothing has been changed then."""
 
 
 class Balance(NamedTuple):
@@ -416,10 +448,12 @@ Message = (
     | Rest
     | Metrics
     | Threads
+    | LiveTold
     | Bye
     | StopProducer
     | StopConsumer
     | PauseConsumer
+    | SetLive
     | Balance
     | Rebalance
     | TrialEnded
@@ -440,6 +474,7 @@ Message = (
     | RankGone
     | Allotted
     | PauseAsked
+    | LiveAsked
     | StopAsked
     | Stopping
     | Reading
