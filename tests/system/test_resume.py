@@ -7,10 +7,12 @@ import random
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 import tsnb
@@ -74,6 +76,61 @@ def test_a_killed_producer_that_is_started_again_costs_nobody_a_sample(run: Run)
     for trial in trials:
         assert trial.expect("reconnects") == "2"
         assert trial.end() == 0
+
+
+PHOTOS = """
+    import random
+    class Photos(Dataset):
+        def __init__(self): self.transform = lambda image: image + torch.rand(()) + random.random()
+        def __len__(self): return 64
+        def __getitem__(self, index):
+            time.sleep(0.002)                                # worth keeping
+            return self.transform(torch.full((8, 8), float(index))), index
+    workers, cache, first_epoch = int(sys.argv[1]), sys.argv[2] or None, int(sys.argv[3])
+    loader = DataLoader(Photos(), 8, shuffle=True, num_workers=workers)
+    with tsnb.serve(loader, name="s", seed=7, cache=cache, reconnect_s=60, first_epoch=first_epoch, window=16) as p:
+        say("serving")
+        p.wait()
+"""
+
+
+def copied(batches: Iterable[Any]) -> list[tuple[torch.Tensor, list[int]]]:
+    """Return copies of what a loop gives."""
+    return [(images.clone(), labels.tolist()) for images, labels in batches]
+
+
+@pytest.mark.slow
+def test_a_cache_workers_and_a_restart_change_no_byte_of_a_stream_or_of_a_part_of_it(run: Run) -> None:
+    """Drawn augmentation too: the same whole stream and the same fold of it, once plain and once with all of them."""
+    found = []
+    for workers, cache in (("1", ""), ("3", "8MiB")):
+        producer = run(PHOTOS, workers, cache, "0")
+        producer.expect("serving")
+        whole, part = tsnb.attach("whole"), tsnb.attach("part", fold=(1, 4), batch_size=5)
+        taken: list[list[tuple[torch.Tensor, list[int]]]] = [[], []]
+        for epoch in range(4):
+            loops = [iter(whole), iter(part)]
+            if epoch == 3 and cache:
+                for k, loop in enumerate(loops):
+                    taken[k] += copied(islice(loop, 2))
+                reading = status("s").cache
+                assert reading is not None
+                assert reading.state == "serving" and reading.hits > 0, reading
+                producer.send(signal.SIGKILL)
+                producer = run(PHOTOS, "2", cache, "3")
+                producer.expect("serving")
+            for k, loop in enumerate(loops):
+                taken[k] += copied(loop)
+        found.append(taken)
+        assert [consumer.stats().reconnects for consumer in (whole, part)] == [int(bool(cache))] * 2
+        whole.close()
+        part.close()
+        producer.send(signal.SIGTERM)
+        producer.end()
+    for plain, other in zip(*found, strict=True):
+        assert [labels for _, labels in plain] == [labels for _, labels in other]
+        assert all(torch.equal(a, b) for (a, _), (b, _) in zip(plain, other, strict=True))
+    assert [sum(len(labels) for _, labels in mine) for mine in found[0]] == [4 * 64, 4 * 48]
 
 
 def test_a_restart_on_purpose_is_waited_for_though_nobody_had_said_so_before(run: Run) -> None:
