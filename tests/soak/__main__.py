@@ -2,6 +2,7 @@
 
     make soak                                       two minutes
     make soak SOAK="--minutes 30 --consumers 8 --report docs/soak.md"
+    make soak SOAK=--kept                           with a cache that memory is taken from, folds and subsets
 
 Ends with status 1 on any loss. Faults are drawn from `--seed`, which is printed; when they hit is the machine's
 own doing, so a run is never repeated exactly. The producer is killed and started again in the first half of the
@@ -85,8 +86,11 @@ class Member:
 class Soak:
     """One run."""
 
-    def __init__(self, consumers: int, seed: int, seconds: float, every_s: float) -> None:
+    def __init__(
+        self, consumers: int, seed: int, seconds: float, every_s: float, *, kept: bool = False
+    ) -> None:
         self.tally = Tally()
+        self._kept = kept
         self._lock = threading.Lock()
         self._count, self._seed, self._seconds, self._every_s = consumers, seed, seconds, every_s
         self._random = random.Random(seed)
@@ -107,16 +111,17 @@ class Soak:
                 self.tally.batches += words["batches"]
             if "loss" in words:
                 self.tally.losses.append(words["loss"])
+            self.tally.hits += words.get("hits", 0)
 
     # -- processes ---------------------------------------------------------------------------------------
 
     def _start_producer(self) -> Member:
         self.tally.life.clear()
-        return Member(self, "serve", str(self._seed), "2")
+        return Member(self, "serve", str(self._seed), "2", str(int(self._kept)))
 
     def _start_consumer(self) -> None:
-        moods = str(self._random.randrange(1 << 30))
-        self._consumers.append(Member(self, "train", f"c{next(self._names)}", str(self._seed), moods))
+        given = (str(self._seed), str(self._random.randrange(1 << 30)), str(int(self._kept)))
+        self._consumers.append(Member(self, "train", f"c{next(self._names)}", *given))
 
     def _everybody(self) -> list[Member]:
         return [*self._consumers, *([] if self._producer is None else [self._producer])]
@@ -176,6 +181,11 @@ class Soak:
                 lambda: self._pause([producer, *self._consumers], PATIENCE_S + draw.uniform(0, 2)),
             ),
         }
+        if self._kept:
+            faults["memory gets short, and the cache gives some back"] = (
+                2,
+                lambda: producer.send(signal.SIGUSR2),
+            )
         if time.monotonic() - self._began < self._seconds / 2:
             faults["SIGKILL of the producer, and its restart"] = (0.7, self._restart_producer)
         return faults
@@ -292,12 +302,15 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=2.0, help="seconds between faults, on average")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 20))
     parser.add_argument("--report", type=Path, help="write the report here")
+    parser.add_argument(
+        "--kept", action="store_true", help="samples that a cache keeps, consumers that take parts"
+    )
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
-    soak = Soak(chosen.consumers, chosen.seed, 60 * chosen.minutes, chosen.every)
+    soak = Soak(chosen.consumers, chosen.seed, 60 * chosen.minutes, chosen.every, kept=chosen.kept)
     began = time.monotonic()
     soak.run()
-    command = f'make soak SOAK="--minutes {chosen.minutes:g} --consumers {chosen.consumers}"'
+    command = f'make soak SOAK="--minutes {chosen.minutes:g} --consumers {chosen.consumers}{" --kept" * chosen.kept}"'
     seconds = time.monotonic() - began
     text = report(soak.tally, command=command, seconds=seconds, consumers=chosen.consumers, seed=chosen.seed)
     print(text)

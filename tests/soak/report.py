@@ -51,6 +51,8 @@ class Tally:
     """Leases that the producer still had when all consumers had gone."""
     missing: int | None = None
     """Slots that were neither free nor in use then."""
+    hits: int = 0
+    """Samples that the last producer's workers have taken from its cache."""
 
 
 def slope_per_minute(life: list[Sample], what: str) -> float:
@@ -101,6 +103,7 @@ def report(tally: Tally, *, command: str, seconds: float, consumers: int, seed: 
         f"| samples checked | {tally.samples:,} |",
         f"| batches | {tally.batches:,} |",
         f"| losses (lost, doubled, out of order or changed; unexpected errors and standstills) | {len(tally.losses)} |",
+        *([f"| samples taken from the cache, last life | {tally.hits:,} |"] if tally.hits else []),
         f"| slots pinned by nobody, and missing, at the end | {tally.pinned}, {tally.missing} |",
         (
             f"| producer's memory, last life ({life_s / 60:.1f} min) "

@@ -2,6 +2,9 @@
 
 Every sample's bytes follow from its number and the epoch, and the order from (seed, epoch), both computed here
 without a line of tsnb: a consumer knows each batch before it comes, and compares it bit by bit.
+
+With `kept` samples are the same in every epoch and costly enough for a cache, which is made to give memory back now and
+then; consumers take everything, a fold, what it holds out, or a subset, chosen anew for each epoch.
 """
 
 from __future__ import annotations
@@ -16,13 +19,19 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 import tsnb
+from tsnb.consumer.parts import Part
 from tsnb.errors import ConsumerParked, LoaderFailed, ProducerGone, ProducerNotFound
 
 __all__ = ["NAME", "PATIENCE_S", "RECONNECT_S", "SAMPLES", "contents", "order", "serve", "train"]
+
+Take = dict[str, Any]
+"""The options of `tsnb.attach` for a part; empty: everything."""
 
 NAME = "soak"
 SAMPLES = 3000
@@ -48,11 +57,12 @@ def contents(numbers: torch.Tensor, epoch: int) -> torch.Tensor:
     return _BASE[numbers] ^ ((epoch % 255) + 1)
 
 
-class Order(Sampler[tuple[int, int]]):
-    """Gives (sample, epoch), so that a batch of another epoch cannot pass for one of this."""
+class Order(Sampler[Any]):
+    """Gives (sample, epoch), so that a batch of another epoch cannot pass for one of this; samples alone if `kept`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kept: bool) -> None:
         self._seed = seed
+        self._kept = kept
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -61,8 +71,9 @@ class Order(Sampler[tuple[int, int]]):
     def __len__(self) -> int:
         return SAMPLES
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter([(number, self._epoch) for number in order(self._seed, self._epoch)])
+    def __iter__(self) -> Iterator[Any]:
+        numbers = order(self._seed, self._epoch)
+        return iter(numbers if self._kept else [(number, self._epoch) for number in numbers])
 
 
 class Images(Dataset[dict[str, Any]]):
@@ -76,24 +87,52 @@ class Images(Dataset[dict[str, Any]]):
         return {"number": number, "image": contents(torch.tensor([number]), epoch)[0]}
 
 
+class KeptImages(Dataset[dict[str, Any]]):
+    """The same samples in every epoch, worth keeping."""
+
+    def __len__(self) -> int:
+        return SAMPLES
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        time.sleep(0.0004)
+        return {"number": number, "image": contents(torch.tensor([number]), 0)[0]}
+
+
+def a_part(moods: random.Random) -> Take:
+    """Choose what to take of the stream."""
+    k, folds = moods.randrange(5), moods.choice([2, 5])
+    fold = {"fold": (k % folds, folds)}
+    subset = {"subset": moods.sample(range(SAMPLES), moods.choice([40, 400, 2000]))}
+    return moods.choice([{}, {}, fold, {**fold, "held_out": True}, subset])
+
+
 def tell(**words: object) -> None:
     """Say something to the soak's driver."""
     print(json.dumps(words), flush=True)
 
 
-def serve(seed: int, workers: int) -> None:
-    """Be the producer until SIGTERM; then say what is still held."""
+def serve(seed: int, workers: int, kept: bool) -> None:
+    """Be the producer until SIGTERM; then say what is still held. SIGUSR2: memory is short."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     asked: list[int] = []
+    squeezed: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
+    signal.signal(signal.SIGUSR2, lambda number, _frame: squeezed.append(number))
     torch.set_num_threads(1)
-    loader = DataLoader(Images(), batch_size=BATCH, sampler=Order(seed), num_workers=workers)
+    dataset: Dataset[Any] = KeptImages() if kept else Images()
+    loader = DataLoader(dataset, batch_size=BATCH, sampler=Order(seed, kept), num_workers=workers)
     options: dict[str, Any] = {"seed": seed, "patience_s": PATIENCE_S, "reconnect_s": RECONNECT_S}
+    options |= {"cache": "2MiB"} if kept else {}
     with tsnb.serve(loader, name=NAME, window=8, rubber_band=0.1, **options) as producer:
         tell(serving=True)
+        core = producer._core
         while not asked:
             time.sleep(0.1)
-        core = producer._core
+            if squeezed and core.keeper is not None:
+                squeezed.clear()
+                core.keeper._memory.give_back(core.keeper._memory.used_bytes // 3)
+        if core.keeper is not None:
+            tell(hits=core.keeper.counts().hits)
         with core.lock:
             pinned = sum(len(member.leases) for member in core.dispatch.members.values())
             there = len(core.slots._stack) + len(core.slots._issued) + core.dispatch.epochs.kept
@@ -111,10 +150,14 @@ class Trainer:
         name: The consumer's name.
         seed: Of the stream.
         moods: Of its own choices.
+        kept: Whether samples are the same in every epoch, and it may take a part of them.
     """
 
-    def __init__(self, name: str, seed: int, moods: random.Random) -> None:
+    def __init__(self, name: str, seed: int, moods: random.Random, kept: bool) -> None:
         self._name = name
+        self._kept = kept
+        self._consumer: tsnb.Consumer | None = None
+        self._mine: npt.NDArray[np.bool_] | None = None
         self._seed = seed
         self._moods = moods
         self._last_epoch = -1
@@ -123,16 +166,24 @@ class Trainer:
         self._rows = self._batches = 0
 
     def attach(self) -> tsnb.Consumer:
-        """Attach, with a batch size chosen anew; wait for a producer that is being started."""
+        """Attach, with a batch size and a part chosen anew; wait for a producer that is being started."""
         size = self._moods.choice([None, None, 7, 32, 50, 200])
+        part = a_part(self._moods) if self._kept else {}
+        self._mine = Part(**part).mask(SAMPLES) if part else None
         until = time.monotonic() + RECONNECT_S
         while True:
             try:
-                return tsnb.attach(self._name, producer=NAME, batch_size=size)
+                consumer = tsnb.attach(self._name, producer=NAME, batch_size=size, **part)
             except (ProducerNotFound, ProducerGone):
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.2)
+                continue
+            if (
+                self._kept and consumer is not self._consumer
+            ):  # one with another part is a new one, and may join any epoch
+                self._consumer, self._last_epoch = consumer, -1
+            return consumer
 
     def epoch(self) -> None:
         """Take one epoch and say how it went."""
@@ -156,7 +207,7 @@ class Trainer:
         finally:
             self.interruptible = False
         for numbers, epoch, image in kept:
-            if not torch.equal(image, contents(numbers, epoch)):
+            if not torch.equal(image, contents(numbers, 0 if self._kept else epoch)):
                 tell(loss=f"{self._name}: a batch of epoch {epoch} changed while it was held")
         tell(outcome=outcome, rows=self._rows, batches=self._batches, seconds=time.monotonic() - began)
 
@@ -170,7 +221,7 @@ class Trainer:
         for batch in consumer:
             if not expected:
                 epoch = self._begin(consumer)
-                expected = order(self._seed, epoch)
+                expected = self._expected(epoch)
             numbers = batch["number"]
             self._check(numbers, batch["image"], expected, epoch)
             if len(kept) < hoards:
@@ -178,13 +229,17 @@ class Trainer:
             if self._rows >= leaves_at or self.finishing:
                 return "left"
             time.sleep(pause_s)
-        if self._rows != SAMPLES:
-            raise Loss(f"epoch {consumer.epoch} ended after {self._rows} of {SAMPLES} samples")
+        if self._rows != len(expected) or not expected:
+            raise Loss(f"epoch {consumer.epoch} ended after {self._rows} of {len(expected)} samples")
         if moods.random() < 0.1:
             consumer.close()
             return "complete, then detached"
         time.sleep(moods.choice([0.0, 0.0, 0.2, 1.0]))
         return "complete"
+
+    def _expected(self, epoch: int) -> list[int]:
+        """Return its own samples of an epoch, in their order."""
+        return [i for i in order(self._seed, epoch) if self._mine is None or self._mine[i]]
 
     def _begin(self, consumer: tsnb.Consumer) -> int:
         if consumer.epoch <= self._last_epoch:
@@ -199,17 +254,17 @@ class Trainer:
                 f"epoch {epoch}: samples {numbers.tolist()[:4]}... in place of {want.tolist()[:4]}... "
                 f"after {self._rows}"
             )
-        if not torch.equal(image, contents(want, epoch)):
+        if not torch.equal(image, contents(want, 0 if self._kept else epoch)):
             raise Loss(f"epoch {epoch}: other contents than the loader's, after {self._rows} samples")
         self._rows += len(numbers)
         self._batches += 1
 
 
-def train(name: str, seed: int, moods: int) -> None:
+def train(name: str, seed: int, moods: int, kept: bool) -> None:
     """Be a consumer until SIGTERM."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     torch.set_num_threads(1)
-    trainer = Trainer(name, seed, random.Random(moods))
+    trainer = Trainer(name, seed, random.Random(moods), kept)
 
     def interrupt(_number: int, _frame: object) -> None:
         if trainer.interruptible:
@@ -229,6 +284,6 @@ def train(name: str, seed: int, moods: int) -> None:
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing outlives the soak
     if sys.argv[1] == "serve":
-        serve(int(sys.argv[2]), int(sys.argv[3]))
+        serve(int(sys.argv[2]), int(sys.argv[3]), bool(int(sys.argv[4])))
     else:
-        train(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+        train(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), bool(int(sys.argv[5])))

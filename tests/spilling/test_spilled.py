@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import gc
 import resource
+import signal
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -75,10 +77,12 @@ def net(seed: int = 0) -> Tied:
     return Tied()
 
 
-def spilled(model: nn.Module, optimizer: torch.optim.Optimizer, limit: str = LIMIT) -> Any:
+def spilled(
+    model: nn.Module, optimizer: torch.optim.Optimizer, limit: str = LIMIT, directory: str | Path = DISK
+) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # it would fit
-        return tsnb.spill(model, optimizer, limit, directory=DISK)
+        return tsnb.spill(model, optimizer, limit, directory=directory)
 
 
 def train(
@@ -252,3 +256,46 @@ def test_a_model_trains_where_it_has_two_fifths_of_the_memory_that_it_needs(run:
     script = run(TRAINING, "spill", str(DISK))
     assert script.expect("loss", 90.0) == first
     script.expect("well", 90.0)
+
+
+GOES_ON = """
+from tests.spilling.test_spilled import OPTIMIZERS, net, spilled, train
+saved, directory = sys.argv[1:]
+model = net()
+optimizer = OPTIMIZERS["AdamW"](model.parameters())
+held, begin = spilled(model, optimizer, directory=directory), 0
+if os.path.exists(saved):
+    found = torch.load(saved, mmap=True)
+    model.load_state_dict(found["model"])
+    optimizer.load_state_dict(found["optimizer"])
+    begin = found["step"]
+for step in range(begin, 8):
+    loss, = train(model, optimizer, range(step, step + 1))
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+    torch.save(state, saved + ".new")
+    with open(saved + ".losses", "a") as file: file.write(f"{step} {loss!r}\\n")
+    os.replace(saved + ".new", saved)
+    say("step", step)
+say("well", held.moved_bytes > 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_run_that_is_killed_goes_on_from_its_checkpoint_and_leaves_nothing(
+    run: Run, tmp_path: Path
+) -> None:
+    """SIGKILL anywhere in a step: the file had no name, and the losses are those of a run that was left alone."""
+    model = net()
+    wanted = train(model, OPTIMIZERS["AdamW"](model.parameters()), range(8))
+    with tempfile.TemporaryDirectory(dir=DISK, prefix="spilled-") as directory:
+        first = run(GOES_ON, str(tmp_path / "saved.pt"), directory)
+        first.expect("step 2")
+        first.send(signal.SIGKILL)
+        first.end()
+        assert not list(Path(directory).iterdir())
+        second = run(GOES_ON, str(tmp_path / "saved.pt"), directory)
+        assert second.expect("well") == "True"
+        assert "step 2" not in second.lines, "it went on, and did not begin anew"
+    lines = [line.split() for line in (tmp_path / "saved.pt.losses").read_text().splitlines()]
+    assert dict(sorted((int(step), float(loss)) for step, loss in lines)) == dict(enumerate(wanted))
