@@ -75,6 +75,9 @@ class AttachDefaults:
     """What that device is called outside, where this process was put on it and sees no other GPU."""
     threads_fixed: bool = False
     """Whether the user has chosen the number of threads."""
+    epochs: int = 0
+    """Epochs that loops of this process take in all, for estimates of what is left; 0: not known. May be changed while
+    they run: the streams are told at the next step."""
     gate: Path | None = None
     """A file whose lock this process waits for before its first batch, so that trials that start together begin with
     the same one. None: it does not wait."""

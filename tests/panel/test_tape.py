@@ -9,7 +9,7 @@ import re
 import struct
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
@@ -46,8 +46,8 @@ def test_a_frame_says_what_its_header_promises() -> None:
     assert last == 2 * 16 + CONSUMER_STATES.index(reading.consumers[2].state)
     assert row["batches"] == reading.consumers[0].batches
     paces = frame[len(HEADER) + 3 * len(ROW) :]
-    assert paces[:3] == [-3, 3, 0], "every eighth tick, and this is the fortieth"
-    said = paces[2 + 3 * len(PACE) :]
+    assert paces[:3] == [-3, 4, -1], "every eighth tick, and this is the fortieth; all together first"
+    said = paces[2 + 4 * len(PACE) :]
     assert (said[0], len(said)) == (-2, 13), "a loss and an accuracy of each"
     logged = [dict(zip(LOGGED, said[k:], strict=False)) for k in range(1, len(said), len(LOGGED))]
     assert [one["place"] for one in logged] == [1024 * k + m for k in range(3) for m in range(2)]
@@ -118,10 +118,11 @@ def test_a_tick_of_fifty_trials_is_small_and_says_now_and_then_what_a_batch_cost
             assert k % 8
             continue
         seen += 1
-        assert k % 8 == 0 and frame[at + 1] == 50
+        assert k % 8 == 0 and frame[at + 1] == 51
         for row in tape.view.rows.values():
-            lane, step_ms, alone = frame[at + 2 + len(PACE) * row.number :][: len(PACE)]
+            lane, step_ms, alone, *left = frame[at + 2 + len(PACE) * (row.number + 1) :][: len(PACE)]
             assert lane == row.number
+            assert left == pytest.approx([*astuple(row.eta)], nan_ok=True)
             assert step_ms == pytest.approx(row.pace.step_s * 1000)
             assert alone == pytest.approx(row.pace.alone_per_s)
     assert seen == 20

@@ -74,6 +74,7 @@ class Line:
         self.connection = Connection(entry, name, options, self.scratch, reader)
         self.connection.post(self.allotment.report())
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
+        self._planned_told = 0
         self.session.connected(self.connection.welcome)
         self._part: Part | None = None  # that the producer was told
         self.closed = False
@@ -159,11 +160,14 @@ class Line:
                 return taken
 
     def tell_metrics(self, *, last: bool = False) -> None:
-        """Tell the producer what was given to `tsnb.log`, if that is new.
+        """Tell the producer what was given to `tsnb.log`, and how many epochs are planned, where that is new.
 
         Args:
             last: Send nothing after this.
         """
+        if (planned := attach_defaults.epochs) != self._planned_told:
+            self._planned_told = planned
+            self.connection.post(ms.Planned(planned))
         numbers = self._news.take(now=last)
         if numbers is not None:
             self.connection.post(ms.Metrics(numbers))
@@ -273,6 +277,7 @@ class Line:
             raise gone
         self.connection = successor
         successor.post(self.allotment.report())
+        self._planned_told = 0  # the successor does not know it
         self._on_device_before += old.on_device.taken
         old.retire()
         if self.closed:  # by another thread, which retired the old one

@@ -26,6 +26,7 @@ from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.records.project import project_directory
 from tsnb.records.scores import leaders
 from tsnb.records.writes import LoggedRow
+from tsnb.telemetry.words import remaining
 from tsnb.words import did_you_mean, html_table, text_table
 
 __all__ = ["Board", "NoSuchTrial", "launch", "shown_scores", "trials"]
@@ -181,7 +182,8 @@ class NoSuchTrial(NoSuchVariable):
     """This notebook has no trial of that name."""
 
 
-_SHOWN = ("trial", "state", "time", "parameters", "last numbers")
+_SHOWN = ("trial", "state", "time", "left", "parameters", "last numbers")
+"""`left`: until its last epoch is over; "epoch": only to the end of this one; docs/before.md."""
 
 
 def _rows(shown: Sequence[Trial]) -> list[list[str]]:
@@ -193,7 +195,8 @@ def _cells(trial: Trial, leading: Mapping[str, str]) -> list[str]:
     name = trial.name if trial.number == 1 else f"{trial.name} (run {trial.number})"
     state = f"{trial.state} (detached)" if trial.options.get("detach") else trial.state
     params = ", ".join(f"{word} {_short(value)}" for word, value in trial.params.items())
-    return [name, state, f"{trial.duration_s:.1f} s", params, shown_scores(trial, leading)]
+    left = remaining(trial.eta)
+    return [name, state, f"{trial.duration_s:.1f} s", left, params, shown_scores(trial, leading)]
 
 
 def shown_scores(trial: Trial, leading: Mapping[str, str]) -> str:

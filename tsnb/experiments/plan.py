@@ -6,6 +6,7 @@ starts anything; `check` looks at what the machine has.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import operator
@@ -29,6 +30,7 @@ __all__ = [
     "RESULT",
     "TrialOptions",
     "TrialPlan",
+    "epochs_of",
     "shown_value",
     "trial_name",
 ]
@@ -242,6 +244,30 @@ class TrialPlan:
         for cargo in (self.arrival["cargo"], self.arrival["changed"]):
             if cargo is not None:
                 cargo.close()
+
+
+MOST_EPOCHS = 1 << 31
+
+
+def epochs_of(fn: Callable[..., Any] | None, params: Mapping[str, Any]) -> int | None:
+    """Return how many epochs a trial takes, as far as its parameter `epochs` says: given, or the function's default.
+
+    Args:
+        fn: What it runs; None: a cell.
+        params: Its parameters; a cell's variables.
+
+    Returns:
+        None where it has no such parameter, or one that is not a whole number from 1 up.
+    """
+    number = params.get("epochs")
+    if "epochs" not in params and fn is not None:
+        with contextlib.suppress(TypeError, ValueError):  # built-in functions have no signature
+            parameter = inspect.signature(fn).parameters.get("epochs")
+            number = None if parameter is None else parameter.default
+    with contextlib.suppress(TypeError):
+        whole = operator.index(number)  # type: ignore[arg-type]  # what is not a number is refused here
+        return whole if not isinstance(number, bool) and 0 < whole < MOST_EPOCHS else None
+    return None
 
 
 LONGEST = 64

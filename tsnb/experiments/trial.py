@@ -51,6 +51,8 @@ from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
 from tsnb.printable import block
 from tsnb.records.writes import LiveChange
+from tsnb.telemetry.eta import NO_ETA, Eta
+from tsnb.telemetry.watching import eta_of
 from tsnb.words import did_you_mean
 
 __all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "NoSuchVariable", "RowListener", "Trial", "wait_and_tell"]
@@ -178,6 +180,17 @@ class Trial(Bound):
     def restarts(self) -> int:
         """How often its process died and was started again (`restart`)."""
         return self.life.restarts
+
+    @property
+    def eta(self) -> Eta:
+        """How long it still takes, with an interval, as the panel says it: estimated from its stream's readings.
+
+        `known` is False where nothing is: its process watches no stream of it, it has ended, or has just begun.
+        """
+        if self.state in ENDED:
+            return NO_ETA
+        streams = [name for name in self.report.get("stream", "").split(", ") if name]
+        return eta_of(self.name, streams, self.pid)
 
     @property
     def duration_s(self) -> float:

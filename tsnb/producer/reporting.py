@@ -141,6 +141,7 @@ def _consumer(
         weight=core.dispatch.balance.weight(member.name),
         awaits=awaited(member),
         part=session.part,
+        planned=session.planned,
     )
 
 

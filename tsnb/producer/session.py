@@ -45,6 +45,8 @@ class Session:
     """How many ends of consumers and trials an observer has been told of."""
     threads: ms.Threads | None = None
     """On how many threads a consumer computes; None: it has not said."""
+    planned: int = 0
+    """Epochs that a consumer takes in all; 0: it has not said."""
     part: str = ""
     """Which samples a consumer takes, in words; then it is told which ones each batch holds. Empty: all."""
     number: int = field(default_factory=itertools.count().__next__)
@@ -102,16 +104,14 @@ class Session:
         """Tell layouts afresh: one of them may have got lost in the consumer, by an interrupt."""
         self._layouts = LayoutWriter()
 
-    def note(self, said: ms.Metrics | ms.Threads) -> None:
-        """Keep what it has logged last, or on how many threads it computes."""
-        if isinstance(said, ms.Metrics):
-            self.log(said.numbers)
+    def note(self, told: ms.Metrics | ms.Threads | ms.Planned) -> None:
+        """Keep what a consumer says of itself; of the numbers of `tsnb.log` the last, those that are finite."""
+        if isinstance(told, ms.Metrics):
+            taken_in(self.metrics, told.numbers)
+        elif isinstance(told, ms.Threads):
+            self.threads = told
         else:
-            self.threads = said
-
-    def log(self, numbers: dict[str, float]) -> None:
-        """Keep the last numbers of `tsnb.log`; those that are not finite are left out."""
-        taken_in(self.metrics, numbers)
+            self.planned = told.epochs
 
 
 def indices_of(drawn: Sequence[Any] | None) -> bytes:

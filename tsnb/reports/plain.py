@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
-from tsnb.telemetry.words import clock, consumer_state, count, metric, milliseconds, percent
+from tsnb.telemetry.words import clock, consumer_state, count, metric, milliseconds, percent, remaining
 
 __all__ = ["PART_NAMES", "plain", "short", "short_names", "subtitle", "ticks_s", "when"]
 
@@ -109,6 +109,9 @@ def plain(story: Story) -> str:
         lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
         lines += ["Shares are of the time inside epochs. a batch: what it computed on one."]
         lines += ["alone: samples/s with a batch always ready and nobody to wait for."]
+    lefts = [f"{name} {remaining(eta)}" for name, eta in story.etas.items() if eta.known]
+    if lefts:
+        lines += [f"Left: {', '.join(lefts)}{story.left and f'; {story.left}'}."]
     lines += [f"Energy: {story.energy}."]
     if story.watched_late:
         lines += ["It was not watched from its start: time between epochs before that is not known."]

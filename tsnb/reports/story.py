@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from tsnb.errors import TsnbError
@@ -13,8 +13,10 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
 from tsnb.telemetry.energy import energy_use
+from tsnb.telemetry.eta import Eta, Etas, last_of
 from tsnb.telemetry.marks import Mark, Marker, mode_text
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
+from tsnb.telemetry.words import all_left
 
 __all__ = ["Story", "story"]
 
@@ -71,6 +73,13 @@ class Story:
     """The loader's last error, one line."""
     mode: str = "pace"
     """How compute was divided at the end."""
+    etas: Mapping[str, Eta] = field(default_factory=dict)
+    """How long the trials that are there still take, by name; empty once the stream has ended."""
+
+    @property
+    def left(self) -> str:
+        """How long all of them still take, in words; empty where that of one is not known."""
+        return all_left(last_of(self.etas.values()))
 
     @property
     def seconds(self) -> float:
@@ -125,7 +134,16 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         energy=energy_use(readings).text,
         failure=last.failure,
         mode=mode_text(last),
+        etas={} if ended else _etas(readings),
     )
+
+
+def _etas(readings: Sequence[StreamReading]) -> dict[str, Eta]:
+    """Return how long those that are there at the end still take."""
+    etas = Etas()
+    for reading in readings:
+        etas.feed(reading)
+    return {c.name: etas.of(c.name) for c in readings[-1].consumers if c.state != "gone"}
 
 
 def _grown(readings: Sequence[StreamReading]) -> tuple[int, float]:

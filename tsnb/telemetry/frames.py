@@ -35,7 +35,8 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from tsnb.telemetry.rates import Pace
+from tsnb.telemetry.eta import NO_ETA, Eta
+from tsnb.telemetry.rates import UNKNOWN, Pace
 from tsnb.telemetry.readings import (
     CONSUMER_STATES,
     ConsumerReading,
@@ -90,8 +91,13 @@ PACE = (
     "lane",
     "step_ms",  # milliseconds that it computes on a loader batch
     "alone_per_s",  # samples a second with a batch always ready and no other trial to wait for
+    "left_s",  # seconds until its last epoch is over; with 0 epochs until this one is; NaN: not known
+    "low_s",  # four times in five not less than this...
+    "high_s",  # ... nor more than this
+    "epochs",  # that it takes in all; 0: not known
 )
-"""What each number of a consumer's pace means: what changes seldom, and is looked at seldom."""
+"""What each number of a consumer's pace means: what changes seldom, and is looked at seldom. The first is of lane -1:
+all trials together, of which only what is left is told."""
 
 MACHINE = (
     "mark",  # -1: no row begins so
@@ -149,7 +155,7 @@ def frame(
     lanes: Mapping[str, int],
     logged: Sequence[tuple[int, int, float]] = (),
     *,
-    paces: bool = False,
+    etas: Mapping[int, Eta] | None = None,
 ) -> bytes:
     """Return one tick as bytes.
 
@@ -160,16 +166,26 @@ def frame(
         rows: Reading, lane, pace, epochs (-1 before the first) and batches of each consumer.
         lanes: Lane numbers by name, for the machine's processes.
         logged: Lane, metric and value of what was logged since the frame before.
-        paces: Whether it has paces.
+        etas: How long each still takes, by lane, and all of them (-1); None: the frame has no paces.
     """
     batches_per_s, alone_per_s, left_s = loader
     body: list[float] = []
     for row in rows:
         body += _row(*row)
-    if paces:
-        body += (_PACES_MARK, len(rows))
-        for _, lane, pace, *_ in rows:
-            body += (lane, pace.step_s * 1000, pace.alone_per_s)
+    if etas is not None:
+        told = [(-1, UNKNOWN), *((lane, pace) for _, lane, pace, *_ in rows)]
+        body += (_PACES_MARK, len(told))
+        for lane, pace in told:
+            eta = etas.get(lane, NO_ETA)
+            body += (
+                lane,
+                pace.step_s * 1000,
+                pace.alone_per_s,
+                eta.left_s,
+                eta.low_s,
+                eta.high_s,
+                eta.epochs,
+            )
     if reading.host:
         body += _machine(reading.host, reading.consumers, lanes)
     if logged:

@@ -261,6 +261,8 @@ class ConsumerReading:
     """The ranks of its group that it waits for, in words: "ranks 2 and 3 of 4"."""
     part: str = ""
     """Which samples it takes, in words: "fold 1 of 5"; empty: all."""
+    planned: int = 0
+    """Epochs that its loop takes in all, as its code or its parameter `epochs` says; 0: not known."""
 
 
 END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "lost")

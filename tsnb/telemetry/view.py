@@ -19,6 +19,7 @@ from tsnb.records.scores import known_direction, leaders
 from tsnb.telemetry import words
 from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
 from tsnb.telemetry.energy import energy_use
+from tsnb.telemetry.eta import NO_ETA, Eta, Etas, last_of
 from tsnb.telemetry.frames import Curves, frame
 from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, mode_text, never_attached
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow
@@ -71,6 +72,8 @@ class Row:
     told: Pace = UNKNOWN
     """Its pace when the sentence was said last: the shares of its time that are shown beside it, so that both say the
     same."""
+    eta: Eta = NO_ETA
+    """How long it still takes."""
     state: str = "joining"
     """What to show: one of `CONSUMER_STATES`, or of `END_STATES`."""
     since_s: float = 0.0
@@ -119,6 +122,7 @@ class StreamView:
     one moment.
 
     Attributes:
+        eta: How long all that are attached still take: until the last one ends.
         ways: Whether a metric is good when it is high (1) or low (-1), for those of which that is known.
         lock: Held while it is fed. May be taken again by the thread that has it.
     """
@@ -130,6 +134,8 @@ class StreamView:
         self.state = ABSENT
         self.say = Diagnosis("starting", "", None, "")
         self.rates = RateWindow()
+        self.eta = NO_ETA
+        self._etas = Etas()
         self.marks: deque[Mark] = deque(maxlen=MARKS)
         self.rows: dict[str, Row] = {}
         self.ways: dict[str, int] = {}
@@ -168,6 +174,7 @@ class StreamView:
         marks = self._marker.feed(reading)
         self.marks += marks
         self._taken.feed(reading)
+        self._etas.feed(reading)
         news = self._ends.feed(reading)
         logged: list[tuple[int, int, float]] = []
         here = {consumer.name for consumer in reading.consumers if consumer.state != "gone"}
@@ -183,11 +190,18 @@ class StreamView:
                 if row not in drawn:
                     drawn.append(row)
         self._leave(here, reading.time_s)
+        self._estimate()
         self._speak(self._found(), reading.time_s)
         self._best = None
         if self._names != len(self.curves) or reading.time_s - self._ways_s >= _WAYS_S:
             self._learn_ways(reading.time_s)
         return StreamNews(reading, self._frame(reading, drawn, logged), marks)
+
+    def _estimate(self) -> None:
+        """Say how long each still takes, and all of them."""
+        for name, row in self.rows.items():
+            row.eta = self._etas.of(name) if row.here else NO_ETA
+        self.eta = last_of(row.eta for row in self.rows.values() if row.here)
 
     def note(self, state: str, text: str) -> None:
         """Take in a state that no reading carries: the stream is not served, or has ended."""
@@ -229,10 +243,10 @@ class StreamView:
             (row.reading, row.number, row.pace, -1.0 if math.isnan(row.epochs) else row.epochs, row.batches)
             for row in drawn
         ]
+        etas = {-1: self.eta, **{row.number: row.eta for row in drawn}}
         self._frames += 1
-        return frame(
-            reading, self.origin_s or 0.0, loader, rows, lanes, logged, paces=self._frames % _PACES_EVERY == 0
-        )
+        seldom = etas if self._frames % _PACES_EVERY == 0 else None
+        return frame(reading, self.origin_s or 0.0, loader, rows, lanes, logged, etas=seldom)
 
     def _row(self, reading: ConsumerReading, now_s: float) -> Row:
         row = self.rows.get(reading.name)
@@ -332,9 +346,10 @@ class StreamView:
 
 _TEXT_COLUMNS = (
     f"{'trial':<20} {'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6} "
-    f"{'a batch':>9} {'alone':>8}"
+    f"{'a batch':>9} {'alone':>8} {'left':>12}"
 )
-"""`a batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for."""
+"""`a batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for. `left`:
+until its last epoch is over; "epoch": to the end of this one, as the number of its epochs is not known."""
 
 
 def as_text(view: StreamView, title: str, *, recorded: bool = False) -> str:
@@ -352,7 +367,7 @@ def as_text(view: StreamView, title: str, *, recorded: bool = False) -> str:
 def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     lines = [f"{title}: {'a recording' if recorded else view.state}"]
     if view.latest:
-        lines[0] += _text_head(view.latest, view.rates.left_s())
+        lines[0] += _text_head(view.latest, view.rates.left_s(), "" if recorded else words.all_left(view.eta))
     if view.say.text:
         lines.append(view.say.text)
     known = view.rows.values()
@@ -367,14 +382,15 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     return "\n".join(lines)
 
 
-def _text_head(reading: StreamReading, left_s: float) -> str:
+def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
     whole = reading.epoch_batches
     done = f"batch {reading.published}"
     if whole:
         done += f" of {whole} ({words.percent(reading.published / whole)})"
     left = "" if math.isnan(left_s) else f", {words.clock(left_s)} left"
     window = f"window {reading.window_fill} of {reading.window}, mode {mode_text(reading)}"
-    return f", epoch {reading.epoch + 1}, {done}{left}, {window}"
+    after = f", {all_left}" if all_left else ""
+    return f", epoch {reading.epoch + 1}, {done}{left}, {window}{after}"
 
 
 def _text_end(row: Row) -> str:
@@ -389,7 +405,7 @@ def _text_row(row: Row) -> str:
     shares = (
         f"{words.percent(told.computing):>10} {words.percent(told.waiting):>8} {words.percent(told.held):>6}"
     )
-    shares += f" {words.milliseconds(pace.step_s):>9} {words.count(pace.alone_per_s):>8}"
+    shares += f" {words.milliseconds(pace.step_s):>9} {words.count(pace.alone_per_s):>8} {words.remaining(row.eta):>12}"
     speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
     numbers = [f"{name} {value:.4g}" for name, value in row.metrics.items()]
     metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)

@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from tsnb.errors import ProducerNotFound
+from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import History
 from tsnb.telemetry.observer import Observer
@@ -33,6 +34,7 @@ __all__ = [
     "Known",
     "Viewer",
     "Watch",
+    "eta_of",
     "listen",
     "unlisten",
     "watch",
@@ -149,6 +151,11 @@ class Watch:
                 self._follow()
             self._listeners.append(listener)
             return Known(self._view, self._history, self._said)
+
+    @property
+    def view(self) -> StreamView:
+        """The stream as screens show it; its `lock` is held while it is read."""
+        return self._view
 
     @property
     def known(self) -> Known:
@@ -317,6 +324,26 @@ def watched() -> dict[str, Watch]:
     """Return every watch of this process by the stream's name, those of streams that have ended too."""
     with _lock:
         return dict(_watches)
+
+
+def eta_of(consumer: str, streams: Iterable[str], pid: int | None) -> Eta:
+    """Return how long a consumer still takes, as the watches of this process say.
+
+    Args:
+        consumer: Its name.
+        streams: Those that it takes; of several estimates the longest counts.
+        pid: Its process.
+    """
+    found = []
+    for name in streams:
+        view = there.view if (there := watched().get(name)) is not None and not there.over else None
+        if view is not None:
+            with view.lock:
+                row = view.rows.get(consumer)
+            if row is not None and row.here and row.reading.pid == pid and row.eta.known:
+                found.append(row.eta)
+    # a validation stream ends with the training: of two that are as sure the longer
+    return max(found, key=lambda eta: (eta.whole, eta.left_s), default=NO_ETA)
 
 
 def _forget() -> None:

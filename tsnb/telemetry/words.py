@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 import re
 
+from tsnb.telemetry.eta import Eta
 from tsnb.telemetry.marks import mode_text
 from tsnb.telemetry.readings import END_STATES, CacheReading, StreamReading
 
 __all__ = [
     "COLOURS",
     "LIVE",
+    "all_left",
     "balanced",
     "cache_text",
     "cached",
@@ -27,6 +29,7 @@ __all__ = [
     "pace",
     "percent",
     "progress",
+    "remaining",
     "stream_word",
     "tone",
     "used_of",
@@ -40,6 +43,8 @@ LIVE = frozenset({"starting", "serving", "idle", "blocked", "failed", "stopping"
 """States in which readings arrive."""
 
 _DASH = "\u2013"
+MOST_LEFT_S = 3_600_000.0
+"""A thousand hours: more is no estimate any more."""
 _TONES = {
     "serving": "ok",
     "blocked": "ok",
@@ -191,6 +196,20 @@ def progress(epochs: float, epoch_batches: int | None) -> str:
     if math.isnan(epochs) or epochs < 0:
         return _DASH
     return f"{epochs:.2f}" if epoch_batches else str(int(epochs))
+
+
+def remaining(eta: Eta) -> str:
+    """Write how long a trial still takes: 12:30; epoch 1:10 where only the end of its epoch is known."""
+    if not eta.known or eta.left_s >= MOST_LEFT_S:
+        return _DASH
+    return clock(eta.left_s) if eta.whole else f"epoch {clock(eta.left_s)}"
+
+
+def all_left(eta: Eta) -> str:
+    """Write how long all of a stream's trials still take; empty where that of one is not known."""
+    if not eta.whole or eta.left_s >= MOST_LEFT_S:
+        return ""
+    return f"all done in {clock(eta.left_s)} ({clock(eta.low_s)} to {clock(eta.high_s)})"
 
 
 def workers(reading: StreamReading) -> str:

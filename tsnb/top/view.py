@@ -91,6 +91,7 @@ def _header(view: StreamView) -> list[Text]:
         _pair("loader", f"{rate} batches/s, {words.workers(reading)}" if live else _DASH),
         _pair("window", f"{reading.window_fill} of {reading.window}" if live else _DASH),
         *([_pair("mode", mode_text(reading))] if live and reading.mode != "pace" else []),
+        *([Text(all_left)] if live and (all_left := words.all_left(view.eta)) else []),
     ]
 
 
@@ -138,7 +139,7 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     """Return the columns that there is room for; the least telling ones give way first.
 
     Those are what a trial takes of the machine, the buffer (which the lag says, too), all logged numbers but the first,
-    the part of the samples, the epoch and the lag. No cell is cut.
+    the part of the samples, the epoch, the lag and what is left. No cell is cut.
     """
     window = view.latest.window if view.latest else 0
     live = view.state in words.LIVE
@@ -155,6 +156,8 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     epoch = _Column(
         "epoch", max(6, *map(len, epochs)), lambda row: Text(words.progress(row.epochs, batches)), right=True
     )
+    lefts = [words.remaining(row.eta) for row in rows]
+    left_column = _number(view, "left", max(4, *map(len, lefts)), lambda row: words.remaining(row.eta))
     logs = [_logged(name, view.best) for name in _metrics(rows)]
     uses = [
         *_uses(view),
@@ -162,14 +165,14 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
         _number(view, "alone", 7, lambda row: words.count(row.pace.alone_per_s)),
     ]
     parts = [_takes(rows)] if any(row.reading.part for row in rows) else []
-    shown = [state, *parts, buffer, lag, rate, epoch, *logs, *uses]
+    shown = [state, *parts, buffer, lag, rate, epoch, left_column, *logs, *uses]
 
     def left() -> int:
         return room - sum(column.width + 2 for column in shown) - 2
 
     while uses and left() < len(_WHERE):
         shown.remove(uses.pop())
-    gives_way = [buffer, *reversed(logs[1:]), *parts, epoch, lag, *logs[:1]]
+    gives_way = [buffer, *reversed(logs[1:]), *parts, epoch, lag, left_column, *logs[:1]]
     while gives_way and left() < _BAR[0]:
         shown.remove(gives_way.pop(0))
     width = min(left(), _BAR[1])

@@ -39,6 +39,7 @@ from tsnb.wire.messages import (
     Parked,
     PauseAsked,
     PauseConsumer,
+    Planned,
     RankGone,
     Reading,
     Rebalance,
@@ -87,6 +88,7 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     17: (OnDevice, struct.Struct("<BII")),
     18: (RankGone, struct.Struct("<BIII")),
     19: (PauseAsked, struct.Struct("<B?")),
+    20: (Planned, struct.Struct("<BI")),
 }
 _WITH_SECONDS = (11, 12)
 """Kinds whose last field is a time."""

@@ -1,6 +1,6 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Threads
+consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Planned  Threads
                        DeviceRefused  LiveTold  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
                        Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn  PauseAsked
@@ -42,6 +42,7 @@ __all__ = [
     "Parked",
     "PauseAsked",
     "PauseConsumer",
+    "Planned",
     "RankGone",
     "Reading",
     "Rebalance",
@@ -61,7 +62,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 13
+PROTOCOL = 15
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -155,6 +156,13 @@ class Metrics(NamedTuple):
     """The last numbers given to `tsnb.log`."""
 
     numbers: dict[str, float]
+
+
+class Planned(NamedTuple):
+    """How many epochs the consumer's loop takes in all: said when it attaches and when that changes."""
+
+    epochs: int
+    """0: that is not known any more."""
 
 
 class Threads(NamedTuple):
@@ -447,6 +455,7 @@ Message = (
     | Leave
     | Rest
     | Metrics
+    | Planned
     | Threads
     | LiveTold
     | Bye

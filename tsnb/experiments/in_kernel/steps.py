@@ -37,7 +37,7 @@ from tsnb.experiments.news import (
     StandsStill,
     how_it_ended,
 )
-from tsnb.experiments.plan import PARAMETERS
+from tsnb.experiments.plan import FUNCTION, PARAMETERS, epochs_of
 from tsnb.kernels.cargo.lane import give
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
@@ -169,6 +169,7 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
     variables = arrive(settings, ("Trial", settings["name"]))
     if settings["changed"] is not None:
         variables.get(PARAMETERS, variables).update(fetch_sent(settings["changed"]))
+    attach_defaults.epochs = _planned_epochs(variables)
     remember(os.environ)
     remember({name: value for name, value in variables.items() if type(value) in _MAY_BE_SECRET})
     arrived(vars(sys.modules["__main__"]))
@@ -178,6 +179,11 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
     _courses.append(course)
     if not settings["setup"]:
         begin()
+
+
+def _planned_epochs(variables: dict[str, Any]) -> int:
+    """Return how many epochs a trial takes, as its parameter or variable `epochs` says; 0: it has none."""
+    return epochs_of(variables.get(FUNCTION), variables.get(PARAMETERS, variables)) or 0
 
 
 def begin() -> None:

@@ -2,7 +2,7 @@
 
 const HEADER = 12;
 const ROW = 9;
-const PACE = 3;
+const PACE = 7;
 const MACHINE = 7;
 const PROCESS = 5;
 const GPU = 4;
@@ -50,11 +50,16 @@ function frame(raw) {
     at += ROW;
   }
   let paces = null; // sparse, by lane; only now and then
+  let all = null; // what is left of all trials together; as often
   if (raw[at] === PACES_MARK) {
     paces = [];
     const count = raw[at + 1];
     at += 2;
-    for (let k = 0; k < count && at + PACE <= raw.length; k++, at += PACE) paces[raw[at]] = { stepMs: raw[at + 1], alonePerS: raw[at + 2] };
+    for (let k = 0; k < count && at + PACE <= raw.length; k++, at += PACE) {
+      const [lane, stepMs, alonePerS, leftS, lowS, highS, epochs] = raw.subarray(at, at + PACE), eta = { leftS, lowS, highS, epochs };
+      if (lane < 0) all = eta;
+      else paces[lane] = { stepMs, alonePerS, eta };
+    }
   }
   if (raw[at] === MACHINE_MARK && at + MACHINE <= raw.length) {
     machine = machineOf(raw, at);
@@ -62,7 +67,7 @@ function frame(raw) {
   }
   const logged = []; // [lane, metric, value]
   if (raw[at] === LOGGED_MARK) for (let k = at + 1; k + 2 <= raw.length; k += 2) logged.push([Math.floor(raw[k] / METRICS_AT), raw[k] % METRICS_AT, raw[k + 1]]);
-  return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS, rows, paces, machine, logged };
+  return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS, rows, paces, all, machine, logged };
 }
 
 /** {cores, cpu, usedMiB, totalMiB, producer, trials: sparse by lane, gpus: [...]}; what cannot be seen is undefined. */

@@ -5,6 +5,7 @@ import { Curves } from "./curves.js";
 import { decode, decodeCurves, encode, encodeCurves } from "./frames.js";
 import { Log } from "./log.js";
 import { Reel } from "./reel.js";
+import { NO_ETA } from "./words.js";
 
 const MARKS = 200; // the kernel keeps as many
 const NEAR_S = 0.06; // times travel in float32: after a day they are right to a hundredth of a second
@@ -38,7 +39,8 @@ export class Store {
     this.reel = new Reel(decode(history));
     this.curves = new Curves(decodeCurves(curves));
     this.machine = this.reel.frames.reduce((found, frame) => frame.machine || found, null);
-    this.paces = this.reel.frames.reduce((found, frame) => frame.paces || found, []); // by lane: {stepMs, alonePerS}
+    this.paces = this.reel.frames.reduce((found, frame) => frame.paces || found, []); // by lane: {stepMs, alonePerS, eta}
+    this.all = this.reel.frames.reduce((found, frame) => frame.all || found, NO_ETA); // what is left of all of them
     if (scene.log) this.log.load(scene.log);
     this.heardMs = this.clock();
   }
@@ -59,6 +61,7 @@ export class Store {
       this.reel.add(frame);
       this.machine = frame.machine || this.machine;
       this.paces = frame.paces || this.paces;
+      this.all = frame.all || this.all;
       for (const [lane, metric, value] of frame.logged) {
         const row = frame.rows[lane];
         this.curves.add(lane, metric, [frame.t, row ? row.batches : NaN, row ? row.epochs : NaN, value]);

@@ -1,0 +1,287 @@
+"""How long each trial of a stream still takes, and all of them: estimated from readings, corrected as they come. Pure.
+
+With k batches left of an epoch, e whole epochs after it, n batches in an epoch, s seconds inside epochs a batch over
+the window, and g seconds between two epochs (validation, checkpoints):
+
+    left = (k + e n) s + (e + 1) g
+
+s is measured over the last two thirds of what the trial has done, so that noise is averaged, but not from before its
+circumstances changed: a trial came or went, the loader has other workers, cores were moved. g is the mean of the gaps
+that it has made; before its first epoch has ended no gap is known, and the interval is wider upwards. Time in which it
+stands still because it is paused or parked counts nowhere.
+n is where the trial left its last epoch, since a loop may `break`; before that, what the loader says.
+
+How many epochs a trial takes its code says, or its parameter `epochs` (`ConsumerReading.planned`). If neither does,
+or if it has gone on beyond that number, the estimate goes to the end of its epoch only, and says so.
+
+The interval is to hold four times in five: 1.5 standard errors of what is left, as the blocks of the window differ,
+those that come being as unlike each other; and `LEAST_OFF` at least.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
+
+__all__ = ["NO_ETA", "Eta", "Etas", "last_of"]
+
+LEAST_S = 20.0
+"""The window's least length: seconds inside epochs."""
+SHARE = 0.67
+"""The window's length, as a share of what the trial has done inside epochs."""
+ENOUGH_S = 4.0
+"""After a change of circumstances a window of this many seconds is better than a long one from before."""
+LEAST_BATCHES = 4
+"""Fewer say nothing about a pace."""
+BLOCKS = 5
+"""Into which the window is cut to see how much it varies."""
+LEAST_OFF = 0.05
+"""No interval is closer than this, either way: the rest of a training is not like the part before."""
+NO_GAP_OFF = 0.2
+"""By how much it is wider upwards until a gap between two epochs has been seen."""
+FOUR_IN_FIVE = 1.5
+"""Standard errors either way that hold four times in five, where they are estimated from five blocks."""
+KEPT = 240
+"""Points of a trial's past: when there are more, every other one goes, so that they reach back to its start."""
+
+_STILL = frozenset({"paused", "parked"})
+
+
+@dataclass(frozen=True)
+class Eta:
+    """How long something still takes."""
+
+    left_s: float
+    """Seconds; NaN: not known."""
+    low_s: float
+    """Not less than this, four times in five with the next; seconds."""
+    high_s: float
+    """Nor more than this, seconds."""
+    epochs: int = 0
+    """Epochs that it takes in all; 0: not known, and `left_s` goes to the end of its epoch only."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is."""
+        return math.isfinite(self.left_s)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it goes to the end of the training, rather than to that of an epoch."""
+        return self.known and self.epochs > 0
+
+
+NO_ETA = Eta(math.nan, math.nan, math.nan)
+"""Nothing is known."""
+
+
+def last_of(etas: Iterable[Eta]) -> Eta:
+    """Return when the last of several ends; `NO_ETA` unless that is known of each."""
+    several = list(etas)
+    if not several or not all(eta.whole for eta in several):
+        return NO_ETA
+    return Eta(
+        max(eta.left_s for eta in several),
+        max(eta.low_s for eta in several),
+        max(eta.high_s for eta in several),
+        max(eta.epochs for eta in several),
+    )
+
+
+class _Point(NamedTuple):
+    """Where a trial was when it took a batch."""
+
+    clock_s: float
+    """Seconds since its first batch, less those in which it was paused or parked."""
+    inside_s: float
+    """Of them, inside epochs."""
+    batches: int
+    """Taken or given up so far."""
+
+
+@dataclass
+class _Course:
+    """What is known of one trial on one stream."""
+
+    last: ConsumerReading
+    time_s: float
+    still_s: float = 0.0
+    """Seconds in which it was paused or parked."""
+    begun: int = 0
+    """Epochs of attachments before this one."""
+    batches: int = 0
+    """Likewise batches."""
+    inside_s: float = 0.0
+    """Likewise seconds inside epochs."""
+    long: int | None = None
+    """Batches after which it left its last epoch."""
+    points: list[_Point] = field(default_factory=list)
+    changed_s: float = 0.0
+    """Its seconds inside epochs when the circumstances changed last."""
+    first_epoch: int = 0
+    """In which the first point lies."""
+    point_epoch: int = 0
+    """In which the last one does."""
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that it has begun."""
+        return self.begun + self.last.epochs
+
+    def here(self) -> _Point:
+        """Return where it is now."""
+        inside_s = self.last.computing_s + self.last.waiting_s + self.last.held_s
+        return _Point(
+            self.time_s - self.still_s,
+            self.inside_s + inside_s,
+            self.batches + self.last.batches + self.last.skipped,
+        )
+
+    def feed(self, reading: ConsumerReading, time_s: float) -> None:
+        """Take in the next reading."""
+        before = self.last
+        if (
+            reading.batches + reading.skipped < before.batches + before.skipped
+            or reading.epochs < before.epochs
+        ):
+            same = reading.epoch == before.epoch and 0 < before.position <= reading.position + 1
+            self.begun += before.epochs - (1 if same else 0)  # it goes on in the middle of that epoch
+            self.batches += before.batches + before.skipped
+            self.inside_s += before.computing_s + before.waiting_s + before.held_s
+        elif reading.epochs > before.epochs > 0 and before.position > 0:
+            self.long = before.position
+        if before.state == reading.state and reading.state in _STILL:
+            self.still_s += time_s - self.time_s
+        self.last, self.time_s = reading, time_s
+        here = self.here()
+        if not self.points:
+            self.first_epoch = self.point_epoch = self.epoch
+            if here.batches:
+                self.points.append(here)
+        elif here.batches > self.points[-1].batches:
+            self.points.append(here)
+            self.point_epoch = self.epoch
+            if len(self.points) > KEPT:
+                del self.points[1 : KEPT // 2 * 2 : 2]
+
+    def window(self) -> Sequence[_Point]:
+        """Return the points of the window, oldest first."""
+        first, last = self.points[0], self.points[-1]
+        back_s = max(LEAST_S, SHARE * (last.inside_s - first.inside_s))
+        if last.inside_s - self.changed_s >= ENOUGH_S:
+            back_s = min(back_s, last.inside_s - self.changed_s)
+        at = len(self.points) - 1
+        while at > 0 and (
+            last.inside_s - self.points[at].inside_s < back_s
+            or last.batches - self.points[at].batches < LEAST_BATCHES
+        ):
+            at -= 1
+        return self.points[at:]
+
+    def eta(self, epoch_batches: int | None) -> Eta:
+        """Return how long it still takes."""
+        long = self.long or epoch_batches
+        if not long or len(self.points) < 2 or self.last.state in {*_STILL, "gone", "joining"}:
+            return NO_ETA
+        window = self.window()
+        first, last, here = window[0], window[-1], self.here()
+        batches, seconds = last.batches - first.batches, last.inside_s - first.inside_s
+        if batches < LEAST_BATCHES or seconds <= 0:
+            return NO_ETA
+        step_s = seconds / batches
+        since_s = max(0.0, here.inside_s - last.inside_s)
+        if since_s > 2 * step_s:  # it takes longer over this one: that counts as soon as it is seen
+            step_s = (seconds + since_s) / (batches + 1)
+        return self._eta(long, step_s, window, since_s)
+
+    def _eta(self, long: int, step_s: float, window: Sequence[_Point], since_s: float) -> Eta:
+        planned = self.last.planned if self.last.planned >= self.epoch else 0
+        after = planned - self.epoch if planned else 0
+        of_this = max(0, long - self.last.position)
+        gaps = self.point_epoch - self.first_epoch
+        last = self.points[-1]
+        outside_s = (last.clock_s - self.points[0].clock_s) - (last.inside_s - self.points[0].inside_s)
+        gap_s = max(0.0, outside_s) / gaps if gaps > 0 else 0.0
+        between_s = 0.0
+        if planned:
+            here = self.here()
+            gone_s = max(0.0, (here.clock_s - last.clock_s) - (here.inside_s - last.inside_s))
+            between_s = after * gap_s + (max(0.0, gap_s - gone_s) if not of_this else gap_s)
+        batches = of_this + after * long
+        steps_s = max(batches * step_s - min(since_s, step_s), 0.0)
+        off = _spread(window, batches)
+        left_s = steps_s + between_s
+        upwards = off + (NO_GAP_OFF if planned and not gaps else 0.0)
+        return Eta(left_s, left_s * max(0.0, 1 - off), left_s * (1 + upwards), planned)
+
+
+def _step_s(window: Sequence[_Point]) -> float:
+    """Return the seconds inside epochs of a batch."""
+    first, last = window[0], window[-1]
+    return (last.inside_s - first.inside_s) / max(1, last.batches - first.batches)
+
+
+def _error(window: Sequence[_Point]) -> float:
+    """Return the standard error of a pace over a window, as a share of it: its blocks differ by as much."""
+    first, last = window[0], window[-1]
+    blocks = min(BLOCKS, len(window) - 1, (last.batches - first.batches) // 2)
+    paces, at = [], 0
+    for k in range(1, blocks + 1):
+        until_s = first.inside_s + (last.inside_s - first.inside_s) * k / blocks
+        to = next(
+            (n for n in range(at, len(window)) if window[n].inside_s >= until_s - 1e-9), len(window) - 1
+        )
+        if to > at:
+            paces.append(_step_s(window[at : to + 1]))
+            at = to
+    if len(paces) < 2:
+        return 0.4
+    return statistics.stdev(paces) / math.sqrt(len(paces)) / max(statistics.fmean(paces), 1e-12)
+
+
+def _spread(window: Sequence[_Point], left: int) -> float:
+    """Return how far off the time for so many batches may be four times in five, as a share of it."""
+    done = window[-1].batches - window[0].batches
+    coming = math.sqrt(1 + min(8.0, done / max(1, left)))
+    return min(1.0, math.hypot(LEAST_OFF, FOUR_IN_FIVE * coming * _error(window)))
+
+
+class Etas:
+    """How long the trials of one stream still take, from its readings."""
+
+    def __init__(self) -> None:
+        self._courses: dict[str, _Course] = {}
+        self._here: tuple[str, ...] = ()
+        self._circumstances: tuple[object, ...] = ()
+        self._whole: int | None = None
+
+    def feed(self, reading: StreamReading) -> None:
+        """Take in the next reading."""
+        self._whole = reading.epoch_batches
+        for consumer in reading.consumers:
+            course = self._courses.get(consumer.name)
+            if course is None or course.last.pid != consumer.pid:
+                course = self._courses[consumer.name] = _Course(consumer, reading.time_s)
+            course.feed(consumer, reading.time_s)
+        self._here = tuple(c.name for c in reading.consumers if c.state != "gone")
+        active = tuple(c.name for c in reading.consumers if c.state not in {*_STILL, "gone", "joining"})
+        moved_s = reading.moves[-1].time_s if reading.moves else 0.0
+        circumstances = (active, reading.workers, reading.mode, moved_s)
+        if circumstances != self._circumstances:
+            self._circumstances = circumstances
+            for course in self._courses.values():
+                course.changed_s = course.here().inside_s
+
+    def of(self, name: str) -> Eta:
+        """Return how long a trial still takes; `NO_ETA` while it is not there."""
+        course = self._courses.get(name)
+        return NO_ETA if course is None or name not in self._here else course.eta(self._whole)
+
+    def all(self) -> Eta:
+        """Return when the last of those that are there ends; `NO_ETA` where that of one is not known."""
+        return last_of(map(self.of, self._here))
