@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.consumer.played import LONG_S, End, Played, played, until
+from tsnb.config import attach_defaults
 from tsnb.consumer.consumer import Consumer, rest_siblings
 from tsnb.consumer.options import Options
 from tsnb.errors import (
@@ -509,4 +510,19 @@ def test_an_error_that_ended_a_loop_is_told_again_without_its_frames(producer: P
             next(loop)
         errors.append(caught.value)
     assert errors[0] is not errors[1] and errors[1].__context__ is None
+    consumer.close()
+
+
+def test_how_many_epochs_are_planned_is_told_when_it_changes(
+    producer: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the next step or report, once; a number that has changed meanwhile (a loop was lengthened) once more."""
+    monkeypatch.setattr(attach_defaults, "epochs", 3)
+    consumer, end = attached(producer)
+    consumer.tell_metrics()
+    assert end.await_(ms.Planned) == ms.Planned(3)
+    consumer.tell_metrics()
+    attach_defaults.epochs = 5
+    consumer.tell_metrics()
+    assert end.await_(ms.Planned) == ms.Planned(5), "3 was not told twice"
     consumer.close()

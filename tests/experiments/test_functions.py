@@ -16,7 +16,7 @@ from tsnb.errors import ExtraMissing, NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.board import launch
 from tsnb.experiments.cells import set_up
 from tsnb.experiments.functions import TrialFunction, plan_function, run, trial
-from tsnb.experiments.plan import TrialOptions
+from tsnb.experiments.plan import TrialOptions, epochs_of
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.cargo.capture import UndefinedNames
 from tsnb.records.reading import read_runs
@@ -258,3 +258,19 @@ def test_functions_run_from_a_plain_script(tmp_path: Path) -> None:
     records = {record.name: record for record in read_runs(tmp_path / ".tsnb")}
     assert records["train-lr1"].source.startswith("@tsnb.trial\ndef train(lr):")
     assert records["train-lr1"].origin == "script train.py"
+
+
+def test_how_many_epochs_a_trial_takes_is_its_parameter() -> None:
+    """Given, the function's default, or a cell's variable; anything but a whole number from 1 up says nothing."""
+
+    def train(lr: float, epochs: int = 40) -> None: ...
+
+    def endless(lr: float) -> None: ...
+
+    assert epochs_of(train, {"lr": 0.1}) == 40
+    assert epochs_of(train, {"epochs": 3}) == 3
+    assert epochs_of(endless, {"lr": 0.1}) is None
+    assert epochs_of(None, {"epochs": 7}) == 7 and epochs_of(None, {}) is None
+    assert epochs_of(print, {}) is None
+    for odd in (0, -1, 2.5, True, "3", None, [3], 1 << 40):
+        assert epochs_of(train, {"epochs": odd}) is None

@@ -24,7 +24,10 @@ from tsnb.reports.sources import recorded, streamed
 from tsnb.reports.story import story
 from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.view import StreamView, as_text
+from tsnb.telemetry.watching import watch
+from tsnb.telemetry.words import remaining
 from tsnb.top.live import _Heard
+from tsnb.top.view import screen
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
@@ -47,6 +50,16 @@ def train(how, accuracy=0.5):
         raise ValueError("too bad")
     while how == "waits":
         time.sleep(0.05)
+"""
+
+
+SLOW = """
+def slow(epochs=400):
+    import time, tsnb
+    stream = tsnb.attach()
+    for epoch in range(epochs):
+        for (batch,) in stream:
+            time.sleep(0.02)
 """
 
 
@@ -216,3 +229,30 @@ def test_what_is_logged_after_the_stream_has_ended_counts(train: Callable[..., A
     (one,) = story(streamed("short").readings, ended=True).trials
     assert (one.state, one.metrics["accuracy"]) == ("interrupted", 0.75)
     panel.close()
+
+
+def test_what_is_left_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
+    """The trial's own number, its table, `tsnb top` and `status` tell one estimate; a report too."""
+    import __main__
+
+    exec(compile(SLOW, "<cell>", "exec"), vars(__main__))
+    there = watch("numbers")
+    trial = tsnb.run(vars(__main__)["slow"], name="slow")
+    until(lambda: trial.eta.whole, LIMIT_S)
+    with there.view.lock:  # no reading comes in between
+        eta, left = trial.eta, remaining(trial.eta)
+        assert eta.epochs == 400, "the function's default"
+        assert eta.low_s < eta.left_s < eta.high_s
+        assert there.view.eta == eta, "it is the last of all of them"
+        assert left in repr(tsnb.trials)
+        assert left in as_text(there.view, "numbers")
+        assert f"all done in {left}" in as_text(there.view, "numbers").splitlines()[0]
+        console = Console(width=180, file=io.StringIO(), color_system=None)
+        console.print(screen(there.view, 180))
+        assert isinstance(console.file, io.StringIO)
+        assert console.file.getvalue().count(left) >= 2, "in the header and in its row"
+        told = story(there.readings())
+        assert told.etas["slow"].left_s == pytest.approx(eta.left_s, rel=0.02)
+        assert f"Left: slow {remaining(told.etas['slow'])}" in plain(told)
+    trial.stop()
+    assert not trial.eta.known

@@ -62,7 +62,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 15
+PROTOCOL = 14
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
