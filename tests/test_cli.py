@@ -101,6 +101,29 @@ def test_stalls_are_printed_or_given_as_json(tmp_path: Path) -> None:
     assert "has no 'nothing'" in wrong.stderr
 
 
+@pytest.mark.slow
+def test_a_plan_is_printed_or_given_as_json(tmp_path: Path) -> None:
+    """The same call as in Python, parameters and all; a parameter that is written otherwise is refused at once."""
+    (tmp_path / "mydata.py").write_text(
+        "import torch, tsnb\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "def make(): return DataLoader(TensorDataset(torch.zeros(160, 2)), 4)\n"
+        "def train(width, epochs=3):\n"
+        "    for _ in range(epochs):\n"
+        "        for batch in tsnb.attach(): batch[0] @ torch.zeros(2, width)\n"
+    )
+    words = ("plan", "mydata:make", "--seconds", "0.1", "--trial", "mydata:train", "width=4")
+    found = tsnb(*words, "--trial", "mydata:train", "width=8", "epochs=1", "--json", cwd=tmp_path)
+    told = json.loads(found.stdout)
+    assert [trial["name"] for trial in told["trials"]] == ["train-width4", "train-width8-epochs1"], told
+    assert {way["way"] for way in told["ways"]} >= {"in turn", "one stream"}
+    low, high = next(way["interval_s"] for way in told["ways"] if way["way"] == told["choice"])
+    assert 0 < low < high
+    wrong = tsnb(*words, "8", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "expected NAME=VALUE" in wrong.stderr
+
+
 def test_a_list_of_nothing_says_so(tmp_path: Path) -> None:
     """An empty answer would look like a command that does not work; a script still reads no line."""
     done = tsnb("list", cwd=tmp_path)

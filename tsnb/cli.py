@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import json
 import os
@@ -118,6 +119,30 @@ def _parser() -> argparse.ArgumentParser:
     )
     stalling.add_argument("--json", action="store_true", help="print the figures as JSON")
     stalling.set_defaults(run=_stalls)
+    planning = commands.add_parser(
+        "plan", help="measure several trials, and tell in which way all are done soonest (docs/before.md)"
+    )
+    planning.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    planning.add_argument(
+        "--trial",
+        action="append",
+        nargs="+",
+        required=True,
+        metavar=("MODULE:NAME", "K=V"),
+        help="a function that trains on tsnb.attach(), and its parameters; may be repeated",
+    )
+    planning.add_argument(
+        "--epochs", type=float, metavar="N", help="of each; by default its parameter epochs"
+    )
+    planning.add_argument("--cores", type=float, metavar="N", help="for all of them; by default all")
+    planning.add_argument("--memory", metavar="12GiB", help="for all of them; by default what is free")
+    planning.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads of each (1)")
+    planning.add_argument(
+        "--seconds", type=float, default=1.0, metavar="S", help="of each measurement of the loader (1)"
+    )
+    planning.add_argument("--run", action="store_true", help="then run them in that way")
+    planning.add_argument("--json", action="store_true", help="print the figures as JSON")
+    planning.set_defaults(run=_plan)
     recording = commands.add_parser(
         "record", help="write a stream's readings to a file until it ends or Ctrl-C"
     )
@@ -227,6 +252,39 @@ def _stalls(options: argparse.Namespace) -> None:
         cold=options.cold,
     )
     print(json.dumps(found.to_dict({1, 2, 4, 8, options.trials}), indent=1) if options.json else found)
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    """Read `lr=0.1`: a value of Python, or else a text.
+
+    Raises:
+        ValueError: It is not written so.
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise ValueError(f"expected NAME=VALUE, for example width=32, and got {text!r}.")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from tsnb.planning import plan  # needs torch
+
+    trials = [(_named(target), dict(map(_parameter, given))) for target, *given in options.trial]
+    found = plan(
+        trials,
+        loader=_load(options.loader),
+        epochs=options.epochs,
+        cores=options.cores,
+        memory=options.memory,
+        threads=options.threads,
+        seconds=options.seconds,
+    )
+    if options.run:
+        found.run()
+    print(json.dumps(found.to_dict(), indent=1) if options.json else found)
 
 
 def _doctor(_options: argparse.Namespace) -> int:

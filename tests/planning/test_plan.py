@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -74,9 +75,16 @@ def test_trials_are_profiled_planned_and_run() -> None:
     assert small.cpu_s * 0.9 <= small.step_s + 0.001
     assert large.memory_bytes - small.memory_bytes > 150 << 20
     assert found.choice in found.ways and found.choice.makespan_s > 2 * SAMPLES * 0.006 * 0.9
+    assert [bar.name for bar in tsnb.plot("plan").data] == ["planned"]
+    assert json.loads(json.dumps(found.to_dict()))["choice"] == found.choice.way
     assert "large" in repr(found) and "four times in five" in repr(found) and "<table" in found._repr_html_()
     done = found.run(name="numbers")
     assert {trial.state for trial in done.values()} == {"done"}
+    assert {bar.name for bar in tsnb.plot("plan").data} == {"planned", "in fact"}
+    assert found.gantt().count("in fact") == 2
+    for each in found.to_dict()["trials"]:
+        start_s, end_s = each["actual_s"]
+        assert 0 <= start_s < end_s
     assert sorted(done["small"].result()) == list(range(SAMPLES))
     assert sorted(done["large"].result()) == sorted(2 * list(range(SAMPLES)))
     assert not tsnb.producers()

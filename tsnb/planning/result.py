@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
@@ -13,8 +15,12 @@ from tsnb.planners.scheduling import Job, LoaderCost
 from tsnb.planning.conducting import conduct
 from tsnb.planning.profiling import Cost, TrialWish, profile, wanted
 from tsnb.planning.ways import Foretold, chosen, duration, foretold, why
+from tsnb.reports.plotting import draw_spans, drawers
 from tsnb.stalling import Loading, Stalls, stalls
 from tsnb.words import bytes_of, html_table, text_table
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 __all__ = ["Plan", "plan"]
 
@@ -46,6 +52,8 @@ class Plan:
     """Torch threads of each."""
     memory_bytes: float = float("inf")
     """For all that run at once."""
+    actual: dict[str, tuple[float, float]] = field(default_factory=dict, compare=False)
+    """When each trial started and ended, in seconds from the beginning of `run`; empty before."""
 
     @property
     def table(self) -> list[list[str]]:
@@ -69,15 +77,61 @@ class Plan:
             rows.append([name, f"{1000 * cost.step_s:.3g}", f"{1000 * cost.cpu_s:.3g}", memory, end])
         return rows
 
-    def gantt(self) -> str:
-        """Return when each trial of the chosen way starts and ends, as bars of text."""
+    @property
+    def spans(self) -> list[tuple[str, tuple[float, float], tuple[float, float] | None]]:
+        """Of each trial of the chosen way its name, when it starts and ends, and when it really did; seconds."""
         schedule = self.choice.schedule
-        scale = WIDE / max(schedule.makespan_s, 1e-9)
+        return [
+            (name, (schedule.starts_s[name], schedule.ends_s[name]), self.actual.get(name))
+            for name in self.choice.order
+        ]
+
+    def gantt(self) -> str:
+        """Return when each trial of the chosen way starts and ends, as bars of text; after `run` when it did, below."""
+        ends = [end for _, planned, done in self.spans for _, end in (planned, done or planned)]
+        scale = WIDE / max(*ends, 1e-9)
         rows = []
-        for name in self.choice.order:
-            start, end = round(schedule.starts_s[name] * scale), round(schedule.ends_s[name] * scale)
-            rows.append([name, " " * start + "█" * max(1, end - start), duration(schedule.ends_s[name])])
+        for name, planned, done in self.spans:
+            rows.append([name, _bar(planned, scale, "█"), duration(planned[1])])
+            if done is not None:
+                rows.append(["", _bar(done, scale, "▒"), f"{duration(done[1])} in fact"])
         return "\n".join(text_table(rows))
+
+    def figure(self) -> go.Figure:
+        """Return the same as a plotly figure (`tsnb.plot("plan")`)."""
+        return draw_spans(self.spans)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain values, for JSON."""
+        ways = [
+            {
+                "way": way.way,
+                "makespan_s": way.makespan_s,
+                "interval_s": list(way.interval_s),
+                "fits": way.fits,
+                "at_once": way.at_once,
+                "order": list(way.order),
+            }
+            for way in self.ways
+        ]
+        trials = [
+            {
+                "name": name,
+                **asdict(self.costs[name]),
+                "starts_s": start_s,
+                "ends_s": end_s,
+                "actual_s": None if done is None else list(done),
+            }
+            for name, (start_s, end_s), done in self.spans
+        ]
+        return {
+            "choice": self.choice.way,
+            "text": self.text,
+            "cores": self.loading.cores,
+            "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
+            "ways": ways,
+            "trials": trials,
+        }
 
     def run(self, *, name: str = "planned") -> dict[str, Trial]:
         """Carry the chosen way out, and return the trials when all have ended.
@@ -95,7 +149,12 @@ class Plan:
             Exception: As `tsnb.serve` and `tsnb.run` raise.
         """
         sizes = {each: cost.memory_bytes for each, cost in self.costs.items()}
-        return conduct(self.choice, self.wanted, self.loader, name, self.threads, sizes, self.memory_bytes)
+        began_s = time.time()
+        done = conduct(self.choice, self.wanted, self.loader, name, self.threads, sizes, self.memory_bytes)
+        for each, trial in done.items():
+            start_s = trial.started_s - began_s
+            self.actual[each] = (start_s, start_s + trial.duration_s)
+        return done
 
     def __repr__(self) -> str:
         parts = [self.text, "\n".join(text_table(self.table)), "\n".join(text_table(self.profiles))]
@@ -112,6 +171,11 @@ class Plan:
             f"Predicted from {batches} batches that the trials really took, and the loader measured alone and shared, "
             f"on {self.loading.cores:g} cores."
         )
+
+
+def _bar(span: tuple[float, float], scale: float, mark: str) -> str:
+    start, end = round(span[0] * scale), round(span[1] * scale)
+    return " " * start + mark * max(1, end - start)
 
 
 def plan(
@@ -134,7 +198,7 @@ def plan(
         trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
             name; each alone, or a pair of the function and its parameters.
         loader: The DataLoader that they train on.
-        epochs: Epochs of each trial; by default its parameter "epochs", or 1.
+        epochs: Epochs of each trial; by default its parameter "epochs", given or by default, or 1.
         samples: Samples in an epoch, if the loader does not say.
         cores: CPU cores for all of them; by default those of this process.
         memory: Memory for all of them: "12GiB"; by default all that is free.
@@ -176,7 +240,9 @@ def plan(
     ways = foretold(jobs, _feed(told.plain), _feed(told.served), has, memory_bytes, off)
     choice = chosen(ways)
     text = why(ways, choice, _limit(jobs, _feed(told.served), has))
-    return Plan(tuple(ways), choice, costs, told, text, tuple(several), loader, threads, memory_bytes)
+    made = Plan(tuple(ways), choice, costs, told, text, tuple(several), loader, threads, memory_bytes)
+    drawers[:] = [made.figure]
+    return made
 
 
 def _free_bytes() -> float:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from tsnb.errors import TsnbError
 from tsnb.records.selection import NoSuchRecord, chosen_runs
 from tsnb.reports.figures import WORDS, draw_logged, draw_word, logged_names
 from tsnb.reports.logged import draw_records
 from tsnb.reports.sources import recorded, streamed
+from tsnb.telemetry.words import COLOURS
 from tsnb.words import did_you_mean
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["plot"]
+__all__ = ["Span", "draw_spans", "drawers", "plot"]
 
 
 def plot(
@@ -30,7 +33,8 @@ def plot(
     """Draw a stream's lag, throughput or shares over time, or a logged number of many trials; a line each.
 
     Words for a stream: "lag", "fill", "throughput", "loader", "share" (of compute), "computing", "waiting", "held"
-    (shares of a trial's time), "spent" (where each second went), "cpu", "memory", "gpu". A stream is known from the
+    (shares of a trial's time), "spent" (where each second went), "cpu", "memory", "gpu". "plan" draws when each trial
+    of the last `tsnb.plan` starts and ends, and after its `run` when it really did. A stream is known from the
     moment when this process began to watch it: `%tensorsocket start`, or the first plot or report.
 
     Args:
@@ -56,6 +60,10 @@ def plot(
     """
     if stream is not None and recording is not None:
         raise ValueError("give stream= or recording=, not both")
+    if what == "plan":
+        if not drawers:
+            raise TsnbError("no plan was made in this process: tsnb.plan(trials, loader=loader) makes one")
+        return drawers[-1]()
     of_records = {"by": by, "x": x, "name": name, "all_runs": all_runs or None}
     given = [option for option, value in of_records.items() if value is not None]
     of_stream = what in WORDS or stream is not None or recording is not None
@@ -86,3 +94,38 @@ def _unknown(what: str, logged: list[str], where: str) -> str:
         f"nothing is called {what!r}.{hint} Of a stream: {', '.join(WORDS)}. "
         f"Logged {where}: {listed or 'nothing yet'}."
     )
+
+
+drawers: list[Callable[[], go.Figure]] = []
+"""Draws the last plan of this process: `tsnb.plan` puts it here, since plans stand above reports."""
+
+Span = tuple[float, float]
+"""Start and end, in seconds."""
+
+
+def draw_spans(spans: Sequence[tuple[str, Span, Span | None]]) -> go.Figure:
+    """Draw when trials start and end: a bar each as planned, and a second one as it really was.
+
+    Args:
+        spans: Name, plan, and what happened, where that is known.
+
+    """
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for title, number, shade in (("planned", 1, COLOURS[0]), ("in fact", 2, COLOURS[1])):
+        known = [(span[0], bar) for span in spans if (bar := span[number]) is not None]
+        if known:
+            figure.add_bar(
+                y=[name for name, _ in known],
+                x=[end - start for _, (start, end) in known],
+                base=[start for _, (start, _) in known],
+                orientation="h",
+                name=title,
+                marker_color=shade,
+                hovertemplate="%{y}: %{base:.3g} s, for %{x:.3g} s<extra>" + title + "</extra>",
+            )
+    figure.update_layout(
+        barmode="group", xaxis_title="seconds", yaxis={"autorange": "reversed"}, template="plotly_white"
+    )
+    return figure

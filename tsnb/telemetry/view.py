@@ -346,7 +346,7 @@ class StreamView:
 
 _TEXT_COLUMNS = (
     f"{'trial':<20} {'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6} "
-    f"{'a batch':>9} {'alone':>8} {'left':>12}"
+    f"{'a batch':>9} {'alone':>8} {'left':>10}"
 )
 """`a batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for. `left`:
 until its last epoch is over; "epoch": to the end of this one, as the number of its epochs is not known."""
@@ -405,7 +405,7 @@ def _text_row(row: Row) -> str:
     shares = (
         f"{words.percent(told.computing):>10} {words.percent(told.waiting):>8} {words.percent(told.held):>6}"
     )
-    shares += f" {words.milliseconds(pace.step_s):>9} {words.count(pace.alone_per_s):>8} {words.remaining(row.eta):>12}"
+    shares += f" {words.milliseconds(pace.step_s):>9} {words.count(pace.alone_per_s):>8} {words.remaining(row.eta):>10}"
     speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
     numbers = [f"{name} {value:.4g}" for name, value in row.metrics.items()]
     metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)
