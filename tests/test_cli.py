@@ -107,7 +107,7 @@ def test_a_plan_is_printed_or_given_as_json(tmp_path: Path) -> None:
     (tmp_path / "mydata.py").write_text(
         "import torch, tsnb\n"
         "from torch.utils.data import DataLoader, TensorDataset\n"
-        "def make(): return DataLoader(TensorDataset(torch.zeros(160, 2)), 4)\n"
+        "def make(): return DataLoader(TensorDataset(torch.zeros(8000, 2)), 4)\n"
         "def train(width, epochs=3):\n"
         "    for _ in range(epochs):\n"
         "        for batch in tsnb.attach(): batch[0] @ torch.zeros(2, width)\n"

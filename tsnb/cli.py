@@ -119,6 +119,17 @@ def _parser() -> argparse.ArgumentParser:
     )
     stalling.add_argument("--json", action="store_true", help="print the figures as JSON")
     stalling.set_defaults(run=_stalls)
+    _add_plan(commands)
+    recording = commands.add_parser(
+        "record", help="write a stream's readings to a file until it ends or Ctrl-C"
+    )
+    recording.add_argument("name", metavar="NAME", help="the stream's name")
+    recording.add_argument("file", metavar="FILE", help="a new file, such as run.jsonl")
+    recording.set_defaults(run=_record)
+    return parser
+
+
+def _add_plan(commands: Any) -> None:
     planning = commands.add_parser(
         "plan", help="measure several trials, and tell in which way all are done soonest (docs/before.md)"
     )
@@ -140,16 +151,9 @@ def _parser() -> argparse.ArgumentParser:
     planning.add_argument(
         "--seconds", type=float, default=1.0, metavar="S", help="of each measurement of the loader (1)"
     )
-    planning.add_argument("--run", action="store_true", help="then run them in that way")
+    planning.add_argument("--run", action="store_true", dest="carried_out", help="then run them in that way")
     planning.add_argument("--json", action="store_true", help="print the figures as JSON")
     planning.set_defaults(run=_plan)
-    recording = commands.add_parser(
-        "record", help="write a stream's readings to a file until it ends or Ctrl-C"
-    )
-    recording.add_argument("name", metavar="NAME", help="the stream's name")
-    recording.add_argument("file", metavar="FILE", help="a new file, such as run.jsonl")
-    recording.set_defaults(run=_record)
-    return parser
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -282,7 +286,7 @@ def _plan(options: argparse.Namespace) -> None:
         threads=options.threads,
         seconds=options.seconds,
     )
-    if options.run:
+    if options.carried_out:
         found.run()
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
 

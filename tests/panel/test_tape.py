@@ -9,14 +9,14 @@ import re
 import struct
 import sys
 import threading
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.panel.streams import Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Tape
-from tsnb.telemetry.frames import GPU, HEADER, LOGGED, MACHINE, PACE, POINT, PROCESS, ROW, Curves
+from tsnb.telemetry.frames import ALL, GPU, HEADER, LOGGED, MACHINE, PACE, POINT, PROCESS, ROW, Curves
 from tsnb.telemetry.history import History
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading
 from tsnb.telemetry.view import MARKS, StreamView, as_text
@@ -46,8 +46,9 @@ def test_a_frame_says_what_its_header_promises() -> None:
     assert last == 2 * 16 + CONSUMER_STATES.index(reading.consumers[2].state)
     assert row["batches"] == reading.consumers[0].batches
     paces = frame[len(HEADER) + 3 * len(ROW) :]
-    assert paces[:3] == [-3, 4, -1], "every eighth tick, and this is the fortieth; all together first"
-    said = paces[2 + 4 * len(PACE) :]
+    assert paces[:2] == [-3, 3], "every eighth tick, and this is the fortieth"
+    assert paces[2 + len(ALL)] == 0, "the first lane, behind what is left of all of them"
+    said = paces[2 + len(ALL) + 3 * len(PACE) :]
     assert (said[0], len(said)) == (-2, 13), "a loss and an accuracy of each"
     logged = [dict(zip(LOGGED, said[k:], strict=False)) for k in range(1, len(said), len(LOGGED))]
     assert [one["place"] for one in logged] == [1024 * k + m for k in range(3) for m in range(2)]
@@ -118,11 +119,11 @@ def test_a_tick_of_fifty_trials_is_small_and_says_now_and_then_what_a_batch_cost
             assert k % 8
             continue
         seen += 1
-        assert k % 8 == 0 and frame[at + 1] == 51
+        assert k % 8 == 0 and frame[at + 1] == 50
         for row in tape.view.rows.values():
-            lane, step_ms, alone, *left = frame[at + 2 + len(PACE) * (row.number + 1) :][: len(PACE)]
+            lane, step_ms, alone, *left = frame[at + 2 + len(ALL) + len(PACE) * row.number :][: len(PACE)]
             assert lane == row.number
-            assert left == pytest.approx([*astuple(row.eta)], nan_ok=True)
+            assert left == pytest.approx([row.eta.left_s, row.eta.epochs], nan_ok=True)
             assert step_ms == pytest.approx(row.pace.step_s * 1000)
             assert alone == pytest.approx(row.pace.alone_per_s)
     assert seen == 20

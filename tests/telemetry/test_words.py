@@ -13,6 +13,7 @@ from typing import Any
 from tests.panel.test_frontend import node
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry import words
+from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES
 
 SOURCE = Path(words.__file__).parents[1] / "panel/frontend/src"
@@ -45,6 +46,9 @@ STATES = [
     [state, seconds, live] for state in CONSUMER_STATES for seconds in (0, 72.4) for live in (True, False)
 ]
 
+ETAS: list[tuple[float, int]] = [(750, 3), (70.4, 0), (4e6, 2), (3700, 1), (0, 5)]
+"""Seconds left, and epochs in all."""
+
 SCRIPT = f"""
 import * as w from {json.dumps((SOURCE / "words.js").as_uri())};
 const numbers = {json.dumps(NUMBERS)}, sizes = {json.dumps(SIZES)}, logged = {json.dumps(LOGGED)};
@@ -57,6 +61,8 @@ console.log(JSON.stringify({{
   logged: logged.map(([name, value]) => w.metric(name, value)),
   states: states.map(([state, s, live]) => w.consumerState(state, s, live)),
   streams: streams.map((state) => [w.streamWord(state), w.tone(state), w.LIVE.has(state)]),
+  left: {json.dumps(ETAS)}.map(([leftS, epochs]) => w.remaining({{ leftS, epochs }})),
+  all: w.allLeft({{ leftS: 750, lowS: 600, highS: 900 }}), none: w.allLeft(w.NO_ETA) + w.remaining(w.NO_ETA),
   progress: [-1, 2.667, 0, 1].map((epochs) => [w.progress({{ epochs }}, 63), w.progress({{ epochs }}, null)]),
 }}));
 """
@@ -98,6 +104,9 @@ def test_the_terminal_and_the_panel_speak_alike() -> None:
         "streams": [
             [words.stream_word(s), words.tone(s), s in words.LIVE] for s in (*PRODUCER_STATES, "absent")
         ],
+        "left": [words.remaining(Eta(left_s, 0, 0, epochs)) for left_s, epochs in ETAS],
+        "all": words.all_left(Eta(750, 600, 900, 1)),
+        "none": words.all_left(NO_ETA) + words.remaining(NO_ETA),
         "progress": [[words.progress(epochs, whole) for whole in (63, None)] for epochs in (-1, 2.667, 0, 1)],
     }
     panel["states"] = [(state["label"], state["tone"]) for state in panel["states"]]

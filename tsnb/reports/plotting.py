@@ -113,8 +113,9 @@ def draw_spans(spans: Sequence[tuple[str, Span, Span | None]]) -> go.Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    for title, number, shade in (("planned", 1, COLOURS[0]), ("in fact", 2, COLOURS[1])):
-        known = [(span[0], bar) for span in spans if (bar := span[number]) is not None]
+    planned = [(name, span) for name, span, _ in spans]
+    done = [(name, span) for name, _, span in spans if span is not None]
+    for title, known, shade in (("planned", planned, COLOURS[0]), ("in fact", done, COLOURS[1])):
         if known:
             figure.add_bar(
                 y=[name for name, _ in known],

@@ -8,7 +8,7 @@ joins or leaves changes nothing that was written before.
 frame     = header, row, row, ..., paces, machine, logged     little-endian float32
 header    = `HEADER` below                                    12 numbers
 row       = `ROW` below                                       9 numbers a consumer
-paces     = -3, how many, then `PACE` of each                 only every other second
+paces     = -3, how many, `ALL`, then `PACE` of each          only every other second
 machine   = `MACHINE` below, then processes and GPUs          only with a look at the machine, every other second
 process   = `PROCESS` below                                   5 numbers
 GPU       = `GPU` below                                       4 numbers
@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from tsnb.telemetry.eta import NO_ETA, Eta
-from tsnb.telemetry.rates import UNKNOWN, Pace
+from tsnb.telemetry.rates import Pace
 from tsnb.telemetry.readings import (
     CONSUMER_STATES,
     ConsumerReading,
@@ -46,6 +46,7 @@ from tsnb.telemetry.readings import (
 )
 
 __all__ = [
+    "ALL",
     "GPU",
     "HEADER",
     "LOGGED",
@@ -92,12 +93,16 @@ PACE = (
     "step_ms",  # milliseconds that it computes on a loader batch
     "alone_per_s",  # samples a second with a batch always ready and no other trial to wait for
     "left_s",  # seconds until its last epoch is over; with 0 epochs until this one is; NaN: not known
-    "low_s",  # four times in five not less than this...
-    "high_s",  # ... nor more than this
     "epochs",  # that it takes in all; 0: not known
 )
-"""What each number of a consumer's pace means: what changes seldom, and is looked at seldom. The first is of lane -1:
-all trials together, of which only what is left is told."""
+"""What each number of a consumer's pace means: what changes seldom, and is looked at seldom."""
+
+ALL = (
+    "left_s",  # seconds until the last epoch of the last trial is over; NaN: not known of one
+    "low_s",  # four times in five not less than this...
+    "high_s",  # ... nor more than this
+)
+"""What each number on all trials together means."""
 
 MACHINE = (
     "mark",  # -1: no row begins so
@@ -173,19 +178,11 @@ def frame(
     for row in rows:
         body += _row(*row)
     if etas is not None:
-        told = [(-1, UNKNOWN), *((lane, pace) for _, lane, pace, *_ in rows)]
-        body += (_PACES_MARK, len(told))
-        for lane, pace in told:
+        every = etas.get(-1, NO_ETA)
+        body += (_PACES_MARK, len(rows), every.left_s, every.low_s, every.high_s)
+        for _, lane, pace, *_ in rows:
             eta = etas.get(lane, NO_ETA)
-            body += (
-                lane,
-                pace.step_s * 1000,
-                pace.alone_per_s,
-                eta.left_s,
-                eta.low_s,
-                eta.high_s,
-                eta.epochs,
-            )
+            body += (lane, pace.step_s * 1000, pace.alone_per_s, eta.left_s, eta.epochs)
     if reading.host:
         body += _machine(reading.host, reading.consumers, lanes)
     if logged:

@@ -2,7 +2,8 @@
 
 const HEADER = 12;
 const ROW = 9;
-const PACE = 7;
+const PACE = 5;
+const ALL = 3;
 const MACHINE = 7;
 const PROCESS = 5;
 const GPU = 4;
@@ -54,11 +55,12 @@ function frame(raw) {
   if (raw[at] === PACES_MARK) {
     paces = [];
     const count = raw[at + 1];
-    at += 2;
+    const [leftS, lowS, highS] = raw.subarray(at + 2, at + 2 + ALL);
+    all = { leftS, lowS, highS };
+    at += 2 + ALL;
     for (let k = 0; k < count && at + PACE <= raw.length; k++, at += PACE) {
-      const [lane, stepMs, alonePerS, leftS, lowS, highS, epochs] = raw.subarray(at, at + PACE), eta = { leftS, lowS, highS, epochs };
-      if (lane < 0) all = eta;
-      else paces[lane] = { stepMs, alonePerS, eta };
+      const [lane, stepMs, alonePerS, leftS, epochs] = raw.subarray(at, at + PACE);
+      paces[lane] = { stepMs, alonePerS, eta: { leftS, epochs } };
     }
   }
   if (raw[at] === MACHINE_MARK && at + MACHINE <= raw.length) {

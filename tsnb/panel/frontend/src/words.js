@@ -23,7 +23,7 @@ export function consumerState(state, forS, live) {
   return { label: STATES[state] || state, tone: tones[state] || "soft" };
 }
 
-export const NO_ETA = { leftS: NaN, lowS: NaN, highS: NaN, epochs: 0 };
+export const NO_ETA = { leftS: NaN, lowS: NaN, highS: NaN, epochs: 0 }; // of a trial, or of all of them
 
 /** How long a trial still takes: 12:30; epoch 1:10 where only the end of its epoch is known. */
 export function remaining({ leftS, epochs }) {
@@ -32,8 +32,8 @@ export function remaining({ leftS, epochs }) {
 }
 
 /** How long all trials still take; empty where that of one is not known. */
-export function allLeft({ leftS, lowS, highS, epochs }) {
-  return epochs > 0 && leftS < 3600000 ? `all done in ${clock(leftS)} (${clock(lowS)} to ${clock(highS)})` : "";
+export function allLeft({ leftS, lowS, highS }) {
+  return leftS < 3600000 ? `all done in ${clock(leftS)} (${clock(lowS)} to ${clock(highS)})` : "";
 }
 
 /** 72 -> "1:12", 3700 -> "1:01:40". */
