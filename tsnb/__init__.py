@@ -20,6 +20,8 @@ _PUBLIC = {
     "serve": "tsnb.producer.serving",
     "Producer": "tsnb.producer",
     "live": "tsnb.experiments.live_values",
+    "keep": "tsnb.experiments.in_kernel.kept_state",
+    "epochs": "tsnb.experiments.in_kernel.kept_state",
     "cache": "tsnb.samples.cut",
     "crossval": "tsnb.sweeps.folds",
     "CrossValidation": "tsnb.sweeps.folds",
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from tsnb.consumer import Consumer, attach
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
+    from tsnb.experiments.in_kernel.kept_state import epochs, keep
     from tsnb.experiments.live_values import live
     from tsnb.notebook.panels import dashboard, replay
     from tsnb.planning import Plan, plan
@@ -107,10 +110,12 @@ __all__ = [
     "devices",
     "direction",
     "doctor",
+    "epochs",
     "errors",
     "export",
     "halving",
     "history",
+    "keep",
     "live",
     "log",
     "log_artifact",

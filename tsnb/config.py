@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError, UnsupportedPlatform
@@ -88,6 +89,10 @@ class AttachDefaults:
     set_live: Callable[[str], tuple[str, str, str]] | None = None
     """Changes live values of this process (`tsnb.live`) as JSON says, and returns what `LiveTold` tells of it: values,
     kind and error. None: it has none."""
+    between_steps: Callable[[Any, Any], None] | None = None
+    """Called with a consumer and its loop before that asks for its next batch: the step before is over."""
+    attached_to: Callable[[Any], None] | None = None
+    """Called with each new consumer, before it takes anything."""
     ask_cluster: Callable[[str | None], str | None] | None = None
     """Asks the cluster for a process that has not joined it itself: to have a stream served on this machine
     (`engines.stream_of_cluster`); or, by None, which is its only one."""

@@ -28,6 +28,7 @@ __all__ = [
     "ENGINE",
     "FLAG",
     "NOTEBOOK",
+    "RESTART",
     "RESTARTS",
     "Kind",
     "StreamOptions",
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 RESTARTS = ("on-crash",)
-"""When a producer may be restarted automatically."""
+"""When a producer or a trial may be restarted automatically."""
 
 AUTO = "auto"
 """As a number of workers: found while trials go on, and followed."""
@@ -212,7 +213,8 @@ _MODE = Kind(" or ".join(map(repr, MODES)), str, lambda value: isinstance(value,
 _WEIGHTS = Kind("NAME=NUMBER", read_weight, lambda _: True, "TRIAL=2", told=True, repeats=True)
 FLAG = Kind("True or False", str, lambda _: True, "", bool)
 """On or off: typed without a value."""
-_RESTART = _one_of(RESTARTS)
+RESTART = _one_of(RESTARTS)
+"""When a process that has died is started again."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +300,7 @@ class StreamOptions:
     detach: bool = option(False, FLAG, "goes on when this notebook's kernel ends", surfaces=(NOTEBOOK,))
     restart: str | None = option(
         None,
-        _RESTART,
+        RESTART,
         "when its process dies (out of memory, say) it is started again, and trials go on where they were; a "
         "DataLoader without --seed is given one",
     )

@@ -117,7 +117,9 @@ def test_a_killed_process_is_told_one_with_restart_begins_again_and_what_raises_
     pid, actor = back.pid, psutil.Process(back.pid).ppid()
     os.kill(actor, signal.SIGKILL)
     until(lambda: back.logs().count(jobs.BEGUN) == 2, ENDS_S)
-    assert "has ended; started again from the top (1 of 3)" in back.logs()
+    assert (
+        "has ended; started again from the top, as it has kept no state (tsnb.keep) (1 of 3)" in back.logs()
+    )
     assert (back.state, back.restarts) == ("running", 1)
     assert gone(pid)
     pid = back.pid

@@ -144,9 +144,11 @@ def test_a_trial_s_options_are_read() -> None:
     )
     assert given.env == [("A", "1"), ("B", "x y")]
     assert (given.device, given.seed) == (None, None)
-    assert (given.after, given.restart, given.detach, given.log_to) == (None, False, False, ())
-    given = TRIAL.read(words_of("b --after a --restart --detach --log-to tensorboard,mlflow", "%%trial"))
-    assert (given.after, given.restart, given.detach) == ("a", True, True)
+    assert (given.after, given.restart, given.detach, given.log_to) == (None, None, False, ())
+    given = TRIAL.read(
+        words_of("b --after a --restart on-crash --detach --log-to tensorboard,mlflow", "%%trial")
+    )
+    assert (given.after, given.restart, given.detach) == ("a", "on-crash", True)
     assert given.log_to == ("tensorboard", "mlflow")
 
 

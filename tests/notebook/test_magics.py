@@ -214,13 +214,13 @@ def test_trials_one_after_another_and_once_more(shell: Any, capsys: pytest.Captu
     run(shell, "%%trial one\nimport time\ntime.sleep(0.2)\nprint('first')")
     run(
         shell,
-        "%%trial two --after one --restart --seed 1\nimport random\ndrawn = random.random()\nprint('second')",
+        "%%trial two --after one --restart on-crash --seed 1\nimport random\ndrawn = random.random()\nprint('second')",
     )
     run(shell, "%trials wait")
     said = capsys.readouterr().out
     assert "trial 'two' queued: it starts when 'one' is done" in said
     assert said.index("[one] first") < said.index("[two] second")
-    assert trials["two"].options == {"seed": 1, "after": "one", "restart": True}
+    assert trials["two"].options == {"seed": 1, "after": "one", "restart": "on-crash"}
     former = trials["two"]["drawn"]
     run(shell, "%trials rerun two seed=2 name=three")
     assert "trial 'three': run" in capsys.readouterr().out

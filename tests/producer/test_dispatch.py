@@ -176,6 +176,49 @@ def test_paused_at_any_batch_a_consumer_gets_every_batch_once_and_nobody_waits_f
         assert not consumer.parked
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_one_that_died_goes_on_from_a_kept_place_wherever_the_others_are(seed: int) -> None:
+    """It gets the rest of that epoch, whole epochs after it, and the others lose nothing by it."""
+    simulation = Simulation(9700 + seed, kills=False)
+    simulation.batches = 20
+    those = [simulation.join(skips=False) for _ in range(1 + seed % 3)]
+    simulation.poll()
+
+    def turns(who: list[SimConsumer], count: int) -> None:
+        for _ in range(count if who else 0):
+            simulation.now += 0.01
+            simulation.load()
+            simulation.rng.choice(who).run_steadily()
+            simulation.poll()
+
+    def whole(who: list[SimConsumer], epochs: int) -> None:
+        target = [len(c.complete) + epochs for c in who]
+        for _ in range(500):
+            turns(who, 10)
+            if all(len(c.complete) >= n for c, n in zip(who, target, strict=True)):
+                return
+        raise AssertionError(f"somebody waits for good: {simulation.dispatch.members}")
+
+    turns(those, simulation.rng.randrange(20, 150))
+    key, first = next(iter(simulation.consumers.items()))
+    place = first.session.given
+    turns(those, simulation.rng.randrange(60))
+    simulation.kill(key)
+    simulation.poll()
+    turns(those[1:], simulation.rng.randrange(120))
+    again = simulation.join(skips=False)
+    again.prefetch = 0
+    again.session.load(place, same_order=True, patient=True)
+    again.epochs[place.epoch] = list(range(place.batch))
+    simulation.now += simulation.dispatch.patience_s  # the stream is not young any more
+    simulation.step(ev.Tick())
+    whole([again, *those[1:]], 2)
+    assert min(again.complete) == place.epoch or not place.begun
+    assert not again.parked
+    for consumer in those[1:]:
+        assert set(consumer.epochs) - consumer.complete <= {consumer.place.epoch}
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_while_nobody_goes_far_on_a_paused_one_keeps_its_place_without_a_seed(seed: int) -> None:
     """One alone, or all of them: paused wherever they are and for however long, they lose nothing."""

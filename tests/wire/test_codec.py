@@ -22,6 +22,7 @@ EXAMPLES: list[ms.Message] = [
     ms.Wants(100, b"\x07\xff"),
     ms.Ask(7),
     ms.Ask(8, 3, 120, exact=True, now=False, held=(1, 2**32 - 1)),
+    ms.Ask(9, 3, 120, exact=True, held=(1,), patient=True),
     ms.Take(),
     ms.Waiting(),
     ms.Release(2**32 - 1),

@@ -143,6 +143,8 @@ def attach(
             _consumers.pop(key, None)
     consumer = _new_consumer(entry, chosen, options)
     _consumers[entry.name, shown] = consumer
+    if attach_defaults.attached_to is not None:
+        attach_defaults.attached_to(consumer)
     return consumer
 
 

@@ -172,8 +172,25 @@ class Consumer(Bound):
             JoinRefused: The stream cannot give the rest of that epoch: it has no seed, or another order.
             NameInUse: A loop over it waits for a batch in another thread.
         """
+        self._go_on(Place.from_state(state), state, patient=False)
+
+    def go_on_from(self, state: Mapping[str, Any], *, exact: bool) -> None:
+        """Go on from there as `load_state_dict`; wait where others are past that place.
+
+        Args:
+            state: What `state_dict` returned.
+            exact: At an epoch's start: take just that epoch, which the stream gives again if it can, and no later one.
+
+        Raises:
+            ValueError, JoinRefused, NameInUse: As that.
+        """
+        place, order = Place.from_state(state), self._line.connection.welcome.order
+        if exact and order and state.get("order") == order:
+            place = place._replace(begun=True)
+        self._go_on(place, state, patient=True)
+
+    def _go_on(self, place: Place, state: Mapping[str, Any], *, patient: bool) -> None:
         self.require_free()
-        place = Place.from_state(state)
         order = self._line.connection.welcome.order
         if place.begun and (not order or state.get("order") != order):
             unordered = self._line.connection.welcome.unordered or "its loader has no order of its own"
@@ -194,7 +211,7 @@ class Consumer(Bound):
             )
         if self._session.loop is not None:
             self.leave(self._session.loop)
-        self._session.load(place, same_order=bool(order) and state.get("order") == order)
+        self._session.load(place, same_order=bool(order) and state.get("order") == order, patient=patient)
 
     @property
     def _part_identity(self) -> str:

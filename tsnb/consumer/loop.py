@@ -108,8 +108,7 @@ class EpochIterator(Iterator[Any], Bound):
         notices = self._consumer.notices
         notices.look_for_writes()
         try:
-            if monotonic() >= self._consumer.look_s:
-                self._consumer.hold(self._loop)
+            self._stand_between()
             if self._in_step and not self._consumer.idle:  # Ctrl-C, say: what was received may have got lost
                 self._consumer.go_back(self._loop)
                 self._begin()
@@ -144,6 +143,13 @@ class EpochIterator(Iterator[Any], Bound):
         self._loop.place = place
         self._in_step = False
         return batch
+
+    def _stand_between(self) -> None:
+        """Between two steps: wait while this consumer is paused; have the training's state kept."""
+        if monotonic() >= self._consumer.look_s:
+            self._consumer.hold(self._loop)
+        if attach_defaults.between_steps is not None and not self._in_step:
+            attach_defaults.between_steps(self._consumer, self._loop)
 
     def _place_after(self, delivered: Delivered) -> Place:
         """Return the place after a batch that is about to be given."""

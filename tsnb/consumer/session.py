@@ -167,6 +167,7 @@ class ConsumerSession:
         self._taking: int | None = None  # the epoch whose batches are wanted; others are out of date
         self._parked_as: ms.Parked | None = None  # told so, and asked for the place again
         self._was_paused = False  # and has asked for the place again
+        self._patient = False  # it waits for its place as long as it takes
         self._rank_gone: ms.RankGone | None = None
         self._acts: dict[type[Any], Callable[[Any], Turn]] = {
             ms.Batch: self._offered,
@@ -229,7 +230,8 @@ class ConsumerSession:
         self._was_paused = False
         self.place = place = self.place if place is None else place
         now = self.options.join == "now" and not place.begun
-        return ms.Ask(self._asks, place.epoch, place.batch, place.begun, now, self._held())
+        patient = self._patient and place.begun
+        return ms.Ask(self._asks, place.epoch, place.batch, place.begun, now, self._held(), patient)
 
     def enter(self, loop: Loop) -> ms.Ask:
         """Return what a loop asks for that has just begun."""
@@ -258,14 +260,16 @@ class ConsumerSession:
         """The first sample that the user has not been given."""
         return self.resume or (self.place if self._last is None else self._last.place)
 
-    def load(self, place: Place, *, same_order: bool) -> None:
+    def load(self, place: Place, *, same_order: bool, patient: bool = False) -> None:
         """Go on there with the next loop.
 
         Args:
             place: Where.
             same_order: Whether the state was saved of a stream whose epochs come in the same order.
+            patient: Whether it waits until the others have ended their epoch, should they be past that place.
         """
         self._last = None
+        self._patient = patient
         self.resume = place
         # an epoch's start: any later epoch is whole, too, but it is another one
         self._saved_epoch = place.epoch if same_order and not place.begun else None
@@ -325,6 +329,7 @@ class ConsumerSession:
         if self.loop is not None:
             self.loop.began(started.epoch, started.seq)
         self.resume = self._saved_epoch = self._parked_as = None
+        self._patient = False
         return Turn(news=news)
 
     def _ended(self, ended: ms.EpochEnded) -> Turn:

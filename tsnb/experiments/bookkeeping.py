@@ -54,6 +54,16 @@ class LoggedNumbers(Mapping[str, float]):
             self._kinds.append(kind)  # last: a reader in another thread takes rows that are whole
         self._last = last  # exchanged as a whole: another thread may be iterating over the former
 
+    def cut(self, count: int) -> None:
+        """Forget all rows behind the first `count`: the trial logs them again."""
+        if count >= len(self._kinds):
+            return
+        there = self.rows[:count]
+        for held in (self._places, self._values, self._kinds):
+            del held[:]
+        self._last = {}
+        self.add(there)
+
     @property
     def rows(self) -> list[LoggedRow]:
         """Every `tsnb.log` of the trial, in order."""

@@ -54,7 +54,7 @@ def run(
     threads: int | None = None,
     env: Mapping[str, str] | None = None,
     after: str | Trial | None = None,
-    restart: bool = False,
+    restart: str | bool | None = None,
     detach: bool = False,
     log_to: str | Iterable[str] | None = None,
     engine: str = "local",
@@ -81,7 +81,8 @@ def run(
             where the stream's balancer says so (docs/balance.md).
         env: Added to the environment of its process.
         after: A trial that has to be done first, or its name.
-        restart: Start it again from the top when its process dies, three times at most.
+        restart: "on-crash": when its process dies (out of memory, say), it goes on from the last state that it has kept
+            (`tsnb.keep`), else it starts again from the top; three times at most without progress.
         detach: It goes on when this notebook or script ends.
         log_to: Where its numbers go besides the project's records: "tensorboard", "mlflow", "wandb".
         engine: Where it runs: "local", on this machine; "ray", on a machine of the Ray cluster that this process or

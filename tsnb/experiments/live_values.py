@@ -13,6 +13,7 @@ Outside a trial a live value is a value like any other, which `set` changes. Imp
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import threading
@@ -69,6 +70,12 @@ class Live:
         self._kind = type(default)
         self._applied: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.current = self.checked(default)
+
+    def go_on_from(self, values: Mapping[str, Any]) -> None:
+        """Be what it was, if it is among these and may still be that."""
+        if self.name in values:
+            with contextlib.suppress(ValueError):  # the code has other bounds now
+                self.current = self.checked(values[self.name])
 
     @property
     def value(self) -> Any:
@@ -194,6 +201,15 @@ class LiveValues:
         self._waiting: list[tuple[Place, dict[str, Any]]] = []
         self._planned: list[LiveChange] = []
         self._changing = threading.Lock()
+        self._former: dict[str, Any] = {}
+
+    def go_on_from(self, values: Mapping[str, Any]) -> None:
+        """Have values be what they were when a state was kept, those too that are made only after this."""
+        self._former = dict(values)
+        for value in self._values.values():
+            value.go_on_from(self._former)
+        if self._values:
+            self.declared(self.now)
 
     def declare(
         self, name: str, default: Any, bounds: tuple[float, float] | None, choices: Sequence[Any] | None
@@ -204,6 +220,7 @@ class LiveValues:
         if known is not None:  # a cell that makes it once an epoch, say, goes on with what was set
             known.bounds, known.choices = made.bounds, made.choices
             return known
+        made.go_on_from(self._former)
         self._values[name] = made
         self.declared(self.now)
         return made

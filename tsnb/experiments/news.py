@@ -9,6 +9,7 @@
 | `Directions` | it has called `tsnb.direction` | `trial_life` |
 | `Declared`, `Changed` | it has made a live value; changes of live values hold | `trial_life` |
 | `StandsStill` | its consumer stands still because it is paused, or does no more | `trial_life` |
+| `WentBack` | it goes on from a kept state: what came after that is to be forgotten | `trial_life` |
 | `Artifact` | it has called `tsnb.log_artifact`, on a machine of a cluster | `cluster.remote_attempt` |
 | `Ended` | its code has ended | `attempt` |
 
@@ -37,6 +38,7 @@ __all__ = [
     "Logged",
     "News",
     "StandsStill",
+    "WentBack",
     "as_message",
     "how_it_ended",
     "news_in",
@@ -102,6 +104,15 @@ class StandsStill(NamedTuple):
     """Stands still; else goes on."""
 
 
+class WentBack(NamedTuple):
+    """The trial goes on from a state that it has kept, and repeats what came after that."""
+
+    rows: int
+    """Rows that it had logged then."""
+    samples: int
+    """Samples that it had taken then."""
+
+
 class Artifact(NamedTuple):
     """A copy of a file or folder waits on the machine of the cluster that the trial runs on."""
 
@@ -121,7 +132,17 @@ class Ended(NamedTuple):
 
 
 News = (
-    Begun | Logged | Consumed | Attaching | Directions | Declared | Changed | StandsStill | Artifact | Ended
+    Begun
+    | Logged
+    | Consumed
+    | Attaching
+    | Directions
+    | Declared
+    | Changed
+    | StandsStill
+    | WentBack
+    | Artifact
+    | Ended
 )
 
 _KINDS: dict[str, Any] = {
@@ -135,6 +156,7 @@ _KINDS: dict[str, Any] = {
         Declared,
         Changed,
         StandsStill,
+        WentBack,
         Artifact,
         Ended,
     )

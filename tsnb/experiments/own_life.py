@@ -6,29 +6,38 @@
 | the trial that it comes after | that one to be done; if it ends otherwise, this one does not run |
 | an attempt | its kernel's end; with `restart` another one follows when the process died |
 
+An attempt after the first goes on from the last state that the code has kept (`tsnb.keep`), if there is one. So does a
+trial that was done and is extended: the same trial and record, in a new kernel.
+
 On the hub's thread, all of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
+from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.bookkeeping import written
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.plan import TrialPlan
-from tsnb.experiments.trial_life import Launch, TrialLife
+from tsnb.experiments.trial_life import ENDED, Launch, TrialLife
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.processes.death import KernelDied
+from tsnb.options import runs_here
+from tsnb.records.kept import KeptFile
 from tsnb.records.run import Run
+from tsnb.records.writes import LiveChange
 
 __all__ = ["RESTARTS_AT_MOST", "OwnLife"]
 
 RESTARTS_AT_MOST = 3
-"""How often a trial with `restart` is started again: a cell that kills its process does so every time."""
+"""How often in a row a trial with `restart` is started again: a cell that kills its process does so every time. A later
+state that it has kept since then begins a new row."""
 
 
 class OwnLife(TrialLife):
@@ -56,6 +65,9 @@ class OwnLife(TrialLife):
         self._after = after
         self._attempt: Attempt | None = None
         self._unwanted = asyncio.Event()
+        self._resume: dict[str, Any] = {}
+        self._row = 0  # deaths without progress between them
+        self._reached = (0, 0)
 
     @property
     def pid(self) -> int | None:
@@ -76,17 +88,81 @@ class OwnLife(TrialLife):
                 if self._unwanted.is_set() or not self._may_restart():
                     raise
                 self.restarts += 1
-                times = f"{self.restarts} of {RESTARTS_AT_MOST}"
                 self.say(
                     f"trial {self.name!r} lost its process: {str(error).partition(chr(10))[0]}; "
-                    f"started again from the top ({times})\n",
+                    f"{self._going_on()} ({self._row} of {RESTARTS_AT_MOST})\n",
                     "stderr",
                 )
         return Outcome("stopped")
 
     def _may_restart(self) -> bool:
-        allowed = self.plan.options.restart and self.restarts < RESTARTS_AT_MOST
-        return allowed and not self.hub.closing
+        """Tell whether it is started again after a death, and count that."""
+        if not self.plan.options.restart or self.hub.closing:
+            return False
+        kept = self._run.kept.newest
+        reached = (0, 0) if kept is None else (kept.epoch, kept.batch or 0)
+        self._row = 1 if reached > self._reached else self._row + 1
+        self._reached = max(reached, self._reached)
+        return self._row <= RESTARTS_AT_MOST
+
+    def _going_on(self) -> str:
+        """Settle where the next attempt begins, and say so."""
+        kept = self._run.kept.newest
+        if kept is None:
+            return "started again from the top, as it has kept no state (tsnb.keep)"
+        self._resume = {"rows": 0, **self._resume, "exact": True}
+        return f"it goes on from its kept state: {kept}"
+
+    async def extend(self, epochs: int) -> None:
+        """Have it go on, once it is done, for some more epochs."""
+        kept = self._run.kept.newest
+        refusal = self._why_not_extended(kept)
+        if refusal:
+            raise TsnbError(f"trial {self.name!r} {refusal}")
+        assert kept is not None
+        assert self.took_s is not None
+        await self.leave()
+        self._unwanted, self._over = asyncio.Event(), asyncio.Event()
+        self._after, self._stopping, self.ended_by = None, False, "stopped"
+        self._resume = {"until": kept.epoch + epochs, "rows": len(self.metrics.rows)}
+        self._row, self.failure = 0, ""
+        self.started_s, self.took_s = time.time() - self.took_s, None
+        await written(self._run.reopen)
+        self.ended.clear()
+        self.become("queued")
+        self.say(f"trial {self.name!r} goes on from {kept}, for {epochs} more\n")
+        self.begin()
+
+    def _why_not_extended(self, kept: KeptFile | None) -> str:
+        """Return why it cannot be extended, and what to do; "" if it can."""
+        where = f"tsnb.trials[{self.name!r}]"
+        if self.state not in ENDED:
+            return f"is {self.shown_state}: it can be extended once it is done, by {where}.wait().extend(epochs=N)"
+        if self.successor is not None:
+            number = self.successor.number
+            return f"has a later run, {number}, which took its name: extend that one, by {where}.extend(epochs=N)"
+        if self.state != "done":
+            return f"is {self.state}; only one that is done can be extended. {where}.rerun() runs it from the top"
+        if not runs_here(self.plan.options.engine):
+            return "ran on a cluster, where no state is kept: rerun() runs it again from the top, with more epochs"
+        if kept is None:
+            return (
+                "has kept no state to go on from: put tsnb.keep(net=net, optimizer=optimizer) before its loop over "
+                "tsnb.epochs(n), and run it again"
+            )
+        if not kept.counted:
+            return (
+                "counts its epochs itself, so it cannot be told of more: write `for epoch in tsnb.epochs(10):`, and "
+                "run it again"
+            )
+        served = {entry.name for entry in registry.entries()}
+        gone = [name for name in self.report.get("stream", "").split(", ") if name and name not in served]
+        if gone:
+            return (
+                f"trained on the stream {gone[0]!r}, which is not served any more: start it again (%tensorsocket start "
+                f"LOADER --name {gone[0]}), and extend the trial then"
+            )
+        return ""
 
     async def _turn(self, after: TrialLife) -> Outcome | None:
         """Wait for the trial before this one; return how this one ends if it is not to run."""
@@ -110,7 +186,9 @@ class OwnLife(TrialLife):
         self.become("starting")
         await written(self._run.state, "starting")
         self.live, self.paused = {}, False
-        settings = {"run": self._run.as_settings(), "started_s": self.started_s}
+        settings: dict[str, Any] = {"run": self._run.as_settings(), "started_s": self.started_s}
+        if self._resume:
+            settings |= {"resume": self._resume, "planned": self._planned}
         self._attempt = attempt = engine_of(self.plan).attempt(self.hub, self.plan, settings, self, self._run)
 
         def begun() -> None:
@@ -123,6 +201,14 @@ class OwnLife(TrialLife):
         if self.plan.options.sweep and not self._unwanted.is_set():
             await attempt.release()
         return outcome
+
+    @property
+    def _planned(self) -> list[tuple[Any, ...]]:
+        """The changes of live values that the next attempt makes: those made already, and those that were to come."""
+        made = [tuple(change) for change in self.changes]
+        samples = max((change.samples for change in self.changes), default=-1)
+        to_come = [tuple(change) for change in self.plan.arrival.get("planned", ())]
+        return made + [change for change in to_come if LiveChange(*change).samples > samples]
 
     def _beyond(self) -> str:
         """Say what becomes of it when this process ends, where that is not what one expects."""

@@ -19,7 +19,18 @@ from typing import Any
 from tsnb.config import check_name
 from tsnb.machine.placement import ANY_GPU, inside_name, place
 from tsnb.masks import is_plain_word, masked
-from tsnb.options import ENGINE, FLAG, Kind, check_options, option, read_setting, runs_here, whole
+from tsnb.options import (
+    ENGINE,
+    FLAG,
+    RESTART,
+    RESTARTS,
+    Kind,
+    check_options,
+    option,
+    read_setting,
+    runs_here,
+    whole,
+)
 from tsnb.records.trackers import check_bridges
 
 __all__ = [
@@ -83,8 +94,11 @@ class TrialOptions:
     after: str | None = option(
         None, _text("NAME"), "start when that trial is done; if it ends otherwise, this one does not run"
     )
-    restart: bool = option(
-        False, FLAG, "start it again from the top when its process dies, three times at most"
+    restart: str | None = option(
+        None,
+        RESTART,
+        "when its process dies (out of memory, say) it goes on from the last state of tsnb.keep, else from the top; "
+        "three times at most without progress",
     )
     detach: bool = option(
         False, FLAG, 'it goes on when this notebook ends; tsnb.trials["NAME"] finds it from another one'
@@ -114,6 +128,7 @@ class TrialOptions:
             "mps_percent": _whole(self.mps_percent),
             "env": {name: str(value) for name, value in self.env.items()},
             "after": _name_of(self.after),
+            "restart": _when(self.restart),
             "log_to": _listed(self.log_to),
         }
         for name, value in plain.items():
@@ -191,6 +206,11 @@ def _whole(number: Any) -> Any:
         return operator.index(number)
     except TypeError:
         return number
+
+
+def _when(restart: Any) -> Any:
+    """Return when a trial is started again: True and False are words for it, too."""
+    return (RESTARTS[0] if restart else None) if isinstance(restart, bool) else restart
 
 
 def _name_of(named: Any) -> Any:

@@ -400,6 +400,27 @@ class Trial(Bound):
         """
         return self.wait(timeout_s).pull(RESULT)
 
+    def extend(self, epochs: int) -> Trial:
+        """Have a trial that is done go on for some more epochs; return it.
+
+        It goes on in a new process from the state that it ended with (`tsnb.keep`), and its loop over `tsnb.epochs`
+        becomes longer. It keeps its name, and its record goes on. Its code runs from its first line: what it draws or
+        loads before `tsnb.keep` does not matter. Variables of the run before are gone once it begins.
+
+        Args:
+            epochs: How many more.
+
+        Raises:
+            ValueError: It is not a whole number, 1 or more.
+            TsnbError: It is not done, or has failed; it has kept no state, or does not ask `tsnb.epochs`; its stream is
+                not served any more. Says what to do.
+        """
+        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+            raise ValueError(f"extend(epochs={epochs!r}): give a whole number of epochs, 1 or more.")
+        self._call(self.life.extend(epochs))
+        self.failure_seen = False
+        return self
+
     def rerun(self, *, changes: bool = False, **new: Any) -> Trial:
         """Run the same code again, with the variables that it took along then; return the new trial.
 

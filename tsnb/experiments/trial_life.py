@@ -33,6 +33,7 @@ from tsnb.experiments.news import (
     Logged,
     News,
     StandsStill,
+    WentBack,
 )
 from tsnb.experiments.plan import TrialPlan
 from tsnb.kernels.hub import Hub
@@ -169,6 +170,17 @@ class TrialLife(ABC):
         """Return whether a variable is still available although the process has ended."""
         return False
 
+    async def extend(self, epochs: int) -> None:
+        """Have a trial that is done go on for some more epochs.
+
+        Raises:
+            TsnbError: It cannot; says why, and what to do.
+        """
+        raise TsnbError(
+            f"trial {self.name!r} was started elsewhere, and its code and variables are there: extend it there, or run "
+            "its cell again"
+        )
+
     @abstractmethod
     async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
         """Have live values changed while the code runs; return the kernel's reply.
@@ -289,6 +301,10 @@ class TrialLife(ABC):
                 self._tell([])
             case StandsStill(on):
                 self.paused = on
+                self._tell([])
+            case WentBack(rows, samples):
+                self.metrics.cut(rows)
+                self.changes = [change for change in self.changes if change.samples <= samples]
                 self._tell([])
             case Directions(by_metric):
                 direction(by_metric)

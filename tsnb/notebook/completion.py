@@ -48,7 +48,11 @@ def _candidates(shell: Any, line: str, symbol: str) -> Iterable[str]:
         "%trials": TRIALS,
     }
     if magic == "%%trial":
-        options: dict[str, Iterable[str]] = {"--producer": _streams(), "--log-to": BRIDGES}
+        options: dict[str, Iterable[str]] = {
+            "--producer": _streams(),
+            "--log-to": BRIDGES,
+            "--restart": RESTARTS,
+        }
         return options.get(words[-1] if words else "", list(trials))
     if not words:
         return commands.get(magic, {})

@@ -171,6 +171,12 @@ def _set() -> Parser:
     return parser
 
 
+def _extend() -> Parser:
+    parser = _named("%trials extend", "Have a trial that is done go on.", optional=False)
+    parser.add_argument("--epochs", type=_COUNT, required=True, metavar="N")
+    return parser
+
+
 TENSORSOCKET = {
     "start": _start(),
     "list": Parser("%tensorsocket list", "List what is served, by whom, since when."),
@@ -196,6 +202,7 @@ TRIALS = {
     "logs": _logs(),
     "follow": _named("%trials follow", "Show a trial's output under this cell.", optional=False),
     "rerun": _rerun(),
+    "extend": _extend(),
     "clear": Parser("%trials clear", "Stop all, and empty the table."),
 }
 """The subcommands of `%trials`."""

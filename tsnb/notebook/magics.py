@@ -151,6 +151,7 @@ class TsnbMagics(Magics):
         %trials logs NAME [--run N]     runs of before a restart too; --run: another run of that name than the last
         %trials follow NAME    shows its output under this cell from now on, after a reload of the page say
         %trials rerun NAME [PARAMETER=VALUE ...]   the same code and variables again; options too: seed=2 name=again
+        %trials extend NAME --epochs N             one that is done goes on where it ended (tsnb.keep, tsnb.epochs)
         %trials clear          stop all and empty the table; their records stay (tsnb.results())
 
         Without a name, stop, pause, resume and wait mean all that this notebook has started; detached ones of
@@ -170,6 +171,9 @@ class TsnbMagics(Magics):
                 return None
             if command == "follow":
                 return trials[given.name].follow()
+            if command == "extend":
+                print(runs.extend(given.name, given.epochs))  # noqa: T201
+                return None
             if command in {"logs", "rerun"}:
                 logs = command == "logs"
                 asked = runs.logs(given.name, given.run) if logs else runs.rerun(given.name, given.changes)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SWEEP_OPTIONS",
+    "extend",
     "interrupt_consumer",
     "logs",
     "pause",
@@ -111,6 +112,16 @@ def rerun(name: str, changes: Iterable[tuple[str, Any]]) -> str:
     """
     again = trials[name].rerun(**dict(changes))
     return f"trial {again.name!r}: run {again.number} of that name, from the code and variables of {name!r}"
+
+
+def extend(name: str, epochs: int) -> str:
+    """Have a trial that is done go on for some more epochs; return the message to print.
+
+    Raises:
+        Exception: As `Trial.extend` raises.
+    """
+    trial = trials[name].extend(epochs)
+    return f"trial {trial.name!r} goes on for {epochs} more"
 
 
 def stop(name: str | None) -> Any:

@@ -6,6 +6,7 @@
 | `database` | the file: its tables, transactions, versions |
 | `writes` | the writes of a run: its start (`RunStart`), one `tsnb.log` (`LoggedRow`) |
 | `run` | one run, for its writers (`Run`); the run that this process is, `log_artifact` |
+| `kept` | the states of its training that a run has kept |
 | `reading` | runs as they stand in the file |
 | `scores` | which way a metric is good (`direction`), and which trial is the best in it |
 | `selection` | which runs a question is about; `tag`, `delete` |

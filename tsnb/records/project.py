@@ -6,6 +6,7 @@
   records.sqlite        runs and what they logged
   logs/NAME-NUMBER.log  what a run printed
   artifacts/NAME-NUMBER/
+  kept/NAME-NUMBER/     states of its training that it can go on from (`kept`)
   tensorboard/NAME-NUMBER/, mlflow/, wandb/      where a run was asked to log there
 ```
 """

@@ -36,9 +36,18 @@ from tsnb.files import copy_whole, place_in
 from tsnb.machine.owners import owner
 from tsnb.masks import masked, masked_text
 from tsnb.records.database import FILE, RecordsGone, writing
+from tsnb.records.kept import KeptFiles
 from tsnb.records.project import own_place, project_directory
 from tsnb.records.reading import ENDED, RunRecord, read_runs, rows_since
-from tsnb.records.writes import LiveChange, LoggedRow, RunStart, as_json, enter_start, insert_rows
+from tsnb.records.writes import (
+    LiveChange,
+    LoggedRow,
+    RunStart,
+    as_json,
+    cut_rows,
+    enter_start,
+    insert_rows,
+)
 
 __all__ = ["Run", "RunStart", "current_run", "enter_run", "log_artifact"]
 
@@ -166,6 +175,11 @@ class Run:
         return self._directory_of("logs") / f"{self.label}.log"
 
     @property
+    def kept(self) -> KeptFiles:
+        """The states of its training that it has kept."""
+        return KeptFiles(self.directory, self.label)
+
+    @property
     def artifacts_path(self) -> Path:
         """Where its artifacts lie; made with the first."""
         return self.directory / "artifacts" / self.label
@@ -175,6 +189,34 @@ class Run:
         """Note that it is "starting", "running" or "paused". One that has ended stays ended."""
         with writing(self.directory) as connection:
             self._update(connection, {"state": state})
+
+    @_never_raises
+    def reopen(self) -> None:
+        """Have a run that has ended go on: it waits for a process again. Called by the launching process."""
+        host, boot, namespace, pid, started = owner(os.getpid())
+        place = {"host": host, "boot": boot, "namespace": namespace, "pid": pid, "pid_started": started}
+        with writing(self.directory) as connection:
+            self._touch(connection)
+            named = ", ".join(f"{column} = :{column}" for column in place)
+            connection.execute(
+                f"UPDATE runs SET state = 'queued', failure = '', duration_s = NULL, {named} WHERE key = :key",  # noqa: S608
+                {**place, "key": self.key},
+            )
+
+    @_never_raises
+    def go_back(self, rows: int, samples: int) -> None:
+        """Forget what came after a state that the trial goes on from: it comes again. Called in its process.
+
+        Args:
+            rows: Rows that it had logged then.
+            samples: Samples that it had taken then: later changes of live values are forgotten, too.
+        """
+        with writing(self.directory) as connection:
+            id_ = self._touch(connection)
+            (former,) = connection.execute("SELECT changes FROM runs WHERE id = ?", (id_,)).fetchone()
+            kept = [change for change in json.loads(former) if LiveChange(*change).samples <= samples]
+            connection.execute("UPDATE runs SET changes = ? WHERE id = ?", (json.dumps(kept), id_))
+            cut_rows(connection, id_, rows)
 
     @_never_raises
     def process(self, pid: int, versions: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Which runs a question is about: by a trial's name or a sweep's or a tag, the last of each name or all.
 
 What a user does with runs selected so: put words on them (`tag`), to find them again: the baseline, those of the paper;
-and delete them, with their logs and artifacts.
+and delete them, with their logs, artifacts and kept states.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from tsnb.errors import TsnbError
 from tsnb.printable import one_line
 from tsnb.records.database import writing
+from tsnb.records.kept import FOLDER
 from tsnb.records.project import project_directory
 from tsnb.records.reading import ENDED, RunRecord, read_runs
 from tsnb.words import did_you_mean
@@ -169,7 +170,7 @@ def tag(trial: str | OneRun, *tags: str, run: int | None = None, remove: bool = 
     return [f"{record.name}-{record.number}" for record in runs]
 
 
-_PLACES = (("logs", "{}.log"), ("artifacts", "{}"), ("tensorboard", "{}"))
+_PLACES = (("logs", "{}.log"), ("artifacts", "{}"), ("tensorboard", "{}"), (FOLDER, "{}"))
 """Where files of a run lie in the records directory, and what they are called there."""
 
 _ROWS = (
@@ -187,7 +188,7 @@ def delete(
     tag: str | None = None,
     all_runs: bool = False,
 ) -> list[str]:
-    """Delete runs of the project's records for good: their numbers, logs, artifacts and TensorBoard files.
+    """Delete runs of the project's records for good: their numbers, logs, artifacts, kept states and TensorBoard files.
 
     Say in full what to delete: of a name with several runs, which one (`run=2`) or all of them (`all_runs=True`). If
     one of them has not ended, nothing is deleted. Whatever was sent to MLflow or W&B stays there.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from tsnb.machine.owners import owner
 from tsnb.masks import masked_text
 
-__all__ = ["LiveChange", "LoggedRow", "RunStart", "as_json", "enter_start", "insert_rows"]
+__all__ = ["LiveChange", "LoggedRow", "RunStart", "as_json", "cut_rows", "enter_start", "insert_rows"]
 
 REPR_AT_MOST = 500
 """Characters kept of a parameter that is written down as its repr: a dataset's may be its data."""
@@ -84,6 +84,26 @@ def insert_rows(connection: sqlite3.Connection, run: int, rows: Sequence[LoggedR
         connection.executemany("INSERT INTO numbers VALUES (?, ?, ?)", numbers)
     for name, id_ in metrics.items():
         _summarize(connection, id_, [float(row.numbers[name]) for row in rows if name in row.numbers])
+
+
+def cut_rows(connection: sqlite3.Connection, run: int, count: int) -> None:
+    """Remove all rows of a run behind the first `count`, and bring the summaries up to date."""
+    found = connection.execute(
+        "SELECT id FROM logged WHERE run = ? ORDER BY id LIMIT 1 OFFSET ?", (run, count)
+    ).fetchone()
+    if found is None:
+        return
+    of = "metric IN (SELECT id FROM metrics WHERE run = ?)"
+    connection.execute(f"DELETE FROM numbers WHERE {of} AND logged >= ?", (run, found[0]))  # noqa: S608
+    connection.execute("DELETE FROM logged WHERE run = ? AND id >= ?", (run, found[0]))
+    connection.execute("DELETE FROM metrics WHERE run = ? AND id NOT IN (SELECT metric FROM numbers)", (run,))
+    connection.execute(
+        "UPDATE metrics SET count = (SELECT count(*) FROM numbers WHERE metric = id), "
+        "lowest = (SELECT min(value) FROM numbers WHERE metric = id), "
+        "highest = (SELECT max(value) FROM numbers WHERE metric = id), "
+        "last = (SELECT value FROM numbers WHERE metric = id ORDER BY logged DESC LIMIT 1) WHERE run = ?",
+        (run,),
+    )
 
 
 def _metrics(connection: sqlite3.Connection, run: int, rows: Sequence[LoggedRow]) -> dict[str, int]:

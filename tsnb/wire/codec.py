@@ -98,7 +98,7 @@ _ASK_KIND = 33
 _DRAWN_KIND = 34
 _DRAWN_HEAD = struct.Struct("<BI")
 _WANTS_KIND = 35
-_ASK_HEAD = struct.Struct("<BIII??")
+_ASK_HEAD = struct.Struct("<BIII???")
 _LEASE_BYTES = 4
 _JSON: dict[int, type[Any]] = {
     64: Hello,
@@ -140,7 +140,7 @@ def encode(message: Message) -> bytes:
         if fixed is not None:
             return fixed[1].pack(fixed[0], *message)
         if isinstance(message, Ask):
-            packet = _ASK_HEAD.pack(_ASK_KIND, *message[:-1])
+            packet = _ASK_HEAD.pack(_ASK_KIND, *message[:5], message.patient)
             packet += struct.pack(f"<{len(message.held)}I", *message.held)
         elif isinstance(message, LayoutTold):
             packet = _LAYOUT_HEAD.pack(_LAYOUT_KIND, message.number) + message.layout
@@ -217,8 +217,9 @@ def _decode_ask(packet: bytes) -> Ask:
     leases, odd = divmod(len(packet) - _ASK_HEAD.size, _LEASE_BYTES)
     if leases < 0 or odd:
         raise RemoteProtocolError(f"Ask of {len(packet)} bytes")
-    head = _ASK_HEAD.unpack_from(packet)[1:]
-    return Ask._make((*head, struct.unpack_from(f"<{leases}I", packet, _ASK_HEAD.size)))
+    *head, patient = _ASK_HEAD.unpack_from(packet)[1:]
+    held = struct.unpack_from(f"<{leases}I", packet, _ASK_HEAD.size)
+    return Ask._make((*head, held, patient))
 
 
 def _decode_json(cls: type[Any], text: bytes) -> Message:

@@ -62,7 +62,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 14
+PROTOCOL = 15
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -119,6 +119,8 @@ class Ask(NamedTuple):
     """It would rather be refused than wait for another epoch to end."""
     held: tuple[int, ...] = ()
     """Leases it still has. What else was sent to it before has got lost on its way, and is free."""
+    patient: bool = False
+    """It waits for its place as long as it takes: the stream gives it again once the others have ended their epoch."""
 
 
 class Wants(NamedTuple):

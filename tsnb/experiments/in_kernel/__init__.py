@@ -1,4 +1,4 @@
-"""What runs in a trial's kernel: getting ready, logging, ending. The notebook never imports it.
+"""What runs in a trial's kernel: getting ready, logging, ending. The notebook never imports it, but for `kept_state`.
 
 | module | what it owns |
 |---|---|
@@ -6,5 +6,6 @@
 | `reporter` | what it reports: logged rows, its place in its streams, how it ended |
 | `pictures` | logged values that are not numbers: pictures, tables, text |
 | `keeping` | what is kept of a trial whose code has ended, and the memory that is given back |
+| `kept_state` | `tsnb.keep`, `tsnb.epochs`: what it keeps of its training, and how it goes on from there |
 | `detaching` | a kernel that outlives its notebook: be found, and end |
 """

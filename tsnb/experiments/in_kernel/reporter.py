@@ -21,7 +21,16 @@ from tsnb.experiments.news import Logged, News, as_message
 from tsnb.kernels.in_kernel.output_channel import publish
 from tsnb.records.writes import LoggedRow
 
-__all__ = ["Reporter", "StreamPosition", "position", "report", "tell", "tell_metrics", "tell_rows"]
+__all__ = [
+    "Reporter",
+    "StreamPosition",
+    "go_on_from",
+    "position",
+    "report",
+    "tell",
+    "tell_metrics",
+    "tell_rows",
+]
 
 EVERY_S = 0.25
 """Four reports a second, as often as a stream's readings."""
@@ -69,6 +78,17 @@ class Reporter:
             self._count += 1
         self._wanted.set()
 
+    @property
+    def count(self) -> int:
+        """How many rows were taken."""
+        return self._count
+
+    def go_on(self, rows: int) -> None:
+        """Count rows on from a number; those that wait are forgotten."""
+        with self._sending, self._changing:
+            self._rows.clear()
+            self._count = rows
+
     def flush(self) -> None:
         """Hand on what waits, at once."""
         with self._sending:
@@ -111,16 +131,26 @@ def _consumers() -> list[Any]:
     return [] if found is None else list(found())
 
 
+_before: dict[str, Any] = {}
+"""What the consumers did in the trial's processes before this one, as `report` has it."""
+
+
+def go_on_from(told: dict[str, Any]) -> None:
+    """Count on from a report of this trial's, of a process before this one."""
+    _before.clear()
+    _before.update(told)
+
+
 def position() -> StreamPosition:
     """Return where training is. With several streams it is in the one that it has taken most samples of."""
-    consumers = _consumers()
+    consumers, before = _consumers(), _before.get("samples", 0)
     if not consumers:
-        return StreamPosition()
+        return StreamPosition(samples=before)
     taken = [consumer.stats().samples for consumer in consumers]
     main = consumers[taken.index(max(taken))]
     if main.epoch < 0:
-        return StreamPosition(samples=sum(taken))
-    return StreamPosition(main.epoch, _batch(main), sum(taken))
+        return StreamPosition(samples=before + sum(taken))
+    return StreamPosition(main.epoch, _batch(main), before + sum(taken))
 
 
 def _batch(consumer: Any) -> int | None:
@@ -145,14 +175,16 @@ def report() -> dict[str, Any]:
     consumers = _consumers()
     if not consumers:
         return {}
-    stats = [consumer.stats() for consumer in consumers]
-    samples, inside_s = sum(s.samples for s in stats), sum(s.inside_s for s in stats)
-    waiting_s = sum(s.waited_s for s in stats)
+    stats, before = [consumer.stats() for consumer in consumers], _before
+    computing_s, waiting_s = before.get("computing_s", 0.0), before.get("waiting_s", 0.0)
+    samples = before.get("samples", 0) + sum(s.samples for s in stats)
+    inside_s = computing_s + waiting_s + sum(s.inside_s for s in stats)
+    waiting_s += sum(s.waited_s for s in stats)
     return {
         "stream": ", ".join(dict.fromkeys(consumer.producer for consumer in consumers)),
         # a validation stream beside it does not count as training: those of the stream that gave most samples
-        "epochs": max(stats, key=lambda s: s.samples).epochs,
-        "batches": sum(s.batches for s in stats),
+        "epochs": before.get("epochs", 0) + max(stats, key=lambda s: s.samples).epochs,
+        "batches": before.get("batches", 0) + sum(s.batches for s in stats),
         "samples": samples,
         "samples_per_s": round(samples / inside_s, 1) if inside_s else 0.0,
         "computing_s": round(max(0.0, inside_s - waiting_s), 3),

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +22,17 @@ from typing import Any
 from tsnb.config import attach_defaults
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
+from tsnb.experiments.in_kernel.kept_state import KeptTrial, keeper_here
 from tsnb.experiments.in_kernel.pictures import Pictures
-from tsnb.experiments.in_kernel.reporter import Reporter, position, report, tell, tell_metrics, tell_rows
+from tsnb.experiments.in_kernel.reporter import (
+    Reporter,
+    go_on_from,
+    position,
+    report,
+    tell,
+    tell_metrics,
+    tell_rows,
+)
 from tsnb.experiments.live_values import values_here
 from tsnb.experiments.news import (
     SET,
@@ -35,6 +44,7 @@ from tsnb.experiments.news import (
     Directions,
     Ended,
     StandsStill,
+    WentBack,
     how_it_ended,
 )
 from tsnb.experiments.plan import FUNCTION, PARAMETERS, epochs_of
@@ -91,7 +101,41 @@ class _TrialHere:
         values.place = position
         values.noted = self._changed
         values.declared = lambda now: tell(Declared(now))
-        values.plan(LiveChange(*change) for change in self.settings.get("planned", ()))
+        self._planned = [LiveChange(*change) for change in self.settings.get("planned", ())]
+        values.plan(self._planned)
+        if self.run.id:
+            keeper_here().open(self._kept())
+        else:
+            keeper_here().nowhere = "the project's records are on another machine, or cannot be written"
+
+    def _kept(self) -> KeptTrial:
+        """Return what the keeper of its states needs to know."""
+        resume = self.settings.get("resume", {})
+        until, rows = resume.get("until"), resume.get("rows", 0)
+        name, files = self.settings["name"], self.run.kept
+        exact = bool(resume.get("exact"))
+        return KeptTrial(name, files, bool(resume), exact, until, rows, self._progress, self._go_back)
+
+    def _progress(self) -> dict[str, Any]:
+        """Return the numbers that go on where a state is gone on from; what was logged until now is handed on first."""
+        self.reporter.flush()
+        place = position()
+        return {
+            "rows": self.reporter.count,
+            "samples": place.samples,
+            "report": report(),
+            "live": values_here().now,
+        }
+
+    def _go_back(self, progress: Mapping[str, Any]) -> None:
+        """Go on from those numbers; the record forgets what came after them."""
+        rows, samples = progress["rows"], progress["samples"]
+        self.reporter.go_on(rows)
+        go_on_from({"samples": samples, **progress["report"]})
+        self.run.go_back(rows, samples)
+        tell(WentBack(rows, samples))
+        values_here().go_on_from(progress["live"])
+        values_here().plan(change for change in self._planned if change.samples > samples)
 
     def _changed(self, changes: list[LiveChange]) -> None:
         self.run.changed(changes)
@@ -123,6 +167,8 @@ class _TrialHere:
     def end(self, state: str, failure: str) -> None:
         """Hand on the last rows, leave every stream, and say how it ended; the notebook hears of it last."""
         self.ended = True
+        if state == "done":
+            keeper_here().end()
         self.reporter.flush()
         self.report(now=True)
         detach_all = getattr(sys.modules.get("tsnb.consumer"), "detach_all", None)

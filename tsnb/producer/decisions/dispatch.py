@@ -194,6 +194,7 @@ class Dispatch:
         member.last_step = False
         member.phase = Phase.AWAY if member.paused else Phase.ASKED  # paused: it has yet to hear of it
         member.asked = ask
+        member.resumed = member.resumed or ask.patient
         member.keeps_place = member.paused and ask.exact
         if member.keeps_place:
             member.epoch, member.position = ask.epoch, ask.seq

@@ -106,7 +106,8 @@ class Member:
     paused: bool = False
     """Whether it was asked to pause, and not yet to go on. Nobody waits for it, and it gets nothing."""
     resumed: bool = False
-    """Whether it goes on after a pause, and has not been let in since: it waits for its place as long as it takes."""
+    """Whether it goes on after a pause or a crash, and has not been let in since: it waits for its place as long as it
+    takes."""
     keeps_place: bool = False
     """Whether it was paused in its epoch, and has neither asked again nor left it since."""
     leases: dict[int, int] = field(default_factory=dict)

@@ -1,0 +1,297 @@
+"""What a trial keeps of its training, and how it goes on from there: in this process, with a real stream."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import tsnb
+from tsnb.config import attach_defaults
+from tsnb.errors import TsnbError
+from tsnb.experiments.in_kernel import kept_state
+from tsnb.experiments.in_kernel.kept_state import KeptTrial, StateKeeper
+from tsnb.experiments.live_values import LiveValues
+from tsnb.records.kept import EPOCHS, KeptFiles
+
+ROWS, BATCHES = 24, 6
+
+
+class Numbers:
+    """What a trial's record does: rows, and where they are cut."""
+
+    def __init__(self) -> None:
+        self.rows: list[float] = []
+        self.samples = 0
+
+    def progress(self) -> dict[str, Any]:
+        return {"rows": len(self.rows), "samples": self.samples, "report": {}, "live": {}}
+
+    def go_back(self, progress: Mapping[str, Any]) -> None:
+        del self.rows[progress["rows"] :]
+        self.samples = progress["samples"]
+
+
+class Died(BaseException):
+    """In place of a SIGKILL."""
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(attach_defaults, "between_steps", None)
+    monkeypatch.setattr(attach_defaults, "attached_to", None)
+    yield
+    for consumer in kept_state._by_name().values():
+        consumer.close()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> KeptFiles:
+    return KeptFiles(tmp_path / ".tsnb", "cnn-1")
+
+
+def begin(monkeypatch: pytest.MonkeyPatch, files: KeptFiles, numbers: Numbers, **more: Any) -> StateKeeper:
+    """Be a trial's process anew: none of the one before is left."""
+    for consumer in kept_state._by_name().values():
+        consumer.close()
+    monkeypatch.setattr(attach_defaults, "between_steps", None)
+    monkeypatch.setattr(attach_defaults, "attached_to", None)
+    keeper = StateKeeper()
+    given = {"resume": False, "exact": True, "until": None, "least_rows": 0, **more}
+    keeper.open(KeptTrial("cnn", files, progress=numbers.progress, go_back=numbers.go_back, **given))
+    monkeypatch.setattr(kept_state, "_keeper", keeper)
+    return keeper
+
+
+def train(
+    numbers: Numbers, epochs: int, *, dies_at: int = -1, counted: bool = True, every_s: float = 0.0
+) -> Any:
+    """Train a net with dropout, on a stream that is given again by its seed."""
+    torch.manual_seed(7)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(net.parameters())
+    where = tsnb.keep(net=net, optimizer=optimizer, every_s=every_s)
+    if counted:
+        loop: Any = tsnb.epochs(epochs)
+    else:
+        loop = range(where.epoch if where else 0, epochs)
+    torch.rand(5 if where else 2)  # the code before the loop draws something else each time
+    for _ in loop:
+        for (rows,) in tsnb.attach("cnn", producer="rows"):
+            if len(numbers.rows) == dies_at:
+                raise Died
+            optimizer.zero_grad()
+            loss = net(rows).square().mean() + random.random()
+            loss.backward()
+            optimizer.step()
+            numbers.samples += len(rows)
+            numbers.rows.append(loss.item())
+        for (rows,) in tsnb.attach("cnn", producer="val"):
+            if len(numbers.rows) == dies_at:
+                raise Died
+            with torch.no_grad():
+                numbers.rows.append(net(rows).sum().item())
+    return net
+
+
+@contextmanager
+def serve() -> Iterator[None]:
+    rows = torch.rand(ROWS, 2, generator=torch.Generator().manual_seed(1))
+    shuffled, plain = DataLoader(TensorDataset(rows), 4, shuffle=True), DataLoader(TensorDataset(rows), 4)
+    with tsnb.serve(shuffled, name="rows", seed=5), tsnb.serve(plain, name="val"):
+        yield
+
+
+def undisturbed(epochs: int, counted: bool = True) -> list[float]:
+    """What one training gives that nothing befalls; each in a stream of its own, which begins with epoch 0."""
+    random.seed(3)
+    numbers = Numbers()
+    with pytest.MonkeyPatch.context() as patch, serve():
+        patch.setattr(kept_state, "_keeper", StateKeeper())
+        train(numbers, epochs, counted=True)
+        for consumer in kept_state._by_name().values():
+            consumer.close()
+    return numbers.rows
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["tsnb.epochs", "a loop of its own"])
+@pytest.mark.parametrize(
+    "dies_at",
+    [2 * BATCHES + 4, BATCHES, 2 * BATCHES],
+    ids=["in the middle", "in validation", "at the start"],
+)
+def test_it_goes_on_bit_for_bit_from_the_last_state(
+    monkeypatch: pytest.MonkeyPatch, files: KeptFiles, dies_at: int, counted: bool
+) -> None:
+    """Weights, moments, random draws, the place in two streams, and the rows logged: as if nothing had been."""
+    expected = undisturbed(3)
+    numbers = Numbers()
+    random.seed(3)
+    with serve():
+        begin(monkeypatch, files, numbers)
+        with pytest.raises(Died):
+            train(numbers, 3, dies_at=dies_at, counted=counted)
+        numbers.rows += [9.0, 9.0]  # rows that came after the state
+        random.seed(99)
+        begin(monkeypatch, files, numbers, resume=True)
+        train(numbers, 3, counted=counted)
+    assert numbers.rows == expected
+
+
+def test_a_longer_loop_goes_on_from_the_end(monkeypatch: pytest.MonkeyPatch, files: KeptFiles) -> None:
+    """The rows that were logged after the loop stay; a death in the extension keeps the longer loop."""
+    expected = undisturbed(4)
+    numbers = Numbers()
+    random.seed(3)
+    with serve():
+        begin(monkeypatch, files, numbers)
+        train(numbers, 2)
+        last = files.newest
+        assert last is not None
+        assert (last.epoch, last.batch, last.counted) == (2, None, True)
+        count = len(numbers.rows)
+        numbers.rows.append(0.5)  # of a test at the end
+        keeper = begin(monkeypatch, files, numbers, resume=True, until=4, least_rows=count + 1)
+        train(numbers, 2)
+        keeper.end()
+        last = files.newest
+        assert last is not None
+        assert last.epoch == 4
+        begin(monkeypatch, files, numbers, resume=True)  # it died after that: nothing is left to do
+        train(numbers, 2)
+    assert [*numbers.rows[:count], *numbers.rows[count + 1 :]] == expected
+    assert len(files.all) <= EPOCHS + 1
+
+
+def test_what_stays_is_bounded_and_a_damaged_state_is_passed_over(
+    files: KeptFiles,
+) -> None:
+    """The last few of an epoch's start, and one more; what a killed process left half written goes."""
+    for epoch in range(6):
+        files.write(lambda file: file.write(b"n"), epoch=epoch, batch=None, counted=True)
+        files.write(lambda file: file.write(b"n"), epoch=epoch, batch=3, counted=True)
+        (files.place / ".000099-epoch1.pt.1").touch()
+    there = files.all
+    assert [(kept.epoch, kept.batch) for kept in there] == [(3, None), (4, None), (5, None), (5, 3)]
+    there[-1].path.write_bytes(b"cut")
+    found = files.latest(lambda file: {b"n": {"n": 5}}[file.read()])
+    assert found is not None
+    kept, state, wrong = found
+    assert (kept.epoch, kept.batch, state["n"]) == (5, None, 5)
+    assert "cannot be read" in wrong[0]
+    files.write(lambda file: file.write(b"n"), epoch=6, batch=None, counted=True)
+    assert not list(files.place.glob(".*"))
+    files.clear()
+    assert files.newest is None
+
+
+def test_what_cannot_be_kept_is_named(monkeypatch: pytest.MonkeyPatch, files: KeptFiles) -> None:
+    """In a script as well, before anything is trained; there nothing is kept, and epochs is range."""
+    net = torch.nn.Linear(1, 1)
+    with pytest.raises(
+        TypeError, match=r"tsnb\.keep\(count=\.\.\.\): a int has no state_dict and no load_state_dict"
+    ):
+        tsnb.keep(net=net, count=3)
+    with pytest.raises(TypeError, match="the class Linear"):
+        tsnb.keep(net=torch.nn.Linear)
+    with pytest.raises(TypeError, match="needs what to keep"):
+        tsnb.keep()
+    with pytest.raises(ValueError, match="every_s="):
+        tsnb.keep(net=net, every_s=-1)
+    with pytest.raises(ValueError, match=r"tsnb\.epochs\(-1\)"):
+        tsnb.epochs(-1)
+    assert tsnb.keep(net=net) is None
+    assert tsnb.epochs(3) == range(3)
+    begin(monkeypatch, files, Numbers())
+    loop = iter(tsnb.epochs(2))
+    assert next(loop) == 0
+    with pytest.raises(TsnbError, match="has to stand before the loop"):
+        tsnb.keep(net=net)
+
+
+def test_a_state_that_does_not_fit_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, files: KeptFiles
+) -> None:
+    """Another shape, or another name: the message says what was kept, and what to do."""
+    numbers = Numbers()
+    begin(monkeypatch, files, numbers)
+    tsnb.keep(net=torch.nn.Linear(1, 1))
+    assert list(tsnb.epochs(1)) == [0]
+    begin(monkeypatch, files, numbers, resume=True)
+    with pytest.raises(
+        TsnbError, match=r"the Linear does not take what was kept of it.*run the trial again from the"
+    ):
+        tsnb.keep(net=torch.nn.Linear(2, 1))
+    begin(monkeypatch, files, numbers, resume=True)
+    with pytest.raises(TsnbError, match="has no 'model', only net"):
+        tsnb.keep(model=torch.nn.Linear(1, 1))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system, which only root may")
+def test_a_full_disk_is_a_warning_and_the_state_before_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Training goes on, nothing half is left, and once there is room it is kept again."""
+    import subprocess
+
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k,mode=700", "none", small], check=False)
+    if mounted.returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        files = KeptFiles(small / ".tsnb", "cnn-1")
+        (small / ".tsnb").mkdir(mode=0o700)
+        keeper = begin(monkeypatch, files, Numbers())
+        tsnb.keep(net=torch.nn.Linear(16, 16))
+        keeper._write(batch=None)
+        before = files.newest
+        assert before is not None
+        (small / "filled").write_bytes(b"x" * (os.statvfs(small).f_bavail * 4096 - 4096))
+        with caplog.at_level(logging.WARNING, "tsnb"):
+            keeper._write(batch=None)
+            keeper._write(batch=None)
+        (said,) = [record.getMessage() for record in caplog.records]
+        assert "goes on, but its state could not be kept" in said
+        assert "No space left" in said
+        assert "the last one is that of epoch 0" in said
+        assert "Free some space there" in said
+        assert [path.name for path in files.place.iterdir()] == [before.path.name]
+        files.read(before, kept_state._load)
+        (small / "filled").unlink()
+        keeper._write(batch=None)
+        after = files.newest
+        assert after is not None
+        assert after.number > before.number
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
+def test_a_forked_process_leaves_the_states_to_the_trial(
+    monkeypatch: pytest.MonkeyPatch, files: KeptFiles
+) -> None:
+    """A worker of its loaders, or a copy of the trial, writes nothing in its place."""
+    begin(monkeypatch, files, Numbers())
+    tsnb.keep(net=torch.nn.Linear(1, 1))
+    child = os.fork()
+    if child == 0:
+        os._exit(kept_state._keeper.trial is not None)
+    assert os.waitpid(child, 0)[1] == 0
+    assert kept_state._keeper.trial is not None
+
+
+def test_live_values_are_what_they_were() -> None:
+    """Those that are made only afterwards, too; a value that the code does not allow any more is left."""
+    values = LiveValues()
+    rate = values.declare("rate", 0.1, None, None)
+    values.go_on_from({"rate": 0.3, "later": 5, "bounded": 9.0})
+    assert (rate.current, values.declare("later", 1, None, None).current) == (0.3, 5)
+    assert values.declare("bounded", 0.5, (0.0, 1.0), None).current == 0.5
