@@ -48,6 +48,7 @@ class Died(BaseException):
 def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(attach_defaults, "between_steps", None)
     monkeypatch.setattr(attach_defaults, "attached_to", None)
+    monkeypatch.setattr(attach_defaults, "epochs", 0)
     yield
     for consumer in kept_state._by_name().values():
         consumer.close()
@@ -161,6 +162,7 @@ def test_a_longer_loop_goes_on_from_the_end(monkeypatch: pytest.MonkeyPatch, fil
         numbers.rows.append(0.5)  # of a test at the end
         keeper = begin(monkeypatch, files, numbers, resume=True, until=4, least_rows=count + 1)
         train(numbers, 2)
+        assert attach_defaults.epochs == 2, "those that are left are told, for estimates"
         keeper.end()
         last = files.newest
         assert last is not None

@@ -160,6 +160,7 @@ class StateKeeper:
             first, until = self._where.epoch, self._restored.get("until")
             count = until if until is not None else count
         self._until, self._over = count, False
+        attach_defaults.epochs = max(0, count - first)
         try:
             for number in range(first, count):
                 self._begin(number)
