@@ -10,7 +10,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from tsnb import registry
 from tsnb.arena.nameless import make_nameless
 from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
-from tsnb.options import StreamOptions, add_options, options_from
+from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options, options_from, typed
 from tsnb.steering import add_verbs, answer, stop_trial
 from tsnb.streams.served import RECONNECT_S, seed_of
-from tsnb.telemetry.observer import balance, status, stop
+from tsnb.telemetry.observer import balance, status, stop, tune
 from tsnb.telemetry.recording import record
-from tsnb.telemetry.words import balanced, cached, incidents
+from tsnb.telemetry.words import balanced, cached, incidents, tuned
 
 __all__ = ["main"]
 
@@ -97,6 +97,11 @@ def _parser() -> argparse.ArgumentParser:
     balancing.set_defaults(run=_balance)
     for name in ("status", "stop"):
         commands.choices[name].add_argument("--json", action="store_true", help="print the answer as JSON")
+    tuning = commands.add_parser("tune", help="change the number of a loader's workers while trials go on")
+    tuning.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
+    add_options(tuning, TuneOptions, COMMAND)
+    tuning.add_argument("--json", action="store_true", help="print what was asked and measured as JSON")
+    tuning.set_defaults(run=_tune)
     commands.choices["top"].add_argument("--once", action="store_true", help="print it once and exit")
     listing = commands.add_parser("devices", help="show GPUs and cores, and the processes that use them")
     listing.set_defaults(run=_devices)
@@ -335,6 +340,16 @@ def _status(options: argparse.Namespace) -> None:
 
 def _balance(options: argparse.Namespace) -> None:
     print("\n".join(balanced(balance(options.name, options.mode, dict(map(read_weight, options.weight))))))
+
+
+def _tune(options: argparse.Namespace) -> None:
+    reading = tune(options.name, **typed(options, TuneOptions))
+    if options.json and reading.tuning is not None:
+        print(
+            json.dumps({"name": reading.name, "running": reading.workers, **asdict(reading.tuning)}, indent=1)
+        )
+    else:
+        print("\n".join(tuned(reading)))
 
 
 def _top(options: argparse.Namespace) -> None:

@@ -25,6 +25,7 @@ from tsnb.words import bytes_of
 
 __all__ = [
     "AUTO",
+    "COMMAND",
     "ENGINE",
     "FLAG",
     "NOTEBOOK",
@@ -32,6 +33,7 @@ __all__ = [
     "RESTARTS",
     "Kind",
     "StreamOptions",
+    "TuneOptions",
     "add_options",
     "check_in_step",
     "check_options",
@@ -310,10 +312,7 @@ class StreamOptions:
         mode, weights = check_balance(self.mode, self.weights)
         object.__setattr__(self, "mode", mode)
         object.__setattr__(self, "weights", weights)
-        if self.memory is not None and self.workers != AUTO:
-            raise ValueError(
-                'memory= bounds what workers="auto" may use. Add workers="auto", or leave out memory.'
-            )
+        _check_memory(self.workers, self.memory)
         if not runs_here(self.engine):
             check_in_step(self.mode, rebalance=self.rebalance)
             if self.cache is not None:
@@ -331,6 +330,38 @@ class StreamOptions:
                 "a detached producer cannot be started again by the notebook that it outlives: leave out detach or "
                 "restart. For both, serve it in a terminal: tsnb serve MODULE:NAME --name NAME --restart on-crash."
             )
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How the workers of a loader that is being served are changed; see `Producer.tune`.
+
+    Raises:
+        ValueError: A value is out of bounds, or memory was given with a number.
+    """
+
+    workers: int | str = option(AUTO, _WORKERS, "loader processes; auto: as many as help (auto)")
+    memory: int | str | None = option(
+        None, _SIZE, "with auto: what all of them together may use; left out: as before, else what is free"
+    )
+    wait_s: float = option(
+        0.0, _RECONNECT, "with auto: how long to wait at most until nothing is left to try (0)", "--wait"
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.workers == 0:
+            raise ValueError(
+                "workers=0: a loader that is being served keeps one at least. Give 1 or more, or auto."
+            )
+        _check_memory(self.workers, self.memory)
+
+
+def _check_memory(workers: int | str | None, memory: int | str | None) -> None:
+    if memory is not None and workers != AUTO:
+        raise ValueError(
+            'memory= bounds what workers="auto" may use. Add workers="auto", or leave out memory.'
+        )
 
 
 def check_in_step(mode: str = "pace", *, rebalance: bool = False) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tsnb.planners.tuning import Seen, Tuner
+from tsnb.planners.tuning import Crew, Seen, Tuner
 
 MOST = 8
 
@@ -29,30 +29,48 @@ class Loader:
             worker_bytes,
             budget_bytes,
         )
-        self.former, self.former_s = 0, 0.0
+        self.former_bytes, self.former_s = 0.0, 0.0
+        self.prefetch, self.cores, self.short, self.leak_bytes, self.born_s = 2, 0, False, 0.0, 0.0
+        self.ahead_helps = 1.0
         self.workers, self.time_s, self.batches, self.loading_s = 1, 0.0, 0.0, 0.0
         self.luck = random.Random(0)
         self.most_bytes = 0.0
-        self.numbers: list[int] = []
+        self.numbers: list[Crew] = []
 
     def run(self, tuner: Tuner, seconds: float) -> None:
         for _ in range(int(seconds / 0.25)):
-            gives = self.pace(self.workers) * self.luck.uniform(0.98, 1.02)
+            gives = (
+                self.pace(self.workers)
+                * (self.ahead_helps if self.prefetch > 2 else 1.0)
+                * self.luck.uniform(0.98, 1.02)
+            )
             got = min(gives, self.wanted)
             self.time_s += 0.25
             self.batches += 0.25 * got
             self.loading_s += 0.25 * (
                 1.0 if gives <= self.wanted else max(0.0, 0.1 - 0.1 * gives / self.wanted)
             )
-            former = self.former if self.time_s < self.former_s else 0
-            memory = (self.workers + former) * self.worker_bytes
+            memory = self.workers * (self.worker_bytes + self.leak_bytes * (self.time_s - self.born_s))
+            if self.time_s < self.former_s:
+                memory += self.former_bytes
             self.most_bytes = max(self.most_bytes, memory)
             told = tuner.step(
-                Seen(self.time_s, int(self.batches), self.loading_s, self.workers, memory, self.budget_bytes)
+                Seen(
+                    self.time_s,
+                    int(self.batches),
+                    self.loading_s,
+                    self.workers,
+                    memory,
+                    self.budget_bytes,
+                    self.prefetch,
+                    self.cores,
+                    self.short,
+                )
             )
             if told is not None:
-                self.former, self.former_s = self.workers, self.time_s + 0.9
-                self.workers = told
+                self.former_bytes, self.former_s = memory, self.time_s + 0.9
+                self.workers, self.prefetch = told
+                self.born_s = self.time_s
                 self.numbers.append(told)
 
 
@@ -104,3 +122,79 @@ def test_a_change_starts_the_climb_again() -> None:
     loader.pace = lambda n: 5.0 * min(n, 8)
     loader.run(tuner, 60)
     assert loader.workers == 8
+
+
+def test_uneven_samples_are_evened_out_by_working_further_ahead() -> None:
+    """Where more workers give nothing more: each prepares more ahead, if that helps, and as before if not."""
+    loader, tuner = Loader(lambda n: 20.0 * min(n, 2)), Tuner(MOST)
+    loader.ahead_helps = 1.3
+    loader.run(tuner, 60)
+    assert (loader.workers, loader.prefetch) == (2, 4)
+    even, tuner = Loader(lambda n: 20.0 * min(n, 2)), Tuner(MOST)
+    even.run(tuner, 60)
+    assert (even.workers, even.prefetch) == (2, 2)
+
+
+def test_memory_that_is_short_makes_workers_fewer_at_the_next_look() -> None:
+    """Within a second, in the middle of a measurement too; none is added for a while."""
+    loader, tuner = Loader(lambda n: 20.0 * n), Tuner(MOST)
+    loader.run(tuner, 60)
+    assert loader.workers == MOST
+    loader.short = True
+    loader.run(tuner, 0.25)
+    assert loader.workers == MOST - 1
+    loader.run(tuner, 3)
+    assert loader.workers < MOST - 1
+    loader.short = False
+    there = loader.workers
+    loader.run(tuner, 20)
+    assert loader.workers <= there
+
+
+def test_workers_that_leak_are_replaced_within_the_budget() -> None:
+    """By as many new ones, before they reach it; an even loader's are left alone."""
+    loader, tuner = Loader(lambda n: 20.0 * min(n, 2), budget_bytes=10.0), Tuner(MOST)
+    loader.leak_bytes = 0.05
+    loader.run(tuner, 40)
+    there = loader.workers, loader.prefetch
+    assert there[0] >= 2
+    loader.run(tuner, 300)
+    assert (loader.workers, loader.prefetch) == there
+    assert loader.numbers[-2:] == [there, there]
+    assert loader.most_bytes <= 10.0
+
+
+@pytest.mark.parametrize("budget_bytes", [1.5, 3.5, 6.0, 9.0])
+def test_no_probe_ever_passes_a_budget(budget_bytes: float) -> None:
+    """Whatever it is, and though one worker alone is nearly all of it."""
+    for pace in PIPELINES.values():
+        loader, tuner = Loader(pace, budget_bytes=budget_bytes), Tuner(MOST)
+        loader.run(tuner, 90)
+        assert loader.most_bytes <= budget_bytes
+
+
+def test_cores_that_are_halved_are_noticed_at_once() -> None:
+    """No more workers than cores help then; what was tried is tried again with the cores back."""
+    loader, tuner = Loader(lambda n: 20.0 * min(n, 4)), Tuner(2)
+    loader.cores = 4
+    loader.run(tuner, 60)
+    assert loader.workers == 4
+    loader.cores, loader.pace = 2, lambda n: 20.0 * min(n, 2)
+    loader.run(tuner, 15)
+    assert loader.workers == 2
+    loader.cores, loader.pace = 4, lambda n: 20.0 * min(n, 4)
+    loader.run(tuner, 15)
+    assert loader.workers == 4
+
+
+def test_it_says_when_nothing_is_left_to_try() -> None:
+    """Until something changes."""
+    loader, tuner = Loader(lambda n: 20.0 * min(n, 2)), Tuner(MOST)
+    assert not tuner.resting
+    loader.run(tuner, 60)
+    assert tuner.resting
+    loader.cores = 3
+    loader.run(tuner, 0.5)
+    loader.cores = 2
+    loader.run(tuner, 0.5)
+    assert not tuner.resting

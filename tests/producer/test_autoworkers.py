@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from typing import Any
@@ -12,9 +13,19 @@ from torch.utils.data import DataLoader
 
 import tsnb
 from tests.producer.sources import Noisy, Numbers, Stream
+from tsnb.cli import main
+from tsnb.errors import TsnbError
+from tsnb.machine.memory import Pressure, free_memory, memory_bounds
+from tsnb.notebook import streams
+from tsnb.notebook.grammar import TENSORSOCKET, parse
 from tsnb.options import StreamOptions
 from tsnb.producer import autoworkers
 from tsnb.producer.autoworkers import Probes, first_workers
+from tsnb.samples.choice import floor_of
+from tsnb.telemetry.marks import marks
+from tsnb.telemetry.observer import tune
+from tsnb.telemetry.readings import StreamReading, TuningReading
+from tsnb.telemetry.words import tuned
 
 pytestmark = pytest.mark.system
 
@@ -76,6 +87,68 @@ def test_a_budget_that_one_worker_fills_is_kept(monkeypatch: pytest.MonkeyPatch)
         epoch(consumer)
         assert producer.status().workers == 1
         assert [probe.workers for probe in producer.probes] == [1]
+
+
+def test_memory_that_is_short_takes_workers_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the system counts of processes that stand still for memory is heeded within a second, and told as a mark."""
+    monkeypatch.setattr(autoworkers, "SETTLE_S", 0.1)
+    with tsnb.serve(slow(3), name="short", workers="auto") as producer:
+        consumer = tsnb.attach("c")
+        epoch(consumer)
+        before = producer.status()
+        assert before.workers == 3
+        free, bounds = free_memory(), memory_bounds()
+        assert free is not None and bounds is not None
+        monkeypatch.setattr(Pressure, "share", lambda _: 0.5)
+        monkeypatch.setattr(
+            autoworkers, "free_memory", lambda: free._replace(size=2 * floor_of(bounds.total_bytes))
+        )
+        while producer.status().workers > 1:
+            epoch(consumer)
+        assert "workers: 1," in " ".join(mark.text for mark in marks(before, producer.status()))
+
+
+def test_a_stream_is_tuned_from_outside(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its name: what was asked, what was measured and each change as a mark; asked again, it goes on."""
+    monkeypatch.setattr(autoworkers, "PROBE_S", 0.3)
+    monkeypatch.setattr(autoworkers, "SETTLE_S", 0.1)
+    with tsnb.serve(slow(1), name="outside", seed=5) as producer:
+        before = producer.status()
+        assert tuned(before) == ["outside: 1 worker, as it was served"]
+        assert tune("outside", 3).tuning == TuningReading("3", 3, 2, None, True)
+        consumer = tsnb.attach("c")
+        epoch(consumer)
+        assert producer.status().workers == 3
+        asked = tune("outside", memory="4GiB").tuning
+        assert asked is not None and (asked.asked, asked.memory_bytes) == ("auto", 4 << 30)
+        while len(producer.probes) < 2:
+            epoch(consumer)
+        again = tune("outside")
+        assert again.tuning is not None and again.tuning.memory_bytes == 4 << 30
+        assert again.tuning.probes[:2] == tuple(producer.probes[:2])
+        text = "\n".join(tuned(again))
+        assert "workers auto, in 4.0 GiB of memory" in text and "waited for them" in text
+        assert StreamReading.from_json(again.to_json()) == again
+        told = [mark.text for mark in marks(before, again) if mark.kind == "workers"]
+        assert any(text.startswith("tried 3 workers, 2 ahead each: ") for text in told)
+        line = parse("tune outside --workers auto --wait 0.1", "%tensorsocket", TENSORSOCKET)[1]
+        assert "outside: workers auto, in 4.0 GiB of memory; " in streams.tune(line)
+        assert main(["tune", "outside", "--json"]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert (printed["name"], printed["asked"], printed["memory_bytes"]) == ("outside", "auto", 4 << 30)
+        assert printed["probes"][0]["workers"] == 3
+        with pytest.raises(ValueError, match="leave out memory"):
+            tune("outside", 2, "1GiB")
+        with pytest.raises(ValueError, match="keeps one at least"):
+            tune("outside", 0)
+        with pytest.raises(ValueError, match='or "auto"'):
+            tune("outside", "many")
+    with tsnb.serve([torch.ones(2)], name="list"), pytest.raises(TsnbError, match="is not a DataLoader"):
+        tune("list", 2)
+    assert main(["tune", "list", "--workers", "2"]) == 1
+    assert "no producer named 'list'" in capsys.readouterr().err
 
 
 def test_what_it_cannot_be_used_for_is_refused() -> None:

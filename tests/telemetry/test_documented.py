@@ -17,8 +17,10 @@ from tsnb.telemetry.readings import (
     GpuReading,
     HostReading,
     MoveReading,
+    ProbeReading,
     ProcessReading,
     StreamReading,
+    TuningReading,
 )
 
 TEXT = (Path(__file__).parents[2] / "docs/telemetry.md").read_text(encoding="utf-8")
@@ -45,6 +47,8 @@ def tables() -> dict[str, dict[str, tuple[str, str]]]:
         EndReading,
         MoveReading,
         CacheReading,
+        TuningReading,
+        ProbeReading,
         HostReading,
         ProcessReading,
         GpuReading,

@@ -61,6 +61,8 @@ EXAMPLES: list[ms.Message] = [
     ms.Planned(40),
     ms.Allotted(3, "0-2", "0-7"),
     ms.Rebalance(on=True),
+    ms.Tune(None, 1 << 30),
+    ms.Tune(3),
 ]
 
 

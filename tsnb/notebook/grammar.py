@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 
 from tsnb.config import MODES, read_weight
 from tsnb.experiments.plan import TrialOptions, read_words
-from tsnb.options import NOTEBOOK, StreamOptions, add_options, read_change, share, whole
+from tsnb.options import NOTEBOOK, StreamOptions, TuneOptions, add_options, read_change, share, whole
 from tsnb.sweeps.space_grammar import read_grid, read_sample
 from tsnb.words import did_you_mean
 
@@ -73,6 +73,12 @@ def _balance() -> Parser:
     parser = _named("%tensorsocket balance", "Change how a stream divides compute.", optional=True)
     parser.add_argument("mode", metavar="|".join(MODES))
     parser.add_argument("--weight", type=_read(read_weight), action="append", default=[], metavar="NAME=2")
+    return parser
+
+
+def _tune() -> Parser:
+    parser = _named("%tensorsocket tune", "Change the number of a loader's workers.", optional=True)
+    add_options(parser, TuneOptions, NOTEBOOK)
     return parser
 
 
@@ -189,6 +195,7 @@ TENSORSOCKET = {
     "report": _named("%tensorsocket report", "Show where each second of each trial went.", optional=True),
     "record": _record(),
     "balance": _balance(),
+    "tune": _tune(),
 }
 """The subcommands of `%tensorsocket`."""
 

@@ -14,7 +14,7 @@ from tsnb.experiments.board import trials
 from tsnb.experiments.plan import TrialOptions
 from tsnb.notebook import report_cells, runs, streams
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, expanded, parse, words_of
-from tsnb.options import NOTEBOOK, StreamOptions, help_of
+from tsnb.options import NOTEBOOK, StreamOptions, TuneOptions, help_of
 
 __all__ = ["TsnbMagics"]
 
@@ -23,7 +23,7 @@ _BY_NAME = {
     "logs": streams.logs,
     "restart": streams.restart,
 }
-_BY_OPTIONS = {"record": report_cells.record, "balance": streams.balance}
+_BY_OPTIONS = {"record": report_cells.record, "balance": streams.balance, "tune": streams.tune}
 
 
 @contextlib.contextmanager
@@ -57,11 +57,15 @@ class TsnbMagics(Magics):
         %tensorsocket restart [NAME]              the same loader from a new kernel; trials wait and go on
         %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
         %tensorsocket balance [NAME] pace|weights|free [--weight TRIAL=2 ...]     how compute is divided, from now on
+        %tensorsocket tune [NAME] [--workers N]   how many workers the loader has, from now on; left out: what helps
         %tensorsocket dashboard [NAME] [--side]   the live panel; --side: beside the notebook (package sidecar)
         %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well
         %tensorsocket record NAME FILE            writes all readings; tsnb.replay(FILE) shows them. --stop ends it
 
         Without a name, the command is for the stream of this notebook.
+
+        Options of tune, beside NAME:
+          (those of tune)
 
         Options of start:
           --name NAME         what trials attach by
@@ -92,8 +96,10 @@ class TsnbMagics(Magics):
             print(text)  # noqa: T201 (a magic's answer is text)
         return shown
 
-    tensorsocket.__doc__ = (tensorsocket.__doc__ or "").replace(
-        "          (those of a stream)", help_of(StreamOptions, NOTEBOOK, 10)
+    tensorsocket.__doc__ = (
+        (tensorsocket.__doc__ or "")
+        .replace("          (those of a stream)", help_of(StreamOptions, NOTEBOOK, 10))
+        .replace("          (those of tune)", help_of(TuneOptions, NOTEBOOK, 10))
     )
 
     @no_var_expand

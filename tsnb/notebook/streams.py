@@ -14,7 +14,7 @@ from tsnb.config import check_name
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.report_cells import Ending, begin
-from tsnb.options import options_from
+from tsnb.options import TuneOptions, options_from, typed
 from tsnb.registry import own_name
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.serving import (
@@ -34,7 +34,7 @@ from tsnb.telemetry import observer
 from tsnb.telemetry.following import look
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.view import as_text
-from tsnb.telemetry.words import balanced, incidents
+from tsnb.telemetry.words import balanced, incidents, tuned
 from tsnb.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ __all__ = [
     "start",
     "status",
     "stop",
+    "tune",
 ]
 
 SHOWN_CHARACTERS = 20_000
@@ -225,6 +226,17 @@ def balance(given: Namespace) -> str:
         TsnbError: It does not answer.
     """
     return "\n".join(balanced(observer.balance(given.name or own_name(), given.mode, dict(given.weight))))
+
+
+def tune(given: Namespace) -> str:
+    """Change the number of a stream's loader workers, from now on. Returns the message to print.
+
+    Raises:
+        ValueError: A number is out of range, or memory was given with one.
+        ProducerNotFound: No producer has that name.
+        TsnbError: Its loader cannot change them, or it does not answer.
+    """
+    return "\n".join(tuned(observer.tune(given.name or own_name(), **typed(given, TuneOptions))))
 
 
 def logs(name: str) -> str:

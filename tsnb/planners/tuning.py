@@ -1,18 +1,21 @@
-"""How many workers a loader gets while its trials go on: a guided climb. Pure: what was seen in, a number out.
+"""How many workers a loader gets while its trials go on, and how far each works ahead: a guided climb. Pure.
 
-Seeds by batch make the number of workers invisible in the data, and the grid is small, so no learning is needed:
+Seeds by batch make both invisible in the data, and the grid is small, so no learning is needed:
 
-    watch --the loader limits--> one more --helped--> watch (from the new pace on)
-      |                             +------not------> back; that number is left alone
-      +---the models limit-----> one fewer, kept while the pace stays; it saves CPU and memory
+    watch --the loader limits--> more workers --helped--> watch (from the new pace on)
+      |                             +----------not------> back; halfway between is next
+      |                          more ahead, once no number of workers helps any more: for samples of uneven cost
+      +---the models limit-----> one fewer, then less ahead, kept while the pace stays; it saves CPU and memory
 
 - The loader limits where the producer waits for its workers for more than `LIMITS` of the time; the models do where it
   waits for less than `IDLE`: the window is full, or no trial asks.
-- A number is measured for `probe_s`, after `settle_s` in which the former workers hand in what they had.
-- A number whose memory would go past the budget is not tried, that of the former workers included, which end a moment
-  later; workers that have gone past it are made fewer at once.
+- A choice is measured for `probe_s`, after `settle_s` in which the former workers hand in what they had.
+- A choice whose memory would go past the budget is not tried, that of the former workers included, which end a moment
+  later; workers that have gone past it are made fewer at once. Workers that grow (they leak) are replaced by as many
+  new ones while both still fit.
+- Where the system says that memory is short, workers become fewer at the next look, and none is added for `CALM_S`.
 - A settled pace that changes by `CHANGED` in two measurements makes all that was tried worth trying again: other
-  trials, other samples, fewer cores.
+  trials, other samples. So does another number of cores, at once.
 """
 
 from __future__ import annotations
@@ -20,17 +23,33 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-__all__ = ["Probe", "Seen", "Tuner"]
+__all__ = ["Crew", "Probe", "Seen", "Tuner"]
 
 LIMITS = 0.2
 IDLE = 0.05
 HELPED = 1.04
-"""One more that gives less is not worth its memory."""
+"""More that gives less is not worth its memory."""
 STAYED = 0.98
-"""One fewer may cost so much pace: less than two measurements differ."""
+"""Fewer may cost so much pace: less than two measurements differ."""
+IN_PROPORTION = 0.9
+"""Several workers more that give less than this share of what their number promises may be too many."""
 CHANGED = 0.25
 LEAST = 10
 """Batches that a measurement has at least."""
+MOST_AHEAD = 8
+"""Batches that each worker prepares ahead at most: beyond it, samples of uneven cost are evened out."""
+CALM_S = 30.0
+GROWN = 1.5
+"""Workers that have so many times the memory they began with leak."""
+
+
+class Crew(NamedTuple):
+    """What a loader is run with."""
+
+    workers: int
+    """Processes."""
+    prefetch: int
+    """Batches that each prepares ahead: torch's `prefetch_factor`."""
 
 
 class Seen(NamedTuple):
@@ -48,19 +67,27 @@ class Seen(NamedTuple):
     """Of all workers, now."""
     budget_bytes: float = math.inf
     """What they may have, now."""
+    prefetch: int = 2
+    """Batches that each prepares ahead, now."""
+    cores: int = 0
+    """That the workers may use, now; 0: not known."""
+    short: bool = False
+    """Whether the system says that memory is short: processes stand still for want of it."""
 
 
 class Probe(NamedTuple):
-    """One number of workers, measured."""
+    """One choice, measured."""
 
     workers: int
-    """The number."""
+    """Their number."""
     per_s: float
     """Batches a second."""
     waited: float
     """Share of the time in which the producer waited for them, 0 to 1."""
     kept: bool
     """Whether it stayed."""
+    prefetch: int = 2
+    """Batches that each prepared ahead."""
 
 
 class Tuner:
@@ -68,58 +95,113 @@ class Tuner:
 
     Attributes:
         probes: What was measured, in order.
+        resting: Whether nothing is left to try, until something changes.
 
     Args:
-        most: Workers at most.
+        most: Workers at most; with the number of cores known, for each of them.
         probe_s: Seconds of a measurement.
         settle_s: Seconds after a change that do not count.
     """
 
     def __init__(self, most: int, probe_s: float = 3.0, settle_s: float = 1.0) -> None:
         self.probes: list[Probe] = []
+        self.resting = False
         self._most = most
         self._probe_s, self._settle_s = probe_s, settle_s
         self._start: Seen | None = None
         self._not_before_s = -math.inf
-        self._before: Probe | None = None  # what a number on trial is compared with
+        self._before: Probe | None = None  # what a choice on trial is compared with
         self._settled: float | None = None
         self._changed = 0
-        self._tried: set[int] = set()
+        self._tried: set[Crew] = set()
+        self._own_prefetch: int | None = None
+        self._cores = 0
+        self._fell = False  # whether there are fewer cores than the workers were chosen for
+        self._between = 0  # a number that may do as well as the larger one that was just kept
+        self._calm_until_s = -math.inf
+        self._fresh_bytes = math.inf  # of these workers: the least since they settled
+        self._weighed = math.inf  # at the look before
+        self._grows = 0.0  # bytes from look to look
 
-    def step(self, seen: Seen) -> int | None:
-        """Look at the loader; return another number of workers, or None.
+    def step(self, seen: Seen) -> Crew | None:
+        """Look at the loader; return another choice, the same one to have its workers replaced, or None.
 
         Args:
             seen: Now; times never go back.
         """
+        if self._own_prefetch is None:
+            self._own_prefetch = seen.prefetch
+        self._note_cores(seen)
+        spared = self._spare(seen)
+        if spared is not None:
+            return spared
         settled = seen.time_s >= self._not_before_s
-        if settled and seen.memory_bytes > seen.budget_bytes and seen.workers > 1:
-            self._tried.add(seen.workers)
-            self._before = None
-            return self._go(seen, seen.workers - 1)
-        if self._start is None or self._start.workers != seen.workers:
+        if self._start is None or _crew(self._start) != _crew(seen):
             if settled:
                 self._start = seen
             return None
         lasted_s, batches = seen.time_s - self._start.time_s, seen.batches - self._start.batches
         if lasted_s < self._probe_s or batches < LEAST:
             return None
-        waited = (seen.loading_s - self._start.loading_s) / lasted_s
-        now = Probe(seen.workers, batches / lasted_s, min(1.0, waited), kept=True)
+        waited = min(1.0, (seen.loading_s - self._start.loading_s) / lasted_s)
+        now = Probe(seen.workers, batches / lasted_s, waited, kept=True, prefetch=seen.prefetch)
         self._start = seen
         return self._watch(seen, now) if self._before is None else self._judge(seen, now, self._before)
 
-    def _judge(self, seen: Seen, now: Probe, before: Probe) -> int | None:
-        """Keep a number that is on trial, or go back."""
+    # -- what cannot wait for a measurement ----------------------------------------------------------------
+
+    def _note_cores(self, seen: Seen) -> None:
+        if seen.cores and seen.cores != self._cores:
+            if self._cores:
+                self._fell = seen.cores < self._cores
+                self._tried.clear()
+                self._start = self._before = self._settled = None
+                self.resting = False
+            self._cores = seen.cores
+
+    def _spare(self, seen: Seen) -> Crew | None:
+        """Return what memory asks for, without a measurement."""
+        if seen.short and seen.time_s >= self._calm_until_s - CALM_S + self._settle_s:
+            self._calm_until_s = seen.time_s + CALM_S
+            fewer = Crew(max(1, seen.workers - 1), min(seen.prefetch, self._own_prefetch or 2))
+            return self._back_off(seen, fewer) if fewer != _crew(seen) else None
+        if seen.time_s < self._not_before_s:
+            return None
+        if seen.memory_bytes > seen.budget_bytes and seen.workers > 1:
+            return self._back_off(seen, Crew(seen.workers - 1, seen.prefetch))
+        fresh = self._fresh_bytes = min(self._fresh_bytes, seen.memory_bytes)
+        grew, self._weighed = max(0.0, seen.memory_bytes - self._weighed), seen.memory_bytes
+        self._grows = max(grew, 0.8 * self._grows)
+        soon_bytes = seen.memory_bytes + 2 * self._grows + fresh
+        if soon_bytes > seen.budget_bytes and seen.memory_bytes > GROWN * fresh:
+            self._before = None
+            return self._go(seen, _crew(seen))
+        return None
+
+    def _back_off(self, seen: Seen, fewer: Crew) -> Crew:
+        self._tried.add(_crew(seen))
         self._before = None
-        more = now.workers > before.workers
+        return self._go(seen, fewer)
+
+    # -- what follows from one -----------------------------------------------------------------------------
+
+    def _judge(self, seen: Seen, now: Probe, before: Probe) -> Crew | None:
+        """Keep a choice that is on trial, or go back."""
+        self._before = None
+        more = (now.workers, now.prefetch) > (before.workers, before.prefetch)
         kept = now.per_s >= (HELPED if more else STAYED) * before.per_s
         self.probes.append(now._replace(kept=kept))
-        self._tried.add(before.workers if kept else now.workers)
+        self._tried.add(_crew(before if kept else now))
+        if kept and now.per_s < IN_PROPORTION * before.per_s * now.workers / before.workers:
+            self._between = (before.workers + now.workers) // 2
+        if (
+            more and not kept and now.per_s > STAYED * before.per_s
+        ):  # as fast as before: so is what lies between
+            self._tried.update(Crew(n, now.prefetch) for n in range(before.workers + 1, now.workers))
         self._settled = None
-        return self._watch(seen, now) if kept else self._go(seen, before.workers)
+        return self._watch(seen, now) if kept else self._go(seen, _crew(before))
 
-    def _watch(self, seen: Seen, now: Probe) -> int | None:
+    def _watch(self, seen: Seen, now: Probe) -> Crew | None:
         if not self.probes:
             self.probes.append(now)
         if self._settled is not None and abs(now.per_s / self._settled - 1) > CHANGED:
@@ -129,21 +211,58 @@ class Tuner:
             self._tried.clear()
         self._changed = 0
         self._settled = now.per_s
-        more, fewer = seen.workers + 1, seen.workers - 1
-        if now.waited > LIMITS and more not in self._tried and self._fits(seen, more):
-            wanted = more
-        elif now.waited < IDLE and fewer >= 1 and fewer not in self._tried and self._fits(seen, fewer):
-            wanted = fewer
-        else:
+        wanted = self._next(seen, now)
+        self.resting = wanted is None
+        if wanted is None:
             return None
         self._before = now
         return self._go(seen, wanted)
 
-    def _fits(self, seen: Seen, workers: int) -> bool:
-        # new ones have as much as these at most; both are there until the former have handed in what they had
-        foretold_bytes = seen.memory_bytes * (1 + workers / max(1, seen.workers))
-        return workers <= self._most and foretold_bytes <= seen.budget_bytes
+    def _next(self, seen: Seen, now: Probe) -> Crew | None:
+        """Return what to try next; None: nothing."""
+        fell, self._fell = self._fell, False
+        between, self._between = self._between, 0
+        tries = [Crew(between, seen.prefetch)] if between else []
+        if fell and seen.workers > seen.cores:
+            tries.append(Crew(max(1, seen.cores), seen.prefetch))
+        if now.waited > LIMITS:
+            tries += self._more_workers(seen)
+        if now.waited >= IDLE:
+            tries.append(Crew(seen.workers, min(MOST_AHEAD, 2 * seen.prefetch)))
+        elif not tries:
+            tries.append(Crew(seen.workers - 1, seen.prefetch))
+            tries.append(Crew(seen.workers, max(self._own_prefetch or 2, seen.prefetch // 2)))
+        return next((t for t in tries if t not in self._tried and self._fits(seen, t)), None)
 
-    def _go(self, seen: Seen, workers: int) -> int:
+    def _more_workers(self, seen: Seen) -> list[Crew]:
+        """Return a larger number: twice as many, or halfway to one that did not help; none where none fits."""
+        failed = [choice.workers for choice in self._tried if choice.workers > seen.workers]
+        most = min([*failed, 1 + self._most_workers(seen), 1 + 2 * seen.workers])
+        room = [n for n in range(seen.workers + 1, most) if self._fits(seen, Crew(n, seen.prefetch))]
+        if not room:
+            return []
+        chosen = room[-1] if not failed else room[(len(room) - 1) // 2]
+        return [Crew(chosen, seen.prefetch)]
+
+    def _most_workers(self, seen: Seen) -> int:
+        return self._most * max(1, seen.cores)
+
+    def _fits(self, seen: Seen, choice: Crew) -> bool:
+        """Whether a choice is within bounds, and its memory beside that of the workers of now within the budget."""
+        if choice == _crew(seen) or not 1 <= choice.workers <= self._most_workers(seen):
+            return False
+        if choice > _crew(seen) and seen.time_s < self._calm_until_s:
+            return False
+        # new ones have as much as these at most; both are there until the former have handed in what they had
+        foretold_bytes = seen.memory_bytes * (1 + choice.workers / max(1, seen.workers))
+        return foretold_bytes <= seen.budget_bytes
+
+    def _go(self, seen: Seen, choice: Crew) -> Crew:
         self._start, self._not_before_s = None, seen.time_s + self._settle_s
-        return workers
+        self._fresh_bytes, self._weighed, self._grows = math.inf, math.inf, 0.0
+        self.resting = False
+        return choice
+
+
+def _crew(of: Seen | Probe) -> Crew:
+    return Crew(of.workers, of.prefetch)

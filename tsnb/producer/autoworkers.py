@@ -1,11 +1,12 @@
-"""`workers="auto"`: the thread that looks at a loader and does what `planners.tuning` decides.
+"""How many workers a stream's loader has: a number, or "auto", which a thread finds as `planners.tuning` decides.
 
-Four times a second it reads how many batches the loader has given and how long the producer has waited for them; once a
-second, what memory its workers have. It changes the number of workers as `Producer.tune` does, so no batch is lost,
-given twice or, with a seed, different.
+Four times a second the thread reads how many batches the loader has given, how long the producer has waited for them
+and whether the system says that memory is short; once a second, what memory the workers have. It changes their number,
+and how far each works ahead, as `Producer.tune` does, so no batch is lost, given twice or, with a seed, different.
 
 Memory: a budget that the user gave, and never more than what is free above a floor, so that workers go before the
-system has to kill.
+system has to kill. The window is not touched: it is a promise to the trials, of how far they may drift apart, and a
+wider one adds no pace where the slowest sets it.
 """
 
 from __future__ import annotations
@@ -15,17 +16,20 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from tsnb.machine.cores import Machine
-from tsnb.machine.memory import free_memory, memory_bounds
+from tsnb.machine.cores import Machine, cores_of
+from tsnb.machine.memory import Pressure, free_memory, memory_bounds
 from tsnb.machine.processes import children_of_thread, part_bytes
-from tsnb.planners.tuning import Probe, Seen, Tuner
-from tsnb.samples.choice import floor_of
+from tsnb.options import AUTO, TuneOptions
+from tsnb.planners.tuning import Seen, Tuner
+from tsnb.samples.choice import floor_of, stalls_for_memory
+from tsnb.telemetry.readings import ProbeReading, TuningReading
+from tsnb.telemetry.words import probe_rows
 from tsnb.words import html_table, text_table
 
 if TYPE_CHECKING:
     from tsnb.producer.core import Core
 
-__all__ = ["AutoWorkers", "Probes", "first_workers"]
+__all__ = ["AutoWorkers", "Probes", "Tuning", "first_workers"]
 
 LOOK_S = 0.25
 MEMORY_S = 1.0
@@ -34,6 +38,8 @@ PROBE_S, SETTLE_S = 3.0, 1.0
 """As `Tuner`: long enough that two measurements of one number differ by less than one more worker gives."""
 MOST_PER_CORE = 4
 """Workers that wait for a disk need no core: more of them than cores may help."""
+MOST_PROBES = 32
+"""Of them, the last are kept."""
 
 
 def first_workers(loader: Any, workers: int | str | None) -> int | None:
@@ -48,23 +54,97 @@ def first_workers(loader: Any, workers: int | str | None) -> int | None:
     return getattr(loader, "num_workers", 0) or 1
 
 
-class Probes(tuple[Probe, ...]):
-    """Numbers of workers that were tried, in order: shows as a table."""
+class Probes(tuple[ProbeReading, ...]):
+    """Choices that were tried, in order: shows as a table."""
 
     __slots__ = ()
 
-    def _rows(self) -> list[list[str]]:
-        cells = [
-            [str(p.workers), f"{p.per_s:.1f}", f"{100 * p.waited:.0f}%", "yes" if p.kept else "no"]
-            for p in self
-        ]
-        return [["workers", "batches/s", "waited for them", "kept"], *cells]
-
     def __repr__(self) -> str:
-        return "\n".join(text_table(self._rows())) if self else "no number of workers was tried yet"
+        return "\n".join(text_table(probe_rows(self))) if self else "no number of workers was tried yet"
 
     def _repr_html_(self) -> str:
-        return html_table(self._rows()) if self else f"<p>{self!r}</p>"
+        return html_table(probe_rows(self)) if self else f"<p>{self!r}</p>"
+
+
+class Tuning:
+    """What is asked of one stream's loader: so many workers, or as many as help.
+
+    Args:
+        core: The producer's.
+        loading_thread: The number of the thread that is the parent of the workers.
+    """
+
+    def __init__(self, core: Core, loading_thread: int) -> None:
+        self._core = core
+        self._thread = loading_thread
+        self._lock = threading.Lock()
+        self._auto: AutoWorkers | None = None
+        self._asked: tuple[int | str, int | None] | None = None  # workers, and memory in bytes
+        self._own_prefetch: int | None = None
+        self._closed = False
+
+    def tune(self, workers: int | str, memory: int | str | None = None) -> None:
+        """Change the number, as `Producer.tune` says; what is asked for already goes on. From any thread.
+
+        Raises:
+            ValueError: The loader cannot change it, or a number is out of range.
+        """
+        chosen = TuneOptions(workers, memory)
+        source: Any = self._core.source
+        name = self._core.settings.name
+        if not hasattr(source, "change_workers"):
+            raise ValueError(
+                f"What {name!r} serves is not a DataLoader, so it has no workers to change. Serve a DataLoader "
+                "with num_workers=1 or more."
+            )
+        auto = chosen.workers == AUTO
+        if why := source.why_fixed(1 if auto else chosen.workers):
+            raise ValueError(why)
+        budget = None if chosen.memory is None else int(chosen.memory)
+        with self._lock:
+            if auto and self._asked is not None and budget is None:
+                budget = self._asked[1]
+            asked = chosen.workers, budget
+            if self._closed or (auto and asked == self._asked):
+                return
+            self._own_prefetch = self._own_prefetch or source.prefetch
+            if self._auto is not None:
+                self._auto.close()
+                self._auto = None
+            self._asked = asked
+            if auto:
+                self._auto = AutoWorkers(self._core, self._thread, asked[1])
+                self._auto.start()
+            else:
+                source.change_workers(int(chosen.workers), self._own_prefetch)
+
+    @property
+    def probes(self) -> Probes:
+        """What "auto" has measured so far, in order."""
+        auto = self._auto
+        return Probes() if auto is None else auto.probes
+
+    @property
+    def reading(self) -> TuningReading | None:
+        """What was asked for, and what became of it; None: nothing was asked for."""
+        asked, auto, source = self._asked, self._auto, self._core.source
+        if asked is None or source is None:
+            return None
+        return TuningReading(
+            asked=str(asked[0]),
+            workers=getattr(source, "wanted_workers", source.workers),
+            prefetch=getattr(source, "prefetch", 0),
+            memory_bytes=asked[1],
+            resting=auto is None or auto.resting,
+            probes=() if auto is None else tuple(auto.probes),
+        )
+
+    def close(self) -> None:
+        """Look no more; the number stays as it is."""
+        with self._lock:
+            self._closed = True
+            if self._auto is not None:
+                self._auto.close()
 
 
 class AutoWorkers:
@@ -80,7 +160,11 @@ class AutoWorkers:
         self._core = core
         self._thread = loading_thread
         self._memory_bytes = math.inf if memory_bytes is None else memory_bytes
-        self._tuner = Tuner(MOST_PER_CORE * Machine().cores(), PROBE_S, SETTLE_S)
+        self._tuner = Tuner(MOST_PER_CORE, PROBE_S, SETTLE_S)
+        self._machine = Machine()
+        self._pressure = Pressure()
+        self._probes: list[ProbeReading] = []
+        self._told = 0  # of the tuner's probes
         self._looked_s = -math.inf
         self._has_bytes = 0.0
         self._budget_bytes = math.inf
@@ -96,7 +180,12 @@ class AutoWorkers:
     @property
     def probes(self) -> Probes:
         """What was measured so far, in order."""
-        return Probes(self._tuner.probes)
+        return Probes(self._probes[-MOST_PROBES:])
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is left to try, until something changes."""
+        return self._tuner.resting
 
     def close(self) -> None:
         """Look no more; the number stays as it is."""
@@ -110,11 +199,12 @@ class AutoWorkers:
 
     def _look(self) -> None:
         core = self._core
-        source: Any = core.source  # a DataLoader's: `Producer.tune` has looked
+        source: Any = core.source  # a DataLoader's: `Tuning.tune` has looked
         now_s = time.monotonic()
         if now_s - self._looked_s >= MEMORY_S:
             self._weigh()
             self._looked_s = now_s
+        short, cores = self._short(), self._cores()
         with core.lock:
             seen = Seen(
                 now_s,
@@ -123,10 +213,27 @@ class AutoWorkers:
                 source.workers,
                 self._has_bytes,
                 self._budget_bytes,
+                source.prefetch,
+                cores,
+                short,
             )
         wanted = self._tuner.step(seen)
+        for probe in self._tuner.probes[self._told :]:
+            self._probes.append(ProbeReading(time.time(), *probe))
+        self._told = len(self._tuner.probes)
         if wanted is not None:
-            source.change_workers(wanted, advised=False)
+            source.change_workers(wanted.workers, wanted.prefetch, advised=False)
+
+    def _cores(self) -> int:
+        """Return the cores that workers may use: they inherit those of the loading thread."""
+        allowed = cores_of(self._thread)
+        return self._machine.cores() if allowed is None else min(len(allowed), self._machine.cores())
+
+    def _short(self) -> bool:
+        free, bounds, stalled = free_memory(), memory_bounds(), self._pressure.share()
+        if free is None or bounds is None:
+            return False
+        return stalls_for_memory(free.size, floor_of(bounds.total_bytes), stalled)
 
     def _weigh(self) -> None:
         self._has_bytes = float(sum(part_bytes(pid) or 0 for pid in children_of_thread(self._thread)))

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
@@ -28,6 +29,9 @@ from tsnb.producer.session import Session
 from tsnb.samples.keeper import Keeper
 from tsnb.telemetry.readings import EndReading
 from tsnb.wire import messages as ms
+
+if TYPE_CHECKING:
+    from tsnb.producer.autoworkers import Tuning
 
 __all__ = ["HOLD", "MAX_CONSUMERS", "Core", "Settings"]
 
@@ -70,6 +74,7 @@ class Core:
         keeper: Keeps prepared samples; None: nothing is kept.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
         controller: Moves cores between trials and loader; None until the loading thread runs.
+        tuning: How many workers the loader has; None until the loading thread runs.
         ends: How consumers and trials ended, oldest first, the last of them.
         ended: How many ends there were.
         refused: How many connections were dropped (`count_refused`).
@@ -108,6 +113,7 @@ class Core:
         self.copied = 0
         self.balance(settings.mode, settings.weights)
         self.controller: Controller | None = None
+        self.tuning: Tuning | None = None
 
     def step(self, event: ev.Event) -> None:
         """Let one event happen. Called from any thread."""
@@ -312,6 +318,15 @@ class Core:
             check_in_step(rebalance=on)
         if self.controller is not None:
             self.controller.switch(on)
+
+    def tune(self, workers: int | str, memory: int | str | None = None) -> None:
+        """Change the number of the loader's workers. Called from any thread that does not hold the lock.
+
+        Raises:
+            ValueError: The loader cannot change it, or a number is out of range.
+        """
+        if self.tuning is not None:
+            self.tuning.tune(workers, memory)
 
     def ask_to_end(self, consumer: str) -> None:
         """Ask a consumer's loop to end, and all of a group if it is one of its ranks. Called from any thread."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from tsnb.config import check_balance, check_name
 from tsnb.errors import RemoteProtocolError
+from tsnb.options import AUTO
 from tsnb.printable import one_line
 from tsnb.producer.core import HOLD, MAX_CONSUMERS, Core
 from tsnb.producer.decisions import events as ev
@@ -250,15 +251,18 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
     """
     if isinstance(message, ms.StopProducer):
         core.ask_to_stop(message.reconnect_s)
-    elif isinstance(message, (ms.Balance, ms.Rebalance)):
+    elif isinstance(message, (ms.Balance, ms.Rebalance, ms.Tune)):
         try:
             if isinstance(message, ms.Balance):
                 core.balance(*guard.divided(message))
-            else:
+            elif isinstance(message, ms.Rebalance):
                 core.rebalance(message.on)
+            else:
+                core.tune(AUTO if message.workers is None else message.workers, message.memory_bytes)
         except ValueError as error:
             with core.lock:
-                session.send(ms.Refused("in-step", str(error).removesuffix(".")))
+                code = "workers" if isinstance(message, ms.Tune) else "in-step"
+                session.send(ms.Refused(code, str(error).removesuffix(".")))
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
     elif isinstance(message, (ms.PauseConsumer, ms.SetLive)):

@@ -72,6 +72,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         copied=core.copied,
         consumers=tuple(reading for reading, _ in consumers(core, now, blocked_s)),
         cache=core.keeper.counts() if core.keeper is not None else None,
+        tuning=core.tuning.reading if core.tuning is not None else None,
         failure=core.failure[0][:500] if core.failure else "",
         refused=core.refused,
         mode=dispatch.balance.mode,

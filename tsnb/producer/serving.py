@@ -11,7 +11,7 @@ from tsnb import registry
 from tsnb.config import check_name, require_platform
 from tsnb.engines import cluster_at
 from tsnb.options import AUTO, StreamOptions
-from tsnb.producer.autoworkers import first_workers
+from tsnb.producer.autoworkers import Tuning, first_workers
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loader.dataloader import is_plain, why_not_persistent
@@ -232,5 +232,6 @@ def begin(
         raise
     feeder.start()
     core.controller = controller_of(core, feeder.native_id or 0)
+    core.tuning = Tuning(core, feeder.native_id or 0)
     server.start()
     return Producer(core, feeder, server, entry)

@@ -9,14 +9,12 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any
 
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import LoaderFailed, ProducerGone
 from tsnb.native.endings import Bound
-from tsnb.options import AUTO, StreamOptions
-from tsnb.producer.autoworkers import AutoWorkers, Probes
+from tsnb.producer.autoworkers import Probes
 from tsnb.producer.core import Core
 from tsnb.producer.feeder import Feeder
 from tsnb.producer.reporting import reading
@@ -51,7 +49,6 @@ class Producer(Bound):
         self._entry = entry
         self._ended = threading.Event()
         self._ending = threading.Lock()
-        self._auto: AutoWorkers | None = None
         self.endings: list[Callable[[], None]] = []
         stopper = threading.Thread(target=self._stop_when_asked, name=f"tsnb-stop-{self.name}", daemon=True)
         self._stopper = stopper
@@ -139,7 +136,8 @@ class Producer(Bound):
 
         Args:
             workers: Processes, 1 or more; or "auto": as many as help, found and followed from now on (docs/before.md).
-            memory: With "auto": what all of them together may use, "4GiB" or bytes; None: what is free.
+            memory: With "auto": what all of them together may use, "4GiB" or bytes; None: as before, else what is
+                free.
 
         Raises:
             ValueError: The loader cannot change them: it is not a DataLoader, has an IterableDataset, or was served
@@ -147,32 +145,15 @@ class Producer(Bound):
             ProducerGone: It has been stopped.
         """
         self._require_running()
-        chosen = StreamOptions(workers=workers, memory=memory)
-        source: Any = self._core.source
-        if not hasattr(source, "change_workers"):
-            raise ValueError(
-                f"What {self.name!r} serves is not a DataLoader, so it has no workers to change. Serve a DataLoader "
-                "with num_workers=1 or more."
-            )
-        if why := source.why_fixed(1 if workers == AUTO else workers):
-            raise ValueError(why)
         with self._ending:
             self._require_running()  # stopped since just now, perhaps
-            if self._auto is not None:
-                self._auto.close()
-                self._auto = None
-            if workers != AUTO:
-                source.change_workers(workers)
-                return
-            budget = None if chosen.memory is None else int(chosen.memory)
-            self._auto = AutoWorkers(self._core, self._feeder.native_id or 0, budget)
-            self._auto.start()
+            self._core.tune(workers, memory)
 
     @property
     def probes(self) -> Probes:
         """Numbers of workers that `workers="auto"` has tried, in order: shows as a table. Empty without it."""
-        auto = self._auto
-        return Probes() if auto is None else auto.probes
+        tuning = self._core.tuning
+        return Probes() if tuning is None else tuning.probes
 
     def _require_running(self) -> None:
         if self._ended.is_set():
@@ -218,8 +199,8 @@ class Producer(Bound):
                 ending()
             if self._core.controller is not None:
                 self._core.controller.close()
-            if self._auto is not None:
-                self._auto.close()
+            if self._core.tuning is not None:
+                self._core.tuning.close()
             self._core.stop()
             self._server.wake()
             self._core.stop_asked.set()

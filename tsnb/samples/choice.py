@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["ALIGN_BYTES", "LEAST_COST_S", "Chosen", "HitCost", "choose", "floor_of", "to_give_back"]
+__all__ = [
+    "ALIGN_BYTES",
+    "LEAST_COST_S",
+    "Chosen",
+    "HitCost",
+    "choose",
+    "floor_of",
+    "stalls_for_memory",
+    "to_give_back",
+]
 
 ALIGN_BYTES = 64
 """Samples begin at cache lines."""
@@ -92,6 +101,17 @@ def floor_of(total_bytes: int) -> int:
     return int(min(MOST_FLOOR_BYTES, max(LEAST_FLOOR_BYTES, FLOOR_SHARE * total_bytes)))
 
 
+def stalls_for_memory(free_bytes: float, floor_bytes: int, stalled: float) -> bool:
+    """Return whether processes stand still for want of memory, though there may seem to be some.
+
+    Args:
+        free_bytes: Free memory now.
+        floor_bytes: As `floor_of`.
+        stalled: Share of the time since the last look in which they did (PSI).
+    """
+    return stalled >= STALLED_SHARE and free_bytes < 4 * floor_bytes
+
+
 def to_give_back(used_bytes: int, free_bytes: int, floor_bytes: int, stalled: float) -> int:
     """Return how much to give back now.
 
@@ -104,6 +124,6 @@ def to_give_back(used_bytes: int, free_bytes: int, floor_bytes: int, stalled: fl
     wanted = 0
     if free_bytes < floor_bytes:  # twice the floor is free afterwards, so that it does not go on byte by byte
         wanted = 2 * floor_bytes - free_bytes
-    elif stalled >= STALLED_SHARE and free_bytes < 4 * floor_bytes:
+    elif stalls_for_memory(free_bytes, floor_bytes, stalled):
         wanted = max(LEAST_STEP_BYTES, int(STEP_SHARE * used_bytes))
     return min(used_bytes, wanted)

@@ -11,6 +11,7 @@
 | skipped | it gave up batches (`on_lag="skip"`) | `resnet10 skipped 7` |
 | mode | compute is divided in another way (docs/balance.md) | `mode: free` |
 | workers | the loader has another number of worker processes | `workers: 3, 2 before` |
+| | or a number was measured (docs/before.md) | `tried 3 workers, 2 ahead each: 41.5 batches/s, kept` |
 | cores | cores or threads were moved, by the stream's balancer | `2 threads for resnet10: it sets the pace ...` |
 | | or else it may use another number of cores than before | `1 core to resnet10` |
 | restarted | another process serves the stream | `producer restarted` |
@@ -69,6 +70,7 @@ def marks(earlier: StreamReading, later: StreamReading, host: HostReading | None
         found.append(Mark(now_s, "mode", "", f"mode: {mode_text(later)}"))
     if earlier.workers != later.workers and earlier.workers and not again:
         found.append(Mark(now_s, "workers", "", f"workers: {later.workers}, {earlier.workers} before"))
+    found += _probed(earlier, later)
     before, after = _here(earlier), _here(later)
     for name, consumer in after.items():
         found += [Mark(now_s, kind, name, text) for kind, text in _changes(before.get(name), consumer, again)]
@@ -152,6 +154,22 @@ def _balanced(earlier: StreamReading, later: StreamReading, again: bool) -> list
         Mark(move.time_s, "cores", move.consumer, f"{move.text}: {move.reason.partition(',')[0]}")
         for move in later.moves
         if move.time_s > last_s
+    ]
+
+
+def _probed(earlier: StreamReading, later: StreamReading) -> list[Mark]:
+    """Return a mark for each choice of the loader's workers that was measured since the reading before."""
+    last_s = earlier.tuning.probes[-1].time_s if earlier.tuning and earlier.tuning.probes else -math.inf
+    return [
+        Mark(
+            probe.time_s,
+            "workers",
+            "",
+            f"tried {probe.workers} worker{'s' * (probe.workers != 1)}, {probe.prefetch} ahead each: "
+            f"{probe.pace:.1f} batches/s, {'kept' if probe.kept else 'not kept'}",
+        )
+        for probe in (later.tuning.probes if later.tuning else ())
+        if probe.time_s > last_s
     ]
 
 

@@ -45,8 +45,10 @@ __all__ = [
     "GpuReading",
     "HostReading",
     "MoveReading",
+    "ProbeReading",
     "ProcessReading",
     "StreamReading",
+    "TuningReading",
     "decoded",
 ]
 
@@ -106,7 +108,7 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
         return lambda value: {one_line(key, _WORD): inner(part) for key, part in _some(value, dict).items()}
     if dataclasses.is_dataclass(hint):
         return functools.partial(decoded, typing.cast("type[Any]", hint))
-    return {str: _text, int: _whole, float: _number}[hint]
+    return {str: _text, int: _whole, float: _number, bool: _flag}[hint]
 
 
 def _some(value: Any, kind: type[Any]) -> Any:
@@ -124,6 +126,12 @@ def _text(value: Any) -> str:
 def _whole(value: Any) -> int:
     if type(value) is not int or abs(value) > MOST_INT:
         raise ValueError(f"{_shown(value)} in place of a whole number")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"{_shown(value)} in place of true or false")
     return value
 
 
@@ -305,6 +313,42 @@ class MoveReading:
     """What it did to the pace, in words; empty until that has been measured."""
 
 
+@dataclass(frozen=True)
+class ProbeReading:
+    """One choice of the loader's workers, measured (docs/before.md)."""
+
+    time_s: float
+    """When: wall clock, seconds since 1970."""
+    workers: int
+    """Worker processes."""
+    pace: float
+    """Loader batches a second with them."""
+    waited: float
+    """Share of the time in which the producer waited for them, 0 to 1."""
+    kept: bool
+    """Whether that choice stayed."""
+    prefetch: int
+    """Batches that each prepared ahead."""
+
+
+@dataclass(frozen=True)
+class TuningReading:
+    """What was asked of the loader's workers, and what became of it."""
+
+    asked: str
+    """Their number, or "auto"."""
+    workers: int
+    """Worker processes that it has, or will have from the next batch on that none has been told to prepare."""
+    prefetch: int
+    """Batches that each prepares ahead."""
+    memory_bytes: int | None
+    """What all of them together may use; None: what is free."""
+    resting: bool
+    """Whether nothing is left to try, until something changes."""
+    probes: tuple[ProbeReading, ...] = ()
+    """What "auto" has measured, oldest first; the last 32."""
+
+
 CACHE_STATES = ("learning", "proving", "serving", "off")
 """learning: what each sample costs is measured, in the first epoch; proving: each is prepared a second time and
 compared, and chosen ones are kept; serving: kept ones are taken; off: samples cannot be kept, `why` says the reason."""
@@ -396,6 +440,8 @@ class StreamReading:
     """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
     cache: CacheReading | None = None
     """The cache of its samples; None: served without `cache=`."""
+    tuning: TuningReading | None = None
+    """How many workers were asked for while it runs; None: it has those that it was served with."""
     host: HostReading | None = None
     """The machine; added now and then by the process that follows the stream (`tsnb.telemetry.host`), else None."""
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from tsnb.telemetry.eta import Eta
 from tsnb.telemetry.marks import mode_text
-from tsnb.telemetry.readings import END_STATES, CacheReading, StreamReading
+from tsnb.telemetry.readings import END_STATES, CacheReading, ProbeReading, StreamReading
+from tsnb.words import text_table
 
 __all__ = [
     "COLOURS",
@@ -28,10 +30,12 @@ __all__ = [
     "milliseconds",
     "pace",
     "percent",
+    "probe_rows",
     "progress",
     "remaining",
     "stream_word",
     "tone",
+    "tuned",
     "used_of",
     "workers",
 ]
@@ -137,6 +141,33 @@ def balanced(reading: StreamReading) -> list[str]:
             there = ", ".join(here) or "nobody"
             lines.append(f"note: {name!r} is not attached; its weight counts once it is. Attached: {there}")
     return lines
+
+
+def probe_rows(probes: Iterable[ProbeReading]) -> list[list[str]]:
+    """Return measured choices of the loader's workers as rows of cells, the head first."""
+    cells = [
+        [str(p.workers), str(p.prefetch), pace(p.pace), percent(p.waited), "yes" if p.kept else "no"]
+        for p in probes
+    ]
+    return [["workers", "ahead", "batches/s", "waited for them", "kept"], *cells]
+
+
+def tuned(reading: StreamReading) -> list[str]:
+    """Say how many workers a stream's loader was asked to have, and what was measured for it."""
+    tuning = reading.tuning
+    if tuning is None:
+        return [f"{reading.name}: {workers(reading)}, as it was served"]
+    if tuning.asked != "auto":
+        later = "" if reading.workers == tuning.workers else f", {reading.workers} until then"
+        number = "1 worker" if tuning.workers == 1 else f"{tuning.workers} workers"
+        return [f"{reading.name}: {number} from the next batch that none has been told to prepare{later}"]
+    bound = "what is free" if tuning.memory_bytes is None else mebibytes(tuning.memory_bytes / 2**20)
+    state = "found, and followed" if tuning.resting else "being tried"
+    if not reading.consumers:
+        state = "tried once a trial takes batches"
+    now = f"{workers(reading)}, {tuning.prefetch} ahead each"
+    head = f"{reading.name}: workers auto, in {bound} of memory; {state}. Now {now}"
+    return [head, *(text_table(probe_rows(tuning.probes)) if tuning.probes else ["nothing was measured yet"])]
 
 
 def cached(reading: CacheReading) -> str:

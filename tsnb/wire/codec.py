@@ -54,6 +54,7 @@ from tsnb.wire.messages import (
     Take,
     Threads,
     TrialEnded,
+    Tune,
     Waiting,
     Wants,
     Welcome,
@@ -119,6 +120,7 @@ _JSON: dict[int, type[Any]] = {
     79: SetLive,
     80: LiveAsked,
     81: LiveTold,
+    82: Tune,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

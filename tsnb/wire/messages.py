@@ -5,7 +5,8 @@ consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  M
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
                        Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn  PauseAsked
                        LiveAsked  StopAsked  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  TrialEnded
+observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  Tune
+                       TrialEnded
 producer -> observer   Welcome  Refused  Reading  LiveTold  Stopping
 """
 
@@ -57,6 +58,7 @@ __all__ = [
     "Take",
     "Threads",
     "TrialEnded",
+    "Tune",
     "Waiting",
     "Wants",
     "Welcome",
@@ -243,6 +245,15 @@ class Rebalance(NamedTuple):
     """An observer asks that cores be moved between trials and loader from now on, or put back."""
 
     on: bool
+
+
+class Tune(NamedTuple):
+    """An observer asks for another number of the loader's workers."""
+
+    workers: int | None
+    """None: as many as help."""
+    memory_bytes: int | None = None
+    """What all of them together may use; only without a number."""
 
 
 class TrialEnded(NamedTuple):
@@ -467,6 +478,7 @@ Message = (
     | SetLive
     | Balance
     | Rebalance
+    | Tune
     | TrialEnded
     | Welcome
     | Refused

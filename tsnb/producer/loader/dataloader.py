@@ -137,7 +137,10 @@ class DataLoaderSource:
         self._batch_s: float | None = None
         self._most = 1
         self._loading: list[Callable[[], Any]] = []  # the iterators of the epoch being loaded
-        self._wanted: int | None = None  # workers, where another number was asked for
+        self._wanted: tuple[int, int] | None = (
+            None  # workers and their prefetch factor, where others were asked for
+        )
+        self._batch_bytes = 0
         self.order = loader_order(loader, mine.num_workers, seed)
         self.workers: int = mine.num_workers
         self.persistent: bool = mine.persistent_workers
@@ -168,14 +171,19 @@ class DataLoaderSource:
 
     def most_ahead(self, batch_bytes: int) -> int:
         """Return how many batches will ever be prepared ahead, if they are of this size."""
+        self._batch_bytes = max(1, batch_bytes)
         if self._tickets is not None and self._orders:
-            self._most = max(1, min(MAX_TICKET, AHEAD_BYTES // (self._orders * max(1, batch_bytes))))
+            self._most = self._several()
         return self._orders * self._most
+
+    def _several(self) -> int:
+        """Return how many batches a ticket may order at most."""
+        return max(1, min(MAX_TICKET, AHEAD_BYTES // (self._orders * self._batch_bytes)))
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         """Begin an epoch. Indices before `start` are passed over, unless the dataset is an IterableDataset."""
         if self._wanted is not None:
-            self._set_workers(self._wanted)
+            self._set_workers(*self._wanted)
         loader = self._loader
         # each of them may want to know, and telling one twice does no harm
         for part in (loader, *sampler_chain(self._sampler), self._dataset):
@@ -239,14 +247,25 @@ class DataLoaderSource:
         self._loading.append(weakref.ref(batches))
         return batches
 
-    def change_workers(self, workers: int, *, advised: bool = True) -> None:
+    @property
+    def prefetch(self) -> int:
+        """Batches that each worker prepares ahead; 0 without workers."""
+        return self._loader.prefetch_factor or 0
+
+    @property
+    def wanted_workers(self) -> int:
+        """Their number, once what was asked for has taken effect."""
+        return self.workers if self._wanted is None else self._wanted[0]
+
+    def change_workers(self, workers: int, prefetch: int | None = None, *, advised: bool = True) -> None:
         """Change the number of workers, from the next batch that has not been handed out yet. From any thread.
 
         The new ones begin while the old ones still hand in the batches that they work on. No batch is lost or given
         twice, the order stays, and with a seed every batch is the same bit for bit as with any other number of workers.
 
         Args:
-            workers: Processes, 1 or more.
+            workers: Processes, 1 or more; as many as now are replaced by new ones.
+            prefetch: Batches that each prepares ahead, 1 or more; None: as many as now.
             advised: Whether torch may warn of more than there are cores: not where that was measured to help.
 
         Raises:
@@ -256,7 +275,7 @@ class DataLoaderSource:
             raise ValueError(why)
         if not advised:
             self._loader.__dict__["check_worker_number_rationality"] = _no_advice
-        self._wanted = workers
+        self._wanted = workers, prefetch or self._loader.prefetch_factor or 2
 
     def why_fixed(self, workers: int) -> str:
         """Return why there cannot be so many workers now; "" if there can."""
@@ -269,24 +288,25 @@ class DataLoaderSource:
             return "It was served without workers, in the serving process itself: serve it with workers=1 or more."
         return "" if workers >= 1 else f"workers={workers!r}: give a number of processes, 1 or more."
 
-    def _set_workers(self, workers: int) -> None:
+    def _set_workers(self, workers: int, prefetch: int) -> None:
         self._wanted = None
-        if workers == self.workers:
-            return
         former, self._loader = self._loader, copy.copy(self._loader)
         fields = self._loader.__dict__
         former.__dict__["_iterator"] = fields["_iterator"] = (
             None  # workers that would stay belong to an iterator
         )
         fields["num_workers"] = self.workers = workers
-        self._orders = workers * (self._loader.prefetch_factor or 0)
+        fields["prefetch_factor"] = prefetch
+        self._orders = workers * prefetch
+        if self._batch_bytes:
+            self._most = min(self._most, self._several())
 
     def _others(self) -> Iterator[Prepared] | None:
         """Start other workers on the rest of the epoch, if they are asked for."""
         wanted = self._wanted
         if wanted is None or self._tickets is None:
             return None
-        self._set_workers(wanted)
+        self._set_workers(*wanted)
         self._tickets.hand_over()
         self.persistent = (
             False  # at this epoch's end all end, and the slots that the former ones had come back
