@@ -47,6 +47,18 @@ def test_parts_of_a_package_are_not_counted_twice(tmp_path: Path) -> None:
     assert EnergyMeter(Gpus(FakeNvml(), host_pids=True), tmp_path).sources == ("package-0",)
 
 
+def test_the_whole_board_is_not_added_to_its_packages(tmp_path: Path) -> None:
+    """The zone psys contains them: it stands alone, or not at all."""
+    package(tmp_path, 0, 1)
+    package(tmp_path, 1, 5, "psys")
+    package(tmp_path, 2, 1, "package-1")
+    sources = EnergyMeter(Gpus(FakeNvml(), host_pids=True), tmp_path).sources
+    assert sources == ("package-0", "package-1")
+    other = tmp_path / "board"
+    package(other, 0, 5, "psys")
+    assert EnergyMeter(Gpus(FakeNvml(), host_pids=True), other).sources == ("psys",)
+
+
 def test_what_is_not_counted_is_not_told(tmp_path: Path) -> None:
     """No number is made up: not of an old GPU, of a MIG instance, or where only root may read."""
     slices = [{"name": "MIG", "memory": (0, 1), "processes": [], "millijoules": 5}]

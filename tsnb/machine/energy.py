@@ -5,8 +5,9 @@
 | a GPU (Volta and later) | `nvmlDeviceGetTotalEnergyConsumption`, mJ since the driver was loaded | everybody |
 | a processor package | `/sys/class/powercap/intel-rapl:N/energy_uj`, which starts anew now and then | root, as a rule |
 
-A MIG instance has no counter of its own. A virtual machine does not have the package's. A counter counts the whole
-device, whatever used it: only if one trial had it for itself does the count belong to that trial.
+A laptop's zone `psys` counts the whole board, its packages too: it is not added to them, and is read only where there
+are none. A MIG instance has no counter of its own. A virtual machine does not have the package's. A counter counts the
+whole device, whatever used it: only if one trial had it for itself does the count belong to that trial.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ def _packages(directory: Path) -> list[tuple[str, Path, float]]:
         except OSError:
             name = zone.name
         found.append((name, file, _microjoules(zone / "max_energy_range_uj") or 0.0))
-    return found
+    packages = [each for each in found if not each[0].startswith("psys")]
+    return packages or found[:1]
 
 
 def _microjoules(file: Path) -> float | None:

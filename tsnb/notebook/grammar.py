@@ -119,6 +119,23 @@ def _record() -> Parser:
     return parser
 
 
+def _report() -> Parser:
+    parser = _named("%tensorsocket report", "Show where each second of each trial went.", optional=True)
+    parser.add_argument("--until", type=_read(_wanted), action="append", default=[], metavar="METRIC=0.95")
+    parser.add_argument("--vcpu-price", type=float, metavar="0.04")
+    parser.add_argument("--kwh-price", type=float, metavar="0.3")
+    return parser
+
+
+def _wanted(text: str) -> tuple[str, float]:
+    """Read a number to reach."""
+    name, value = read_setting(text)
+    try:
+        return name, float(value)
+    except ValueError:
+        raise ValueError(f"{text!r}: give a logged name and a number, for example accuracy=0.95") from None
+
+
 def _trial() -> Parser:
     parser = Parser("%%trial", "Run this cell in a background kernel of its own.")
     parser.add_argument("name", nargs="?", metavar="NAME")
@@ -192,7 +209,7 @@ TENSORSOCKET = {
     "restart": _named("%tensorsocket restart", "Serve the same loader from a new kernel.", optional=True),
     "reload": _named("%tensorsocket reload", "Serve the loader as it is now.", optional=True),
     "dashboard": _dashboard(),
-    "report": _named("%tensorsocket report", "Show where each second of each trial went.", optional=True),
+    "report": _report(),
     "record": _record(),
     "balance": _balance(),
     "tune": _tune(),

@@ -59,7 +59,9 @@ class TsnbMagics(Magics):
         %tensorsocket balance [NAME] pace|weights|free [--weight TRIAL=2 ...]     how compute is divided, from now on
         %tensorsocket tune [NAME] [--workers N]   how many workers the loader has, from now on; left out: what helps
         %tensorsocket dashboard [NAME] [--side]   the live panel; --side: beside the notebook (package sidecar)
-        %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well
+        %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well.
+                                                  --until accuracy=0.95 [--vcpu-price 0.04] [--kwh-price 0.3]: and what
+                                                  each trial had cost by then
         %tensorsocket record NAME FILE            writes all readings; tsnb.replay(FILE) shows them. --stop ends it
 
         Without a name, the command is for the stream of this notebook.
@@ -79,7 +81,7 @@ class TsnbMagics(Magics):
             if command == "dashboard":
                 return streams.dashboard(given.name, side=given.side)
             if command == "report":
-                return report_cells.report(given.name)
+                return report_cells.report(given.name, dict(given.until), given.vcpu_price, given.kwh_price)
             shown = None
             if command == "start":
                 text = streams.start(self.shell, given, cell)

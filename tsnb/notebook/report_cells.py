@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,15 +55,20 @@ class Ending:
         return Report(readings, ended=True)
 
 
-def report(name: str | None) -> Report:
-    """Return a stream's report, for the cell to show. `name` may be a recording's path.
+def report(
+    name: str | None,
+    until: Mapping[str, float] | None = None,
+    vcpu_price: float | None = None,
+    kwh_price: float | None = None,
+) -> Report:
+    """Return a stream's report, for the cell to show. `name` may be a recording's path; the rest as `tsnb.report`.
 
     Raises:
         Exception: As `tsnb.report` raises.
     """
     from tsnb.reports import report as report_of
 
-    return report_of(name)
+    return report_of(name, until=until, vcpu_price=vcpu_price, kwh_price=kwh_price)
 
 
 def report_here(panel: Panel) -> Callable[[], None]:

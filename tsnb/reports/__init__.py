@@ -5,6 +5,7 @@ Never imports a producer, a consumer, an arena or torch: a recorded log gives th
 | module | what it does |
 |---|---|
 | `spent` | totals: where each trial's seconds went |
+| `cost` | what a trial had cost when it reached a wanted number |
 | `strips` | the same in even steps of time |
 | `story` | all that a report says, as numbers and words |
 | `plain` | names, times and titles; a report as text |

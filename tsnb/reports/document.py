@@ -7,7 +7,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.files import replace_file
+from tsnb.records.scores import direction_of
+from tsnb.reports.cost import Cost, Prices, costs
 from tsnb.reports.drawing import draw
 from tsnb.reports.figures import draw_word
 from tsnb.reports.plain import plain
@@ -62,12 +65,16 @@ class Report:
         readings: The stream's, oldest first.
         ended: Whether the stream has ended since.
 
+        costs: What each trial had cost when it reached a wanted number.
+
     Raises:
         TsnbError: The stream has no readings.
     """
 
-    def __init__(self, readings: Sequence[StreamReading], *, ended: bool = False) -> None:
-        self.story: Story = story(readings, ended=ended)
+    def __init__(
+        self, readings: Sequence[StreamReading], *, ended: bool = False, costs: Sequence[Cost] = ()
+    ) -> None:
+        self.story: Story = replace(story(readings, ended=ended), costs=tuple(costs))
         self._readings = list(readings)
 
     @cached_property
@@ -154,7 +161,13 @@ class Report:
         return {"image/svg+xml": draw(self.story, self._strips, fluid=True), "text/plain": self.text}
 
 
-def report(name: str | os.PathLike[str] | None = None) -> Report:
+def report(
+    name: str | os.PathLike[str] | None = None,
+    *,
+    until: Mapping[str, float] | None = None,
+    vcpu_price: float | None = None,
+    kwh_price: float | None = None,
+) -> Report:
     """Say where each second of each trial of a stream went, and what held it up.
 
     A stream that has ended still has its report in the process that watched it: the notebook that started it, or a
@@ -163,6 +176,10 @@ def report(name: str | os.PathLike[str] | None = None) -> Report:
     Args:
         name: The stream's name, or the path of a recording (`tsnb.record`); left out: the only one that is served, or
             if none is the last one that was watched.
+        until: By logged name, a number to reach, {"accuracy": 0.95}: the report says what each trial had cost by then,
+            as far as this machine counts it (docs/panel.md).
+        vcpu_price: With `until`: what an hour of one core costs, in any currency; None: not counted.
+        kwh_price: With `until`: what a kilowatt hour costs; None: not counted.
 
     Returns:
         The report: shows as a picture; `.figure()`, `.save("report.html")`, `.to_dict()`.
@@ -170,10 +187,28 @@ def report(name: str | os.PathLike[str] | None = None) -> Report:
     Raises:
         ProducerNotFound: No such stream is served or was watched; lists those that are.
         TsnbError: Nothing was read of it, or the recording cannot be read.
-        ValueError: The file is not a recording.
+        UnknownDirection: Nothing says whether a high or a low value of a metric is good; `tsnb.direction` does.
+        ValueError: The file is not a recording, a number or price is invalid, or no trial logs that metric.
     """
+    prices = Prices(vcpu_price, kwh_price)
+    wanted = dict(until or {})
+    if prices.asked and not wanted:
+        raise ValueError(
+            "a price is of what it cost until a number was reached: add until={'accuracy': 0.95}."
+        )
+    for key, value in wanted.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"until={{{key!r}: {value!r}}}: give a number to reach.")
+    ways = {key: direction_of(key) for key in wanted}
     source = recorded(name) if name is not None and is_recording(name) else streamed(name)  # type: ignore[arg-type]
-    return Report(source.readings, ended=source.ended)
+    found = costs(source.readings, wanted, ways, prices)
+    for key in wanted:
+        if not any(cost.metric == key for cost in found):
+            logged = sorted({k for reading in source.readings for c in reading.consumers for k in c.metrics})
+            raise ValueError(
+                f"no trial of this stream has logged {key!r}. Logged: {', '.join(logged) or 'nothing'}."
+            )
+    return Report(source.readings, ended=source.ended, costs=found)
 
 
 def _version() -> str:

@@ -113,6 +113,7 @@ def plain(story: Story) -> str:
     if lefts:
         lines += [f"Left: {', '.join(lefts)}{story.left and f'; {story.left}'}."]
     lines += [f"Energy: {story.energy}."]
+    lines += [f"{cost.text}." for cost in story.costs]
     if story.watched_late:
         lines += ["It was not watched from its start: time between epochs before that is not known."]
     if story.marks:
