@@ -40,7 +40,7 @@ def test_a_trial_alone_has_all_that_was_counted_until_it_was_there() -> None:
     assert (cost.after_s, cost.cpu_s, cost.loader_cpu_s) == (4.0, 2.0, 6.0)
     assert (cost.joules, cost.sources, cost.price) == (240.0, ("cuda:0", "package-0"), 242.0)
     assert cost.text == (
-        "accuracy 0.4: cnn after 0:04, 2 CPU s (the shared loader 6), 240 J (cuda:0, package-0), price 242"
+        "accuracy 40.0 %: cnn after 0:04, 2 CPU s (the shared loader 6), 240 J (cuda:0, package-0), price 242"
     )
 
 
@@ -61,7 +61,7 @@ def test_what_is_not_measured_is_no_zero() -> None:
     assert (cost.cpu_s, cost.price) == (None, None)
     assert "CPU time not measurable here" in cost.text
     (missed,) = costs(learning("a"), {"accuracy": 2.0}, {"accuracy": "max"}, Prices())
-    assert missed.text == "accuracy 2: a has not reached it"
+    assert missed.text == "accuracy 2.000: a has not reached it"
 
 
 def test_the_report_says_it_and_refuses_what_nobody_logs(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_the_report_says_it_and_refuses_what_nobody_logs(tmp_path: Path) -> None
         "\n".join(['{"tsnb": "0", "recording": 1, "stream": "mnist"}', *(r.to_json() for r in steps)])
     )
     made = tsnb.report(file, until={"wer": 0.6}, vcpu_price=0.04)
-    assert "wer 0.6: cnn after 0:04, 2 CPU s" in made.text
+    assert "wer 0.600: cnn after 0:04, 2 CPU s" in made.text
     assert json.loads(json.dumps(made.to_dict()))["costs"][0]["joules"] == 240.0
     with pytest.raises(ValueError, match="has logged 'accuracy'"):
         tsnb.report(file, until={"accuracy": 0.5})

@@ -1,6 +1,6 @@
 """What each trial of a stream had cost when it reached a wanted number: seconds, CPU seconds, joules, money. Pure.
 
-    "accuracy 0.95: cnn after 1:12, 84 CPU s, 412 J (cuda:0)"
+    "accuracy 95.0 %: cnn after 1:12, 84 CPU s, 412 J (cuda:0)"
 
 - CPU seconds are of the trial's own process and its children, from one look at the machine to the next, in proportion
   up to the moment at which it was reached. The loader is shared, so its seconds stand apart: those of the producer in
@@ -24,7 +24,7 @@ from tsnb.telemetry.energy import energy_use
 from tsnb.telemetry.readings import HostReading, StreamReading
 from tsnb.telemetry.words import clock, count, metric
 
-__all__ = ["Cost", "Prices", "costs"]
+__all__ = ["Prices", "TrialCost", "costs"]
 
 _HOUR_S = 3600.0
 _KWH_J = 3.6e6
@@ -65,7 +65,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Cost:
+class TrialCost:
     """What one trial had cost when a metric of its reached a value."""
 
     name: str
@@ -109,7 +109,7 @@ class Cost:
 
 def costs(
     readings: Sequence[StreamReading], wanted: Mapping[str, float], ways: Mapping[str, str], prices: Prices
-) -> list[Cost]:
+) -> list[TrialCost]:
     """Return what each trial that logs a wanted metric had cost when it reached it, in the order of the metrics.
 
     Args:
@@ -130,7 +130,7 @@ def costs(
                 (n for n, number in logged if number is not None and sign * (number - value) >= 0), None
             )
             found.append(
-                Cost(name, key, value, None) if at is None else _cost(name, key, value, its, at, prices)
+                TrialCost(name, key, value, None) if at is None else _cost(name, key, value, its, at, prices)
             )
     return sorted(found, key=lambda cost: list(wanted).index(cost.metric))
 
@@ -139,14 +139,16 @@ def _logged(reading: StreamReading, name: str, key: str) -> float | None:
     return next((c.metrics.get(key) for c in reading.consumers if c.name == name), None)
 
 
-def _cost(name: str, key: str, value: float, its: Sequence[StreamReading], at: int, prices: Prices) -> Cost:
+def _cost(
+    name: str, key: str, value: float, its: Sequence[StreamReading], at: int, prices: Prices
+) -> TrialCost:
     until_s = its[at].time_s
     looks = [(r, r.host) for r in its if r.host is not None]
     cpu_s, loader_s = _used(looks, name, until_s)
     joules, sources = _joules([r for r in its if r.time_s <= until_s], name)
     price = prices.of(cpu_s, joules)
     after_s = until_s - its[0].time_s
-    return Cost(name, key, value, after_s, cpu_s, loader_s, joules, sources, price, prices.asked)
+    return TrialCost(name, key, value, after_s, cpu_s, loader_s, joules, sources, price, prices.asked)
 
 
 def _used(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.files import replace_file
 from tsnb.records.scores import direction_of
-from tsnb.reports.cost import Cost, Prices, costs
+from tsnb.reports.cost import Prices, TrialCost, costs
 from tsnb.reports.drawing import draw
 from tsnb.reports.figures import draw_word
 from tsnb.reports.plain import plain
@@ -72,7 +72,7 @@ class Report:
     """
 
     def __init__(
-        self, readings: Sequence[StreamReading], *, ended: bool = False, costs: Sequence[Cost] = ()
+        self, readings: Sequence[StreamReading], *, ended: bool = False, costs: Sequence[TrialCost] = ()
     ) -> None:
         self.story: Story = replace(story(readings, ended=ended), costs=tuple(costs))
         self._readings = list(readings)

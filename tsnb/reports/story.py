@@ -10,7 +10,7 @@ from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.machine.energy import NOT_MEASURABLE
-from tsnb.reports.cost import Cost
+from tsnb.reports.cost import TrialCost
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
 from tsnb.telemetry.energy import energy_use
@@ -76,7 +76,7 @@ class Story:
     """How compute was divided at the end."""
     etas: Mapping[str, Eta] = field(default_factory=dict)
     """How long the trials that are there still take, by name; empty once the stream has ended."""
-    costs: tuple[Cost, ...] = ()
+    costs: tuple[TrialCost, ...] = ()
     """What each trial had cost when it reached the wanted numbers; empty: none were asked for."""
 
     @property
