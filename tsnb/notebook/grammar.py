@@ -12,7 +12,16 @@ from IPython.core.error import UsageError
 
 from tsnb.config import MODES, read_weight
 from tsnb.experiments.plan import TrialOptions, read_words
-from tsnb.options import NOTEBOOK, StreamOptions, TuneOptions, add_options, read_change, share, whole
+from tsnb.options import (
+    NOTEBOOK,
+    StreamOptions,
+    TuneOptions,
+    add_options,
+    read_change,
+    read_setting,
+    share,
+    whole,
+)
 from tsnb.sweeps.space_grammar import read_grid, read_sample
 from tsnb.words import did_you_mean
 

@@ -252,17 +252,7 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
     if isinstance(message, ms.StopProducer):
         core.ask_to_stop(message.reconnect_s)
     elif isinstance(message, (ms.Balance, ms.Rebalance, ms.Tune)):
-        try:
-            if isinstance(message, ms.Balance):
-                core.balance(*guard.divided(message))
-            elif isinstance(message, ms.Rebalance):
-                core.rebalance(message.on)
-            else:
-                core.tune(AUTO if message.workers is None else message.workers, message.memory_bytes)
-        except ValueError as error:
-            with core.lock:
-                code = "workers" if isinstance(message, ms.Tune) else "in-step"
-                session.send(ms.Refused(code, str(error).removesuffix(".")))
+        _divide(core, guard, session, message)
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
     elif isinstance(message, (ms.PauseConsumer, ms.SetLive)):
@@ -277,6 +267,25 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
         core.note_end(guard.ended(message))
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from an observer")
+
+
+def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms.Rebalance | ms.Tune) -> None:
+    """Divide compute as an observer asks, or tell it why that cannot be.
+
+    Raises:
+        RemoteProtocolError: It asks for something that ours never would.
+    """
+    try:
+        if isinstance(message, ms.Balance):
+            core.balance(*guard.divided(message))
+        elif isinstance(message, ms.Rebalance):
+            core.rebalance(message.on)
+        else:
+            core.tune(AUTO if message.workers is None else message.workers, message.memory_bytes)
+    except ValueError as error:
+        with core.lock:
+            code = "workers" if isinstance(message, ms.Tune) else "in-step"
+            session.send(ms.Refused(code, str(error).removesuffix(".")))
 
 
 def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
