@@ -244,7 +244,8 @@ def test_what_a_report_a_recording_and_a_side_panel_take() -> None:
 
     assert given("dashboard --side") == {"name": None, "side": True}
     assert given("dashboard mnist") == {"name": "mnist", "side": False}
-    assert given("report") == {"name": None}
+    assert given("report") == {"name": None, "until": [], "vcpu_price": None, "kwh_price": None}
+    assert given("report x --until accuracy=0.95")["until"] == [("accuracy", 0.95)]
     assert given("record mnist one.jsonl") == {"name": "mnist", "file": "one.jsonl", "stop": False}
     assert given("record mnist --stop") == {"name": "mnist", "file": None, "stop": True}
     with pytest.raises(UsageError, match=r"Did you mean '--side'\?"):
