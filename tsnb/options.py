@@ -315,11 +315,6 @@ class StreamOptions:
         _check_memory(self.workers, self.memory)
         if not runs_here(self.engine):
             check_in_step(self.mode, rebalance=self.rebalance)
-            if self.cache is not None:
-                raise ValueError(
-                    "cache= works on one machine only. Leave out cache or engine; over a cluster, too, each batch is "
-                    "prepared once."
-                )
             if self.restart is not None:
                 raise ValueError(
                     "restart= works on this machine only: consumers on others would not wait for a new producer. Leave "

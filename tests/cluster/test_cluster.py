@@ -199,6 +199,28 @@ def tuned(config: dict[str, float], start: CommonStart) -> dict[str, Any]:
         return {"rows": rows, "epoch": batches.epoch}
 
 
+def test_a_cache_serves_all_machines_and_parts_are_taken_beside_the_loader_only(
+    machines: Machines, takers: list[Place]
+) -> None:
+    """What is kept on the producer's machine is prepared for none again; elsewhere a fold is refused, with why."""
+    alone = [digest(batch) for batch in loader(rows=80)]
+    with tsnb.serve(
+        loader(rows=80, slow_s=0.002), name="kept", seed=1, engine="ray", cache="64MiB"
+    ) as producer:
+        far = takers[2]
+        far("start", "far", "kept", 4)
+        assert epochs(far) == [alone] * 4
+        cache = producer.status().cache
+        assert cache is not None
+        assert (cache.state, cache.kept) == ("serving", 80)
+        assert cache.hits >= 80, "an epoch may have been prepared ahead"
+        with pytest.raises(tsnb.errors.JoinRefused, match="comes from a cluster"):
+            far("start", "fold", "kept", 1, fold=(0, 5))
+        near = tsnb.attach("near", producer="kept", fold=(0, 5))
+        assert sum(len(batch["label"]) for batch in near) == 64
+        near.close()
+
+
 def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
     hasty: tsnb.Producer, takers: list[Place]
 ) -> None:
