@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import tsnb
 from tsnb.errors import TsnbError
+from tsnb.planning.profiling import next_wave
 
 pytestmark = pytest.mark.system
 
@@ -88,6 +90,22 @@ def test_trials_are_profiled_planned_and_run() -> None:
     assert sorted(done["small"].result()) == list(range(SAMPLES))
     assert sorted(done["large"].result()) == sorted(2 * list(range(SAMPLES)))
     assert not tsnb.producers()
+
+
+def test_trials_are_profiled_in_waves_that_fit_the_memory() -> None:
+    """One alone, since nothing is known; then as many as fit if each needs twice the largest; never none."""
+    assert next_wave(8, 0.0, 16.0) == 1
+    assert next_wave(7, 1.0, 16.0) == 7
+    assert next_wave(7, 2.0, 16.0) == 4
+    assert next_wave(7, 30.0, 16.0) == 1, "one that is larger than the memory runs alone"
+    assert next_wave(7, 1.0, math.inf) == 7
+    assert next_wave(0, 1.0, 16.0) == 0
+    left, seen, most = [3.0, 0.5, 2.0, 1.0, 2.5, 0.5], 0.0, 0.0
+    while left:  # by waves, eight trials of 0.5 to 3 GiB in 8 GiB
+        wave = left[: next_wave(len(left), seen, 8.0)]
+        left = left[len(wave) :]
+        most, seen = max(most, sum(wave)), max(seen, *wave)
+    assert most <= 8.0
 
 
 def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:

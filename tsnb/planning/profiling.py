@@ -1,4 +1,4 @@
-"""Runs every trial for some batches, all on one stream, and counts what a sample costs each.
+"""Runs every trial for some batches on one stream, in waves that fit the memory, and counts what a sample costs each.
 
 A trial is run as `tsnb.run` runs it, in a kernel of its own, under another name and without output; when it has taken
 enough it is stopped, and nothing of it is kept: no record, no process, no stream. The user's own models and random
@@ -12,9 +12,10 @@ saw it after real steps with the optimizer's state in it: no estimate.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,12 +27,12 @@ from tsnb.experiments.plan import epochs_of, trial_name
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine import clocks
 from tsnb.machine.processes import use_of
-from tsnb.producer import serve
+from tsnb.producer import Producer, serve
 from tsnb.records.selection import delete
 from tsnb.stalling.measuring import undisturbed
 from tsnb.telemetry.readings import ConsumerReading
 
-__all__ = ["Cost", "TrialWish", "profile", "wanted"]
+__all__ = ["Cost", "TrialWish", "next_wave", "profile", "wanted"]
 
 BATCHES = 24
 """A trial is stopped when it has taken so many..."""
@@ -40,6 +41,8 @@ SKIP = 4
 LEAST = 3
 """Batches that have to be counted."""
 LOOK_S = 0.02
+SAFE = 2.0
+"""A trial that is not profiled yet is taken to need so many times the memory of the largest that is."""
 LIMIT_S = 120.0
 """A trial that has not asked for enough batches by then is not profiled."""
 
@@ -209,13 +212,31 @@ class _Profiled:
 PREFIX = "plan-"
 
 
-def profile(wanted: Iterable[TrialWish], loader: Any, *, threads: int = 1) -> dict[str, Cost]:
-    """Run trials for some batches each, all at once on one stream; return what a sample costs each, by name.
+def next_wave(left: int, largest_bytes: float, memory_bytes: float) -> int:
+    """Return how many trials may be profiled at once now, of whose memory nothing is known yet.
+
+    Args:
+        left: So many are not profiled yet.
+        largest_bytes: The largest memory of those that are; 0: none is, and one is tried alone.
+        memory_bytes: For all of them together.
+    """
+    if left <= 1 or largest_bytes <= 0:
+        return min(1, left)
+    return max(1, min(left, int(memory_bytes // (SAFE * largest_bytes))))
+
+
+def profile(
+    wanted: Iterable[TrialWish], loader: Any, *, threads: int = 1, memory_bytes: float = math.inf
+) -> dict[str, Cost]:
+    """Run trials for some batches each on one stream; return what a sample costs each, by name.
+
+    The first one runs alone, then as many at once as fit the memory if each needs twice as much as the largest before.
 
     Args:
         wanted: The trials.
         loader: What they take batches of.
         threads: Torch threads of each.
+        memory_bytes: For all that run at once.
 
     Raises:
         TsnbError: One failed, or took too few batches.
@@ -223,23 +244,43 @@ def profile(wanted: Iterable[TrialWish], loader: Any, *, threads: int = 1) -> di
     """
     stream = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
     watched: dict[str, _Profiled] = {}
+    left = list(wanted)
+    largest_bytes = 0.0
     try:
         with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0) as producer:
-            for each in wanted:
-                told = plan_function(
-                    each.fn, each.params, name=f"{PREFIX}{each.name}"[:64], producer=stream, threads=threads
-                )
-                watched[each.name] = _Profiled(launch(told, _Silent()), threads)
-            deadline_s = time.monotonic() + LIMIT_S
-            while not all(each.done for each in watched.values()) and time.monotonic() < deadline_s:
-                readings = {consumer.name: consumer for consumer in producer.status().consumers}
-                for each_watched in watched.values():
-                    each_watched.look(readings.get(each_watched.trial.name))
-                    if each_watched.done and each_watched.trial.state not in ENDED:
-                        each_watched.trial.stop()  # the others need not wait for it
-                time.sleep(LOOK_S)
+            while left:
+                wave = left[: next_wave(len(left), largest_bytes, memory_bytes)]
+                left = left[len(wave) :]
+                together = {each.name: _start(each, stream, threads) for each in wave}
+                watched |= together
+                _watch(list(together.values()), producer)
+                largest_bytes = max(each.memory_bytes for each in watched.values())
+                for each in together.values():
+                    each.cost()  # one that failed ends it all now
             return {name: each.cost() for name, each in watched.items()}
     finally:
         for each_watched in watched.values():
             board.drop(each_watched.trial)
             delete(each_watched.trial.name, all_runs=True)
+
+
+def _start(each: TrialWish, stream: str, threads: int) -> _Profiled:
+    told = plan_function(
+        each.fn, each.params, name=f"{PREFIX}{each.name}"[:64], producer=stream, threads=threads
+    )
+    return _Profiled(launch(told, _Silent()), threads)
+
+
+def _watch(together: Sequence[_Profiled], producer: Producer) -> None:
+    """Look at trials until each has taken enough batches, and stop it then."""
+    deadline_s = time.monotonic() + LIMIT_S
+    while not all(each.done for each in together) and time.monotonic() < deadline_s:
+        readings = {consumer.name: consumer for consumer in producer.status().consumers}
+        for each in together:
+            each.look(readings.get(each.trial.name))
+            if each.done and each.trial.state not in ENDED:
+                each.trial.stop()  # the others need not wait for it
+        time.sleep(LOOK_S)
+    for each in together:
+        if each.trial.state not in ENDED:
+            each.trial.stop()  # its memory is free for those that come

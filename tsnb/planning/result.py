@@ -222,7 +222,7 @@ def plan(
     each_epoch = samples or told.epoch_samples
     if each_epoch is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
-    costs = profile(several, loader, threads=threads)
+    costs = profile(several, loader, threads=threads, memory_bytes=memory_bytes)
     taking_s = told.served.taking_s
     jobs = [
         Job(
