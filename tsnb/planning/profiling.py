@@ -222,7 +222,7 @@ def next_wave(left: int, largest_bytes: float, memory_bytes: float) -> int:
     """
     if left <= 1 or largest_bytes <= 0:
         return min(1, left)
-    return max(1, min(left, int(memory_bytes // (SAFE * largest_bytes))))
+    return max(1, int(min(left, memory_bytes / (SAFE * largest_bytes))))
 
 
 def profile(
