@@ -23,6 +23,8 @@ _PUBLIC = {
     "keep": "tsnb.experiments.in_kernel.kept_state",
     "epochs": "tsnb.experiments.in_kernel.kept_state",
     "cache": "tsnb.samples.cut",
+    "grow": "tsnb.samples.grown",
+    "Grown": "tsnb.samples.grown",
     "crossval": "tsnb.sweeps.folds",
     "CrossValidation": "tsnb.sweeps.folds",
     "log": "tsnb.telemetry.metrics",
@@ -80,6 +82,7 @@ if TYPE_CHECKING:
     from tsnb.records.tables import compare, history, results
     from tsnb.reports import Report, plot, report
     from tsnb.samples.cut import cache
+    from tsnb.samples.grown import Grown, grow
     from tsnb.spilling.spilled import spill
     from tsnb.stalling import Stalls, stalls
     from tsnb.sweeps.folds import CrossValidation, crossval
@@ -95,6 +98,7 @@ __all__ = [
     "Consumer",
     "CrossValidation",
     "Devices",
+    "Grown",
     "Plan",
     "Producer",
     "Report",
@@ -113,6 +117,7 @@ __all__ = [
     "epochs",
     "errors",
     "export",
+    "grow",
     "halving",
     "history",
     "keep",

@@ -50,6 +50,7 @@ EXAMPLES: list[ms.Message] = [
     ms.EpochStarted(1, 2, 40),
     ms.NotJoined(1, 2, 120, 10),
     ms.EpochEnded(3, 79),
+    ms.LengthTold(41, 322),
     ms.Failed(0, "boom", "Traceback"),
     ms.Parked(1, 2, 30.5),
     ms.HeldUp(3, 2, 57, "a, b and c", 12.5, 30.0),

@@ -204,6 +204,8 @@ class Connection:
             self.on_device.lies(message.lease, message.place)
         elif isinstance(message, ms.Drawn):
             self.drawn = message
+        elif isinstance(message, ms.LengthTold):
+            self.welcome = self.welcome._replace(**message._asdict())
         elif isinstance(message, (ms.DeviceTold, ms.DeviceRefused)):
             self._hear_of_device(message)
         elif isinstance(message, ms.LiveAsked):

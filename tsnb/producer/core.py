@@ -23,6 +23,7 @@ from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
 from tsnb.producer.decisions.granting import LOOKAHEAD
 from tsnb.producer.limits import reach_of, require_memory, wide_window
+from tsnb.producer.loader.growth import Growth
 from tsnb.producer.loader.sources import Source
 from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
@@ -72,6 +73,7 @@ class Core:
         farewell: The last message to consumers.
         successor_s: How long they are told to wait for a successor; 0: there will be none.
         keeper: Keeps prepared samples; None: nothing is kept.
+        growth: Lets new samples in; None: the data set does not grow.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
         controller: Moves cores between trials and loader; None until the loading thread runs.
         tuning: How many workers the loader has; None until the loading thread runs.
@@ -94,6 +96,8 @@ class Core:
         self.devices = OnDevices(self.arena, self.lock, settings.window, self._tell)
         self.source: Source | None = None
         self.keeper: Keeper | None = None
+        self.growth: Growth | None = None
+        self._length: tuple[int | None, int | None] = (None, None)  # that consumers know
         self.unordered = ""
         self.stopping = False
         self.stop_asked = threading.Event()
@@ -140,6 +144,7 @@ class Core:
             unordered: Why an epoch cannot be given again; empty where it can.
         """
         self.source, self.unordered = source, unordered
+        self._length = source.batches, source.samples
         self.slots.in_pipe = in_pipe
         self.dispatch.note_repeatable(bool(source.order))
 
@@ -180,6 +185,18 @@ class Core:
                 self.slots.delivered(placed.slot)
             self.failure = None
             self.step(ev.BatchLoaded(run, placed))
+
+    def tell_length(self) -> None:
+        """Tell consumers how long an epoch is, if that has changed: samples have entered."""
+        assert self.source is not None
+        length = batches, samples = self.source.batches, self.source.samples
+        if length == self._length or batches is None or samples is None:
+            return
+        with self.lock:
+            self._length = length
+            for session in self.sessions.values():
+                if session.role == "consumer":
+                    session.send(ms.LengthTold(batches, samples))
 
     def note_failure(self, message: str, traceback: str) -> None:
         """Show that the loader raised, until it gives a batch again."""

@@ -93,6 +93,7 @@ class Feeder(threading.Thread):
                 self._epoch = batch.number
                 self._core.step(ev.Renumbered(wanted.run, batch.number))
                 return
+            self._core.tell_length()
             in_place = batch is _END or isinstance(batch, ev.Placed)
             placed = batch if in_place else self._copy(batch)
         except BaseException as error:  # noqa: BLE001  # whatever the user's loader raises, SystemExit too

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tsnb import registry
@@ -15,11 +17,13 @@ from tsnb.producer.autoworkers import Tuning, first_workers
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loader.dataloader import is_plain, why_not_persistent
+from tsnb.producer.loader.growth import growth_of
 from tsnb.producer.loader.repeating import why_unordered
 from tsnb.producer.loader.sources import as_source, why_one_epoch
 from tsnb.producer.server import Server
 from tsnb.producer.steering import controller_of
 from tsnb.producer.stream import Producer
+from tsnb.samples.grown import Grown
 from tsnb.samples.keeper import Keeper
 
 __all__ = ["begin", "serve", "serve_here"]
@@ -111,6 +115,10 @@ def serve(
     )  # fmt: skip
     _warn_of(loader, name, options)
     cluster = cluster_at(engine)
+    if cluster is not None and isinstance(getattr(loader, "dataset", None), Grown):
+        raise ValueError(
+            'a data set that grows is served to one machine: leave engine= out, or serve it with engine="local".'
+        )
     if cluster is None:
         return serve_here(loader, options, name=name, origin=origin)
     served: Producer = cluster.serve(loader, options, name=name, origin=origin)
@@ -205,13 +213,26 @@ def begin(
     Raises:
         NameInUse, TypeError, ValueError: As `serve`.
     """
-    core = Core(settings)
-    server = None
-    try:
+    with contextlib.ExitStack() as undo:
+        growth = growth_of(loader, settings.name, seed)
+        if growth is not None:  # its epochs are numbered on: each has its log
+            undo.callback(growth.close)
+            settings = replace(settings, first_epoch=max(settings.first_epoch, growth.first_epoch))
+        core = Core(settings)
+        undo.callback(core.arena.close)
+        undo.callback(core.slots.close)
+        core.growth = growth
         if settings.cache is not None:
             core.keeper = Keeper(int(settings.cache))
+            undo.callback(core.keeper.close)
         source = as_source(
-            loader, core.arena, core.slots.pipe, seed=seed, workers=workers, keeper=core.keeper
+            loader,
+            core.arena,
+            core.slots.pipe,
+            seed=seed,
+            workers=workers,
+            keeper=core.keeper,
+            growth=growth,
         )
         core.open(source, slots_for(source), "" if source.order else why_unordered(loader, seed, workers))
         if not primed:
@@ -219,17 +240,13 @@ def begin(
         address = registry.new_address(settings.name)
         token = registry.new_token()
         server = Server(core, address, token)
+        undo.callback(server.close)
         feeder = Feeder(core, source)
         entry = registry.register(settings.name, address, origin or registry.describe_origin(), token)
         server.look_for_entry = functools.partial(registry.put_back, entry)
-    except BaseException:
-        if server is not None:
-            server.close()
-        core.slots.close()
-        core.arena.close()
-        if core.keeper is not None:
-            core.keeper.close()
-        raise
+        undo.pop_all()
+    if growth is not None:
+        growth.start()
     feeder.start()
     core.controller = controller_of(core, feeder.native_id or 0)
     core.tuning = Tuning(core, feeder.native_id or 0)

@@ -216,6 +216,8 @@ class Producer(Bound):
                     self._core.arena.close()
                     if self._core.keeper is not None:
                         self._core.keeper.close()
+                    if self._core.growth is not None:
+                        self._core.growth.close()
 
     def _stop_when_asked(self) -> None:
         self._core.stop_asked.wait()

@@ -1,4 +1,4 @@
-"""Samples that outlive their batch: those that are kept once they were prepared.
+"""Samples that outlive their batch, and data sets that get more of them.
 
 | module | what it owns |
 |---|---|
@@ -8,4 +8,8 @@
 | `draws`, `cut` | draws from the global generators; where a sample's fixed part ends and its random part begins |
 | `learning` | the dataset that workers see: it measures, proves and keeps samples, and takes kept ones |
 | `keeper` | the producer's side: which phase it is, memory given back under pressure |
+| `grown` | `grow`: a data set that others add to; finding what is new and whole |
+| `growth_index` | which samples such a data set has: append-only, on disk |
+| `growth_order` | the order of an epoch in which samples enter (pure) |
+| `growth_log` | what entered which epoch where: on disk, so that it can be given again |
 """

@@ -15,6 +15,7 @@ from tsnb.errors import ArenaFull
 from tsnb.machine.memory import Pressure, free_memory, memory_bounds
 from tsnb.samples.choice import HitCost, choose, floor_of, to_give_back
 from tsnb.samples.cut import Cached
+from tsnb.samples.grown import Grown
 from tsnb.samples.learning import KeptDataset
 from tsnb.samples.memory import (
     CHOSEN,
@@ -62,6 +63,8 @@ def why_not(dataset: Any, workers: int) -> str:
             "more, or serve with workers=1"
         )
     for part in _chain(dataset):
+        if isinstance(part, Grown):
+            return "it is as large as the data set was, and this one grows: serve it without cache="
         if hasattr(part, "set_epoch"):
             return f"{type(part).__name__} has a set_epoch, so its samples may be others in every epoch. {_WAY_OUT}"
         if not isinstance(part, (Subset, Cached)) and getattr(part, "__getitems__", None) is not None:

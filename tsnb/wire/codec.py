@@ -30,6 +30,7 @@ from tsnb.wire.messages import (
     Hello,
     LayoutTold,
     Leave,
+    LengthTold,
     LiveAsked,
     LiveTold,
     Message,
@@ -90,6 +91,7 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     18: (RankGone, struct.Struct("<BIII")),
     19: (PauseAsked, struct.Struct("<B?")),
     20: (Planned, struct.Struct("<BI")),
+    21: (LengthTold, struct.Struct("<BII")),
 }
 _WITH_SECONDS = (11, 12)
 """Kinds whose last field is a time."""

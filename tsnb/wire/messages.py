@@ -2,9 +2,9 @@
 
 consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Planned  Threads
                        DeviceRefused  LiveTold  Bye
-producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  Failed
-                       Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn  PauseAsked
-                       LiveAsked  StopAsked  Stopping
+producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
+                       Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
+                       PauseAsked  LiveAsked  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  Tune
                        TrialEnded
 producer -> observer   Welcome  Refused  Reading  LiveTold  Stopping
@@ -34,6 +34,7 @@ __all__ = [
     "Hello",
     "LayoutTold",
     "Leave",
+    "LengthTold",
     "LiveAsked",
     "LiveTold",
     "Message",
@@ -64,7 +65,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 15
+PROTOCOL = 16
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -370,6 +371,15 @@ class EpochEnded(NamedTuple):
     batches: int
 
 
+class LengthTold(NamedTuple):
+    """An epoch has another length from now on than `Welcome` said: samples have entered."""
+
+    epoch_batches: int
+    """Loader batches in it."""
+    epoch_samples: int
+    """Samples in it."""
+
+
 class Failed(NamedTuple):
     """The loader raised; the epoch ends here."""
 
@@ -491,6 +501,7 @@ Message = (
     | EpochStarted
     | NotJoined
     | EpochEnded
+    | LengthTold
     | Failed
     | HeldUp
     | Parked

@@ -22,6 +22,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
 from tsnb.producer.loader.collate import SlotCollate
+from tsnb.producer.loader.growth import GrowingBatches, Growth
 from tsnb.producer.loader.repeating import Skipped, length, loader_order, replayed, sampler_chain
 from tsnb.producer.loader.tickets import Prepared, TicketCollate, TicketDataset, Tickets, mix
 from tsnb.producer.loader.workers import WorkerStart, mind_own_workers, travelling
@@ -92,6 +93,11 @@ class Indices(NamedTuple):
     """Why they cannot tell, and what would change that."""
 
 
+_GROWS = Indices(
+    why_not="its data set grows, so which samples there are is not known before: attach without subset= and fold="
+)
+
+
 def _no_advice() -> None:
     """Stand in for torch's warning of more workers than cores."""
 
@@ -107,8 +113,10 @@ class DataLoaderSource:
         seed: int | None,
         workers: int | None,
         keeper: Keeper | None = None,
+        growth: Growth | None = None,
     ) -> None:
         self._keeper = keeper
+        seed = seed if growth is None else growth.log.seed
         self._seed = seed
         self._generators = (torch.Generator(), torch.Generator())
         mine = self._loader = copy.copy(loader)
@@ -128,7 +136,10 @@ class DataLoaderSource:
         if seed is not None:
             fields["generator"] = self._generators[1]
         name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+        self._growing = None if growth is None else GrowingBatches(growth)
         self._sampler = fields[name] if seed is None else _own(fields[name], self._generators[0])
+        if self._growing is not None:
+            self._sampler = self._growing
         self._tickets = None if iterable else Tickets(self._sampler, 1 if mine.num_workers else 0)
         self._prepare_workers(loader, SlotCollate(arena, pipe, travelling(loader.collate_fn, mine)))
         if self._tickets is not None:
@@ -141,13 +152,13 @@ class DataLoaderSource:
             None  # workers and their prefetch factor, where others were asked for
         )
         self._batch_bytes = 0
-        self.order = loader_order(loader, mine.num_workers, seed)
+        self.order = loader_order(loader, mine.num_workers, seed) if growth is None else growth.order
         self.workers: int = mine.num_workers
         self.persistent: bool = mine.persistent_workers
         self.batch_size = loader.batch_size
         self.batches = length(loader)
         self.samples = epoch_samples(loader)
-        self.indices = _indices_of(loader)
+        self.indices = _indices_of(loader) if growth is None else _GROWS
         self.cover: int | None = None
         self.drawn: Sequence[Any] | None = None
 
@@ -201,7 +212,19 @@ class DataLoaderSource:
         if self._tickets is None:
             return replayed(batches, number, start)
         unpacked = self._unpacked(batches) if self.workers else self._one_by_one(batches, start)
+        if self._growing is not None:
+            unpacked = self._measured_anew(unpacked, self._growing)
         return unpacked if self._keeper is None else self._to_its_end(unpacked, self._keeper, start)
+
+    def _measured_anew(self, batches: Iterator[Any], growing: GrowingBatches) -> Iterator[Any]:
+        """Give an epoch's batches, and know how long it is as samples enter."""
+        while True:
+            batch = next(batches, growing)
+            if growing.order is not None:
+                self.batches, self.samples = growing.order.batches, growing.order.samples
+            if batch is growing:
+                return
+            yield batch
 
     def _to_its_end(self, batches: Iterator[Any], keeper: Keeper, start: int) -> Iterator[Any]:
         """Give an epoch's batches, and note that it is over."""

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
 from tsnb.producer.loader.dataloader import DataLoaderSource, Indices, epoch_samples, is_plain
+from tsnb.producer.loader.growth import Growth
 from tsnb.producer.loader.repeating import length, loader_order, replayed
 from tsnb.producer.loader.workers import mind_own_workers
 from tsnb.samples.keeper import Keeper
@@ -91,6 +92,7 @@ def as_source(
     seed: int | None,
     workers: int | None,
     keeper: Keeper | None = None,
+    growth: Growth | None = None,
 ) -> Source:
     """Return the source for whatever the user wants to serve.
 
@@ -101,6 +103,7 @@ def as_source(
         seed: Makes the order, and the workers' random numbers, a function of (seed, epoch).
         workers: Worker processes instead of the DataLoader's own number.
         keeper: Keeps samples that were prepared; None: nothing is kept.
+        growth: Lets new samples into the epochs; None: the samples are those that there are now.
 
     Raises:
         TypeError: It cannot be iterated.
@@ -111,7 +114,7 @@ def as_source(
     if isinstance(loader, Source):
         return loader  # a stream from elsewhere
     if is_plain(loader):
-        return DataLoaderSource(loader, arena, pipe, seed, workers, keeper)
+        return DataLoaderSource(loader, arena, pipe, seed, workers, keeper, growth)
     if keeper is not None:
         raise ValueError(
             f"cache= is for torch's own DataLoader, whose samples have numbers, and this is a {type(loader).__name__}: "

@@ -1,0 +1,383 @@
+"""Data sets that grow: an index that is whole after any kill, files taken whole, every sample once in an epoch."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader, RandomSampler
+
+import tsnb
+from tsnb.errors import JoinRefused, LoaderFailed, TsnbError
+from tsnb.producer.loader.growth import GrowingBatches, Growth, growth_of
+from tsnb.samples.growth_index import GrowthIndex
+from tsnb.samples.growth_order import Arrivals, EpochOrder
+
+HANG_S = 60.0
+
+
+def number_in(path: str) -> int:
+    """Read a sample of the folders that these tests grow."""
+    return int(Path(path).read_text(encoding="utf-8"))
+
+
+def add(folder: Path, *numbers: int) -> None:
+    """Put files into a folder, each renamed into its place."""
+    for number in numbers:
+        unfinished = folder / f"{number:06}.tmp"
+        unfinished.write_text(str(number), encoding="utf-8")
+        unfinished.rename(folder / f"{number:06}.txt")
+
+
+def folder_of(tmp_path: Path, samples: int) -> Path:
+    folder = tmp_path / "incoming"
+    folder.mkdir()
+    add(folder, *range(samples))
+    return folder
+
+
+# -- the index ------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_s_files_are_samples_and_keep_their_numbers(tmp_path: Path) -> None:
+    """New files come last, in any process; `len` changes at `refresh` alone, and a plain DataLoader takes it."""
+    folder = folder_of(tmp_path, 5)
+    grown = tsnb.grow(folder, number_in, settle_s=0)
+    (folder / "a").mkdir()
+    add(folder / "a", 5)
+    add(folder, 3000)
+    assert len(grown) == 5
+    there = pickle.loads(pickle.dumps(grown))  # as a worker that is spawned gets it
+    assert grown.refresh() == 7
+    assert there[6] == grown[6] == 3000 and grown[5] == 5 and grown[-7] == 0
+    again = tsnb.grow(folder, number_in, settle_s=0)
+    assert [again[i] for i in range(7)] == [grown[i] for i in range(7)]
+    taken = torch.cat(list(DataLoader(grown, 3, shuffle=True)))
+    assert sorted(taken.tolist()) == [0, 1, 2, 3, 4, 5, 3000]
+    with pytest.raises(IndexError):
+        grown[7]
+
+
+def test_files_that_are_being_written_are_not_taken(tmp_path: Path) -> None:
+    """Not under a name that says so, not while empty, not before they have settled; and a change afterwards is told."""
+    folder = folder_of(tmp_path, 2)
+    (folder / "half.part").write_text("1", encoding="utf-8")
+    (folder / ".hidden").write_text("1", encoding="utf-8")
+    (folder / "empty.txt").touch()
+    assert len(tsnb.grow(folder, number_in, settle_s=0)) == 2
+    (folder / "open.txt").write_text("7", encoding="utf-8")
+    patient = tsnb.grow(folder, number_in, settle_s=3600, index=tmp_path / "patient")
+    assert len(patient) == 0
+    ahead = (
+        time.time() + 7200
+    )  # as a file server with a clock of its own says: it counts once it has been still for us
+    quick = tsnb.grow(folder, number_in, settle_s=0.2, index=tmp_path / "quick")
+    os.utime(folder / "open.txt", (ahead, ahead))
+    assert quick.wait(3, HANG_S) and len(quick) == 3
+    last = next(i for i in range(3) if quick[i] == 7)
+    (folder / "open.txt").write_text("77", encoding="utf-8")
+    with pytest.raises(TsnbError, match=r"had 1 bytes when it was taken and has 2 now.*rename"):
+        quick[last]
+    (folder / "open.txt").unlink()
+    with pytest.raises(FileNotFoundError, match="a data set that only grows"):
+        quick[last]
+
+
+def test_a_folder_that_is_not_there_or_vanishes_is_named(tmp_path: Path) -> None:
+    """Both when it is opened and later."""
+    with pytest.raises(TsnbError, match=r"incoming.*is not there"):
+        tsnb.grow(tmp_path / "incoming", number_in)
+    folder = folder_of(tmp_path, 2)
+    grown = tsnb.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
+    folder.rename(tmp_path / "gone")
+    with pytest.raises(TsnbError, match="make it, or mount it again"):
+        grown.refresh()
+
+
+def test_lines_of_a_file_are_samples_once_they_are_ended(tmp_path: Path) -> None:
+    """A line that is being written waits for its end; a file that became shorter is refused."""
+    table = tmp_path / "rows.jsonl"
+    table.write_bytes(b'{"a": 1}\n\n{"a"')
+    grown = tsnb.grow(table, bytes.decode)
+    assert [grown[i] for i in range(len(grown))] == ['{"a": 1}', ""]
+    with table.open("ab") as file:
+        file.write(b": 2}\n")
+    assert grown.refresh() == 3 and grown[2] == '{"a": 2}'
+    table.write_bytes(b"{}\n")
+    with pytest.raises(TsnbError, match="only ever gets longer"):
+        grown.refresh()
+
+
+def test_what_a_function_lists_is_a_sample_each(tmp_path: Path) -> None:
+    """A text that was listed before is the same sample, wherever it stands in the list."""
+    listed = ["b", "a"]
+    grown = tsnb.grow(lambda: listed, str.upper, index=tmp_path / "index")
+    listed[:0] = ["c"]
+    listed += ["ä", "a"]
+    grown.refresh()
+    assert [grown[i] for i in range(len(grown))] == ["B", "A", "C", "Ä"]
+    listed.append(7)  # type: ignore[arg-type]
+    with pytest.raises(TsnbError, match="return a list of texts"):
+        grown.refresh()
+
+
+def test_input_that_cannot_be_meant_is_refused(tmp_path: Path) -> None:
+    """Each with what to write instead."""
+    with pytest.raises(ValueError, match="index="):
+        tsnb.grow(list, str)
+    with pytest.raises(TypeError, match="parse="):
+        tsnb.grow(tmp_path, "parse")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="0 or more"):
+        tsnb.grow(tmp_path, str, settle_s=-1)
+    (tmp_path / "samples").write_bytes(b"something else that is long enough")
+    with pytest.raises(TsnbError, match="is not an index"):
+        tsnb.grow(list, str, index=tmp_path)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.data())
+@settings(max_examples=40, deadline=None)
+def test_an_index_cut_at_any_byte_is_whole_up_to_there(batches: list[int], data: st.DataObject) -> None:
+    """As a killed writer leaves it: keys that no record names, or a record in part. The next writer goes on."""
+    with TemporaryDirectory() as directory:
+        listed: list[str] = []
+        grown = tsnb.grow(lambda: listed, str, index=directory)
+        for size in batches:
+            listed += [f"sample {len(listed) + i}" for i in range(size)]
+            grown.refresh()
+        samples = Path(directory, "samples")
+        os.truncate(samples, data.draw(st.integers(32, samples.stat().st_size)))
+        listed.append("the last")
+        grown = tsnb.grow(lambda: listed, str, index=directory)
+        assert [grown[i] for i in range(len(grown))] == listed
+
+
+@pytest.mark.system
+def test_two_writers_that_are_killed_again_and_again_leave_each_sample_once(tmp_path: Path) -> None:
+    """Two processes that add to one index, SIGKILLed at any moment: no key is lost or twice."""
+    listed = [f"{i:05}" for i in range(4000)]
+    turn = iter(range(10, 10_000))
+
+    def write() -> None:
+        shown = 0
+        grown = tsnb.grow(lambda: listed[:shown], str, index=tmp_path)
+        while True:
+            shown += 7
+            grown.refresh()
+
+    for _ in range(6):
+        children = []
+        for _ in range(2):
+            if (child := os.fork()) == 0:
+                write()
+            children.append(child)
+        index = GrowthIndex(str(tmp_path))
+        goal, deadline = next(turn) + index.count(), time.monotonic() + HANG_S
+        while index.count() < min(goal, len(listed)) and time.monotonic() < deadline:
+            time.sleep(0.001)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    grown = tsnb.grow(lambda: listed, str, index=tmp_path)
+    assert sorted(grown[i] for i in range(len(grown))) == listed
+
+
+# -- the order ------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.integers(0, 60), st.lists(st.tuples(st.integers(0, 8), st.integers(1, 20)), max_size=4), st.booleans()
+)
+def test_what_enters_stands_after_its_place_and_each_sample_is_there_once(
+    samples: int, entries: list[tuple[int, int]], shuffle: bool
+) -> None:
+    """Whatever stands before the place stays; the rest keeps its order among itself; the same again from the log."""
+    facts: dict[str, Any] = {"seed": 3, "epoch": 2, "batch_size": 7, "shuffle": shuffle, "drop_last": False}
+    order = EpochOrder(np.arange(samples), **facts)
+    again = EpochOrder(np.arange(samples), **facts)
+    first, place = samples, 0
+    for further, size in entries:
+        place = min(place + further, order.batches)
+        before = [order.batch(number).tolist() for number in range(place)]
+        rest = [i for number in range(place, order.batches) for i in order.batch(number).tolist()]
+        order.enter(Arrivals(place, first, size))
+        again.enter(Arrivals(place, first, size))
+        assert [order.batch(number).tolist() for number in range(place)][: len(before) - 1] == before[:-1]
+        after = [i for number in range(place, order.batches) for i in order.batch(number).tolist()]
+        assert [i for i in after if i < first] == rest
+        first += size
+    whole = [i for number in range(order.batches) for i in order.batch(number).tolist()]
+    assert sorted(whole) == list(range(first)) and order.samples == first
+    assert whole == [i for number in range(again.batches) for i in again.batch(number).tolist()]
+
+
+def test_where_a_new_sample_comes_is_uniform_over_the_rest() -> None:
+    """Chi-square over 3,000 epochs: of 24 places left, a new sample stands at each as often (23 degrees, p > 0.001)."""
+    counts = np.zeros(24)
+    for epoch in range(3000):
+        order = EpochOrder(np.arange(40), seed=1, epoch=epoch, batch_size=4, shuffle=True, drop_last=False)
+        order.enter(Arrivals(5, 40, 4))
+        whole = np.concatenate([order.batch(number) for number in range(order.batches)])
+        counts[int(np.flatnonzero(whole == 41)[0]) - 20] += 1
+    assert ((counts - 125) ** 2 / 125).sum() < 49.7
+
+
+class Stage:
+    """A stream's order without the stream: producers that are killed at any moment, one after the other."""
+
+    def __init__(self, directory: str, begin_with: int, batch_size: int) -> None:
+        self.directory = directory
+        self.batch_size = batch_size
+        self.listed = [str(i) for i in range(begin_with)]
+        self.ordered: dict[int, list[list[int]]] = {}
+        self.growth: Growth | None = None
+        self.over: set[int] = set()
+
+    def producer(self) -> Growth:
+        """A producer begins; the one before was killed: nothing of it is closed in good order."""
+        if self.growth is not None:
+            self.growth.log.close()  # which the system does when it is killed
+        grown = tsnb.grow(lambda: self.listed, int, index=self.directory)
+        loader = DataLoader(grown, self.batch_size, shuffle=True)
+        self.growth = growth_of(loader, "s", 5)
+        assert self.growth is not None
+        return self.growth
+
+    def order(self, epoch: int, start: int, several: int, arriving: list[int]) -> None:
+        """Give some batches of an epoch from one on; samples arrive meanwhile."""
+        assert self.growth is not None
+        batches = GrowingBatches(self.growth)
+        batches.set_epoch(epoch)
+        known = self.ordered.setdefault(epoch, [])
+        for number, batch in enumerate(batches):
+            if number < len(known):
+                assert batch == known[number], "a batch that was given is given again as it was"
+            else:
+                assert epoch not in self.over
+                known.append(batch)
+            if number >= start and arriving:
+                self.listed += [str(len(self.listed) + i) for i in range(arriving.pop())]
+                self.growth._dataset.refresh()
+            if number + 1 >= start + several:
+                return
+        self.over.add(epoch)
+
+
+@given(
+    st.integers(1, 30),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["on", "killed", "back", "next"]),
+            st.integers(0, 6),
+            st.lists(st.integers(0, 9), max_size=4),
+        ),
+        max_size=12,
+    ),
+)
+@settings(max_examples=60, deadline=None)
+def test_epochs_of_killed_producers_are_given_again_as_they_were_and_each_sample_once(
+    begin_with: int, moments: list[tuple[str, int, list[int]]]
+) -> None:
+    """Growth, SIGKILL and consumers that come back to any place, in any order: nothing differs, is lost or twice."""
+    with TemporaryDirectory() as directory:
+        stage = Stage(directory, begin_with, 4)
+        epoch = stage.producer().first_epoch
+        for what, several, arriving in moments:
+            if what == "killed":
+                assert stage.producer().first_epoch == max(stage.ordered, default=-1) + 1
+            if what == "next":
+                stage.order(epoch, 0, 1 << 30, list(arriving))  # to its end, first
+                epoch += 1
+            given_so_far = len(stage.ordered.get(epoch, []))
+            start = min(several, given_so_far) if what == "back" else given_so_far
+            stage.order(epoch, start, 1 + several, list(arriving))
+        for number in range(epoch + 2):  # all to their ends; the last begins when nothing arrives any more
+            stage.order(number, 0, 1 << 30, [])
+            taken = [i for batch in stage.ordered[number] for i in batch]
+            assert len(set(taken)) == len(taken), "twice in an epoch"
+            assert set(taken) == set(range(len(taken))), "lost"
+        assert len(taken) == len(stage.listed), "found in the end"
+        assert stage.growth is not None
+        stage.growth.close()
+
+
+# -- served ---------------------------------------------------------------------------------------------------
+
+
+def wait_until(fact: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANG_S
+    while not fact():
+        assert time.monotonic() < deadline, "hung"
+        time.sleep(0.01)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("workers", [0, 1])
+def test_new_samples_enter_the_running_epoch_and_its_length_follows(tmp_path: Path, workers: int) -> None:
+    """Those found before the last batch is ordered are in it, once, and `len` says so; the log gives the same again."""
+    folder = folder_of(tmp_path, 120)
+    grown = tsnb.grow(folder, number_in, settle_s=0)
+    loader = DataLoader(grown, 4, shuffle=True, num_workers=workers)
+    with tsnb.serve(loader, name="g", seed=3, window=2) as producer, tsnb.attach("a", "g") as consumer:
+        assert len(consumer) == 30
+        taken = []
+        for number, batch in enumerate(consumer):
+            taken += batch.tolist()
+            if number == 3:
+                add(folder, *range(120, 128))
+                wait_until(lambda: len(grown) == 128)
+        assert sorted(taken) == list(range(128)) and len(consumer) == 32
+        assert max(taken[:16]) < 120, "what was given before they were there"
+        assert producer.status().epoch_batches == 32
+        state = consumer.state_dict()
+        numbers = [consumer.epoch]
+    with tsnb.serve(loader, name="g", seed=3, window=2), tsnb.attach("a", "g") as consumer:
+        consumer.load_state_dict({**state, "epoch": 0, "batch": 5, "offset": 0})  # of the epoch that grew
+        assert torch.cat(list(consumer)).tolist() == taken[20:]
+        numbers.append(consumer.epoch)
+        assert sorted(torch.cat(list(consumer)).tolist()) == list(range(128))
+        numbers.append(consumer.epoch)
+    assert numbers == [0, 0, 1]
+
+
+@pytest.mark.system
+def test_a_folder_that_vanishes_ends_the_epoch_with_its_name_and_comes_back(tmp_path: Path) -> None:
+    """The loop gets `LoaderFailed`, the stream stays; once the folder is back, the next epoch is whole."""
+    folder = folder_of(tmp_path, 400)
+    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0, index=tmp_path / "index"), 4, shuffle=True)
+    with tsnb.serve(loader, name="g", window=2) as producer, tsnb.attach("a", "g") as consumer:
+        loop = iter(consumer)
+        next(loop)
+        folder.rename(tmp_path / "gone")
+        with pytest.raises(LoaderFailed, match="incoming"):
+            list(loop)
+        (tmp_path / "gone").rename(folder)
+        growth = producer.core.growth
+        assert growth is not None
+        wait_until(lambda: growth._error is None)
+        assert len(torch.cat(list(consumer))) == 400
+
+
+@pytest.mark.system
+def test_what_does_not_go_with_growth_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    """Parts, a cache, a sampler of one's own; and nothing of what was begun stays."""
+    grown = tsnb.grow(folder_of(tmp_path, 20), number_in, settle_s=0)
+    loader = DataLoader(grown, 4, shuffle=True, num_workers=1)
+    with pytest.raises(ValueError, match="this one grows"):
+        tsnb.serve(loader, name="g", cache="8MiB")
+    with pytest.raises(ValueError, match="without a sampler"):
+        tsnb.serve(DataLoader(grown, 4, sampler=RandomSampler(grown, replacement=True)), name="g")
+    with tsnb.serve(loader, name="g"), pytest.raises(JoinRefused, match="data set grows"):
+        tsnb.attach("a", "g", subset=[1, 2])
+    assert not [thread for thread in threading.enumerate() if thread.name == "tsnb-grow"]

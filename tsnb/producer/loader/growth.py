@@ -1,0 +1,192 @@
+"""A stream over a data set that grows: looks for new samples, and lets them into the epochs.
+
+    thread `tsnb-grow`     looks into the folder, four times a second        Growth.count
+    loading thread         GrowingBatches, in place of the batch sampler: before each batch that it orders, what was
+                           found since enters the rest of the epoch          GrowthLog, EpochOrder
+
+An epoch takes at most as many new samples as it began with, and none once its last batch is ordered: so each epoch
+ends, however fast the data grows, and what came after enters the next.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
+
+from tsnb.samples.grown import Grown
+from tsnb.samples.growth_log import OVER, GrowthLog
+from tsnb.samples.growth_order import Arrivals, EpochOrder
+
+__all__ = ["GrowingBatches", "Growth", "growth_of"]
+
+LOOK_S = 0.25
+"""How often new samples are looked for."""
+
+
+def growth_of(loader: Any, name: str, seed: int | None) -> Growth | None:
+    """Return what lets new samples into the epochs of a loader; None if its data set does not grow.
+
+    Args:
+        loader: The loader to serve.
+        name: The stream's.
+        seed: As `tsnb.serve`.
+
+    Raises:
+        ValueError: It orders its samples itself.
+        TsnbError: The log cannot be kept, or the folder has gone.
+    """
+    if not isinstance(loader, DataLoader) or not isinstance(loader.dataset, Grown):
+        return None
+    sampler = getattr(loader, "sampler", None)
+    shuffle = type(sampler) is RandomSampler and not sampler.replacement
+    if type(loader.batch_sampler) is not BatchSampler or not (shuffle or type(sampler) is SequentialSampler):
+        raise ValueError(
+            "a data set that grows is ordered by the stream, so that new samples can enter: give its DataLoader "
+            "batch_size= and shuffle=True or False, without a sampler or batch_sampler of your own."
+        )
+    facts = f"batch_size={loader.batch_size} shuffle={shuffle} drop_last={loader.drop_last}"
+    log = GrowthLog(loader.dataset.directory, name, facts, seed)
+    return Growth(loader.dataset, log, loader.batch_size or 1, shuffle=shuffle, drop_last=loader.drop_last)
+
+
+class Growth:
+    """New samples of one stream.
+
+    Args:
+        dataset: What grows.
+        log: What entered where.
+        batch_size: Samples in a batch.
+        shuffle: As `EpochOrder`.
+        drop_last: As `EpochOrder`.
+    """
+
+    def __init__(
+        self, dataset: Grown, log: GrowthLog, batch_size: int, *, shuffle: bool, drop_last: bool
+    ) -> None:
+        self._dataset = dataset
+        self._shuffle = shuffle
+        self._drop_last = drop_last
+        self._batch_size = batch_size
+        self._ended = threading.Event()
+        self._error: Exception | None = None
+        self._watch = threading.Thread(target=self._look, name="tsnb-grow", daemon=True)
+        self.log = log
+
+    @property
+    def order(self) -> str:
+        """The identity of the order in which epochs come: equal for the same data and the same log only."""
+        return f"grown {self._dataset.identity} {self.log.identity} seed={self.log.seed}"
+
+    @property
+    def first_epoch(self) -> int:
+        """The number of the first epoch that no producer of this log has begun."""
+        return self.log.next_epoch
+
+    def start(self) -> None:
+        """Look for new samples from now on."""
+        self._watch.start()
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+        if self._watch.is_alive():
+            self._watch.join()
+        self.log.close()
+
+    def _look(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            try:
+                self._dataset.refresh()
+            except Exception as error:  # noqa: BLE001  # of the user's listing too: the loading thread raises it
+                self._error = error
+            else:
+                self._error = None
+
+    @property
+    def count(self) -> int:
+        """Samples that have been found.
+
+        Raises:
+            Exception: The last look failed.
+        """
+        if self._error is not None:
+            raise self._error
+        return len(self._dataset)
+
+    def begin(self, epoch: int) -> EpochOrder:
+        """Return the order of an epoch that begins, or begins again, with all that has entered it so far.
+
+        Raises:
+            TsnbError, OSError: The folder has gone, or the disk is full.
+        """
+        self.log.begin(epoch, self._dataset.refresh())
+        order = EpochOrder(
+            np.arange(self.log.samples(epoch), dtype=np.int64),
+            seed=self.log.seed,
+            epoch=epoch,
+            batch_size=self._batch_size,
+            shuffle=self._shuffle,
+            drop_last=self._drop_last,
+        )
+        for entry in self.log.entries(epoch):
+            order.enter(entry)
+        return order
+
+    def let_in(self, epoch: int, order: EpochOrder, place: int) -> None:
+        """Let the samples that were found since enter an epoch, before one of its batches is ordered.
+
+        Args:
+            epoch: Which.
+            order: Its order.
+            place: The batch's number.
+
+        Raises:
+            Exception: The last look failed.
+        """
+        began = self.log.samples(epoch)
+        entries = self.log.entries(epoch)
+        known = began + sum(entry.size for entry in entries)
+        count = min(self.count - known, 2 * began - known)
+        if count > 0 and place >= self.log.mark(epoch) and order.takes(place):
+            entry = Arrivals(place, known, count)
+            self.log.enter(epoch, entry)
+            order.enter(entry)
+
+
+class GrowingBatches:
+    """Orders the batches of a stream that grows, in place of the loader's batch sampler.
+
+    Attributes:
+        order: Of the epoch that was begun last.
+    """
+
+    def __init__(self, growth: Growth) -> None:
+        self._growth = growth
+        self._epoch = 0
+        self.order: EpochOrder | None = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration orders."""
+        self._epoch = epoch
+        self.order = self._growth.begin(epoch)
+
+    def __len__(self) -> int:
+        return 0 if self.order is None else self.order.batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch, order = self._epoch, self.order
+        assert order is not None
+        log, number = self._growth.log, 0
+        while True:
+            self._growth.let_in(epoch, order, number)
+            batch = order.batch(number)
+            if not len(batch):
+                log.raise_mark(epoch, OVER)
+                return
+            number += 1
+            log.raise_mark(epoch, number)
+            yield batch.tolist()
