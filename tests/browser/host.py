@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,13 @@ class Host:
         self.show(
             scene, *(base64.b64encode(part).decode() for part in (self.tape.history(), self.tape.curves()))
         )
+
+    def open_several(self, tapes: Sequence[Tape]) -> None:
+        """Show one panel of the streams of these tapes, as `Panel` puts them together."""
+        histories, curves = [tape.history() for tape in tapes], [tape.curves() for tape in tapes]
+        lengths = [[len(a), len(b)] for a, b in zip(histories, curves, strict=True)]
+        scene = {"streams": [tape.scene() for tape in tapes], "lengths": lengths}
+        self.show(scene, *(base64.b64encode(b"".join(parts)).decode() for parts in (histories, curves)))
 
     def show(self, scene: dict[str, Any], history: str, curves: str = "") -> None:
         """Show the panel of a model that holds this, history and curves in base 64."""

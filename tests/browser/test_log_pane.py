@@ -206,11 +206,25 @@ def test_a_saved_notebook_keeps_the_end_of_the_log(browser: Browser) -> None:
 def test_a_trial_that_is_on_no_stream_is_stopped_from_its_log(browser: Browser) -> None:
     """The pane's own button stops the trial that it shows, once; a refusal is told beside it."""
     host = opened(browser)
-    stop = host.page.get_by_label("Stop trial resnet10")
+    stop = host.page.get_by_role("button", name="Stop trial resnet10").or_(
+        host.page.get_by_label("Could not stop trial resnet10")
+    )
+    stop.click()
+    asked = {"op": "stop", "name": "resnet10"}
+    assert stop.inner_text() == "Stop trial?" and asked not in host.page.evaluate("() => window.sent")
+    stop.press("Escape")
+    assert stop.inner_text() == "Stop" and stop.is_visible(), (
+        "a question is taken back before the pane is closed"
+    )
+    stop.click()
     stop.click()
     assert {"op": "stop", "name": "resnet10"} in host.page.evaluate("() => window.sent")
     assert stop.is_disabled()
-    host.hear(Message({"op": "refused", "name": "resnet10", "why": "it is no trial of this notebook"}))
+    host.hear(
+        Message(
+            {"op": "refused", "what": "stop", "name": "resnet10", "why": "it is no trial of this notebook"}
+        )
+    )
     host.settle()
     assert "could not stop: it is no trial" in host.page.inner_text(".tsnb-log-title")
     host.hear(Message({"op": "log", "trials": [["resnet10", "done"]]}))

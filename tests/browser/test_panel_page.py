@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
 from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, three_models
-from tsnb.panel.tape import Message
+from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.readings import CacheReading, EndReading
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -47,7 +47,8 @@ CONTRAST = """() => {
       if (c.length === 3 || c[3] > 0.5) return c.slice(0, 3);
     }
   };
-  const texts = [...document.querySelectorAll('.tsnb-panel *')].filter(e => e.getClientRects().length && !e.disabled
+  const texts = [...document.querySelectorAll('.tsnb-panel *')].filter(e => e.getClientRects().length
+    && !e.closest('[aria-disabled=true]')
     && !e.closest('.tsnb-canvas, .tsnb-unseen') && [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()));
   return texts.map(e => {
     const [a, b] = [light(numbers(getComputedStyle(e).color).slice(0, 3)), light(ground(e))].sort((x, y) => y - x);
@@ -148,7 +149,7 @@ def test_the_states_between_are_designed(browser: Browser) -> None:
     host.settle()
     assert host.facts()["state"] == "absent"
     assert "not served" in host.page.inner_text(".tsnb-title")
-    assert host.page.is_disabled(".tsnb-stop-stream")
+    assert host.page.locator(".tsnb-stop-stream").is_disabled()
 
     stream = three_models()
     for last in stream.run(12):
@@ -163,7 +164,7 @@ def test_the_states_between_are_designed(browser: Browser) -> None:
     assert message
     host.hear(message)
     host.settle()
-    assert host.page.locator(".tsnb-stop:enabled").count() == 0
+    assert host.page.locator(".tsnb-stop:not([aria-disabled=true])").count() == 0
     assert host.page.inner_text("tbody >> nth=0").count("ended") == 1
     host.shot(ARTIFACTS / "panel-ended.png")
     assert not host.errors
@@ -177,10 +178,10 @@ def test_updates_that_stop_turn_the_buttons_off(browser: Browser) -> None:
     host.open(stream.run(10))
     host.feed(list(stream.run(0.5))[-1])
     host.page.clock.run_for(500)
-    assert host.page.locator(".tsnb-stop:enabled").count() == 3
+    assert host.page.locator(".tsnb-stop:not([aria-disabled=true])").count() == 3
     host.page.clock.run_for(8000)
     assert host.facts()["state"] == "stale"
-    assert host.page.locator(".tsnb-stop:enabled").count() == 0
+    assert host.page.locator(".tsnb-stop:not([aria-disabled=true])").count() == 0
     assert "No news for" in host.page.inner_text(".tsnb-say")
 
 
@@ -194,7 +195,7 @@ def test_a_recording_is_all_shown_and_promises_nothing(browser: Browser) -> None
     said = host.page.inner_text(".tsnb-say")
     assert said.count("(in its last seconds)") == 2, "to read and to hear: its rows tell of all its time"
     assert re.search(r"recording of 21 Sep\w* 2026", host.page.inner_text(".tsnb-title"))
-    assert host.page.locator("button:enabled:visible").all_inner_texts() == [
+    assert host.page.locator("button:not([aria-disabled=true]):visible").all_inner_texts() == [
         "loss, accuracy",
         *("batch", "epoch", "time"),
         *("linear", "log"),
@@ -232,7 +233,7 @@ def test_what_was_saved_opens_as_a_recording(browser: Browser) -> None:
     again.show(scene, *numbers)
     facts = again.facts()
     assert (facts["state"], facts["stream"], facts["history"]) == ("recording", "mnist", "88")
-    assert again.page.locator(".tsnb-act:enabled:visible").count() == 0
+    assert again.page.locator(".tsnb-act:not([aria-disabled=true]):visible").count() == 0
     assert again.page.locator("tbody >> nth=0").inner_text().startswith("cnn-small")
     assert "The stream mnist has ended." in again.page.inner_text(".tsnb-say")
 
@@ -387,7 +388,16 @@ def test_buttons_send_what_they_say_and_ask_before_they_end_something(browser: B
     assert ended
     host.hear(ended)
     host.settle()
-    assert host.page.get_by_label("Stop resnet10: not now, the stream has ended").is_disabled()
+    grey = host.page.get_by_label("Stop resnet10: not now, the stream has ended")
+    assert grey.is_disabled()
+    before = len(host.page.evaluate(sent))
+    grey.focus()
+    host.page.keyboard.press("Enter")
+    assert len(host.page.evaluate(sent)) == before, "it can be reached, and does nothing"
+    told = "node => getComputedStyle(node, '::after').content"
+    assert grey.evaluate(told) == '"Stop resnet10: not now, the stream has ended"', (
+        "its reason stands beside it"
+    )
     assert not host.errors
 
 
@@ -699,6 +709,69 @@ def test_a_place_in_the_stream_says_what_its_words_say(browser: Browser) -> None
         where = f"{consumer.lag} behind" if consumer.lag else "at the front"
         assert words == f"{where} · {consumer.fill} ready"
     assert [lefts[fill] for fill in sorted(lefts, reverse=True)] == sorted(lefts.values())
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (620, "dark"), (360, "light")])
+def test_several_streams_are_one_panel_with_a_row_for_each_trial(
+    browser: Browser, width: int, theme: str
+) -> None:
+    """Each stream has its line, sentence and strip; a trial on both has one row, which says where it is."""
+    host = Host(browser, width, theme)
+    train, val = three_models(), three_models(11)
+    val.name, val.trials, val.batch_s = "val", val.trials[:1], 0.2
+    tapes = [Tape("train"), Tape("val")]
+    train.name = "train"
+    for tape, stream in zip(tapes, (train, val), strict=True):
+        for reading in stream.run(30):
+            tape.feed(reading)
+    host.open_several(tapes)
+    for reading in val.run(2):
+        message = tapes[1].feed(reading)
+        assert len(message.frame) <= 300
+        host.hear(Message({**message.content, "at": 1}, message.frame))
+    host.settle()
+    page = host.page
+    assert not host.errors
+    assert page.locator(".tsnb-name").all_inner_texts() == ["train", "val"]
+    assert page.locator(".tsnb-strip-name").all_inner_texts() == ["train", "val"]
+    assert page.locator(".tsnb-trials .tsnb-open").all_inner_texts() == [t.name for t in train.trials]
+    places = page.locator(".tsnb-place .tsnb-below").all_text_contents()
+    assert all(place.split(":")[0] in ("train", "val") for place in places), places
+    assert page.locator(".tsnb-canvas canvas").count() == 6
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    assert page.evaluate(CUT) == []
+    assert page.evaluate(CONTRAST) == []
+    stop = page.get_by_role("button", name="Stop stream").nth(1)
+    stop.click()
+    page.get_by_role("button", name="Stop for all?").click()
+    page.get_by_label("balance").nth(1).select_option("free")
+    assert page.evaluate("() => window.sent.slice(-2)") == [
+        {"op": "stop stream", "at": 1},
+        {"op": "balance", "mode": "free", "at": 1},
+    ]
+    refused = {"op": "refused", "what": "balance", "name": "", "why": "there is no room", "at": 1}
+    host.hear(Message(refused))
+    host.settle()
+    titles = [page.get_by_label("balance").nth(k).get_attribute("title") or "" for k in (0, 1)]
+    assert ["there is no room" in title for title in titles] == [False, True]
+    host.hear(Message({"op": "tick", "at": 1, "n": 10_000}))
+    assert page.evaluate("() => window.sent.at(-1)") == {"op": "hello", "n": -1}, "one that was missed"
+    if width > 1000:
+        page.get_by_role("button", name=val.trials[0].name, exact=True).click()
+        host.settle()
+        assert page.locator(".tsnb-drawer .tsnb-timeline i").count() == 96
+        page.get_by_role("button", name="details").click()
+        host.settle()
+    host.shot(ARTIFACTS / f"panel-several-{width}.png")
+    saved = Host(browser, width, theme)
+    ended = [tape.note("gone", "The stream has ended.") for tape in tapes]
+    for at, message in enumerate(ended):
+        assert message
+        host.hear(Message({**message.content, "at": at}))
+    saved.show(*host.saved())
+    assert saved.facts()["state"] == "recording"
+    assert saved.page.locator(".tsnb-trials .tsnb-open").all_inner_texts() == [t.name for t in train.trials]
+    assert not host.errors + saved.errors
 
 
 def test_compute_is_divided_by_a_choice_in_the_header(browser: Browser) -> None:

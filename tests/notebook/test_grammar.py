@@ -242,8 +242,9 @@ def test_what_a_report_a_recording_and_a_side_panel_take() -> None:
     def given(line: str) -> dict[str, Any]:
         return dict(vars(parse(line, "%tensorsocket", TENSORSOCKET)[1]))
 
-    assert given("dashboard --side") == {"name": None, "side": True}
-    assert given("dashboard mnist") == {"name": "mnist", "side": False}
+    assert given("dashboard --side") == {"names": [], "side": True}
+    assert given("dashboard mnist") == {"names": ["mnist"], "side": False}
+    assert given("dashboard train val") == {"names": ["train", "val"], "side": False}
     assert given("report") == {"name": None, "until": [], "vcpu_price": None, "kwh_price": None}
     assert given("report x --until accuracy=0.95")["until"] == [("accuracy", 0.95)]
     assert given("record mnist one.jsonl") == {"name": "mnist", "file": "one.jsonl", "stop": False}

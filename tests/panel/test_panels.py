@@ -25,6 +25,7 @@ def closed() -> Iterator[None]:
     for panel in package._panels:
         panel.close()
     package._panels.clear()
+    package._ours.clear()
     forget_watches()
 
 
@@ -97,7 +98,7 @@ def test_a_panel_and_a_report_follow_a_stream_together() -> None:
     first = known.readings()
     with tsnb.serve([torch.zeros(4, 2)] * 3, name="together"):
         assert _eventually(lambda: panel.state != "gone")
-        panel._end_stream("")  # asked over the watch's connection
+        panel._hear(panel, {"op": "stop stream"}, [])  # asked over the watch's connection
         assert _eventually(lambda: panel.state == "gone")
     assert len(first) >= 1
     panel.close()
@@ -133,6 +134,49 @@ def test_a_panel_without_a_name_finds_the_only_stream() -> None:
         assert watched()["found"].listened
     panel.close()
     watch("found").close()
+
+
+@pytest.mark.system
+def test_streams_of_one_notebook_are_one_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a name all of them, later ones too; each message says of which it is, each click for which."""
+    sent: list[dict[str, object]] = []
+    with tsnb.serve([torch.zeros(4, 2)] * 3, name="train"), tsnb.serve([torch.zeros(4, 2)] * 3, name="val"):
+        panel = dashboard()
+        assert panel.streams == ("train", "val")
+        assert dashboard() is panel and dashboard("train", "val") is panel
+        monkeypatch.setattr(panel, "send", lambda content, buffers=None: sent.append(content))
+        assert _eventually(
+            lambda: {message.get("at", 0) for message in sent if message["op"] == "tick"} == {0, 1}
+        )
+        state = panel.get_state()
+        assert [scene["stream"]["name"] for scene in state["scene"]["streams"]] == ["train", "val"]
+        assert [sum(parts) for parts in zip(*state["scene"]["lengths"], strict=True)] == [
+            len(state["history"]),
+            len(state["curves"]),
+        ]
+        with tsnb.serve([torch.zeros(4, 2)] * 3, name="late"):
+            package.served_here("late")
+            assert panel.streams == ("train", "val", "late")
+            assert _eventually(lambda: any(message.get("at") == 2 for message in sent))
+        panel._hear(panel, {"op": "balance", "mode": "fair", "at": 1}, [])
+        assert _eventually(lambda: any(message["op"] == "refused" for message in sent))
+        (refused,) = (message for message in sent if message["op"] == "refused")
+        assert refused["at"] == 1
+        panel._hear(panel, {"op": "stop stream", "at": 1}, [])
+        assert _eventually(lambda: [channel.tape.state for channel in panel._channels][1] == "gone")
+        assert panel.state != "gone"
+        assert dashboard("train") is not panel
+    panel.close()
+
+
+def test_a_panel_of_all_streams_takes_the_first_that_starts() -> None:
+    """It was opened before anything was served; a panel that was asked for by name stays as it is."""
+    ours, named = dashboard(), dashboard("other")
+    package.served_here("first")
+    package.served_here("second")
+    assert ours.streams == ("first", "second")
+    assert named.streams == ("other",)
+    assert _eventually(lambda: not any(t.name == "tsnb-follow-any" for t in threading.enumerate()))
 
 
 def _eventually(true: Callable[[], bool]) -> bool:

@@ -110,7 +110,8 @@ def _named(prog: str, description: str, *, optional: bool) -> Parser:
 
 
 def _dashboard() -> Parser:
-    parser = _named("%tensorsocket dashboard", "Show a stream's live panel.", optional=True)
+    parser = Parser("%tensorsocket dashboard", "Show the live panel of a stream, or of several together.")
+    parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--side", action="store_true")
     return parser
 

@@ -58,7 +58,7 @@ class TsnbMagics(Magics):
         %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
         %tensorsocket balance [NAME] pace|weights|free [--weight TRIAL=2 ...]     how compute is divided, from now on
         %tensorsocket tune [NAME] [--workers N]   how many workers the loader has, from now on; left out: what helps
-        %tensorsocket dashboard [NAME] [--side]   the live panel; --side: beside the notebook (package sidecar)
+        %tensorsocket dashboard [NAME ...] [--side]   the live panel; --side: beside the notebook (package sidecar)
         %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well.
                                                   --until accuracy=0.95 [--vcpu-price 0.04] [--kwh-price 0.3]: and what
                                                   each trial had cost by then
@@ -79,7 +79,7 @@ class TsnbMagics(Magics):
             raise UsageError(f"%%tensorsocket: only start takes a cell; write %tensorsocket {command}")
         with plain_errors(f"%tensorsocket {command}"):
             if command == "dashboard":
-                return streams.dashboard(given.name, side=given.side)
+                return streams.dashboard(*given.names, side=given.side)
             if command == "report":
                 return report_cells.report(given.name, dict(given.until), given.vcpu_price, given.kwh_price)
             shown = None

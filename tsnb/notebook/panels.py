@@ -21,6 +21,7 @@ import os
 import threading
 import time
 import uuid
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -50,17 +51,19 @@ SHOWN = 200
 _log = logging.getLogger("tsnb")
 
 
-def dashboard(name: str | None = None) -> Panel:
-    """Return the live panel of a stream; a cell that ends with it shows it.
+def dashboard(name: str | None = None, *more: str) -> Panel:
+    """Return the live panel of a stream, or of several together; a cell that ends with it shows it.
 
     Its stop buttons stop the trial of that name if this notebook has one, and otherwise ask the consumer to end; its
     interrupt buttons do what Ctrl-C does, for this notebook's trials. Its log pane shows what they print. Its report
     button leaves a report under this cell.
 
     Args:
-        name: The stream; left out: this notebook's, or the only one. It need not be served yet.
+        name: The stream; left out: all of this notebook's, those that it starts later too, or the only one there is. It
+            need not be served yet.
+        more: Other streams for the same panel, as `tsnb.dashboard("train", "val")`: a trial on several is one row.
     """
-    panel = panel_of(name)
+    panel = panel_of(name, *more)
     panel.stop_consumer = stop_consumer(panel)
     panel.interrupt_consumer = interrupt_consumer(panel)
     panel.make_report = report_here(panel)
@@ -86,10 +89,10 @@ def replay(file: str | os.PathLike[str]) -> Panel:
 
 
 class Still:
-    """The picture of one panel.
+    """The picture of one panel, of each of its streams.
 
     Attributes:
-        mark: What the front end knows it by; an id in the picture.
+        mark: What the front end knows it by; the beginning of an id in each picture.
 
     Args:
         panel: The panel; its cell runs.
@@ -99,51 +102,68 @@ class Still:
         self.mark = f"tsnb-still-{uuid.uuid4().hex[:12]}"
         self._panel = panel
         self._outlet = outlet_here(panel.stream or "panel")
-        self._made_s = -EVERY_S
-        self._here: frozenset[str] = frozenset()
+        self._of: dict[str, _Pictured] = {}
         self._drawing = threading.Lock()
         self._again = threading.Event()
-        self._shown = False
 
-    def news(self, reading: StreamReading | None = None) -> None:
+    def news(self, reading: StreamReading | None = None, stream: str = "") -> None:
         """Make the picture anew where something has ended, or it has grown old. Called with the panel's lock held.
 
         Args:
             reading: The newest one; None: the stream's state has changed in another way, as at its end.
+            stream: The stream's name.
         """
-        former = self._here
+        this = self._of.setdefault(stream, _Pictured(len(self._of)))
+        former = this.here
         if reading is not None:
-            self._here = frozenset(c.name for c in reading.consumers if c.state != "gone")
-        first = bool(self._here) and not self._shown
-        if reading is None or first or former - self._here or time.monotonic() - self._made_s > EVERY_S:
-            self._made_s = time.monotonic()
+            this.here = frozenset(c.name for c in reading.consumers if c.state != "gone")
+        first = bool(this.here) and not this.shown
+        if reading is None or first or former - this.here or time.monotonic() - this.made_s > EVERY_S:
+            this.made_s = time.monotonic()
+            this.wanted = True
             self._again.set()
-            threading.Thread(target=self._draw, name=f"tsnb-still-{self._panel.stream}", daemon=True).start()
+            threading.Thread(target=self._draw, name=f"tsnb-still-{stream}", daemon=True).start()
 
     def _draw(self) -> None:
         """Draw until nothing is new. On a thread of its own: a long stream's picture takes a tenth of a second."""
-        from tsnb.reports import report
-
         with self._drawing:
             while self._again.is_set():
                 self._again.clear()
-                try:
-                    found = report(self._panel.stream or None)
-                except (TsnbError, LookupError, OSError, ValueError) as error:
-                    _log.debug("no picture of the panel: %s", error)
-                    return
-                if found.story.trials:
-                    data = found._repr_mimebundle_()
-                    data["image/svg+xml"] = self._marked(data["image/svg+xml"])
-                    self._publish("update_display_data" if self._shown else "display_data", data)
-                    self._shown = True
+                for stream, this in list(self._of.items()):
+                    if this.wanted:
+                        this.wanted = False
+                        self._picture(stream, this)
 
-    def _marked(self, svg: str) -> str:
-        return svg.replace("<svg ", f'<svg id="{self.mark}" ', 1)
+    def _picture(self, stream: str, this: _Pictured) -> None:
+        from tsnb.reports import report
 
-    def _publish(self, kind: str, data: dict[str, str]) -> None:
-        content: dict[str, Any] = {"data": data, "metadata": {}, "transient": {"display_id": self.mark}}
+        try:
+            found = report(stream or self._panel.stream or None)
+        except (TsnbError, LookupError, OSError, ValueError) as error:
+            _log.debug("no picture of the panel: %s", error)
+            return
+        if not found.story.trials:
+            return
+        mark = f"{self.mark}-{this.number}" if this.number else self.mark
+        data = found._repr_mimebundle_()
+        data["image/svg+xml"] = data["image/svg+xml"].replace("<svg ", f'<svg id="{mark}" ', 1)
+        kind = "update_display_data" if this.shown else "display_data"
+        content: dict[str, Any] = {"data": data, "metadata": {}, "transient": {"display_id": mark}}
         self._outlet.publish(kind, content)
+        this.shown = True
+
+
+@dataclass
+class _Pictured:
+    """What is pictured of one stream."""
+
+    number: int
+    here: frozenset[str] = frozenset()
+    """The trials that were on it at its last reading."""
+    made_s: float = -EVERY_S
+    """When its picture was made last; monotonic."""
+    wanted: bool = False
+    shown: bool = False
 
 
 def leave_still(panel: Panel) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +27,8 @@ recorders: dict[str, Recorder] = {}
 def begin(name: str) -> None:
     """Watch a stream that has just been started here, from its first reading on."""
     watch(name, anew=True)
+    if (panels := sys.modules.get("tsnb.panel")) is not None:  # else no panel is open
+        panels.served_here(name)
 
 
 class Ending:
@@ -71,15 +74,16 @@ def report(
     return report_of(name, until=until, vcpu_price=vcpu_price, kwh_price=kwh_price)
 
 
-def report_here(panel: Panel) -> Callable[[], None]:
+def report_here(panel: Panel) -> Callable[..., None]:
     """Return what a panel's report button does: leave a report under the cell that shows the panel.
 
-    Called while that cell runs; the function that it returns is called on a thread of the panel's own.
+    Called while that cell runs; the function that it returns is called on a thread of the panel's own, with the
+    stream's name where the panel shows several.
     """
     outlet = outlet_here(panel.stream or "panel")
 
-    def leave() -> None:
-        data = report(panel.stream or None)._repr_mimebundle_()
+    def leave(stream: str = "") -> None:
+        data = report(stream or panel.stream or None)._repr_mimebundle_()
         outlet.publish("display_data", {"data": data, "metadata": {}, "transient": {}})
 
     return leave

@@ -256,7 +256,7 @@ def stop_consumer(panel: Panel) -> Callable[[str], None]:
             return
         from tsnb.telemetry.observer import Observer
 
-        observer = Observer(panel.stream or None)
+        observer = Observer(panel.stream_of(name) or None)
         try:
             observer.request_consumer_stop(name)
         finally:

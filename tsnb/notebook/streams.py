@@ -286,8 +286,12 @@ def stop(given: Namespace) -> tuple[str, Report | None]:
     return f"stopped {name!r} (served by {entry.origin})", ending.report()
 
 
-def dashboard(name: str | None, *, side: bool = False) -> Any:
-    """Return the live panel, for the cell to show; None where it is shown beside the notebook.
+def dashboard(*names: str, side: bool = False) -> Any:
+    """Return the live panel of these streams, for the cell to show; None where it is shown beside the notebook.
+
+    Args:
+        names: The streams; none: all of this notebook's.
+        side: Show it beside the notebook.
 
     Raises:
         ExtraMissing: It cannot be shown beside the notebook.
@@ -296,8 +300,8 @@ def dashboard(name: str | None, *, side: bool = False) -> Any:
     from tsnb.notebook.panels import show_beside
 
     if not side:
-        return panel(name)
-    show_beside(panel(name))
+        return panel(*names)
+    show_beside(panel(*names))
     return None
 
 

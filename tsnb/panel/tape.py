@@ -25,6 +25,9 @@ tick   {"op": "tick", "n": 812}                                   and, only when
 scene  {"n", "origin_s", "states", "recorded", "state", "stream", "say", "lanes": [...], "ways", "marks", "gpus", "can"}
        `n` is the last tick that it holds, `states` the names behind the numbers in the frames
 ```
+
+A panel of several streams has a tape of each (`tsnb.panel.channel`): its ticks say by `at` which they are of (0 is left
+out), and its scene is {"streams": [scene, ...], "lengths": [[bytes of history, of curves], ...]}, laid end to end.
 """
 
 from __future__ import annotations
@@ -97,6 +100,20 @@ class Tape:
     def sentence(self) -> str:
         """The one plain sentence on which trial waits for which."""
         return self.view.say.text
+
+    def call(self, name: str) -> None:
+        """Know the stream's name before its first reading."""
+        self._name = name
+
+    @property
+    def ticks(self) -> int:
+        """The number of the last tick."""
+        return self._ticks
+
+    @property
+    def can(self) -> dict[str, bool]:
+        """Which buttons there are."""
+        return self._can
 
     def feed(self, reading: StreamReading) -> Message:
         """Take in a reading of this tape's own view; return what the front end must hear."""

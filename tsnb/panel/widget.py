@@ -22,14 +22,14 @@ import anywidget
 import traitlets
 
 from tsnb.errors import TsnbError
+from tsnb.panel.channel import Channel
 from tsnb.panel.logs import LogFeed
 from tsnb.panel.tape import Message, Tape
-from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import MOST, History
 from tsnb.telemetry.observer import balance
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.view import StreamNews, as_text
-from tsnb.telemetry.watching import Watch, listen, unlisten, watched
+from tsnb.telemetry.view import as_text
+from tsnb.telemetry.watching import Watch
 
 __all__ = ["Panel"]
 
@@ -57,12 +57,12 @@ class Fallback(Protocol):
     mark: str
     """What the front end knows it by, to hide it while the panel is there."""
 
-    def news(self, reading: StreamReading | None = None) -> None:
-        """Take note of a reading, or of another change of the stream's state. Called with the panel's lock held."""
+    def news(self, reading: StreamReading | None = None, stream: str = "") -> None:
+        """Take note of a reading, or of another change of a stream's state. Called with the panel's lock held."""
 
 
 class Panel(anywidget.AnyWidget):
-    """A live view of one stream, from its readings alone. Made by `tsnb.dashboard()`.
+    """A live view of a stream, or of several together, from readings alone. Made by `tsnb.dashboard()`.
 
     Attributes:
         logs: Feeds the log pane; its `source` is handed in by code that knows the trials.
@@ -71,6 +71,7 @@ class Panel(anywidget.AnyWidget):
 
     Args:
         name: The stream; None: whichever single one is served.
+        more: Other streams that it shows too: a trial on several of them is one row.
         stop_consumer: As the attribute.
         recorded: Whether it will be fed what happened at another time.
     """
@@ -91,16 +92,17 @@ class Panel(anywidget.AnyWidget):
     def __init__(
         self,
         name: str | None = None,
-        *,
+        *more: str,
         stop_consumer: Callable[[str], None] | None = None,
         recorded: bool = False,
         **traits: Any,
     ) -> None:
         self._lock = threading.Lock()
-        self._tape = Tape(name or "", recorded=recorded)
+        names = dict.fromkeys([name or "", *more])
+        self._channels = [Channel(each, self._lock, self, recorded=recorded) for each in names]
+        self._follows = False
         self._interrupt_consumer: Callable[[str], None] | None = None
-        self._make_report: Callable[[], None] | None = None
-        self._follower: Follower | None = None
+        self._make_report: Callable[..., None] | None = None
         self._closed = False
         self._picture: Fallback | None = None
         self.logs = LogFeed(self._send_log)
@@ -142,12 +144,15 @@ class Panel(anywidget.AnyWidget):
         self._allow(interrupt=interrupt is not None)
 
     @property
-    def make_report(self) -> Callable[[], None] | None:
-        """Called when the report button is clicked, on a thread of its own; None: there is no such button."""
+    def make_report(self) -> Callable[..., None] | None:
+        """Called when the report button is clicked, on a thread of its own; None: there is no such button.
+
+        Where several streams are shown, with the name of the one whose button it was.
+        """
         return self._make_report
 
     @make_report.setter
-    def make_report(self, report: Callable[[], None] | None) -> None:
+    def make_report(self, report: Callable[..., None] | None) -> None:
         self._make_report = report
         self._allow(report=report is not None)
 
@@ -163,19 +168,33 @@ class Panel(anywidget.AnyWidget):
         self.still = "" if picture is None else picture.mark
 
     @property
+    def _tape(self) -> Tape:
+        """What was told of the first stream."""
+        return self._channels[0].tape
+
+    @property
     def stream(self) -> str:
-        """The stream's name; empty while it is unknown."""
+        """The stream's name, of several the first one's; empty while it is unknown."""
         return self._tape.name
 
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of all streams that it shows."""
+        return tuple(channel.name for channel in self._channels if channel.name)
+
+    def stream_of(self, name: str) -> str:
+        """Return the stream that a consumer is on now, the first of several; the panel's first if it is on none."""
+        there = [channel.name for channel in self._channels if _pid_on(channel, name) is not None]
+        return there[0] if there else self.stream
+
     def pid_of(self, name: str) -> int | None:
-        """Return the process of a consumer that is on the stream now; None if none has that name."""
-        latest = self._tape.latest
-        found = () if latest is None else latest.consumers
-        return next((c.pid for c in found if c.name == name or c.name.startswith(f"{name}[")), None)
+        """Return the process of a consumer that is on a stream now; None if none has that name."""
+        pids = (_pid_on(channel, name) for channel in self._channels)
+        return next((pid for pid in pids if pid is not None), None)
 
     @property
     def state(self) -> str:
-        """The stream's state as the panel shows it."""
+        """The stream's state as the panel shows it; of several the first one's."""
         return self._tape.state
 
     def follow(self) -> None:
@@ -183,100 +202,103 @@ class Panel(anywidget.AnyWidget):
 
         A panel without a name itself looks for the one stream that is served, and then joins its watch.
         """
-        if self._tape.name:
-            self._listen(self._tape.name)
-        else:
-            self._follower = Follower(None, self._found, self.note)
-            self._follower.start()
+        self._follows = True
+        for channel in self._channels:
+            channel.follow()
 
-    def _found(self, reading: StreamReading) -> None:
-        """Know the stream's name. Called once, on the follower's thread."""
-        assert self._follower is not None
-        self._follower.close()
-        self._listen(reading.name)
-
-    def _listen(self, name: str) -> None:
+    def join(self, name: str) -> None:
+        """Show another stream too; the first one where none was known so far."""
+        if name in self.streams or self._closed:
+            return
+        if not self.streams:
+            self._channels[0].be(name)
+            return
         with self._lock:
-            if self._closed:
-                return
-            known = listen(name, self)
-            self._tape.share(known.view, known.history)
-            if known.note:
-                self._tape.note(*known.note)
-            if known.history.added or known.note:
-                self._deliver_all()
+            channel = Channel(name, self._lock, self)
+            channel.tape.allow(**self._tape.can)
+            self._channels.append(channel)
+            self.deliver_all()
+        if self._follows:
+            channel.follow()
 
     def feed(self, reading: StreamReading) -> None:
-        """Show a reading of a stream that this process does not watch."""
-        with self._lock:
-            self._deliver(self._tape.feed(reading))
-            if self._picture is not None:
-                self._picture.news(reading)
-
-    def tell(self, tick: StreamNews) -> None:
-        """Show what a reading has brought. Called on the watch's thread."""
-        with self._lock:
-            self._deliver(self._tape.tell(tick))
-            if self._picture is not None:
-                self._picture.news(tick.reading)
+        """Show a reading of a stream that this process does not watch: of several, the one of its name."""
+        named = [channel for channel in self._channels if channel.name == reading.name]
+        (named or self._channels)[0].feed(reading)
 
     def note(self, state: str, text: str, name: str = "") -> None:
-        """Show a state and a sentence that no reading carries (see `Tape.note`)."""
-        with self._lock:
-            message = self._tape.note(state, text, name)
-            if message:
-                self._deliver(message)
-                if self._picture is not None:
-                    self._picture.news()
+        """Show a state and a sentence of the first stream that no reading carries (see `Tape.note`)."""
+        self._channels[0].note(state, text, name)
 
     def close(self) -> None:
         """Stop following and remove the widget."""
         self.logs.close()
         with self._lock:
             self._closed = True
-        if self._follower:
-            self._follower.close()
-        if self._tape.name:
-            unlisten(self._tape.name, self)
+        for channel in self._channels:
+            channel.close()
         super().close()
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:
         """Return the widget's state; the snapshot is built now. Called when a page opens or loads again."""
         state: dict[str, Any] = super().get_state(key=key, drop_defaults=drop_defaults)
         # before __init__ has run, traitlets asks already
-        if "_tape" in self.__dict__ and {"scene", "history", "curves"} & state.keys():
+        if "_channels" in self.__dict__ and {"scene", "history", "curves"} & state.keys():
             with self._lock:
-                state.update(scene=self._scene(), history=self._tape.history(), curves=self._tape.curves())
+                scene, history, curves = self._everything()
+                state.update(scene=scene, history=history, curves=curves)
         return state
 
     def _allow(self, **can: bool) -> None:
         with self._lock:
-            message = self._tape.allow(**can)
-            if message:
-                self._deliver(message)
+            for channel in self._channels:
+                message = channel.tape.allow(**can)
+                if message:
+                    self.deliver(channel, message)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle: Any = super()._repr_mimebundle_(**options)  # a dict before anywidget 0.9.14
         with self._lock:
-            what = f"the stream {self._tape.name}" if self._tape.name else "no stream yet"
-            text = as_text(self._tape.view, f"tsnb panel of {what}", recorded=self._tape.recorded)
+            text = "\n\n".join(_text_of(channel.tape) for channel in self._channels)
         if isinstance(bundle, tuple):
             return {**bundle[0], "text/plain": text}, bundle[1]
         return {**(bundle or {}), "text/plain": text}
 
-    def _scene(self) -> dict[str, Any]:
-        return {**self._tape.scene(), "log": self.logs.scene()}
+    def _everything(self) -> tuple[dict[str, Any], bytes, bytes]:
+        """Return scene, history and curves of all streams as of now; the lock is held."""
+        tapes = [channel.tape for channel in self._channels]
+        parts = [(tape.scene(), tape.history(), tape.curves()) for tape in tapes]
+        scenes, histories, curves = zip(*parts, strict=True)
+        if len(tapes) == 1:
+            return {**scenes[0], "log": self.logs.scene()}, histories[0], curves[0]
+        lengths = [[len(history), len(curve)] for _, history, curve in parts]
+        scene = {"streams": list(scenes), "lengths": lengths, "log": self.logs.scene()}
+        return scene, b"".join(histories), b"".join(curves)
+
+    def _last_ticks(self) -> int | list[int]:
+        """Return the number of the last tick, of several streams that of each; the lock is held."""
+        ticks = [channel.tape.ticks for channel in self._channels]
+        return ticks[0] if len(ticks) == 1 else ticks
 
     def _send_log(self, content: dict[str, Any]) -> None:
         """Send a part of a log. Called on the log feed's thread."""
         with self._lock:
             self._deliver(Message(content))
 
-    def _deliver_all(self) -> None:
+    def deliver_all(self) -> None:
         """Send everything so far; the lock is held."""
-        self._deliver(
-            Message({"op": "all", "scene": self._scene()}, self._tape.history()), self._tape.curves()
-        )
+        scene, history, curves = self._everything()
+        self._deliver(Message({"op": "all", "scene": scene}, history), curves)
+
+    def deliver(self, channel: Channel, message: Message) -> None:
+        """Send a message about one of the streams; the lock is held."""
+        at = self._channels.index(channel)
+        self._deliver(Message({**message.content, "at": at}, message.frame) if at else message)
+
+    def pictured(self, channel: Channel, reading: StreamReading | None) -> None:
+        """Tell the picture beside the panel what the panel was told; the lock is held."""
+        if self._picture is not None:
+            self._picture.news(reading, channel.name)
 
     def _deliver(self, message: Message, *more: bytes) -> None:
         """Send a message; the lock is held, so that messages leave in order."""
@@ -293,10 +315,12 @@ class Panel(anywidget.AnyWidget):
     def _hear(self, _: object, content: dict[str, Any], buffers: object) -> None:
         """Answer the front end. Called by ipywidgets on the kernel's (sub)shell thread."""
         op, name = content.get("op"), str(content.get("name", ""))
+        at = content.get("at", 0)
+        channel = self._channels[at if isinstance(at, int) and 0 <= at < len(self._channels) else 0]
         if op == "hello":
             with self._lock:
-                if self._scene()["n"] != content.get("n"):
-                    self._deliver_all()
+                if self._last_ticks() != content.get("n"):
+                    self.deliver_all()
         elif op in ("log", "log off", "trial", "params", "set"):
             self._hear_of_trial(op, name, content)
         elif op == "stop":
@@ -304,13 +328,14 @@ class Panel(anywidget.AnyWidget):
         elif op == "interrupt" and self._interrupt_consumer:
             self._in_background(name, self._interrupt_consumer, what=op)
         elif op == "stop stream":
-            self._in_background("", self._end_stream)
+            self._in_background("", lambda _: channel.act(Watch.request_stop), what=op, at=at)
         elif op == "balance":
             mode = str(content.get("mode", ""))
-            self._in_background("", lambda _: self._balance(mode), what=op)
+            self._in_background("", lambda _: _balance(channel.tape, mode), what=op, at=at)
         elif op == "report" and self._make_report:
             report = self._make_report
-            self._in_background("", lambda _: report(), what="report")
+            given = () if len(self._channels) == 1 else (channel.name,)
+            self._in_background("", lambda _: report(*given), what="report", at=at)
 
     def _hear_of_trial(self, op: str, name: str, content: dict[str, Any]) -> None:
         """Answer what concerns a trial's log and its drawer."""
@@ -328,38 +353,29 @@ class Panel(anywidget.AnyWidget):
             value, text = str(content.get("value", "")), str(content.get("text", ""))
             self._in_background(name, lambda trial: self._set(trial, value, text), what=op)
 
-    def _in_background(self, name: str, act: Callable[[str], None], what: str = "stop") -> None:
+    def _in_background(self, name: str, act: Callable[[str], None], what: str = "stop", at: int = 0) -> None:
         """Act away from the shell: it may wait for a child process, and a cell may be running."""
 
         def run() -> None:
             try:
                 act(name)
             except (TsnbError, OSError, LookupError, RuntimeError, ValueError) as error:
-                self.send({"op": "refused", "what": what, "name": name, "why": str(error)})
+                where = {"at": at} if at else {}
+                self.send({"op": "refused", "what": what, "name": name, "why": str(error), **where})
 
         threading.Thread(target=run, name=f"tsnb-{what}-{name}", daemon=True).start()
 
     def _end_consumer(self, name: str) -> None:
-        if watch := self._watch():
-            watch.request_consumer_stop(name)
-
-    def _end_stream(self, _: str) -> None:
-        if watch := self._watch():
-            watch.request_stop()
-
-    def _balance(self, mode: str) -> None:
-        """Divide compute in another way, with the weights that the stream has."""
-        latest = self._tape.latest
-        balance(self._tape.name, mode, latest.weights if latest and mode == "weights" else None)
+        """Ask for a consumer's loop to end, on each stream that it is on."""
+        there = [channel for channel in self._channels if _pid_on(channel, name) is not None]
+        for channel in there or self._channels[:1]:
+            channel.act(lambda watch: watch.request_consumer_stop(name))
 
     def _set(self, trial: str, value: str, text: str) -> None:
         """Change a trial's live value."""
         if self.logs.source is None:
             raise TsnbError(f"this panel knows no trials, so {value} of {trial} cannot be set from here")
         self.logs.source.set(trial, value, text)
-
-    def _watch(self) -> Watch | None:
-        return watched().get(self._tape.name)
 
     def _answer_while_busy(self) -> None:
         """Let clicks and state requests reach their own subshell while a cell runs.
@@ -369,3 +385,21 @@ class Panel(anywidget.AnyWidget):
         """
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = lambda data, default: default  # noqa: ARG005
+
+
+def _pid_on(channel: Channel, name: str) -> int | None:
+    """Return the process of a consumer of a channel's stream; a group's name stands for its ranks."""
+    latest = channel.tape.latest
+    found = () if latest is None else latest.consumers
+    return next((c.pid for c in found if c.name == name or c.name.startswith(f"{name}[")), None)
+
+
+def _balance(tape: Tape, mode: str) -> None:
+    """Divide a stream's compute in another way, with the weights that it has."""
+    latest = tape.latest
+    balance(tape.name, mode, latest.weights if latest and mode == "weights" else None)
+
+
+def _text_of(tape: Tape) -> str:
+    what = f"the stream {tape.name}" if tape.name else "no stream yet"
+    return as_text(tape.view, f"tsnb panel of {what}", recorded=tape.recorded)

@@ -23,7 +23,7 @@ test("a lane that joins gets its place, whatever came before", () => {
 test("what is saved opens as a recording, with all that was known", () => {
   const store = filled([]);
   store.tick({ op: "tick", n: 1, origin_s: 1000, marks: [[0.5, "joined", "a", "a joined"]], gpus: ["A100"] }, bytes(frame(0, {})));
-  store.lanes[0] = lane("a", ["loss"]);
+  store.put(0, lane("a", ["loss"]));
   for (let k = 1; k < 50; k++) store.tick({ op: "tick", n: k + 1 }, bytes(frame(k, { 0: { lag: 2, metrics: [0.5] } })));
   const { scene, history, curves } = store.snapshot();
   const again = new Store(() => 0);

@@ -1,7 +1,7 @@
 // Controls that ask the kernel to do something to a trial. Each says what it does, asks once more before it ends what cannot
 // be had again, and where it cannot act it is grey and says why.
 
-import { attribute, button, make, put } from "./dom.js";
+import { attribute, button, grey, make, put } from "./dom.js";
 
 const ASKS_MS = 4000; // a question that nobody answers is taken back
 const WAITS_MS = { stop: 15000, interrupt: 3000 }; // a control that was used comes back after this
@@ -34,6 +34,12 @@ export class Act {
     this.draw("");
   }
 
+  /** It is for that trial from now on. */
+  of(name) {
+    this.calm();
+    Object.assign(this, { name, usedMs: 0, why: "" });
+  }
+
   /** Ask no more. */
   calm() {
     if (!this.asking) return;
@@ -54,11 +60,11 @@ export class Act {
   draw(reason) {
     this.reason = reason;
     const waits = Date.now() - this.usedMs < WAITS_MS[this.op] ? `${this.name} ${DONE[this.op]}` : "";
-    const grey = reason || waits;
-    if (grey) this.calm();
-    this.element.disabled = Boolean(grey);
+    const why = reason || waits;
+    if (why) this.calm();
+    grey(this.element, why);
     if (this.asking) return;
-    if (grey) this.name_(`${this.word} ${this.name}: not now, ${grey}`);
+    if (why) this.name_(`${this.word} ${this.name}: not now, ${why}`);
     else this.name_(this.why ? `Could not ${this.word.toLowerCase()} ${this.name}: ${this.why}` : `${this.word} ${this.name}`);
   }
 
@@ -68,11 +74,19 @@ export class Act {
   }
 }
 
-/** Why nothing can be asked of a trial now; empty: it can. */
-export function idle(store, state, lane) {
+/** Why nothing can be asked of a stream now; empty: it can. */
+export function idleStream(store, state) {
   if (store.recorded) return "this is a recording";
   if (state === "stale") return "the notebook's kernel does not answer";
-  if (state === "gone" || state === "absent") return "the stream has ended";
+  if (state === "absent") return "the stream is not served";
+  if (state === "gone") return "the stream has ended";
+  return state === "stopping" ? "the stream is stopping" : "";
+}
+
+/** Why nothing can be asked of a trial now; empty: it can. */
+export function idle(store, state, lane) {
+  const why = state === "stopping" ? "" : idleStream(store, state);
+  if (why) return why;
   const { here, end } = store.lanes[lane];
   return here ? "" : end ? `it has ended: ${end}` : "it has left";
 }

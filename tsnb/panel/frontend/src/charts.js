@@ -61,8 +61,8 @@ export class Charts {
     this.more = new Group(theme, this.sync, "tsnb-charts tsnb-more");
   }
 
-  /** `over`: the stream has ended, or this is a recording. `details`: whether the other charts are seen too. */
-  draw(store, spanS, { over, details }) {
+  /** `over`: the stream has ended, or this is a recording. `details`: whether the other charts are seen too, `machine`: its own. */
+  draw(store, spanS, { over, details, machine = true }) {
     const { lanes, stream } = store, reel = store.reel.withoutIdleEnd(), found = series(reel, lanes, spanS);
     const tracks = lanes.map((lane, k) => ({ name: lane ? lane.name : "", colour: colourIn(k, this.theme() && this.theme().dark), dashed: again(k) }));
     const end = reel.last ? reel.last.t : 0, idle = reel !== store.reel;
@@ -76,7 +76,7 @@ export class Charts {
     this.main.put(SHARE, { ...base, lists: found.share, own: found.own }, () => [0, 1]);
     if (!details) return;
     this.more.put(FILL, simple(found.fill), top(Math.max(window, highest(found.fill))));
-    this.drawMachine(store, reel, base);
+    if (machine) this.drawMachine(store, reel, base);
   }
 
   drawMachine(store, reel, base) {

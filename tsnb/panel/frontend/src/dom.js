@@ -20,13 +20,18 @@ export function attribute(element, name, value) {
   if (element.getAttribute(name) !== String(value)) element.setAttribute(name, value);
 }
 
-/** A button; `clicked` is called without arguments. */
+/** A button; `clicked` is called without arguments, unless it is grey. */
 export function button(label, className, clicked) {
   const element = make("button", `tsnb-button ${className}`, label);
   element.type = "button";
-  element.onclick = () => clicked();
+  element.onclick = () => isGrey(element) || clicked();
   return element;
 }
+
+/** Grey a control that cannot act. It keeps the focus and its place in the walk by Tab, so that its reason can be heard and read. */
+export const grey = (element, on) => attribute(element, "aria-disabled", Boolean(on));
+
+export const isGrey = (element) => element.getAttribute("aria-disabled") === "true";
 
 /** label and value, as in "loader 9.6 batches/s" */
 export function pair(label, className) {

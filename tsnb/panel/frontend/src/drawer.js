@@ -3,10 +3,9 @@
 
 import { Act, idle, refusal, square } from "./acts.js";
 import { coloured } from "./ansi.js";
-import { attribute, button, make, put, style } from "./dom.js";
+import { attribute, button, grey, isGrey, make, put, style } from "./dom.js";
 import { icon, showIcon } from "./icons.js";
 import { matching } from "./log.js";
-import { timeline } from "./series.js";
 import { shape } from "./shapes.js";
 import { paint } from "./theme.js";
 import { OVER, clock, consumerState, cores, count, mebibytes, metric, milliseconds, percent } from "./words.js";
@@ -77,7 +76,7 @@ export class Drawer {
   /** Show that trial; empty: none. */
   open(name) {
     if (name !== this.name) {
-      for (const act of [this.stop, this.interrupt]) Object.assign(act, { name, usedMs: 0, why: "" });
+      for (const act of [this.stop, this.interrupt]) act.of(name);
       this.refusal.say("");
       this.query.value = "";
       this.lines.replaceChildren();
@@ -155,35 +154,36 @@ export class Drawer {
     const input = make("input", "tsnb-filter tsnb-value-now"), row = make("form", "tsnb-live-row");
     const set = Object.assign(make("button", "tsnb-button tsnb-log-button tsnb-set", "Set"), { type: "submit" });
     attribute(input, "aria-label", `live value ${name}`);
-    let was, grey = "";
+    let was, idle = "";
     const word = () => {
       const same = input.value.trim() === was || !input.value.trim();
-      set.disabled = same || Boolean(grey);
+      const why = idle || (same ? "type another value" : "");
+      grey(set, why);
       put(set, same ? "Set" : `Set ${was} → ${input.value.trim()}`);
-      set.title = grey ? `Not now: ${grey}` : "";
+      attribute(set, "title", why ? `Set ${name}: not now, ${why}` : `Use it from the next batch on`);
     };
     input.oninput = word;
     row.onsubmit = (event) => {
       event.preventDefault();
-      if (set.disabled) return;
+      if (isGrey(set)) return;
       this.refusal.say("");
       this.send({ op: "set", name: this.name, value: name, text: input.value.trim() });
-      set.disabled = true;
+      grey(set, true);
     };
     row.append(make("label", "", name), input, set);
     row.show = (value, why) => {
       const changed = value !== was, mine = was !== undefined && input.value.trim() !== was;
-      grey = why;
+      idle = why;
       was = value;
       if (changed && !(mine && document.activeElement === input)) input.value = value;
-      input.disabled = Boolean(why);
-      if (changed || !set.disabled || why) word();
+      input.readOnly = Boolean(why);
+      if (changed || !isGrey(set) || why || set.title.includes("not now")) word();
     };
     return row;
   }
 
   drawTime(store, lane, facts, state) {
-    const found = timeline(store.reel, lane, BARS), row = store.lastRow(lane), { machine } = store;
+    const found = store.timesOf(lane, BARS), row = store.lastRow(lane), { machine } = store;
     this.parts.time.hidden = !found.bars.length;
     [...this.bars.children].forEach((bar, k) => {
       const one = found.bars[k];
@@ -200,7 +200,7 @@ export class Drawer {
     this.parts.numbers.hidden = !metrics.length;
     rows(this.numbers, metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")]));
     const process = machine && store.lanes[lane].here ? machine.trials[lane] : null, here = row && store.lanes[lane].here;
-    const pace = store.paces[lane] || { stepMs: NaN, alonePerS: NaN };
+    const pace = store.paceOf(lane);
     const cost = here ? [["one batch takes", milliseconds(pace.stepMs)], ["alone it could do", `${count(pace.alonePerS)} samples/s`]] : [];
     if (process) cost.push(["CPU", `${cores(process.cpu)} of ${count(process.cores)} cores`], ["memory", mebibytes(process.memoryMiB)]);
     this.parts.cost.hidden = !cost.length;

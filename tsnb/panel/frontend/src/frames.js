@@ -14,8 +14,11 @@ const MACHINE_MARK = -1;
 const LOGGED_MARK = -2;
 const PACES_MARK = -3;
 
-/** The frames in a DataView (or nothing), oldest first; each keeps its raw numbers for saving. */
-export function decode(view) {
+/**
+ * The frames in a DataView (or nothing), oldest first; each keeps its raw numbers for saving. `places`: where the panel has
+ * the stream's lanes, where that differs.
+ */
+export function decode(view, places) {
   if (!view || !view.byteLength) return [];
   // a copy, because a view into a message need not be aligned to four bytes
   const end = view.byteOffset + view.byteLength - (view.byteLength % 4);
@@ -24,7 +27,7 @@ export function decode(view) {
   for (let at = 0; at + HEADER <= numbers.length; ) {
     const length = numbers[at + 1];
     if (!(length >= HEADER) || at + length > numbers.length) break; // torn: keep what came before
-    frames.push(frame(numbers.subarray(at, at + length)));
+    frames.push(frame(numbers.subarray(at, at + length), places));
     at += length;
   }
   return frames;
@@ -41,13 +44,13 @@ export function encode(frames) {
   return new DataView(numbers.buffer);
 }
 
-function frame(raw) {
+function frame(raw, places) {
   const [t, , batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS] = raw;
-  const rows = []; // sparse, by lane
+  const rows = [], laneOf = (number) => (places ? places[number] : number); // sparse, by lane
   let at = HEADER, machine = null;
   while (at + ROW <= raw.length && raw[at] >= 0) {
     const [place, fill, lag, samplesPerS, computing, waiting, held, epochs, batches] = raw.subarray(at, at + ROW);
-    rows[Math.floor(place / LANES_AT)] = { state: place % LANES_AT, fill, lag, samplesPerS, computing, waiting, held, epochs, batches };
+    rows[laneOf(Math.floor(place / LANES_AT))] = { state: place % LANES_AT, fill, lag, samplesPerS, computing, waiting, held, epochs, batches };
     at += ROW;
   }
   let paces = null; // sparse, by lane; only now and then
@@ -60,20 +63,20 @@ function frame(raw) {
     at += 2 + ALL;
     for (let k = 0; k < count && at + PACE <= raw.length; k++, at += PACE) {
       const [lane, stepMs, alonePerS, leftS, epochs] = raw.subarray(at, at + PACE);
-      paces[lane] = { stepMs, alonePerS, eta: { leftS, epochs } };
+      paces[laneOf(lane)] = { stepMs, alonePerS, eta: { leftS, epochs } };
     }
   }
   if (raw[at] === MACHINE_MARK && at + MACHINE <= raw.length) {
-    machine = machineOf(raw, at);
+    machine = machineOf(raw, at, laneOf);
     at += MACHINE + PROCESS * raw[at + 5] + GPU * raw[at + 6];
   }
   const logged = []; // [lane, metric, value]
-  if (raw[at] === LOGGED_MARK) for (let k = at + 1; k + 2 <= raw.length; k += 2) logged.push([Math.floor(raw[k] / METRICS_AT), raw[k] % METRICS_AT, raw[k + 1]]);
+  if (raw[at] === LOGGED_MARK) for (let k = at + 1; k + 2 <= raw.length; k += 2) logged.push([laneOf(Math.floor(raw[k] / METRICS_AT)), raw[k] % METRICS_AT, raw[k + 1]]);
   return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS, rows, paces, all, machine, logged };
 }
 
 /** {cores, cpu, usedMiB, totalMiB, producer, trials: sparse by lane, gpus: [...]}; what cannot be seen is undefined. */
-function machineOf(raw, at) {
+function machineOf(raw, at, laneOf) {
   const [, cores, cpu, usedMiB, totalMiB, processes, gpus] = raw.subarray(at, at + MACHINE);
   const machine = { cores, cpu, usedMiB, totalMiB, producer: undefined, trials: [], gpus: [] };
   at += MACHINE;
@@ -81,7 +84,7 @@ function machineOf(raw, at) {
     const [lane, cpu, memoryMiB, cores, gpuMiB] = raw.subarray(at, at + PROCESS);
     const process = { cpu, memoryMiB, cores, gpuMiB };
     if (lane < 0) machine.producer = process;
-    else machine.trials[lane] = process;
+    else machine.trials[laneOf(lane)] = process;
   }
   for (let k = 0; k < gpus && at + GPU <= raw.length; k++, at += GPU) {
     const [index, busy, usedMiB, totalMiB] = raw.subarray(at, at + GPU);

@@ -1,6 +1,7 @@
 // The line at the top: stream, epoch, loader, window, and the buttons that concern them all.
 
-import { attribute, button, make, pair, put, style } from "./dom.js";
+import { idleStream } from "./acts.js";
+import { attribute, button, grey, isGrey, make, pair, put, style } from "./dom.js";
 import { LIVE, OVER, clock, count, pace, percent, streamWord, tone } from "./words.js";
 
 const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or held in C for long
@@ -47,7 +48,8 @@ export class Header {
   clickedReport() {
     this.send({ op: "report" });
     this.reported = Date.now();
-    this.report.disabled = true;
+    this.noReport = "";
+    grey(this.report, true);
   }
 
   /** The second click within four seconds stops: one click too many would end every trial. */
@@ -65,7 +67,7 @@ export class Header {
   }
 
   calm() {
-    this.asked = null;
+    this.asked = this.notStopped = null;
     this.stopping = false;
     put(this.stop, "Stop stream");
   }
@@ -78,12 +80,12 @@ export class Header {
     }
     if (what === "report") {
       this.reported = 0;
-      this.report.title = `No report: ${why}`;
+      this.noReport = why;
       return;
     }
     this.calm();
     put(this.stop, "Could not stop");
-    this.stop.title = why;
+    this.notStopped = why;
   }
 
   draw(store, state) {
@@ -99,15 +101,17 @@ export class Header {
     this.mode.box.hidden = !last;
     const mode = (stream.mode || "pace").split(" ")[0];
     if (mode === this.asked_mode || Date.now() - (this.askedMs || 0) > BALANCE_MS) this.asked_mode = null;
-    this.mode.select.disabled = !live || state === "stale" || state === "stopping";
+    const why = idleStream(store, state);
+    grey(this.mode.select, why);
     const shown = this.asked_mode || mode;
     if (this.mode.select.value !== shown) this.mode.select.value = shown;
-    attribute(this.mode.select, "title", this.why || MODES[shown] || "");
+    attribute(this.mode.select, "title", why ? `Not now: ${why}` : this.why || MODES[shown] || "");
     this.drawEpoch(stream, last, live);
     this.report.hidden = !can.report;
-    this.report.disabled = !can.report || !last || state === "stale" || Date.now() - (this.reported || 0) < REPORTS_MS;
-    this.stop.disabled = !live || state === "stopping" || Boolean(this.stopping);
     if (!live && this.stopping) this.calm();
+    const noReport = !last ? "nothing was heard of the stream yet" : state === "stale" ? why : Date.now() - (this.reported || 0) < REPORTS_MS ? "it is being made" : "";
+    reasoned(this.report, "Report", noReport, this.noReport ? `No report: ${this.noReport}` : "Where each second of each trial went");
+    reasoned(this.stop, "Stop stream", why || (this.stopping ? "it was asked to stop" : ""), this.notStopped || (this.asked ? "Once more stops it for all trials" : "Stop the stream for all trials"));
   }
 
   drawEpoch(stream, last, live) {
@@ -124,8 +128,16 @@ export class Header {
 function choice(label, words, chosen) {
   const select = make("select", "tsnb-select", ...Object.keys(words).map((word) => Object.assign(make("option", "", word), { value: word, title: words[word] })));
   attribute(select, "aria-label", label);
-  select.onchange = () => chosen(select.value);
+  let was = select.value;
+  select.onfocus = () => (was = select.value);
+  select.onchange = () => (isGrey(select) ? (select.value = was) : chosen(select.value));
   return { box: make("label", "tsnb-pair tsnb-mode", make("span", "tsnb-soft", label), select), select };
+}
+
+/** A button that says why it is grey, where it is. */
+function reasoned(element, word, why, title) {
+  grey(element, why);
+  attribute(element, "title", why ? `${word}: not now, ${why}` : title);
 }
 
 function loader(stream, last) {

@@ -1,6 +1,6 @@
 // The section on learning: its tools, and a chart of each chosen metric. What is chosen is kept with the panel.
 
-import { attribute, button, make, put, style } from "./dom.js";
+import { attribute, button, grey, isGrey, make, put, style } from "./dom.js";
 import { metricsOf } from "./lanes.js";
 import { Parallel } from "./parallel.js";
 import { axesOf, bestSoFar, numberAxis } from "./sweep.js";
@@ -243,7 +243,7 @@ function menu(label, changed) {
       known = all.join("\n");
       boxes.replaceChildren(...all.map((name) => {
         const tick = Object.assign(make("input"), { type: "checkbox", value: name });
-        tick.onchange = () => act([...boxes.querySelectorAll("input")].filter((box) => box.checked).map((box) => box.value));
+        tick.onchange = () => isGrey(tick) ? (tick.checked = false) : act([...boxes.querySelectorAll("input")].filter((box) => box.checked).map((box) => box.value));
         return make("label", "", tick, name);
       }));
       sift();
@@ -251,7 +251,8 @@ function menu(label, changed) {
     const full = chosen.length >= MOST;
     for (const box of boxes.querySelectorAll("input")) {
       box.checked = chosen.includes(box.value);
-      box.disabled = full && !box.checked;
+      grey(box, full && !box.checked);
+      attribute(box.parentElement, "title", isGrey(box) ? `${MOST} charts at most: take one away first` : "");
     }
   };
   return { element, draw };

@@ -1,6 +1,7 @@
 // The log pane: what the chosen trial prints, below everything else, so that nothing moves when it opens.
 
 import { coloured } from "./ansi.js";
+import { Act, square } from "./acts.js";
 import { attribute, button, make, put, style } from "./dom.js";
 import { colour } from "./theme.js";
 
@@ -19,7 +20,8 @@ export class LogPane {
     this.select.setAttribute("aria-label", "Trial whose log is shown");
     this.select.onchange = () => choose(this.select.value);
     this.state = make("span", "tsnb-log-state");
-    this.stop = button("Stop", "tsnb-log-button", () => this.clicked(send));
+    this.stop = new Act("stop", "Stop trial", "Stop", send, { asks: true, className: "tsnb-log-button" });
+    this.stop.draw("no trial is chosen");
     this.close = button("Close", "tsnb-log-button", () => choose(null));
     this.note = make("span", "tsnb-soft tsnb-log-note");
     this.tail = make("span");
@@ -27,7 +29,7 @@ export class LogPane {
     this.lines.tabIndex = 0; // the arrow keys scroll it
     this.lines.setAttribute("role", "log");
     this.lines.setAttribute("aria-live", "off"); // hundreds of lines a minute are not for reading aloud
-    const title = make("div", "tsnb-log-title", make("span", "tsnb-soft", "log"), this.swatch, this.select, this.state, this.note, this.stop, this.close);
+    const title = make("div", "tsnb-log-title", make("span", "tsnb-soft", "log"), this.swatch, this.select, this.state, this.note, this.stop.element, this.close);
     this.element = make("section", "tsnb-log", title, this.lines);
     this.element.id = this.id;
     this.element.hidden = true;
@@ -36,15 +38,9 @@ export class LogPane {
     };
   }
 
-  clicked(send) {
-    send({ op: "stop", name: this.log.name });
-    this.stopping = { name: this.log.name, ms: Date.now(), why: "" };
-    this.stop.disabled = true;
-  }
-
   /** The trial could not be stopped. */
-  refused(name, why) {
-    if (this.stopping && this.stopping.name === name) Object.assign(this.stopping, { ms: 0, why: `could not stop: ${why}` });
+  refused(name, what, why) {
+    if (what === "stop" && this.stop.name === name) this.stop.refused(why);
   }
 
   draw(store) {
@@ -70,11 +66,10 @@ export class LogPane {
     style(this.swatch, "background", lane < 0 ? "var(--tsnb-held)" : colour(lane));
     put(this.state, log.state);
     this.state.dataset.tone = TONES[log.state] || "soft";
-    const { name, ms, why } = this.stopping || {}, waits = name === log.name && Date.now() - ms < 15000;
-    this.stop.disabled = !log.can || !GOES_ON.has(log.state) || waits;
-    attribute(this.stop, "aria-label", `Stop trial ${log.name}`);
+    if (this.stop.name !== log.name) this.stop.of(log.name);
+    this.stop.draw(!log.name ? "no trial is chosen" : !log.can ? "this is a recording" : GOES_ON.has(log.state) ? "" : log.missing ? "it was started elsewhere" : log.state ? `it has ended: ${log.state}` : "nothing is known of it yet");
     attribute(this.lines, "aria-label", `Log of ${log.name}`);
-    put(this.note, (name === log.name && why) || (log.cut ? "the end of it; the full log is on disk" : ""));
+    put(this.note, this.stop.why ? `could not stop: ${this.stop.why}` : log.cut ? "the end of it; the full log is on disk" : "");
   }
 
   /** Add what is new, and take away what has gone: a text of 200,000 characters is not laid out anew at each tick. */

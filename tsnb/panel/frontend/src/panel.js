@@ -1,8 +1,8 @@
-// The anywidget module. One store a model, fed from its first message on; any number of views of it.
+// The anywidget module. One set of stores a model, fed from its first message on; any number of views of it.
 
 import "uplot/dist/uPlot.min.css";
 import "./panel.css";
-import { Store } from "./store.js";
+import { Streams } from "./streams.js";
 import { View } from "./view.js";
 import { LIVE } from "./words.js";
 
@@ -14,14 +14,14 @@ const hiding = (mark) =>
   /^tsnb-still-[0-9a-f]+$/.test(mark || "") ? `.jp-OutputArea-child:has(img[src*="${mark}"]) { display: none; }` : "";
 
 export default () => {
-  const store = new Store();
+  const store = new Streams();
   const views = new Set();
-  const { log } = store;
+  const { log } = store.shared;
 
   return {
     initialize({ model }) {
       store.load(model.get("scene") || {}, model.get("history"), model.get("curves"));
-      let savedMs = store.clock();
+      let savedMs = performance.now();
 
       // ticks that came while this module loaded are lost: say which was the last, and get the rest if there is more
       const ask = () => {
@@ -37,13 +37,13 @@ export default () => {
         if (content.op === "all") store.load(content.scene, ...buffers);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
         else if (content.op === "log") log.take(content) || ask();
-        else if (content.op === "params") Object.assign(store, { params: new Map(Object.entries(content.trials)), verdicts: content.verdicts });
-        else if (content.op === "trial") store.facts.set(content.name, content);
+        else if (content.op === "params") store.know({ params: new Map(Object.entries(content.trials)), verdicts: content.verdicts });
+        else if (content.op === "trial") store.shared.facts.set(content.name, content);
         else if (content.op === "refused") views.forEach((view) => view.refused(content));
         views.forEach((view) => view.news());
         const ended = content.state && !LIVE.has(content.state);
-        if (ended || store.clock() - savedMs > SAVE_MS) {
-          savedMs = store.clock();
+        if (ended || performance.now() - savedMs > SAVE_MS) {
+          savedMs = performance.now();
           const { scene, history, curves } = store.snapshot();
           model.set("scene", scene); // only here: never sent to the kernel, which knows it better
           model.set("history", history);

@@ -20,11 +20,12 @@ export class Place {
     attribute(this.element, "role", "img");
   }
 
-  /** `row`: {fill, lag} or null; `head`: batches prepared from the slowest trial's place on; `size`: those that are kept. */
-  draw(row, head, size, name) {
-    const said = placeWords(row);
+  /** `row`: {fill, lag} or null; `head`: batches prepared from the slowest trial's place on; `size`: those that are kept;
+   * `stream`: which of several it is on. */
+  draw(row, head, size, name, stream = "") {
+    const said = placeWords(row, stream);
     if (this.words.textContent !== said) this.words.textContent = said;
-    this.element.title = row ? `${name}: ${count(row.lag)} batches behind the foremost, ${count(row.fill)} of ${size} ready for it` : "";
+    this.element.title = row ? `${name}: ${count(row.lag)} batches behind the foremost, ${count(row.fill)} of ${size} ready for it${stream ? `, on ${stream}` : ""}` : "";
     attribute(this.element, "aria-label", row ? said : "no place in the stream");
     this.element.classList.toggle("tsnb-nowhere", !row);
     const { at, ready, later } = parts(row, head, size);
@@ -49,8 +50,8 @@ export function parts(row, head, size) {
   return { at: Math.max(0, prepared - ready), ready, later: size - prepared };
 }
 
-/** "8 behind · 8 ready" */
-export function placeWords(row) {
+/** "8 behind · 8 ready"; of several streams: "val: 8 behind · 8 ready" */
+export function placeWords(row, stream = "") {
   if (!row) return "";
-  return `${row.lag > 0 ? `${count(row.lag)} behind` : "at the front"} · ${count(row.fill)} ready`;
+  return `${stream ? `${stream}: ` : ""}${row.lag > 0 ? `${count(row.lag)} behind` : "at the front"} · ${count(row.fill)} ready`;
 }

@@ -4,7 +4,6 @@ import { Act, idle, square } from "./acts.js";
 import { attribute, button, make, put, style } from "./dom.js";
 import { icon, showIcon } from "./icons.js";
 import { Place } from "./place.js";
-import { whole } from "./series.js";
 import { shape } from "./shapes.js";
 import { paint } from "./theme.js";
 import { OVER, consumerState, count, metric, percent, progress } from "./words.js";
@@ -60,10 +59,10 @@ export class Row {
 
   /** `fresh`: whether its metrics are drawn anew: all rows' at once, so that the star stands at the best that is shown. */
   draw(store, state, metrics, fresh) {
-    const { lanes, stream, log } = store, lane = lanes[this.lane], over = OVER.has(state);
+    const { lanes, log } = store, lane = lanes[this.lane], over = OVER.has(state);
     const row = store.lastRow(this.lane);
     this.drawNow(store, state, row, over);
-    const epoch = progress(row, stream.epoch_batches);
+    const epochs = store.epochsOf(this.lane), epoch = progress(epochs.row, epochs.batches);
     put(this.cells[5], epoch);
     if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics, epoch);
     this.drawn = true;
@@ -74,7 +73,7 @@ export class Row {
 
   /** What it does now; of a stream that is over, what it did in all. */
   drawNow(store, state, row, over) {
-    const { lanes, stream } = store, here = lanes[this.lane].here, now = store.stateOf(this.lane);
+    const { lanes } = store, here = lanes[this.lane].here, now = store.stateOf(this.lane);
     const words = consumerState(now.state, now.forS, !over || state === "recording");
     this.element.classList.toggle("tsnb-off", over ? state !== "recording" : !here);
     put(this.state, words.label);
@@ -92,16 +91,17 @@ export class Row {
     const shown = here && row && (!over || state === "recording") ? row : nothing;
     const spent = over ? this.inAll(store) || nothing : shown;
     const told = over || shown === nothing ? spent : store.told(this.lane);
-    const somewhere = shown !== nothing && Number.isFinite(shown.lag) && !["parked", "paused"].includes(now.state);
-    this.place.draw(somewhere ? shown : null, store.head, stream.window || 0, this.name);
+    const place = shown === nothing ? null : store.placeOf(this.lane);
+    const somewhere = place && place.row && Number.isFinite(place.row.lag) && !["parked", "paused"].includes(now.state);
+    this.place.draw(somewhere ? place.row : null, somewhere ? place.head : 0, somewhere ? place.size : 0, this.name, somewhere ? place.stream : "");
     put(this.cells[3], count(spent.samplesPerS));
     this.cells[3].title = over ? "on average" : "";
     this.drawShares(told);
   }
 
   /** It changes no more once the stream is over. */
-  inAll({ reel, n }) {
-    if (this.summedAt !== n) Object.assign(this, { summedAt: n, sums: whole(reel, this.lane) });
+  inAll(store) {
+    if (this.summedAt !== store.n) Object.assign(this, { summedAt: store.n, sums: store.inAll(this.lane) });
     return this.sums;
   }
 

@@ -78,23 +78,24 @@ export function whole(reel, lane) {
 
 /**
  * A lane's life in so many bars of equal time: {from, to, bars: [{here, computing, waiting, held}], share}; share: the means
- * over all the time that it was there, null where it never was. Times are in seconds of the reel.
+ * over all the time that it was there, null where it never was. Times are in seconds of the reel. `begin`, `end`: those of the
+ * bars; left out: the lane's own.
  */
-export function timeline(reel, lane, bars) {
+export function timeline(reel, lane, bars, begin, end) {
   const { frames } = reel, first = frames.findIndex((frame) => frame.rows[lane]);
   if (first < 0) return { from: 0, to: 0, bars: [], share: null };
   let last = frames.length - 1;
   while (last > first && !frames[last].rows[lane]) last--;
-  const from = frames[first].t, to = frames[last].t, wide = (to - from) / bars || 1;
+  const from = begin ?? frames[first].t, to = end ?? frames[last].t, wide = (to - from) / bars || 1;
   const taken = Array.from({ length: bars }, () => []);
   for (let k = first; k <= last; k++) {
     taken[Math.min(bars - 1, Math.floor((frames[k].t - from) / wide))].push(frames[k].rows[lane]);
   }
   const shares = (list) => Object.fromEntries(["computing", "waiting", "held"].map((key) => [key, list.reduce((sum, row) => sum + row[key], 0) / (list.length || 1)]));
   let before; // a thinned reel has fewer frames than bars: the one before holds until the next
-  const out = taken.map((all) => {
+  const out = taken.map((all, k) => {
     const list = all.filter((row) => row && Number.isFinite(row.computing)), here = all.some(Boolean);
-    return (before = all.length ? { here, ...shares(list) } : before);
+    return (before = all.length ? { here, ...shares(list) } : k * wide + from > frames[last].t ? undefined : before);
   });
   const all = whole(reel, lane);
   return { from, to, bars: out, share: all || null };

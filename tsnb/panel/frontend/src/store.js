@@ -1,10 +1,11 @@
-// What the front end knows of the stream: the scene (words) and the frames (numbers). One per model, however many
-// views it has. Knows no DOM.
+// What the front end knows of a stream: the scene (words) and the frames (numbers). One for each stream of a model, however
+// many views that has; of several, `Joint` (streams.js) makes one picture. Knows no DOM.
 
 import { Curves } from "./curves.js";
 import { decode, decodeCurves, encode, encodeCurves } from "./frames.js";
 import { Log } from "./log.js";
 import { Reel } from "./reel.js";
+import { timeline, whole } from "./series.js";
 import { NO_ETA } from "./words.js";
 
 const MARKS = 200; // the kernel keeps as many
@@ -12,13 +13,53 @@ const NEAR_S = 0.06; // times travel in float32: after a day they are right to a
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
 const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping"]);
 
-export class Store {
-  constructor(clock = () => performance.now()) {
+/** What a trial does in a time, that sums over the streams it is on. */
+export const FLOWING = ["samplesPerS", "computing", "waiting", "held"];
+
+/** What is asked of logged numbers, of one stream or of several alike. */
+export class Numbers {
+  /** The values of a lane's metric, oldest first, at most `most` of them. */
+  metricHistory(lane, name, most = 60) {
+    const values = this.curve(lane, name).map((point) => point[3]).filter(Number.isFinite);
+    const step = Math.max(1, values.length / most);
+    return values.length <= most ? values : Array.from({ length: most }, (_, k) => values[Math.floor((k + 1) * step) - 1]);
+  }
+
+  /** The last number that a lane has logged under a name; of one that has ended with all its digits. */
+  value(lane, name) {
+    const { here, last, metrics } = this.lanes[lane];
+    if (!here && last && name in last) return last[name];
+    return metrics.includes(name) ? this.lastOf(lane, name) : NaN;
+  }
+
+  /** As `bestOf`, looked up once a tick. */
+  best(name) {
+    if (this.bestAt !== this.n) Object.assign(this, { bestAt: this.n, bests: new Map() });
+    if (!this.bests.has(name)) this.bests.set(name, this.bestOf(name));
+    return this.bests.get(name);
+  }
+
+  /** The lane with the best number under a name, of those that are shown: among the done, while none is among all. */
+  bestOf(name) {
+    const way = this.ways[name] || 0;
+    const those = this.lanes.map((lane, k) => [k, lane && lane.metrics.includes(name) ? this.value(k, name) : NaN]).filter(([, value]) => !Number.isNaN(value));
+    if (!way || those.length < 2) return -1;
+    const done = those.filter(([k]) => !this.lanes[k].here && this.lanes[k].end === "done");
+    return (done.length ? done : those).reduce((best, one) => (way * one[1] > way * best[1] ? one : best))[0];
+  }
+}
+
+export class Store extends Numbers {
+  /** `names`: where a panel of several streams has each trial, by name; `shared`: what it knows of trials. */
+  constructor(clock = () => performance.now(), { names = null, shared } = {}) {
+    super();
     this.clock = clock;
+    this.names = names;
     this.log = new Log();
     this.params = new Map(); // of this notebook's trials: name -> [[parameter, value as text], ...]
     this.verdicts = {}; // why those that were pruned were, by name
     this.facts = new Map(); // what the notebook knows of the trials whose drawer is open, by name
+    Object.assign(this, shared);
     this.load({}, null);
   }
 
@@ -31,18 +72,39 @@ export class Store {
     this.recorded = Boolean(scene.recorded); // what happened at another time: no button is promised
     this.stream = scene.stream || { name: "" };
     this.say = scene.say || { kind: "starting", text: "", lead: 0, pace: null };
-    this.lanes = scene.lanes ? scene.lanes.slice() : [];
+    this.own = []; // the lanes as the stream numbers them
+    this.places = this.names ? [] : null; // where the panel has them
+    this.lanes = [];
+    (scene.lanes || []).forEach((lane, number) => this.put(number, lane));
     this.marks = (scene.marks || []).map(mark);
     this.gpus = scene.gpus || []; // names
     this.ways = scene.ways || {}; // which way a metric is good: 1 high, -1 low; not in it: nobody knows
     this.can = scene.can || {};
-    this.reel = new Reel(decode(history));
-    this.curves = new Curves(decodeCurves(curves));
+    this.reel = new Reel(decode(history, this.places));
+    this.curves = new Curves(decodeCurves(curves).map((curve) => ({ ...curve, lane: this.placeAt(curve.lane) })));
     this.machine = this.reel.frames.reduce((found, frame) => frame.machine || found, null);
     this.paces = this.reel.frames.reduce((found, frame) => frame.paces || found, []); // by lane: {stepMs, alonePerS, eta}
     this.all = this.reel.frames.reduce((found, frame) => frame.all || found, NO_ETA); // what is left of all of them
     if (scene.log) this.log.load(scene.log);
     this.heardMs = this.clock();
+  }
+
+  /** Keep what was said of a lane. */
+  put(number, lane) {
+    this.own[number] = lane;
+    if (this.places) {
+      if (!this.names.has(lane.name)) this.names.set(lane.name, this.names.size);
+      this.places[number] = this.names.get(lane.name);
+      while (this.lanes.length < this.places[number]) this.lanes.push(null);
+    }
+    const at = this.placeAt(number);
+    if (this.curves && this.lanes[at] && lane.run !== this.lanes[at].run) this.curves.forget(at);
+    this.lanes[at] = lane;
+  }
+
+  /** Where the panel has a lane of the stream. */
+  placeAt(number) {
+    return this.places ? this.places[number] : number;
   }
 
   /** Take in a tick; false if one before it was missed and everything must be asked for again. */
@@ -52,12 +114,9 @@ export class Store {
     this.heardMs = this.clock();
     for (const word of ["state", "stream", "say", "gpus", "can", "ways"]) if (content[word]) this[word] = content[word];
     if (content.origin_s) this.originS = content.origin_s;
-    for (const [number, lane] of Object.entries(content.lanes || {})) {
-      if (this.lanes[number] && lane.run !== this.lanes[number].run) this.curves.forget(Number(number));
-      this.lanes[number] = lane;
-    }
+    for (const [number, lane] of Object.entries(content.lanes || {})) this.put(Number(number), lane);
     if (content.marks) this.marks = [...this.marks, ...content.marks.map(mark)].slice(-MARKS);
-    for (const frame of decode(view)) {
+    for (const frame of decode(view, this.places)) {
       this.reel.add(frame);
       this.machine = frame.machine || this.machine;
       this.paces = frame.paces || this.paces;
@@ -90,17 +149,11 @@ export class Store {
 
   /** The scene and the history as the model keeps them: a notebook that is saved with them opens as a recording. */
   snapshot() {
-    const { n, originS: origin_s, states, state, stream, say, lanes, gpus, ways } = this;
+    const { n, originS: origin_s, states, state, stream, say, gpus, ways } = this;
     const marks = this.marks.map(({ t, kind, name, text }) => [t, kind, name, text]);
-    const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: lanes.slice(), marks, gpus, ways, can: {} };
-    return { scene: { ...words, log: this.log.snapshot() }, history: encode(this.frames), curves: encodeCurves(this.curves.all()) };
-  }
-
-  /** The values of a lane's metric, oldest first, at most `most` of them. */
-  metricHistory(lane, name, most = 60) {
-    const values = this.curve(lane, name).map((point) => point[3]).filter(Number.isFinite);
-    const step = Math.max(1, values.length / most);
-    return values.length <= most ? values : Array.from({ length: most }, (_, k) => values[Math.floor((k + 1) * step) - 1]);
+    const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: this.own.slice(), marks, gpus, ways, can: {} };
+    const curves = this.curves.all().map((curve) => ({ ...curve, lane: this.places ? this.places.indexOf(curve.lane) : curve.lane }));
+    return { scene: { ...words, log: this.log.snapshot() }, history: encode(this.frames), curves: encodeCurves(curves) };
   }
 
   /** What a lane has logged under a name: [[t, batches, epochs, value], ...], oldest first. */
@@ -109,27 +162,37 @@ export class Store {
     return metric < 0 ? [] : this.curves.of(lane, metric);
   }
 
-  /** The last number that a lane has logged under a name; of one that has ended with all its digits. */
-  value(lane, name) {
-    const { here, last, metrics } = this.lanes[lane];
-    if (!here && last && name in last) return last[name];
-    return metrics.includes(name) ? this.curves.last(lane, metrics.indexOf(name)) : NaN;
+  lastOf(lane, name) {
+    return this.curves.last(lane, this.lanes[lane].metrics.indexOf(name));
   }
 
-  /** As `bestOf`, looked up once a tick. */
-  best(name) {
-    if (this.bestAt !== this.n) Object.assign(this, { bestAt: this.n, bests: new Map() });
-    if (!this.bests.has(name)) this.bests.set(name, this.bestOf(name));
-    return this.bests.get(name);
+  /** The store of the stream that a trial spends its time on: of one stream this one. */
+  flowOf() {
+    return this;
   }
 
-  /** The lane with the best number under a name, of those that are shown: among the done, while none is among all. */
-  bestOf(name) {
-    const way = this.ways[name] || 0;
-    const those = this.lanes.map((lane, k) => [k, lane && lane.metrics.includes(name) ? this.value(k, name) : NaN]).filter(([, value]) => !Number.isNaN(value));
-    if (!way || those.length < 2) return -1;
-    const done = those.filter(([k]) => !this.lanes[k].here && this.lanes[k].end === "done");
-    return (done.length ? done : those).reduce((best, one) => (way * one[1] > way * best[1] ? one : best))[0];
+  /** What its place in the stream is drawn of. */
+  placeOf(lane) {
+    return { row: this.lastRow(lane), head: this.head, size: this.stream.window || 0, stream: "" };
+  }
+
+  epochsOf(lane) {
+    return { row: this.lastRow(lane), batches: this.stream.epoch_batches };
+  }
+
+  /** What a lane did in all. */
+  inAll(lane) {
+    return whole(this.reel, lane);
+  }
+
+  /** What a batch costs a lane: {stepMs, alonePerS}. */
+  paceOf(lane) {
+    return this.paces[lane] || { stepMs: NaN, alonePerS: NaN };
+  }
+
+  /** A lane's life in bars (`timeline`). */
+  timesOf(lane, bars) {
+    return timesOf([[this.reel, 0]], lane, bars);
   }
 
   /** A lane's state now, and for how many seconds it has been in it. */
@@ -172,6 +235,18 @@ export class Store {
     for (let k = this.frames.length - 1; k >= 0; k--) if (this.frames[k].rows[lane]) return this.frames[k].rows[lane];
     return undefined;
   }
+}
+
+/** A lane's life in so many bars of equal time, over the streams that it is on: [[reel, how much later its time begins], ...]. */
+export function timesOf(reels, lane, bars) {
+  const lives = reels.map(([reel, shift]) => [timeline(reel, lane, 1), shift]).filter(([life]) => life.bars.length);
+  if (!lives.length) return { from: 0, to: 0, bars: [], share: null };
+  const from = Math.min(...lives.map(([life, shift]) => life.from + shift)), to = Math.max(...lives.map(([life, shift]) => life.to + shift));
+  if (reels.length === 1) return timeline(reels[0][0], lane, bars);
+  const all = reels.map(([reel, shift]) => timeline(reel, lane, bars, from - shift, to - shift)).filter((life) => life.bars.length);
+  const sum = (parts) => Object.fromEntries(["computing", "waiting", "held"].map((key) => [key, Math.min(1, parts.reduce((total, one) => total + ((one && one[key]) || 0), 0))]));
+  const out = Array.from({ length: bars }, (_, k) => ({ here: all.some((life) => life.bars[k] && life.bars[k].here), ...sum(all.map((life) => life.bars[k])) }));
+  return { from, to, bars: out, share: sum(all.map((life) => life.share)) };
 }
 
 const mark = ([t, kind, name, text]) => ({ t, kind, name, text });

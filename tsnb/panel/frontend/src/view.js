@@ -2,7 +2,7 @@
 
 import { Charts } from "./charts.js";
 import { Details } from "./details.js";
-import { attribute, button, make } from "./dom.js";
+import { attribute, button, make, put } from "./dom.js";
 import { Drawer } from "./drawer.js";
 import { Footer } from "./footer.js";
 import { Header, shownState } from "./header.js";
@@ -15,37 +15,89 @@ import { onThemeChange, readTheme } from "./theme.js";
 import { OVER, spanFor } from "./words.js";
 
 const PARAMS_MS = 15000;
+let views = 0;
 const MANY = 8; // more trials than this: what each does over time cannot be told apart, so it is among the details
 const SPANS = [[120, "2 min", "the last 2 minutes"], [600, "10 min", "the last 10 minutes"], [Infinity, "all", "all there is"]];
 
+/** What is drawn of one stream: its line at the top and its sentence, its charts over time, and more of them on demand. */
+class Flow {
+  constructor(send, at, theme) {
+    this.header = new Header(at ? (content) => send({ ...content, at }) : send);
+    this.sentence = new Sentence();
+    this.charts = new Charts(theme);
+    this.details = new Details(this.charts.more.element);
+    this.title = make("h3", "tsnb-section tsnb-strip-name");
+    this.head = make("div", "tsnb-flow-head", this.header.element, this.sentence.element);
+    this.strip = make("div", "tsnb-strip", this.title, this.charts.main.element);
+  }
+
+  /** `alone`: whether there is no other; `rest`: whether its charts are among the details. */
+  draw(store, { spanS, details, rest, alone, at }) {
+    const state = shownState(store);
+    this.header.draw(store, state);
+    this.sentence.draw(store, state);
+    this.title.hidden = alone || rest;
+    if (!alone) put(this.title, store.stream.name || "no stream yet");
+    this.details.shown = details;
+    this.details.draw(store);
+    this.charts.main.element.hidden = rest;
+    if (!rest) this.charts.draw(store, spanFor(store.reel.ageS, spanS), { over: OVER.has(state), details, machine: at === 0 });
+  }
+}
+
 export class View {
   /** `kept`: what a reader chose before, and `keep` what takes it. */
-  constructor(store, send, { kept, keep } = {}) {
-    this.store = store;
+  constructor(streams, send, { kept, keep } = {}) {
+    this.streams = streams;
+    const { store } = this;
     this.spanS = store.recorded ? Infinity : SPANS[0][0];
+    this.send = send;
     this.root = make("section", "tsnb-panel");
     attribute(this.root, "aria-label", "tsnb panel");
     const choose = (name) => this.choose(name, send);
-    this.header = new Header(send);
-    this.sentence = new Sentence();
-    this.table = new Table(send, choose, (lane) => (this.charts.light(lane), this.lessons.light(lane)), (rows) => this.keep({ rows }), (name) => this.show(name === this.drawer.name ? "" : name));
+    const pointed = (lane) => (this.flows.forEach(({ charts }) => charts.light(lane)), this.lessons.light(lane));
+    this.flows = [];
+    this.table = new Table(send, choose, pointed, (rows) => this.keep({ rows }), (name) => this.show(name === this.drawer.name ? "" : name));
     this.drawer = new Drawer(send, () => this.show(""), (name) => choose(name));
-    this.send = send;
-    const pointed = (lane) => (this.charts.light(lane), this.lessons.light(lane));
     this.lessons = new Lessons(() => this.theme, (learning) => this.keep({ learning }), { pointed, wantParams: () => this.wantParams() });
     this.kept = kept && typeof kept === "object" ? kept : {};
     this.keep = (change) => keep && keep((this.kept = { ...this.kept, ...change }));
     this.lessons.restore(this.kept.learning);
     this.table.restore(this.kept.rows);
     this.log = new LogPane(store.log, choose, send);
-    this.charts = new Charts(() => this.theme);
-    this.details = new Details(this.charts.more.element);
+    this.heads = make("div", "tsnb-heads");
+    this.strips = make("div", "tsnb-strips");
+    this.details = make("div", "tsnb-all-details");
+    this.details.id = `tsnb-all-details-${++views}`;
     this.footer = new Footer();
     this.footer.element.append(this.toggles(choose));
     this.table.element.append((this.spansBox = this.spans()));
-    const parts = [this.header.element, this.sentence.element, this.lessons.element, this.table.element, this.charts.main.element];
-    const inner = make("div", "tsnb-inner", ...parts, this.footer.element, this.details.element, this.log.element);
-    this.root.append(make("div", "tsnb-sides", make("div", "tsnb-main", inner), this.drawer.element));
+    const parts = [this.heads, this.lessons.element, this.table.element, this.strips, this.footer.element, this.details, this.log.element];
+    this.root.append(make("div", "tsnb-sides", make("div", "tsnb-main", make("div", "tsnb-inner", ...parts)), this.drawer.element));
+    this.fit();
+  }
+
+  /** What the rows are of: the one stream, or all of them together. */
+  get store() {
+    return this.streams.whole;
+  }
+
+  /** As many flows as there are streams. */
+  fit() {
+    const wanted = this.streams.stores.length;
+    while (this.flows.length < wanted) this.flows.push(new Flow(this.send, this.flows.length, () => this.theme));
+    while (this.flows.length > wanted) {
+      const { head, strip, details, charts } = this.flows.pop();
+      [head, strip, details.element].forEach((element) => element.remove());
+      charts.destroy();
+    }
+    this.flows.forEach(({ head, strip, details }) => {
+      if (head.isConnected || head.parentElement) return;
+      this.heads.append(head);
+      this.strips.append(strip);
+      this.details.append(details.element);
+    });
+    this.root.classList.toggle("tsnb-streams", wanted > 1);
   }
 
   /** Open that trial's drawer; empty: close it, and go back to where one was. */
@@ -91,7 +143,7 @@ export class View {
 
   toggles(choose) {
     this.more = button("details", "tsnb-toggle", () => {
-      this.details.shown = !this.details.shown;
+      this.detailed = !this.detailed;
       this.news();
     });
     this.logs = button("logs", "tsnb-toggle", () => choose(this.store.log.shown ? null : undefined));
@@ -149,7 +201,7 @@ export class View {
     this.place.disconnect();
     this.stopTheme();
     this.stopKeys();
-    this.charts.destroy();
+    this.flows.forEach(({ charts }) => charts.destroy());
     this.lessons.destroy();
     cancelAnimationFrame(this.asked);
   }
@@ -160,7 +212,7 @@ export class View {
 
   retheme() {
     this.theme = readTheme(this.root);
-    this.charts.repaint();
+    this.flows.forEach(({ charts }) => charts.repaint());
     this.lessons.news(true);
     this.news();
   }
@@ -168,18 +220,17 @@ export class View {
   draw() {
     this.asked = undefined;
     const began = performance.now(), { store } = this, state = shownState(store);
-    for (const part of [this.header, this.sentence, this.table, this.footer, this.log]) part.draw(store, state);
-    this.details.draw(store);
+    this.fit();
+    const { stores } = this.streams, rest = store.lanes.length > MANY && !this.detailed;
+    this.flows.forEach((flow, at) => flow.draw(stores[at], { spanS: this.spanS, details: Boolean(this.detailed), rest, alone: stores.length === 1, at }));
+    for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
     this.drawer.draw(store, state);
     this.lessons.draw(store);
     for (const row of this.table.rows.values()) attribute(row.open, "aria-expanded", row.name === this.drawer.name);
-    attribute(this.more, "aria-expanded", this.details.shown);
+    attribute(this.more, "aria-expanded", Boolean(this.detailed));
     attribute(this.logs, "aria-expanded", store.log.shown);
     this.logs.hidden = !store.log.can && !store.log.name;
-    const how = { over: OVER.has(state), details: this.details.shown };
-    const rest = store.lanes.length > MANY && !this.details.shown;
-    this.charts.main.element.hidden = this.spansBox.hidden = rest;
-    if (!rest) this.charts.draw(store, spanFor(store.reel.ageS, this.spanS), how);
+    this.spansBox.hidden = rest;
     this.mark(state, performance.now() - began);
   }
 
@@ -200,10 +251,10 @@ export class View {
     });
   }
 
-  refused({ name, what, why }) {
+  refused({ name, what, why, at = 0 }) {
     this.table.refused(name, what, why);
     this.drawer.refused(name, what, why);
-    this.log.refused(name, why);
-    if (!name) this.header.refused(what, why);
+    this.log.refused(name, what, why);
+    if (!name && this.flows[at]) this.flows[at].header.refused(what, why);
   }
 }
