@@ -60,6 +60,7 @@ _PUBLIC = {
     "export": "tsnb.records.exporting",
     "tag": "tsnb.records.selection",
     "log_artifact": "tsnb.records.run",
+    "notify": "tsnb.records.notices",
 }
 """Public names and the package that each comes from."""
 
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from tsnb.producer import Producer
     from tsnb.producer.serving import serve
     from tsnb.records.exporting import export
+    from tsnb.records.notices import notify
     from tsnb.records.run import log_artifact
     from tsnb.records.scores import direction
     from tsnb.records.selection import delete, tag
@@ -124,6 +126,7 @@ __all__ = [
     "live",
     "log",
     "log_artifact",
+    "notify",
     "plan",
     "plot",
     "producers",

@@ -461,6 +461,15 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     page.get_by_label("search in the log").fill("0.010")
     host.settle()
     assert drawer.locator(".tsnb-found").inner_text() == f"{text.count('0.010')} lines"
+    made = {"resnet10": [[START_S + 9, "lr 0.3 → 0.1"]]}
+    host.hear(Message({"op": "params", "trials": {}, "verdicts": {}, "changes": made}))
+    told = "; set: resnet10 lr 0.3 → 0.1 at batch "
+    if width > 960:  # else the drawer stands in the charts' place
+        has = "told => (document.querySelector('.tsnb-plot').ariaLabel || '').includes(told)"
+        page.wait_for_function(has, arg=told)
+    for reading in stream.run(0.5):  # without news for five seconds nothing can be set
+        host.feed(reading)
+    host.settle()
     value = page.get_by_label("live value lr")
     value.fill("0.03")
     host.hear(Message({**FACTS, "live": [["lr", "0.1"], ["how", "mean"]]}))
@@ -632,7 +641,7 @@ def test_a_sweep_of_fifty_fits_a_screen_and_shows_what_its_parameters_do(browser
         stream = Stream([Trial(f"cnn-{k}", 0.02 + 0.002 * (k % 9)) for k in range(50)])
         host.open(stream.run(20))
         host.page.get_by_role("button", name="sweep", exact=True).click()
-        assert {"op": "params"} in host.page.evaluate("() => window.sent")
+        assert {"op": "params"} in host.page.evaluate("() => window.asked")
         said = {"cnn-3": "rank 3 of 4 at step 120"}
         host.hear(Message({"op": "params", "trials": params, "verdicts": said}))
         names = host.page.locator(".tsnb-axis-name")
@@ -718,6 +727,9 @@ def test_several_streams_are_one_panel_with_a_row_for_each_trial(
     """Each stream has its line, sentence and strip; a trial on both has one row, which says where it is."""
     host = Host(browser, width, theme)
     train, val = three_models(), three_models(11)
+    for stream in (train, val):
+        for trial, name in zip(stream.trials, ("mlp", "small-cnn", "wide-cnn", "vit"), strict=True):
+            trial.name = name
     val.name, val.trials, val.batch_s = "val", val.trials[:1], 0.2
     tapes = [Tape("train"), Tape("val")]
     train.name = "train"
@@ -764,14 +776,54 @@ def test_several_streams_are_one_panel_with_a_row_for_each_trial(
         host.settle()
     host.shot(ARTIFACTS / f"panel-several-{width}.png")
     saved = Host(browser, width, theme)
-    ended = [tape.note("gone", "The stream has ended.") for tape in tapes]
-    for at, message in enumerate(ended):
-        assert message
-        host.hear(Message({**message.content, "at": at}))
+    for at, tape in enumerate(tapes):
+        ended = tape.note("gone", "The stream has ended.")
+        assert ended
+        host.hear(Message({**ended.content, "at": at}))
     saved.show(*host.saved())
     assert saved.facts()["state"] == "recording"
     assert saved.page.locator(".tsnb-trials .tsnb-open").all_inner_texts() == [t.name for t in train.trials]
     assert not host.errors + saved.errors
+
+
+def test_an_end_is_told_where_the_reader_asked_for_it(browser: Browser) -> None:
+    """On the page, with the error, until it is closed; as the browser's own while the page is hidden; it stays on."""
+    host = Host(browser, 620, "dark")
+    page = host.page
+    page.evaluate("""() => {
+      window.told = [];
+      window.Notification = class {
+        constructor(title, { body }) { window.told.push(body); }
+        static permission = 'default';
+        static async requestPermission() { return (Notification.permission = 'granted'); }
+      };
+    }""")
+    stream = three_models()
+    running(stream, host, 10)
+    last = host.tape.latest
+    assert last
+    failed = EndReading("resnet10", "failed", last.time_s + 1, 7, "ValueError: broken image")
+    rest = tuple(c for c in last.consumers if c.name != "resnet10")
+    page.get_by_role("button", name="notify").click()
+    host.feed(replace(last, time_s=last.time_s + 1, consumers=rest, ends=(failed,)))
+    page.wait_for_selector(".tsnb-notice")
+    assert page.locator(".tsnb-notice p").all_inner_texts() == ["resnet10 failed: ValueError: broken image"]
+    assert page.evaluate("() => window.told") == [], "it is seen on the page"
+    assert page.evaluate(CONTRAST) == []
+    page.get_by_label("Close this notice").click()
+    assert page.locator(".tsnb-notice").count() == 0
+    page.evaluate("() => Object.defineProperty(document, 'hidden', { value: true })")
+    done = EndReading("cnn-small", "done", last.time_s + 2, 8)
+    host.feed(replace(last, time_s=last.time_s + 2, consumers=rest[1:], ends=(done,)))
+    page.wait_for_function("() => window.told.length")
+    assert page.evaluate("() => window.told") == ["cnn-small done"]
+    assert host.chosen()["notify"] is True
+    page.get_by_role("button", name="notify").click()
+    host.feed(replace(last, time_s=last.time_s + 3, consumers=(), ends=(replace(done, name="other"),)))
+    host.settle()
+    assert page.evaluate("() => window.told") == ["cnn-small done"]
+    assert host.chosen()["notify"] is False
+    assert not host.errors
 
 
 def test_compute_is_divided_by_a_choice_in_the_header(browser: Browser) -> None:

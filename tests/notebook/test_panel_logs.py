@@ -90,5 +90,9 @@ while float(lr) > 0.01: time.sleep(0.01)
     trials["setter"].wait(60)
     told = [(change["name"], change["before"], change["value"]) for change in facts()["changes"]]
     assert ("lr", "", "0.005") in told
+    assert [text for _, text in logs.changes()["setter"]] == ["how mean", "lr 0.005"]
+    assert [round(time_s) for time_s, _ in logs.changes()["setter"]] == [
+        round(change["time_s"]) for change in facts()["changes"]
+    ]
     with pytest.raises(TsnbError, match="is done"):
         logs.set("setter", "lr", "0.1")

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.experiments import trials
 from tsnb.panel import Panel
+from tsnb.records.notices import Notice
 from tsnb.reports.plain import plain
 from tsnb.reports.sources import recorded, streamed
 from tsnb.reports.story import story
@@ -118,6 +119,8 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
     numbers: tsnb.Producer, train: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Logged after the last loop, after the stream was left, by one that fails, is killed, or never attached."""
+    notices: list[Notice] = []
+    tsnb.notify(notices.append)
     panel, heard = Panel("numbers"), _Heard()
     top = heard.view.rows
     panel.follow()
@@ -138,6 +141,15 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
     for trial in started.values():
         with contextlib.suppress(tsnb.errors.TrialFailed):
             trial.wait(LIMIT_S)
+
+    until(lambda: len(notices) == len(ENDS), LIMIT_S)
+    tsnb.notify(None)
+    assert {one.name: (one.state, one.metrics) for one in notices} == {
+        name: (trial.state, dict(trial.metrics)) for name, trial in started.items()
+    }
+    assert {one.name: one.error for one in notices if one.failed} == {
+        name: started[name].life.failure.partition("\n")[0] for name in ("fails", "early", "killed")
+    }
 
     # this notebook's own surfaces know at once, others with the next reading
     told = {one.name: one for one in story(streamed("numbers").readings).trials}

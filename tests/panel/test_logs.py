@@ -46,6 +46,9 @@ class Source:
     def verdicts(self) -> dict[str, str]:
         return {}
 
+    def changes(self) -> dict[str, list[list[Any]]]:
+        return {}
+
     def set(self, name: str, value: str, text: str) -> None:
         if value != "lr":
             raise ValueError(f"{name} has no {value}")

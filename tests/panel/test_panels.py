@@ -156,7 +156,7 @@ def test_streams_of_one_notebook_are_one_panel(monkeypatch: pytest.MonkeyPatch) 
         ]
         with tsnb.serve([torch.zeros(4, 2)] * 3, name="late"):
             package.served_here("late")
-            assert panel.streams == ("train", "val", "late")
+            assert list(panel.streams) == ["train", "val", "late"]
             assert _eventually(lambda: any(message.get("at") == 2 for message in sent))
         panel._hear(panel, {"op": "balance", "mode": "fair", "at": 1}, [])
         assert _eventually(lambda: any(message["op"] == "refused" for message in sent))

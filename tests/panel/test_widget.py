@@ -106,6 +106,9 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         def verdicts(self) -> dict[str, str]:
             return {"mlp": "rank 2 of 2"}
 
+        def changes(self) -> dict[str, list[list[Any]]]:
+            return {"cnn": [[5.0, "lr 0.3 → 0.1"]]}
+
         def set(self, name: str, value: str, text: str) -> None:
             told.append((name, value, text))
             if text == "no":
@@ -122,6 +125,7 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         "op": "params",
         "trials": {"cnn": [["lr", "0.1"]]},
         "verdicts": {"mlp": "rank 2 of 2"},
+        "changes": {"cnn": [[5.0, "lr 0.3 → 0.1"]]},
     }
     panel._hear(panel, content, [])
     join("tsnb-set-cnn")

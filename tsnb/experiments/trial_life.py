@@ -42,6 +42,7 @@ from tsnb.kernels.output.relay import Relay
 from tsnb.kernels.output.transcript import FollowedLog, Transcript
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.masks import masked, masked_text
+from tsnb.records import notices
 from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
@@ -259,6 +260,7 @@ class TrialLife(ABC):
         self.ended.set()
         self._over.set()
         self._tell([])
+        notices.tell(notices.Notice(self.name, state, first, self.took_s, dict(self.metrics)))
 
     async def _tell_end(self, state: str) -> None:
         """Tell all observers of the stream how it ended, and what it logged last."""

@@ -195,20 +195,14 @@ class TrialLogs:
         trial = trials.get(name)
         if trial is None:
             return None
-        now: dict[str, str] = {}
-        changes = []
-        for change in trial.changes:
-            made = change._asdict() | {"value": _short(change.value), "before": now.get(change.name, "")}
-            now[change.name] = made["value"]
-            changes.append(made)
         where = trial.life.artifacts_path
         return {
             "params": _params(trial),
             "live": [[key, _short(value)] for key, value in list(trial.live.items())[:MOST]],
-            "changes": changes[-MOST:],
+            "changes": _changes(trial),
             "artifacts": _files(where),
             "where": str(where),
-            "verdict": self.verdicts().get(name, ""),
+            "verdict": _verdict(name),
         }
 
     def params(self) -> dict[str, list[list[str]]]:
@@ -221,6 +215,15 @@ class TrialLogs:
 
         cuts = [cut for sweep in known() for cut in sweep.stopped_early.values()]
         return {cut.name: f"{cut.why} at step {cut.step}" for cut in cuts}
+
+    def changes(self) -> dict[str, list[list[Any]]]:
+        """Return when live values of trials were set, and to what, by name."""
+        found = {}
+        for name, trial in trials.items():
+            made = _changes(trial)
+            if made:
+                found[name] = [[change["time_s"], _set_text(change)] for change in made]
+        return found
 
     def set(self, name: str, value: str, text: str) -> None:
         """Change a live value of a trial to what the text says: a number, True or False, or one of its choices.
@@ -241,6 +244,30 @@ class TrialLogs:
 
 def _params(trial: Trial) -> list[list[str]]:
     return [[key, _short(value)] for key, value in list(trial.params.items())[:MOST]]
+
+
+def _changes(trial: Trial) -> list[dict[str, Any]]:
+    """Return a trial's changes of live values, the newest of them, each with what was before."""
+    now: dict[str, str] = {}
+    made = []
+    for change in trial.changes:
+        this = change._asdict() | {"value": _short(change.value), "before": now.get(change.name, "")}
+        now[change.name] = this["value"]
+        made.append(this)
+    return made[-MOST:]
+
+
+def _set_text(change: dict[str, Any]) -> str:
+    before = f"{change['before']} → " if change["before"] else ""
+    return f"{change['name']} {before}{change['value']}"
+
+
+def _verdict(name: str) -> str:
+    """Return why a trial was stopped for others that were better; of this one alone, for its drawer asks often."""
+    from tsnb.sweeps.sweep import known
+
+    cuts = [cut for sweep in known() if name in sweep and (cut := sweep.stopped_early.get(name)) is not None]
+    return f"{cuts[-1].why} at step {cuts[-1].step}" if cuts else ""
 
 
 def _short(value: Any) -> str:

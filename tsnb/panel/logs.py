@@ -24,7 +24,8 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
          "verdict": "rank 3 of 4 at step 120"}                   why it was stopped for others that were better
         ... "missing": true                                      this notebook knows nothing of it
         {"op": "params", "trials": {"cnn": [["lr", "0.1"]]},     answers at once
-         "verdicts": {"mlp": "rank 3 of 4 at step 120"}}
+         "verdicts": {"mlp": "rank 3 of 4 at step 120"},
+         "changes": {"cnn": [[1790000000.5, "lr 0.1 → 0.05"]]}}  when which live value was set to what
 ```
 
 A position counts the characters that have settled since the run began. Parts may come twice (two pages, one asked
@@ -81,6 +82,9 @@ class LogSource(Protocol):
 
     def params(self) -> dict[str, list[list[str]]]:
         """Return the parameters of all trials, as text, by name."""
+
+    def changes(self) -> dict[str, list[list[Any]]]:
+        """Return when live values were set (seconds since 1970) and to what, by the trial's name."""
 
     def verdicts(self) -> dict[str, str]:
         """Return why trials were stopped for others that were better, by name."""

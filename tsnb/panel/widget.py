@@ -348,7 +348,12 @@ class Panel(anywidget.AnyWidget):
             self.logs.show(name)
         elif op == "params":
             if (source := self.logs.source) is not None:
-                self._send_log({"op": op, "trials": source.params(), "verdicts": source.verdicts()})
+                found = {
+                    "trials": source.params(),
+                    "verdicts": source.verdicts(),
+                    "changes": source.changes(),
+                }
+                self._send_log({"op": op, **found})
         else:
             value, text = str(content.get("value", "")), str(content.get("text", ""))
             self._in_background(name, lambda trial: self._set(trial, value, text), what=op)

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { SOURCES, filled, lane } from "./sources.mjs";
 
 const { Store } = await import(`${SOURCES}/store.js`);
-const { across, against, calmExtent, curvesOf, extent, nearest, ranked, shortened, smooth, spread, ticks, valueAt } = await import(`${SOURCES}/learning.js`);
+const { across, against, calmExtent, curvesOf, extent, nearest, ranked, setsOf, shortened, smooth, spread, ticks, valueAt } = await import(`${SOURCES}/learning.js`);
 const near = (a, b) => Math.abs(a - b) < 1e-9;
 
 test("a curve is found by its name in each lane, by batch, epoch or time", () => {
@@ -14,6 +14,15 @@ test("a curve is found by its name in each lane, by batch, epoch or time", () =>
   assert.deepEqual(curvesOf(store, "loss", { axis: "batch", smooth: 0 }), [{ lane: 0, name: "a", x: [10, 20], raw: [2, 1], y: [2, 1] }]);
   assert.deepEqual(curvesOf(store, "loss", { axis: "epoch", smooth: 0 }).map(({ x }) => x), [[0.5, 1], [2]]);
   assert.deepEqual(curvesOf(store, "loss", { axis: "time", smooth: 0 }).map(({ x }) => x), [[1, 2], [3]]);
+});
+
+test("what was set stands where its trial logged next, on whichever axis; before its first value it is not drawn", () => {
+  const store = filled(Store, [], [lane("a", ["loss"]), lane("b")]);
+  Object.assign(store, { originS: 100, changes: new Map([["a", [[99, "lr 1"], [101.5, "lr 1 → 0.5"], [110, "lr 0.5 → 0.1"]]], ["b", [[101, "lr 2"]]]]) });
+  store.curves.add(0, 0, [1, 10, 0.5, 2]);
+  store.curves.add(0, 0, [2, 20, 1, 1]);
+  assert.deepEqual(setsOf(store, "loss", "batch"), [{ lane: 0, x: 20, text: "lr 1 → 0.5" }, { lane: 0, x: 20, text: "lr 0.5 → 0.1" }]);
+  assert.deepEqual(setsOf(store, "loss", "time").map(({ x }) => x), [1.5, 10]);
 });
 
 test("a curve of few values is drawn as it is, however much others are smoothed", () => {
@@ -79,6 +88,11 @@ test("names are shortened where they are alike", () => {
   assert.deepEqual(Object.values(shortened(names)), ["…0.1", "…0.01"]);
   assert.deepEqual(shortened(["mlp", "cnn"]), { mlp: "mlp", cnn: "cnn" });
   assert.equal(shortened(["x".repeat(64)])["x".repeat(64)].length, 14);
+  const middle = ["1", "2", "3"].map((digit) => `${"a".repeat(30)}${digit}${"b".repeat(33)}`), found = Object.values(shortened(middle));
+  assert.equal(new Set(found).size, 3, found.join());
+  assert.ok(found.every((name) => name.length <= 14), found.join());
+  const end = Object.values(shortened(["1", "2"].map((digit) => `${"a".repeat(63)}${digit}`)));
+  assert.equal(new Set(end).size, 2, end.join());
 });
 
 test("the point that is nearest", () => {

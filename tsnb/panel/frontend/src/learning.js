@@ -18,6 +18,26 @@ export function curvesOf(store, name, { axis, smooth: weight }) {
   return found;
 }
 
+/**
+ * Where live values were set, on the x axis of a metric's chart: [{lane, x, text}], in the order of x. A trial was then where it
+ * logged next; a change that it has not logged after yet stands at its end.
+ */
+export function setsOf(store, name, axis) {
+  const at = AXES[axis], found = [];
+  store.lanes.forEach((lane, number) => {
+    const made = (lane && store.changes.get(lane.name)) || [];
+    if (!made.length) return;
+    const points = store.curve(number, name);
+    if (!points.length) return;
+    for (const [time, text] of made) {
+      const t = time - store.originS, point = points.find((one) => one[0] >= t) || points[points.length - 1];
+      const x = axis === "time" ? t : point[at];
+      if (t >= points[0][0] && Number.isFinite(x) && x >= 0) found.push({ lane: number, x, text });
+    }
+  });
+  return found.sort((a, b) => a.x - b.x);
+}
+
 /** Each value as a mean over those before it, newer ones weighing more; 0: as they are. What is not finite stays out. */
 export function smooth(values, weight) {
   if (!(weight > 0)) return values;
@@ -146,5 +166,17 @@ export function shortened(names, most = 14) {
   while (names.length > 1 && parts.every((p) => p.length > same + 1 && p[same] === parts[0][same])) same++;
   const cut = parts.map((p, k) => (names[k].length > most && same ? `…${p.slice(same).join("")}` : names[k]));
   const fit = (name) => (name.length > most ? `${name.slice(0, Math.ceil(most / 2))}…${name.slice(1 - Math.floor(most / 2))}` : name);
-  return Object.fromEntries(names.map((name, k) => [name, fit(cut[k])]));
+  const short = cut.map(fit);
+  return Object.fromEntries(names.map((name, k) => {
+    const alike = names.filter((_, j) => short[j] === short[k]);
+    return [name, alike.length > 1 ? fromWhere(name, alike, most) : short[k]];
+  }));
+}
+
+/** A name from the letter on by which it differs from others. */
+function fromWhere(name, others, most) {
+  let at = 0;
+  while (at < name.length && others.every((other) => other[at] === name[at])) at++;
+  const left = name.slice(Math.max(0, Math.min(at - 1, name.length - most + 1)));
+  return left.length < most ? `…${left}` : `…${left.slice(0, most - 2)}…`;
 }

@@ -4,7 +4,7 @@ import { attribute, button, grey, isGrey, make, put, style } from "./dom.js";
 import { metricsOf } from "./lanes.js";
 import { Parallel } from "./parallel.js";
 import { axesOf, bestSoFar, numberAxis } from "./sweep.js";
-import { IN_COLOUR, against, curvesOf, ranked } from "./learning.js";
+import { IN_COLOUR, against, curvesOf, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
 import { clock, count, metric } from "./words.js";
@@ -101,7 +101,7 @@ export class Lessons {
     const curves = curvesOf(store, name, { axis, smooth });
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
-    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "is not known: tsnb.direction says whether high is good", way, lit: null };
+    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "is not known: tsnb.direction says whether high is good", way, lit: null, sets: [] };
     this.best.draw({ ...what, curves: best, log: log.includes(name), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     const values = store.lanes.map((lane, k) => [k, lane ? store.value(k, name) : NaN]).filter(([, value]) => Number.isFinite(value));
     const order = ranked(values.map(([lane, value]) => ({ lane, name: store.lanes[lane].name, y: [value] })), way); // as their rows say
@@ -131,6 +131,7 @@ export class Lessons {
       tick: (value, range, step) => tick(paired ? "" : name, value, range, step),
       place: (x, exact, whole) => place(axis, x, exact, whole),
       end: () => "",
+      sets: setsOf(store, name, axis),
     };
   }
 

@@ -2,6 +2,7 @@
 
 import "uplot/dist/uPlot.min.css";
 import "./panel.css";
+import { Notices } from "./notices.js";
 import { Streams } from "./streams.js";
 import { View } from "./view.js";
 import { LIVE } from "./words.js";
@@ -17,10 +18,13 @@ export default () => {
   const store = new Streams();
   const views = new Set();
   const { log } = store.shared;
+  const notices = new Notices();
 
   return {
     initialize({ model }) {
       store.load(model.get("scene") || {}, model.get("history"), model.get("curves"));
+      notices.begin(store);
+      notices.on = Boolean((model.get("view") || {}).notify);
       let savedMs = performance.now();
 
       // ticks that came while this module loaded are lost: say which was the last, and get the rest if there is more
@@ -37,9 +41,11 @@ export default () => {
         if (content.op === "all") store.load(content.scene, ...buffers);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
         else if (content.op === "log") log.take(content) || ask();
-        else if (content.op === "params") store.know({ params: new Map(Object.entries(content.trials)), verdicts: content.verdicts });
+        else if (content.op === "params") store.know({ params: new Map(Object.entries(content.trials)), verdicts: content.verdicts, changes: new Map(Object.entries(content.changes || {})) });
         else if (content.op === "trial") store.shared.facts.set(content.name, content);
         else if (content.op === "refused") views.forEach((view) => view.refused(content));
+        if (content.op === "all") notices.begin(store);
+        else if (content.op === "tick") notices.news(store);
         views.forEach((view) => view.news());
         const ended = content.state && !LIVE.has(content.state);
         if (ended || performance.now() - savedMs > SAVE_MS) {
@@ -60,6 +66,7 @@ export default () => {
       const asking = setInterval(() => ((log.shown || log.tail) && ask(), views.forEach((view) => view.ask())), ASK_MS);
       return () => {
         clearInterval(asking);
+        notices.close();
         model.off("msg:custom", hear);
       };
     },
@@ -73,7 +80,7 @@ export default () => {
           console.debug("tsnb: no kernel behind this panel", error);
         }
       };
-      const view = new View(store, (content) => model.send(content), { kept: model.get("view"), keep });
+      const view = new View(store, (content) => model.send(content), { kept: model.get("view"), keep, notices });
       const still = document.createElement("style");
       document.head.append(still);
       const hide = () => (still.textContent = hiding(model.get("still")));

@@ -3,12 +3,16 @@
 
 import { attribute, make, put, style } from "./dom.js";
 import { FEW, across, calmExtent, extent, nearest, shortened, spread, ticks } from "./learning.js";
+import { labels } from "./marks.js";
 import { paintShape, shape } from "./shapes.js";
 import { mix } from "./theme.js";
 
 const HEIGHT = 236;
 const TOP = 8, BOTTOM = 22, LEFT = 46;
 const LABEL_GAP = 14;
+const NEAR_SET = 7; // px
+const SETS_TOLD = 3;
+const SETS = 12; // lines where something was set
 const SAID = 8; // values under the pointer
 const TOLD_MS = 3000; // as often as the words for screen readers are renewed
 
@@ -79,6 +83,7 @@ export class Plot {
     ctx.clearRect(0, 0, width, HEIGHT);
     ctx.font = this.theme.font;
     this.axes(ctx);
+    this.drawSets(ctx);
     ctx.save();
     ctx.beginPath();
     ctx.rect(this.area.left, this.area.top - 4, this.area.width + 6, this.area.height + 8);
@@ -113,6 +118,34 @@ export class Plot {
       const text = this.place(value), wide = ctx.measureText(text).width / 2;
       if (text !== before) ctx.fillText(text, Math.min(Math.max(this.toX(value), left + wide - 8), left + width), HEIGHT - 6); // halves of a batch have no words
       before = text;
+    }
+  }
+
+  /** Dotted lines where live values were set, in the trial's colour, the newest with what was set. */
+  drawSets(ctx) {
+    const { left, top, width, height } = this.area, { soft, text, ground } = this.theme;
+    const shown = (this.sets || []).filter(({ lane, x }) => this.named.some((curve) => curve.lane === lane) && x >= this.xs[0] && x <= this.xs[1]).slice(-SETS);
+    const at = shown.map(({ x }) => this.toX(x)), wide = shown.map(({ text: words }) => ctx.measureText(words).width + 20);
+    ctx.setLineDash([2, 3]);
+    shown.forEach(({ lane }, k) => {
+      ctx.strokeStyle = this.colours.get(lane) || soft;
+      ctx.lineWidth = 1.2;
+      ctx.beginPath();
+      ctx.moveTo(at[k], top);
+      ctx.lineTo(at[k], top + height);
+      ctx.stroke();
+    });
+    ctx.setLineDash([]);
+    ctx.textAlign = "left";
+    ctx.textBaseline = "middle";
+    for (const { k, left: from, row } of labels(at, wide, left, left + width, 2)) {
+      const y = top + 7 + 16 * row;
+      ctx.fillStyle = ground;
+      ctx.fillRect(from, y - 7, wide[k], 14);
+      ctx.fillStyle = this.colours.get(shown[k].lane) || soft;
+      paintShape(ctx, shown[k].lane, from + 6, y, 8);
+      ctx.fillStyle = text;
+      ctx.fillText(shown[k].text, from + 14, y);
     }
   }
 
@@ -248,10 +281,16 @@ export class Plot {
       return make("div", "", swatch, make("span", "tsnb-trial", curve.name), make("b", "", this.show(curve.y[k]) + best));
     };
     const more = found.length > SAID ? [make("div", "tsnb-soft", `and ${found.length - SAID} more`)] : [];
-    this.hover.replaceChildren(make("div", "tsnb-soft", this.place(at, true, true)), ...found.slice(0, SAID).map(line), ...more);
+    this.hover.replaceChildren(make("div", "tsnb-soft", this.place(at, true, true)), ...found.slice(0, SAID).map(line), ...more, ...this.setsNear(at));
     const x = this.toX(at), left = x < this.box.clientWidth / 2;
     style(this.hover, "left", left ? `${x + 12}px` : "auto");
     style(this.hover, "right", left ? "auto" : `${this.box.clientWidth - x + 12}px`);
+  }
+
+  /** What was set near a place, for what is shown there. */
+  setsNear(at) {
+    const near = (this.sets || []).filter(({ x }) => Math.abs(this.toX(x) - this.toX(at)) < NEAR_SET);
+    return near.slice(-SETS_TOLD).map(({ lane, text }) => make("div", "tsnb-told", `${this.curves.find((curve) => curve.lane === lane)?.name ?? ""}: ${text}`));
   }
 
   /** What a screen reader says of it: the values at the cursor, or the last ones. */
@@ -262,7 +301,12 @@ export class Plot {
     const last = this.curves.map((curve) => ({ curve, k: curve.y.length - 1 }));
     const words = (this.at === null ? last : this.under()).slice(0, SAID).map(({ curve, k }) => `${curve.name} ${this.show(curve.y[k])}`);
     const where = this.at === null ? "now" : this.place(this.at, true, true);
-    attribute(this.box, "aria-label", `${this.title} ${this.unit}; ${where}: ${words.join(", ") || "nothing yet"}`);
+    attribute(this.box, "aria-label", `${this.title} ${this.unit}; ${where}: ${words.join(", ") || "nothing yet"}${this.tellSets()}`);
+  }
+
+  tellSets() {
+    const told = (this.sets || []).slice(-SETS_TOLD).map(({ lane, x, text }) => `${this.curves.find((curve) => curve.lane === lane)?.name ?? ""} ${text} at ${this.place(x, true, true)}`);
+    return told.length ? `; set: ${told.join(", ")}` : "";
   }
 }
 

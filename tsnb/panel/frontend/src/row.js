@@ -53,6 +53,13 @@ export class Row {
     style(this.element, "--tsnb-lane", paint(lane));
   }
 
+  /** Show its name in short; who hears or points has all of it. */
+  call(short) {
+    put(this.open, short);
+    if (short === this.name) this.open.removeAttribute("aria-label");
+    else attribute(this.open, "aria-label", this.name);
+  }
+
   refused(what, why) {
     if (what === "stop") this.stop.refused(why);
   }

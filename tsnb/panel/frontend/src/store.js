@@ -57,6 +57,7 @@ export class Store extends Numbers {
     this.names = names;
     this.log = new Log();
     this.params = new Map(); // of this notebook's trials: name -> [[parameter, value as text], ...]
+    this.changes = new Map(); // of their live values: name -> [[seconds since 1970, text], ...]
     this.verdicts = {}; // why those that were pruned were, by name
     this.facts = new Map(); // what the notebook knows of the trials whose drawer is open, by name
     Object.assign(this, shared);

@@ -9,7 +9,7 @@ export class Streams {
   constructor(clock) {
     this.clock = clock;
     // what the notebook knows of its trials, on whichever stream they are
-    this.shared = { log: new Log(), params: new Map(), verdicts: {}, facts: new Map() };
+    this.shared = { log: new Log(), params: new Map(), changes: new Map(), verdicts: {}, facts: new Map() };
     this.load({});
   }
 

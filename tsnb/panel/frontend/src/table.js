@@ -3,6 +3,7 @@
 
 import { attribute, button, make, put } from "./dom.js";
 import { metricsOf } from "./lanes.js";
+import { shortened } from "./learning.js";
 import { arranged } from "./order.js";
 import { COLUMNS, METRIC_COLUMNS, NARROW, Row } from "./row.js";
 import { LIVE, OVER } from "./words.js";
@@ -10,6 +11,7 @@ import { LIVE, OVER } from "./words.js";
 const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
 const ORDER_MS = 5000; // as often as the order may change by itself
 const METRICS_AT = 6;
+const NAME_LETTERS = 17; // of a name, that its column has room for
 const METRICS_MS = 1000;
 const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
 
@@ -75,6 +77,7 @@ export class Table {
       if (SORTED[k]) attribute(cell, "aria-sort", on ? (sort.down ? "descending" : "ascending") : "none");
     });
     this.arrange(store, metrics);
+    this.callThem(store);
     const fresh = this.due(store, state, metrics);
     for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics, fresh);
     const none = !store.lanes.some(Boolean);
@@ -93,6 +96,13 @@ export class Table {
     if (turn === this.turn && now - (this.freshMs || 0) < METRICS_MS) return false;
     Object.assign(this, { turn, freshMs: now });
     return true;
+  }
+
+  /** Names that begin alike are cut where they do, so that what differs can be read. */
+  callThem(store) {
+    const names = [...new Set(store.lanes.filter(Boolean).map(({ name }) => name))], key = names.join("\n");
+    if (key !== this.called) Object.assign(this, { called: key, short: shortened(names, NAME_LETTERS) });
+    for (const row of this.rows.values()) row.call(this.short[row.name]);
   }
 
   /** Put rows and folds in their order. It does not change while somebody points at a row or works in it. */

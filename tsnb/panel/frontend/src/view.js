@@ -14,7 +14,7 @@ import { Table } from "./table.js";
 import { onThemeChange, readTheme } from "./theme.js";
 import { OVER, spanFor } from "./words.js";
 
-const PARAMS_MS = 15000;
+const PARAMS_MS = 5000;
 let views = 0;
 const MANY = 8; // more trials than this: what each does over time cannot be told apart, so it is among the details
 const SPANS = [[120, "2 min", "the last 2 minutes"], [600, "10 min", "the last 10 minutes"], [Infinity, "all", "all there is"]];
@@ -47,8 +47,8 @@ class Flow {
 
 export class View {
   /** `kept`: what a reader chose before, and `keep` what takes it. */
-  constructor(streams, send, { kept, keep } = {}) {
-    this.streams = streams;
+  constructor(streams, send, { kept, keep, notices } = {}) {
+    Object.assign(this, { streams, notices });
     const { store } = this;
     this.spanS = store.recorded ? Infinity : SPANS[0][0];
     this.send = send;
@@ -146,10 +146,15 @@ export class View {
       this.detailed = !this.detailed;
       this.news();
     });
+    this.notify = button("notify", "tsnb-toggle tsnb-notify", () => {
+      this.notices.turn(!this.notices.on);
+      this.keep({ notify: this.notices.on });
+      this.news();
+    });
     this.logs = button("logs", "tsnb-toggle", () => choose(this.store.log.shown ? null : undefined));
     attribute(this.more, "aria-controls", this.details.id);
     attribute(this.logs, "aria-controls", this.log.id);
-    return make("div", "tsnb-toggles", this.more, this.logs);
+    return make("div", "tsnb-toggles", this.notify, this.more, this.logs);
   }
 
   spans() {
@@ -229,8 +234,13 @@ export class View {
     for (const row of this.table.rows.values()) attribute(row.open, "aria-expanded", row.name === this.drawer.name);
     attribute(this.more, "aria-expanded", Boolean(this.detailed));
     attribute(this.logs, "aria-expanded", store.log.shown);
+    this.notices.theme = this.root.dataset.theme;
+    this.notify.hidden = store.recorded;
+    attribute(this.notify, "aria-pressed", this.notices.on);
+    attribute(this.notify, "title", this.notices.words);
     this.logs.hidden = !store.log.can && !store.log.name;
     this.spansBox.hidden = rest;
+    if (store.log.can) this.wantParams();
     this.mark(state, performance.now() - began);
   }
 
