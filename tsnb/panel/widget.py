@@ -22,7 +22,7 @@ import anywidget
 import traitlets
 
 from tsnb.errors import TsnbError
-from tsnb.panel.channel import Channel
+from tsnb.panel.shown_stream import ShownStream
 from tsnb.panel.logs import LogFeed
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.history import MOST, History
@@ -99,7 +99,7 @@ class Panel(anywidget.AnyWidget):
     ) -> None:
         self._lock = threading.Lock()
         names = dict.fromkeys([name or "", *more])
-        self._channels = [Channel(each, self._lock, self, recorded=recorded) for each in names]
+        self._channels = [ShownStream(each, self._lock, self, recorded=recorded) for each in names]
         self._follows = False
         self._interrupt_consumer: Callable[[str], None] | None = None
         self._make_report: Callable[..., None] | None = None
@@ -214,7 +214,7 @@ class Panel(anywidget.AnyWidget):
             self._channels[0].be(name)
             return
         with self._lock:
-            channel = Channel(name, self._lock, self)
+            channel = ShownStream(name, self._lock, self)
             channel.tape.allow(**self._tape.can)
             self._channels.append(channel)
             self.deliver_all()
@@ -290,12 +290,12 @@ class Panel(anywidget.AnyWidget):
         scene, history, curves = self._everything()
         self._deliver(Message({"op": "all", "scene": scene}, history), curves)
 
-    def deliver(self, channel: Channel, message: Message) -> None:
+    def deliver(self, channel: ShownStream, message: Message) -> None:
         """Send a message about one of the streams; the lock is held."""
         at = self._channels.index(channel)
         self._deliver(Message({**message.content, "at": at}, message.frame) if at else message)
 
-    def pictured(self, channel: Channel, reading: StreamReading | None) -> None:
+    def pictured(self, channel: ShownStream, reading: StreamReading | None) -> None:
         """Tell the picture beside the panel what the panel was told; the lock is held."""
         if self._picture is not None:
             self._picture.news(reading, channel.name)
@@ -392,7 +392,7 @@ class Panel(anywidget.AnyWidget):
             self.comm._reply_subshell_for = lambda data, default: default  # noqa: ARG005
 
 
-def _pid_on(channel: Channel, name: str) -> int | None:
+def _pid_on(channel: ShownStream, name: str) -> int | None:
     """Return the process of a consumer of a channel's stream; a group's name stands for its ranks."""
     latest = channel.tape.latest
     found = () if latest is None else latest.consumers

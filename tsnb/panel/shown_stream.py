@@ -1,49 +1,37 @@
-"""A channel: one stream of a panel, from what feeds it to the messages about it.
+"""One stream of a panel, from what feeds it to the messages about it.
 
-A panel has one channel, or several: the streams of one notebook, as training and validation. Each has its tape, and is
+A panel shows one stream, or several of one notebook, as training and validation. Each has its tape, and is
 told by the watch of its stream, which it shares with reports. A message of any but the first says `at`, its number.
 
 ```
-watch of "train" ── tell, note ──▶ Channel 0 ─┐
-                                              ├─ deliver ──▶ Panel ──▶ pages
-watch of "val"   ── tell, note ──▶ Channel 1 ─┘
+watch of "train" ── tell, note ──▶ first stream  ─┐
+                                                  ├─ deliver ──▶ Panel ──▶ pages
+watch of "val"   ── tell, note ──▶ second stream ─┘
 ```
 
-A channel without a name waits for the one stream that is served, or is told which it shall show (`be`).
+One without a name waits for the one stream that is served, or is told which it shall show (`be`).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from tsnb.panel.tape import Message, Tape
+from tsnb.panel.tape import Tape
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.view import StreamNews
 from tsnb.telemetry.watching import Watch, listen, unlisten, watched
 
 if TYPE_CHECKING:
+    from tsnb.panel.widget import Panel
     from tsnb.telemetry.view import StreamView
 
-__all__ = ["Channel", "Hearer"]
+__all__ = ["ShownStream"]
 
 
-class Hearer(Protocol):
-    """Takes a channel's messages. All calls come with the lock held that the channel was given."""
-
-    def deliver(self, channel: Channel, message: Message) -> None:
-        """Send a message about a channel's stream."""
-
-    def deliver_all(self) -> None:
-        """Send everything so far, of all channels."""
-
-    def pictured(self, channel: Channel, reading: StreamReading | None) -> None:
-        """Take note of a reading for the picture; None: the stream's state has changed in another way."""
-
-
-class Channel:
+class ShownStream:
     """One stream of a panel.
 
     Attributes:
@@ -52,14 +40,14 @@ class Channel:
     Args:
         name: The stream's; empty: the one that is served, once there is exactly one.
         lock: Guards the tapes of a panel: readings arrive on other threads than state requests and clicks.
-        hearer: Takes the messages.
+        panel: Takes the messages; the lock is held then.
         recorded: Whether it will be fed what happened at another time.
     """
 
-    def __init__(self, name: str, lock: threading.Lock, hearer: Hearer, *, recorded: bool = False) -> None:
+    def __init__(self, name: str, lock: threading.Lock, panel: Panel, *, recorded: bool = False) -> None:
         self.tape = Tape(name, recorded=recorded)
         self._lock = lock
-        self._hearer = hearer
+        self._panel = panel
         self._follower: Follower | None = None
         self._listens = False
         self._closed = False
@@ -108,27 +96,27 @@ class Channel:
             if known.note:
                 self.tape.note(*known.note)
             if known.history.added or known.note:
-                self._hearer.deliver_all()
+                self._panel.deliver_all()
 
     def feed(self, reading: StreamReading) -> None:
         """Show a reading of a stream that this process does not watch."""
         with self._lock:
-            self._hearer.deliver(self, self.tape.feed(reading))
-            self._hearer.pictured(self, reading)
+            self._panel.deliver(self, self.tape.feed(reading))
+            self._panel.pictured(self, reading)
 
     def tell(self, tick: StreamNews) -> None:
         """Show what a reading has brought. Called on the watch's thread."""
         with self._lock:
-            self._hearer.deliver(self, self.tape.tell(tick))
-            self._hearer.pictured(self, tick.reading)
+            self._panel.deliver(self, self.tape.tell(tick))
+            self._panel.pictured(self, tick.reading)
 
     def note(self, state: str, text: str, name: str = "") -> None:
         """Show a state and a sentence that no reading carries (see `Tape.note`)."""
         with self._lock:
             message = self.tape.note(state, text, name)
             if message:
-                self._hearer.deliver(self, message)
-                self._hearer.pictured(self, None)
+                self._panel.deliver(self, message)
+                self._panel.pictured(self, None)
 
     def act(self, ask: Callable[[Watch], None]) -> None:
         """Ask the stream for something over its watch's connection; nothing where nobody watches it."""
