@@ -26,8 +26,8 @@ scene  {"n", "origin_s", "states", "recorded", "state", "stream", "say", "lanes"
        `n` is the last tick that it holds, `states` the names behind the numbers in the frames
 ```
 
-A panel of several streams has a tape of each (`tsnb.panel.shown_stream`): its ticks say by `at` which they are of (0 is left
-out), and its scene is {"streams": [scene, ...], "lengths": [[bytes of history, of curves], ...]}, laid end to end.
+A panel of several streams has a tape of each (`tsnb.panel.shown_stream`): its ticks say by `at` which they are of (0 is
+left out), and its scene is {"streams": [scene, ...], "lengths": [[bytes of history, of curves], ...]}, laid end to end.
 """
 
 from __future__ import annotations

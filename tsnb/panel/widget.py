@@ -22,8 +22,8 @@ import anywidget
 import traitlets
 
 from tsnb.errors import TsnbError
-from tsnb.panel.shown_stream import ShownStream
 from tsnb.panel.logs import LogFeed
+from tsnb.panel.shown_stream import ShownStream
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.history import MOST, History
 from tsnb.telemetry.observer import balance
