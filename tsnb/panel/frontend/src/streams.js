@@ -243,11 +243,11 @@ export class Joint extends Numbers {
     return sums && { ...row(main), ...sums, epochs: (this.epochsOf(lane).row || {}).epochs };
   }
 
-  /** Of the stream that has heard most of it: a number is told to every stream that a trial is on, at its own steps there. */
+  /** A number is told to every stream that a trial is on, at its steps there: of the first, unless another has heard far more of it. */
   curve(lane, name) {
     const all = this.on(lane).map((store) => [store, store.curve(lane, name)]);
     if (!all.length) return [];
-    const [store, points] = all.reduce((most, one) => (one[1].length > most[1].length ? one : most)), shift = this.shift(store);
+    const [store, points] = all.reduce((most, one) => (one[1].length > 2 * most[1].length ? one : most)), shift = this.shift(store);
     return shift ? points.map(([t, ...rest]) => [t + shift, ...rest]) : points;
   }
 
