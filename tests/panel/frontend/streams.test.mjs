@@ -63,6 +63,21 @@ test("a curve is that of the stream that has most of it, on one time", () => {
   assert.ok(Math.abs(whole.value(1, "loss") - 0.8) < 1e-6);
 });
 
+test("what is left of a trial is the longest on any of its streams, and of all trials that of the slowest", () => {
+  const streams = two([{ 1: {} }], [{ 0: {} }]);
+  const paced = (lane, leftS, all) => {
+    const raw = frame(1, { [lane]: {} });
+    raw.push(-3, 1, all, all, all, lane, 5, 100, leftS, 3);
+    raw[1] = raw.length;
+    return bytes(raw);
+  };
+  assert.ok(Number.isNaN(streams.whole.paceOf(1).eta.leftS) && Number.isNaN(streams.whole.all.leftS));
+  streams.tick({ op: "tick", n: 2 }, paced(1, 60, 70));
+  streams.tick({ op: "tick", at: 1, n: 2 }, paced(0, 90, 95));
+  assert.equal(streams.whole.paceOf(1).eta.leftS, 90);
+  assert.equal(streams.whole.all.leftS, 95);
+});
+
 test("an end on one stream is none while the trial is on another", () => {
   const streams = two([{ 1: {} }], [{ 0: {} }]);
   const ended = { ...lane("both", ["loss"]), here: false, end: "done", error: "", last: { loss: 0.125 } };

@@ -6,7 +6,7 @@ import { icon, showIcon } from "./icons.js";
 import { Place } from "./place.js";
 import { shape } from "./shapes.js";
 import { paint } from "./theme.js";
-import { OVER, consumerState, count, metric, percent, progress } from "./words.js";
+import { OVER, consumerState, count, metric, percent, progress, remaining } from "./words.js";
 
 export const METRIC_COLUMNS = 2;
 export const NARROW = 4; // columns that a narrow panel hides
@@ -36,6 +36,9 @@ export class Row {
     attribute(this.bar, "role", "img");
     this.most = make("div", "tsnb-below");
     time.append(this.bar, this.most);
+    this.epoch = make("span");
+    this.left = make("div", "tsnb-below");
+    this.cells[5].append(this.epoch, this.left);
     this.metrics = [make("span"), make("span")];
     this.curve = curve();
     this.cells[6].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
@@ -70,7 +73,10 @@ export class Row {
     const row = store.lastRow(this.lane);
     this.drawNow(store, state, row, over);
     const epochs = store.epochsOf(this.lane), epoch = progress(epochs.row, epochs.batches);
-    put(this.cells[5], epoch);
+    put(this.epoch, epoch);
+    const left = lane.here && !over ? remaining(store.paceOf(this.lane).eta) : "–";
+    put(this.left, left === "–" ? "" : left.startsWith("epoch") ? left : `${left} left`);
+    this.cells[5].title = left === "–" ? "" : left.startsWith("epoch") ? `its epoch is over in ${left.slice(6)}` : `done in ${left}`;
     if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics, epoch);
     this.drawn = true;
     this.stop.draw(idle(store, state, this.lane));

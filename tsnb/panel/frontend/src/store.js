@@ -188,7 +188,7 @@ export class Store extends Numbers {
 
   /** What a batch costs a lane: {stepMs, alonePerS}. */
   paceOf(lane) {
-    return this.paces[lane] || { stepMs: NaN, alonePerS: NaN };
+    return this.paces[lane] || { stepMs: NaN, alonePerS: NaN, eta: NO_ETA };
   }
 
   /** A lane's life in bars (`timeline`). */

@@ -3,7 +3,7 @@
 
 import { Log } from "./log.js";
 import { FLOWING, Numbers, Store, timesOf } from "./store.js";
-import { LIVE } from "./words.js";
+import { LIVE, NO_ETA } from "./words.js";
 
 export class Streams {
   constructor(clock) {
@@ -220,8 +220,15 @@ export class Joint extends Numbers {
     return together(this.on(lane).map((store) => store.inAll(lane)));
   }
 
+  /** What a batch costs it where it is now; what is left of it is the longest of all its streams. */
   paceOf(lane) {
-    return this.flowOf(lane).paceOf(lane);
+    const left = this.on(lane).map((store) => store.paceOf(lane).eta || NO_ETA).filter(({ leftS }) => leftS >= 0);
+    return { ...this.flowOf(lane).paceOf(lane), eta: left.reduce((most, eta) => (eta.leftS > most.leftS ? eta : most), left[0] || NO_ETA) };
+  }
+
+  /** What is left of all trials: of the stream that takes longest. */
+  get all() {
+    return this.stores.map(({ all }) => all).filter(({ leftS }) => leftS >= 0).reduce((most, all) => (most.leftS > all.leftS ? most : all), NO_ETA);
   }
 
   stateOf(lane) {

@@ -6,7 +6,7 @@ import { metricsOf } from "./lanes.js";
 import { shortened } from "./learning.js";
 import { arranged } from "./order.js";
 import { COLUMNS, METRIC_COLUMNS, NARROW, Row } from "./row.js";
-import { LIVE, OVER } from "./words.js";
+import { LIVE, OVER, allLeft } from "./words.js";
 
 const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
 const ORDER_MS = 5000; // as often as the order may change by itself
@@ -31,6 +31,8 @@ export class Table {
     this.sieve.oninput = () => this.change({}, (this.filter = this.sieve.value));
     this.empty = make("p", "tsnb-empty");
     this.key = key();
+    this.allLeft = make("span", "tsnb-all-left");
+    this.key.append(this.allLeft);
     this.scroll = make("div", "tsnb-scroll", this.table);
     this.element = make("div", "tsnb-rows", this.sieve, this.scroll, this.empty, this.key);
     this.element.onpointerleave = () => light(null);
@@ -85,6 +87,7 @@ export class Table {
     this.element.classList.toggle("tsnb-many", store.lanes.length >= SIFTED_FROM);
     this.empty.hidden = !none;
     this.key.hidden = none;
+    put(this.allLeft, live && !store.recorded ? allLeft(store.all) : "");
     const code = make("code", "", "for batch in tsnb.attach(): …");
     if (this.live !== live) this.empty.replaceChildren(...(live ? ["No trial is attached yet. In a trial's cell: ", code] : ["No trial yet."]));
     this.live = live;
