@@ -19,11 +19,13 @@ from tsnb.arena.nameless import make_nameless
 from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
 from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options, options_from, typed
-from tsnb.steering import add_verbs, answer, stop_trial
+from tsnb.steering import add_verbs, answer, run_sweep, stop_trial
 from tsnb.streams.served import RECONNECT_S, seed_of
+from tsnb.sweeps.space_grammar import read_grid, read_sample
 from tsnb.telemetry.observer import balance, status, stop, tune
 from tsnb.telemetry.recording import record
 from tsnb.telemetry.words import balanced, cached, incidents, tuned
+from tsnb.words import text_table
 
 __all__ = ["main"]
 
@@ -125,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     stalling.add_argument("--json", action="store_true", help="print the figures as JSON")
     stalling.set_defaults(run=_stalls)
     _add_plan(commands)
+    _add_sweep(commands)
     recording = commands.add_parser(
         "record", help="write a stream's readings to a file until it ends or Ctrl-C"
     )
@@ -159,6 +162,30 @@ def _add_plan(commands: Any) -> None:
     planning.add_argument("--run", action="store_true", dest="carried_out", help="then run them in that way")
     planning.add_argument("--json", action="store_true", help="print the figures as JSON")
     planning.set_defaults(run=_plan)
+
+
+def _add_sweep(commands: Any) -> None:
+    """Add what runs many trials, and tells what they have logged."""
+    swept = commands.add_parser("sweep", help="run a function as many trials, and wait for their end")
+    swept.add_argument(
+        "function", metavar="MODULE:NAME", help="it gets the parameters, and says tsnb.attach()"
+    )
+    swept.add_argument("--grid", type=_read(read_grid), action="append", default=[], metavar="NAME=A,B")
+    swept.add_argument(
+        "--sample", type=_read(read_sample), action="append", default=[], metavar="NAME=uniform(A,B)"
+    )
+    swept.add_argument("--n", type=int, metavar="N", help="how many are drawn")
+    swept.add_argument("--at-once", type=int, metavar="N", help="how many run at once")
+    swept.add_argument("--name", metavar="NAME", help="what the trials' names begin with")
+    swept.add_argument("--stream", metavar="STREAM", help="what tsnb.attach() takes; left out: the only one")
+    swept.add_argument("--seed", type=int, metavar="S", help="seeds the draw, and every trial")
+    swept.add_argument("--json", action="store_true", help="print a line of JSON for each trial that ends")
+    swept.set_defaults(run=_sweep)
+    told = commands.add_parser("results", help="print what the project's trials have logged last")
+    told.add_argument("name", nargs="?", metavar="NAME", help="a trial or a sweep; left out: all")
+    told.add_argument("--sort", metavar="METRIC", help="the best first")
+    told.add_argument("--json", action="store_true", help="print a list of JSON objects")
+    told.set_defaults(run=_results)
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -294,6 +321,40 @@ def _plan(options: argparse.Namespace) -> None:
     if options.carried_out:
         found.run()
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    found = _named(options.function)
+    given = {
+        name: value
+        for name in ("n", "at_once", "name", "seed")
+        if (value := getattr(options, name)) is not None
+    }
+    if options.stream is not None:
+        given["producer"] = options.stream
+    return run_sweep(found, dict(options.grid), dict(options.sample), given, json_lines=options.json)
+
+
+def _results(options: argparse.Namespace) -> None:
+    from tsnb.records.tables import results_table
+
+    columns, rows = results_table(options.name, all_runs=False, sort=options.sort)
+    if options.json:
+        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], default=str))
+    else:
+        print("\n".join(text_table([columns, *([str(cell) for cell in row] for row in rows)])))
+
+
+def _read(reader: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Have a reader's own words stand in the error."""
+
+    def read(text: str) -> Any:
+        try:
+            return reader(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
 
 
 def _doctor(_options: argparse.Namespace) -> int:

@@ -93,6 +93,8 @@ class AttachDefaults:
     """Called with a consumer and its loop before that asks for its next batch: the step before is over."""
     attached_to: Callable[[Any], None] | None = None
     """Called with each new consumer, before it takes anything."""
+    live_now: str = ""
+    """The live values of this process as JSON, each as text by its name; empty: it has none."""
     ask_cluster: Callable[[str | None], str | None] | None = None
     """Asks the cluster for a process that has not joined it itself: to have a stream served on this machine
     (`engines.stream_of_cluster`); or, by None, which is its only one."""

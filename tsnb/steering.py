@@ -6,6 +6,7 @@
 | `set` | at its next batch | when it has taken the values, or refused them |
 | `interrupt` | at once, as Ctrl-C | when it was sent |
 | `stop` | at its next step | when it has left the stream, or after `STOP_S` |
+| `sweep` | at once | a line for each trial that ends, with `--json` |
 
 They reach a trial through the stream that it takes, whichever notebook or script has started it, and its own notebook
 and panel show what follows. TRIAL is the name by which it has attached. `docs/agents.md` is the page for programs.
@@ -16,22 +17,27 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsnb import registry
 from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.options import read_change
 from tsnb.printable import one_line
+from tsnb.records.reading import ENDED
 from tsnb.telemetry.observer import Observer, pause, status
 from tsnb.telemetry.readings import ConsumerReading
 from tsnb.words import did_you_mean
 
-__all__ = ["add_verbs", "answer", "stop_trial"]
+__all__ = ["add_verbs", "answer", "run_sweep", "stop_trial"]
 
+LOOK_S = 0.1
+"""How often `sweep` looks which trials have ended."""
 STOP_S = 10.0
 """How long `stop` waits for a trial to leave: it does at its next step, and a step may be long."""
 
@@ -88,6 +94,74 @@ def stop_trial(options: argparse.Namespace) -> None:
         else f"{trial.name!r} of {stream!r} is asked to stop: its loop ends at its next step"
     )
     answer(options, {"stream": stream, "trial": trial.name, "left": left}, text)
+
+
+def run_sweep(
+    fn: Callable[..., Any],
+    grid: Mapping[str, Any],
+    space: Mapping[str, Any],
+    given: Mapping[str, Any],
+    *,
+    json_lines: bool,
+) -> int:
+    """Run a function as many trials and wait for their end: `tsnb sweep MODULE:NAME`.
+
+    What the trials print goes to the terminal; with JSON lines to stderr, so that stdout has nothing else.
+
+    Args:
+        fn: The function.
+        grid: As `tsnb.sweep` takes it.
+        space: Likewise.
+        given: Its other options.
+        json_lines: Whether to print a line of JSON at the start and for each trial that ends.
+
+    Returns:
+        The exit status: 0 unless every trial failed.
+    """
+    from tsnb.sweeps.starting import sweep  # kernels: the other commands answer without them
+
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr) if json_lines else contextlib.nullcontext():
+        started = sweep(fn, grid=grid or None, space=space or None, **given)
+        told: set[str] = set()
+        if json_lines:
+            _line(
+                out, {"sweep": started.name, "trials": {name: dict(p) for name, p in started.params.items()}}
+            )
+        try:
+            while not started.over or told != set(started):
+                for name, trial in started.items():
+                    if name not in told and trial.state in ENDED:
+                        told.add(name)
+                        if json_lines:
+                            failure = trial.life.failure.partition("\n")[0]
+                            _line(
+                                out,
+                                {
+                                    "trial": name,
+                                    "state": trial.state,
+                                    "metrics": finite(trial.metrics),
+                                    **({"error": failure} if failure else {}),
+                                },
+                            )
+                time.sleep(LOOK_S)
+        except KeyboardInterrupt:
+            started.stop()
+            raise
+        if not json_lines:
+            print(started)  # noqa: T201 (the answer to a command)
+    states = [trial.state for trial in started.values()]
+    return 1 if states and all(state in ("failed", "lost") for state in states) else 0
+
+
+def finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    """Return numbers as JSON has them: what is not finite is null."""
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+
+
+def _line(out: Any, facts: Mapping[str, Any]) -> None:
+    out.write(json.dumps(facts, default=str) + "\n")
+    out.flush()
 
 
 def _reached(target: str) -> tuple[str, ConsumerReading]:

@@ -401,6 +401,37 @@ def test_buttons_send_what_they_say_and_ask_before_they_end_something(browser: B
     assert not host.errors
 
 
+def test_the_pause_button_does_what_its_icon_says(browser: Browser) -> None:
+    """Pause, and of one that is paused Resume, in the row and in the drawer; a refusal says why."""
+    host = Host(browser, 1000)
+    stream = three_models()
+    running(stream, host, 12)
+    row = host.page.locator('tbody .tsnb-pause[aria-label*="resnet10"]')
+    assert row.get_attribute("aria-label") == "Pause resnet10"
+    row.click()
+    assert row.get_attribute("title") == "Pause resnet10: not now, resnet10 pauses at its next batch"
+    assert host.page.evaluate("() => window.sent")[-1] == {"op": "pause", "name": "resnet10"}
+    latest = host.tape.latest
+    assert latest is not None
+    stood = [
+        replace(consumer, state="paused") if consumer.name == "resnet10" else consumer
+        for consumer in latest.consumers
+    ]
+    host.feed(replace(latest, time_s=latest.time_s + 0.25, consumers=tuple(stood)))
+    host.settle()
+    assert row.is_enabled() and row.get_attribute("aria-label") == "Resume resnet10"
+    host.page.get_by_role("button", name="resnet10", exact=True).click()
+    host.settle()
+    drawer = host.page.locator(".tsnb-drawer .tsnb-pause")
+    assert drawer.get_attribute("aria-label") == "Resume resnet10"
+    drawer.click()
+    assert host.page.evaluate("() => window.sent")[-1] == {"op": "resume", "name": "resnet10"}
+    host.hear(Message({"op": "refused", "what": "resume", "name": "resnet10", "why": "it is a rank"}))
+    host.settle()
+    assert drawer.get_attribute("title") == "Could not resume resnet10: it is a rank"
+    assert not host.errors
+
+
 def test_buttons_that_nobody_answers_are_not_there(browser: Browser) -> None:
     """Without callbacks there is neither a report nor an interrupt button."""
     host = Host(browser, 1000)
@@ -680,7 +711,7 @@ def test_rows_are_sorted_sifted_and_folded_and_errors_stand_in_them(browser: Bro
     assert len(page.evaluate(names)) == 9, "four at work, the one that failed, the last four of the others"
     bad = page.locator("tbody", has_text="bad").first
     assert "RuntimeError: loss is nan" in bad.inner_text()
-    assert bad.locator(".tsnb-icon").get_attribute("data-state") == "failed"
+    assert bad.locator(".tsnb-c-state .tsnb-icon").get_attribute("data-state") == "failed"
     page.get_by_role("button", name="8 pruned").click()
     assert len(page.evaluate(names)) == 17
     page.get_by_role("button", name="8 pruned").click()

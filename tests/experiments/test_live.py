@@ -19,6 +19,7 @@ from tsnb.experiments.live_values import Live, LiveValues, NoSuchLiveValue
 from tsnb.notebook import runs
 from tsnb.records.run import Run
 from tsnb.records.writes import LiveChange
+from tsnb.telemetry.observer import status
 
 Until = Callable[..., None]
 
@@ -275,8 +276,13 @@ def test_live_values_are_set_from_a_terminal(
         assert cli.main(["set", "live/hot", "lr=0.25"]) == 0
         assert "'hot' of 'live': lr=0.25 from its next batch on" in capsys.readouterr().out
         assert (trial.metrics["lr"], len(trial.changes)) == (0.03, 2), "it has read nothing since"
-        trial.resume()
+        panel = tsnb.dashboard("live")
+        until(lambda: panel.pid_of("hot"), 60)
+        assert panel.pause_consumer is not None
+        panel.pause_consumer("hot", False)
+        panel.close()
         until(lambda: trial.metrics["lr"] == 0.25, 60)
+        assert status("live").consumers[0].live == {"lr": "0.25", "loss": "mean"}
         run = Run.find("hot")
         record = None if run is None else run.read()
         assert record is not None

@@ -12,9 +12,11 @@ from IPython.core.error import UsageError
 
 import tsnb
 from tsnb import cli
+from tsnb.experiments import Trial
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of, parse, words_of
 from tsnb.options import StreamOptions, options_from
+from tsnb.panel import Panel
 
 
 def start(line: str) -> Any:
@@ -94,6 +96,28 @@ def test_bounds_are_the_same_wherever_an_option_is_given(
     with pytest.raises(SystemExit):
         cli.main(["serve", "a:b", "--name", "m", f"{flag}={value}"])
     assert f": give {wanted}" in capsys.readouterr().err
+
+
+def test_each_verb_is_on_every_surface(capsys: pytest.CaptureFixture[str]) -> None:
+    """What may be done to a trial: a method, a magic, a command that answers with JSON, and the panel's way back."""
+    verbs = ["pause", "resume", "set", "interrupt", "stop", "clone", "extend"]
+    there = [verb for verb in verbs if hasattr(Trial, verb)]
+    assert there[:5] == verbs[:5]
+    panel = Panel()
+    done: list[str] = []
+    panel._in_background = lambda name, act, what="stop": done.append(what)  # type: ignore[method-assign]
+    panel.interrupt_consumer = done.append
+    for verb in there:
+        assert verb in TRIALS, f"%trials {verb}"
+        if verb == "extend":
+            continue  # of one that has ended, which is on no stream: by method and magic of its own notebook
+        with pytest.raises(SystemExit) as ended:
+            cli.main([verb, "--help"])
+        assert ended.value.code == 0
+        assert "--json" in capsys.readouterr().out, f"tsnb {verb} --json"
+        panel._hear(panel, {"op": verb, "name": "cnn", "value": "lr", "text": "0.1"}, [])
+        assert done[-1:] == [verb], f"the panel's {verb}"
+    panel.close()
 
 
 def test_units_are_the_same_wherever_an_option_is_typed() -> None:

@@ -78,16 +78,17 @@ def test_a_stop_click_calls_back_off_the_shell_thread(panel: Panel) -> None:
     assert called == [("resnet10", False)]
 
 
-@pytest.mark.parametrize("op", ["stop", "interrupt"])
+@pytest.mark.parametrize("op", ["stop", "interrupt", "pause", "resume"])
 def test_what_fails_is_told_to_the_front_end(
     panel: Panel, sent: list[tuple[dict[str, Any], list[bytes]]], op: str
 ) -> None:
     """The button comes back, with the reason."""
 
-    def fail(name: str) -> None:
+    def fail(name: str, on: bool = True) -> None:
+        assert on is (op != "resume")
         raise LookupError(f"no trial {name}")
 
-    panel.stop_consumer = panel.interrupt_consumer = fail
+    panel.stop_consumer = panel.interrupt_consumer = panel.pause_consumer = fail
     panel._hear(panel, {"op": op, "name": "x"}, [])
     join(f"tsnb-{op}-x")
     assert sent[-1][0] == {"op": "refused", "what": op, "name": "x", "why": "no trial x"}

@@ -36,6 +36,7 @@ EXAMPLES: list[ms.Message] = [
     ms.PauseAsked(True),
     ms.SetLive("resnet", '{"lr": 0.1}'),
     ms.LiveAsked(7, '{"lr": 0.1}'),
+    ms.LiveNow('{"lr": "0.1"}'),
     ms.LiveTold(7, "{}", "ValueError", "lr=3: give a number from 0 to 1."),
     ms.TrialEnded("resnet", "failed", "1790000000.25", 71, "ValueError: too bad", {"loss": 0.3}),
     ms.Balance("weights", {"resnet": 2.0}),

@@ -86,6 +86,7 @@ class Line:
         self._stands_since_s: float | None = None
         self._on_device_before = 0  # by connections that have gone
         self._skipped_before = 0  # before this epoch
+        self._live_told = ""
         self._reminded = False  # of the ranks that it may wait for
         self._news = metrics.News(METRICS_S)
 
@@ -160,7 +161,7 @@ class Line:
                 return taken
 
     def tell_metrics(self, *, last: bool = False) -> None:
-        """Tell the producer what was given to `tsnb.log`, and how many epochs are planned, where that is new.
+        """Tell the producer what was logged, how many epochs are planned, and live values, where that is new.
 
         Args:
             last: Send nothing after this.
@@ -168,6 +169,9 @@ class Line:
         if (planned := attach_defaults.epochs) != self._planned_told:
             self._planned_told = planned
             self.connection.post(ms.Planned(planned))
+        if (live := attach_defaults.live_now) != self._live_told:
+            self._live_told = live
+            self.connection.post(ms.LiveNow(live))
         numbers = self._news.take(now=last)
         if numbers is not None:
             self.connection.post(ms.Metrics(numbers))
@@ -276,6 +280,7 @@ class Line:
         if successor is None:
             raise gone
         self.connection = successor
+        self._live_told = ""
         successor.post(self.allotment.report())
         self._planned_told = 0  # the successor does not know it
         self._on_device_before += old.on_device.taken

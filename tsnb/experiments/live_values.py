@@ -190,6 +190,8 @@ class LiveValues:
 
     Attributes:
         place: Returns where training is; before a trial has said how: nowhere.
+        declared: Called with all of them when there is another one.
+        shown: Called with all of them as `LiveNow` tells them, when there is another one or one has changed.
         noted: Called with changes when they hold, on the thread that reads.
     """
 
@@ -197,6 +199,7 @@ class LiveValues:
         self.place: Callable[[], Place] = _nowhere
         self.noted: Callable[[list[LiveChange]], None] = lambda _: None
         self.declared: Callable[[dict[str, Any]], None] = lambda _: None
+        self.shown: Callable[[str], None] = lambda _: None
         self._values: dict[str, Live] = {}
         self._waiting: list[tuple[Place, dict[str, Any]]] = []
         self._planned: list[LiveChange] = []
@@ -223,6 +226,7 @@ class LiveValues:
         made.go_on_from(self._former)
         self._values[name] = made
         self.declared(self.now)
+        self._show()
         return made
 
     @property
@@ -294,7 +298,11 @@ class LiveValues:
                 _, changes = self._waiting.pop(0)
                 held += self._take(changes, here)
         if held:
+            self._show()
             self.noted(held)
+
+    def _show(self) -> None:
+        self.shown(json.dumps({name: str(value.current) for name, value in self._values.items()}))
 
     def _take(self, changes: Mapping[str, Any], here: Place) -> list[LiveChange]:
         now = time.time()
@@ -308,6 +316,13 @@ class LiveValues:
 
 _values = LiveValues()
 attach_defaults.set_live = _values.answer
+
+
+def _tell_streams(values: str) -> None:
+    attach_defaults.live_now = values
+
+
+_values.shown = _tell_streams
 
 
 def values_here() -> LiveValues:

@@ -232,6 +232,7 @@ TRIALS = {
     "pause": _named("%trials pause", "Pause one trial, or all, at the next batch.", optional=True),
     "resume": _named("%trials resume", "Let one trial go on, or all.", optional=True),
     "set": _set(),
+    "interrupt": _named("%trials interrupt", "Interrupt a trial's code, as Ctrl-C does.", optional=False),
     "wait": _named("%trials wait", "Wait for one trial, or all.", optional=True),
     "logs": _logs(),
     "follow": _named("%trials follow", "Show a trial's output under this cell.", optional=False),

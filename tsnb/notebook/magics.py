@@ -155,6 +155,7 @@ class TsnbMagics(Magics):
         %trials pause [NAME]   from the next batch on; the others go on, and do not wait for it
         %trials resume [NAME]  where it was: it gets every batch once
         %trials set NAME VALUE=0.03 ...    live values (tsnb.live) of a trial or a sweep, from its next batch on
+        %trials interrupt NAME             as the stop button of a cell: its variables stay
         %trials wait [NAME]
         %trials logs NAME [--run N]     runs of before a restart too; --run: another run of that name than the last
         %trials follow NAME    shows its output under this cell from now on, after a reload of the page say
@@ -187,4 +188,5 @@ class TsnbMagics(Magics):
                 asked = runs.logs(given.name, given.run) if logs else runs.rerun(given.name, given.changes)
                 print(asked)  # noqa: T201
                 return None
-            return runs.stop(given.name) if command == "stop" else runs.wait(given.name)
+            act = {"stop": runs.stop, "interrupt": runs.interrupt, "wait": runs.wait}[command]
+            return act(given.name)

@@ -31,7 +31,7 @@ from tsnb.experiments.board import trials
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.notebook.report_cells import report_here
-from tsnb.notebook.runs import interrupt_consumer, stop_consumer
+from tsnb.notebook.runs import interrupt_consumer, pause_consumer, stop_consumer
 from tsnb.panel import Panel
 from tsnb.panel import dashboard as panel_of
 from tsnb.panel.logs import LogPart
@@ -66,6 +66,7 @@ def dashboard(name: str | None = None, *more: str) -> Panel:
     panel = panel_of(name, *more)
     panel.stop_consumer = stop_consumer(panel)
     panel.interrupt_consumer = interrupt_consumer(panel)
+    panel.pause_consumer = pause_consumer(panel)
     panel.make_report = report_here(panel)
     panel.logs.source = TrialLogs()
     leave_still(panel)

@@ -25,6 +25,7 @@ from tsnb.sweeps.rungs import Halving, halving
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.starting import sweep_cell
 from tsnb.sweeps.sweep import Sweep, find, live
+from tsnb.telemetry.observer import pause as pause_consumers
 
 if TYPE_CHECKING:
     from tsnb.panel import Panel
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
 __all__ = [
     "SWEEP_OPTIONS",
     "extend",
+    "interrupt",
     "interrupt_consumer",
     "logs",
     "pause",
+    "pause_consumer",
     "rerun",
     "run",
     "run_sweep",
@@ -142,6 +145,12 @@ def pause(name: str | None, *, on: bool) -> Any:
     else:
         one = trials[name] if name in trials or (sweep := find(name)) is None else sweep
         one.pause() if on else one.resume()
+    return trials
+
+
+def interrupt(name: str) -> Any:
+    """Interrupt one trial's code; return the table."""
+    trials[name].interrupt()
     return trials
 
 
@@ -263,6 +272,24 @@ def stop_consumer(panel: Panel) -> Callable[[str], None]:
             observer.close()
 
     return stop
+
+
+def pause_consumer(panel: Panel) -> Callable[[str, bool], None]:
+    """Return what a panel's pause button does: pause the trial that it shows, or have it go on, else that consumer.
+
+    Called with the consumer's name, and whether it is to pause, on a thread of the panel's own.
+    """
+
+    def pause(name: str, on: bool) -> None:
+        trial = _trial_on(panel, name)
+        if trial is None or trial.life.options.get("engine"):
+            pause_consumers(panel.stream or None, name, on=on)
+        elif on:
+            trial.pause()
+        else:
+            trial.resume()
+
+    return pause
 
 
 def _trial_on(panel: Panel, name: str) -> Trial | None:

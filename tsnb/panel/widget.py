@@ -26,7 +26,7 @@ from tsnb.panel.logs import LogFeed
 from tsnb.panel.shown_stream import ShownStream
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.history import MOST, History
-from tsnb.telemetry.observer import balance
+from tsnb.telemetry.observer import balance, pause
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.view import as_text
 from tsnb.telemetry.watching import Watch
@@ -68,6 +68,8 @@ class Panel(anywidget.AnyWidget):
         logs: Feeds the log pane; its `source` is handed in by code that knows the trials.
         stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
             None: the stream is asked to end that consumer's loop.
+        pause_consumer: Called with a consumer's name and whether it is to pause (else to go on) when its pause button
+            is clicked, on a thread of its own; None: the stream is asked.
 
     Args:
         name: The stream; None: whichever single one is served.
@@ -107,6 +109,7 @@ class Panel(anywidget.AnyWidget):
         self._picture: Fallback | None = None
         self.logs = LogFeed(self._send_log)
         self.stop_consumer = stop_consumer
+        self.pause_consumer: Callable[[str, bool], None] | None = None
         super().__init__(**traits)
         self.on_msg(self._hear)
         self._answer_while_busy()
@@ -325,6 +328,9 @@ class Panel(anywidget.AnyWidget):
             self._hear_of_trial(op, name, content)
         elif op == "stop":
             self._in_background(name, self.stop_consumer or self._end_consumer)
+        elif op in ("pause", "resume"):
+            pause = self.pause_consumer or self._pause_consumer
+            self._in_background(name, lambda trial: pause(trial, op == "pause"), what=op)
         elif op == "interrupt" and self._interrupt_consumer:
             self._in_background(name, self._interrupt_consumer, what=op)
         elif op == "stop stream":
@@ -375,6 +381,10 @@ class Panel(anywidget.AnyWidget):
         there = [channel for channel in self._channels if _pid_on(channel, name) is not None]
         for channel in there or self._channels[:1]:
             channel.act(lambda watch: watch.request_consumer_stop(name))
+
+    def _pause_consumer(self, name: str, on: bool) -> None:
+        for channel in [channel for channel in self._channels if _pid_on(channel, name) is not None]:
+            pause(channel.name, name, on=on)
 
     def _set(self, trial: str, value: str, text: str) -> None:
         """Change a trial's live value."""

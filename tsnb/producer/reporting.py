@@ -143,6 +143,7 @@ def _consumer(
         awaits=awaited(member),
         part=session.part,
         planned=session.planned,
+        live=dict(session.live),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,18 +12,21 @@ from typing import Any
 import numpy as np
 
 from tsnb.errors import LocalProtocolError
+from tsnb.printable import one_line
 from tsnb.producer.decisions import events as ev
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
 from tsnb.wire.table import LayoutWriter
 
-__all__ = ["Session", "indices_of", "taken_in"]
+__all__ = ["Session", "indices_of", "live_in", "taken_in"]
 
 MAX_DRAWN = 30_000
 """Rows of a batch that can tell which samples they are: as many indices as go into a packet."""
 MAX_METRICS = 16
 """Numbers kept of one consumer: a panel shows a handful; a loop that logs a new name every step stays bounded."""
+MAX_LIVE, MAX_LIVE_LETTERS = 16, 40
+"""Live values that readings tell of one consumer, and letters of a name or a value."""
 
 
 @dataclass
@@ -49,6 +53,8 @@ class Session:
     """Epochs that a consumer takes in all; 0: it has not said."""
     part: str = ""
     """Which samples a consumer takes, in words; then it is told which ones each batch holds. Empty: all."""
+    live: dict[str, str] = field(default_factory=dict)
+    """The live values of a consumer's process, each as text."""
     number: int = field(default_factory=itertools.count().__next__)
     """Tells it from another one that has the same key, or name, later."""
 
@@ -104,12 +110,14 @@ class Session:
         """Tell layouts afresh: one of them may have got lost in the consumer, by an interrupt."""
         self._layouts = LayoutWriter()
 
-    def note(self, told: ms.Metrics | ms.Threads | ms.Planned) -> None:
+    def note(self, told: ms.Metrics | ms.Threads | ms.Planned | ms.LiveNow) -> None:
         """Keep what a consumer says of itself; of the numbers of `tsnb.log` the last, those that are finite."""
         if isinstance(told, ms.Metrics):
             taken_in(self.metrics, told.numbers)
         elif isinstance(told, ms.Threads):
             self.threads = told
+        elif isinstance(told, ms.LiveNow):
+            self.live = live_in(told.values)
         else:
             self.planned = told.epochs
 
@@ -123,6 +131,18 @@ def indices_of(drawn: Sequence[Any] | None) -> bytes:
         return numbers.astype("<u4").tobytes()
     except (TypeError, ValueError, RuntimeError):  # a sampler of the user's may give anything
         return b""
+
+
+def live_in(values: str) -> dict[str, str]:
+    """Return live values as `LiveNow` has them, fit to be shown; none of what is not that."""
+    try:
+        found = json.loads(values).items()
+    except (ValueError, RecursionError, AttributeError):
+        return {}
+    return {
+        one_line(name, MAX_LIVE_LETTERS): one_line(str(value), MAX_LIVE_LETTERS)
+        for name, value in list(found)[:MAX_LIVE]
+    }
 
 
 def taken_in(metrics: dict[str, float], numbers: dict[str, float]) -> dict[str, float]:

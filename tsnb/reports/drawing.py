@@ -56,7 +56,20 @@ STRIP = 26
 LINE_CHARACTERS = 122
 """As much of the sentence as fits in a line."""
 
-MARK_ORDER = ("restarted", "mode", "workers", "cores", "parked", "back", "skipped", "joined", "left")
+MARK_ORDER = (
+    "restarted",
+    "mode",
+    "workers",
+    "cores",
+    "set",
+    "paused",
+    "resumed",
+    "parked",
+    "back",
+    "skipped",
+    "joined",
+    "left",
+)
 """Which marks get a place first where there is not room for all: the strips already show when trials came and went."""
 
 

@@ -8,6 +8,9 @@
 | left | it detached, ended or was killed | `resnet10 left` |
 | parked | it stood still past the stream's patience | `resnet10 parked` |
 | back | it was parked and takes part again | `resnet10 back` |
+| paused | it was asked to pause | `resnet10 paused` |
+| resumed | it was paused and goes on | `resnet10 resumed` |
+| set | a live value of it has changed (`tsnb.live`) | `resnet10: lr 0.1 → 0.03` |
 | skipped | it gave up batches (`on_lag="skip"`) | `resnet10 skipped 7` |
 | mode | compute is divided in another way (docs/balance.md) | `mode: free` |
 | workers | the loader has another number of worker processes | `workers: 3, 2 before` |
@@ -30,7 +33,9 @@ from tsnb.telemetry.readings import ConsumerReading, EndReading, HostReading, St
 
 __all__ = ["MARK_KINDS", "Ends", "Mark", "Marker", "Taken", "marks", "mode_text", "never_attached"]
 
-MARK_KINDS = ("joined", "left", "parked", "back", "skipped", "cores", "mode", "workers", "restarted")
+MARK_KINDS = (
+    "joined", "left", "parked", "back", "paused", "resumed", "set", "skipped", "cores", "mode", "workers", "restarted",
+)  # fmt: skip
 """What a mark can say; the table above explains."""
 
 _SKIPPING_S = 10.0
@@ -143,6 +148,12 @@ def _changes(
         yield "parked", f"{name} parked"
     if before.state == "parked" and after.state != "parked":
         yield "back", f"{name} back"
+    if (after.state == "paused") != (before.state == "paused"):
+        word = "paused" if after.state == "paused" else "resumed"
+        yield word, f"{name} {word}"
+    for value, now in after.live.items():
+        if (was := before.live.get(value, now)) != now:
+            yield "set", f"{name}: {value} {was} → {now}"
     if after.skipped > before.skipped:
         yield "skipped", f"{name} skipped {after.skipped - before.skipped}"
 

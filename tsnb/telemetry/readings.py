@@ -271,6 +271,8 @@ class ConsumerReading:
     """Which samples it takes, in words: "fold 1 of 5"; empty: all."""
     planned: int = 0
     """Epochs that its loop takes in all, as its code or its parameter `epochs` says; 0: not known."""
+    live: dict[str, str] = field(default_factory=dict)
+    """The live values of its process (`tsnb.live`), each as text; sixteen at most."""
 
 
 END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "lost")

@@ -32,6 +32,7 @@ from tsnb.wire.messages import (
     Leave,
     LengthTold,
     LiveAsked,
+    LiveNow,
     LiveTold,
     Message,
     Metrics,
@@ -123,6 +124,7 @@ _JSON: dict[int, type[Any]] = {
     80: LiveAsked,
     81: LiveTold,
     82: Tune,
+    83: LiveNow,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

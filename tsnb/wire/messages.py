@@ -1,7 +1,7 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
 consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Planned  Threads
-                       DeviceRefused  LiveTold  Bye
+                       DeviceRefused  LiveTold  LiveNow  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
                        PauseAsked  LiveAsked  StopAsked  Stopping
@@ -36,6 +36,7 @@ __all__ = [
     "Leave",
     "LengthTold",
     "LiveAsked",
+    "LiveNow",
     "LiveTold",
     "Message",
     "Metrics",
@@ -219,6 +220,13 @@ class LiveAsked(NamedTuple):
     """Which observer: the answer has it again."""
     values: str
     """As `SetLive` has them."""
+
+
+class LiveNow(NamedTuple):
+    """The live values of the consumer's process: said when there are any, and when one has changed."""
+
+    values: str
+    """Each as text by its name, as JSON."""
 
 
 class LiveTold(NamedTuple):
@@ -481,6 +489,7 @@ Message = (
     | Planned
     | Threads
     | LiveTold
+    | LiveNow
     | Bye
     | StopProducer
     | StopConsumer

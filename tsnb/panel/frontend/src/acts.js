@@ -2,10 +2,14 @@
 // be had again, and where it cannot act it is grey and says why.
 
 import { attribute, button, grey, make, put } from "./dom.js";
+import { icon, showIcon } from "./icons.js";
 
 const ASKS_MS = 4000; // a question that nobody answers is taken back
-const WAITS_MS = { stop: 15000, interrupt: 3000 }; // a control that was used comes back after this
-const DONE = { stop: "was asked to stop", interrupt: "was asked to stop what it does" };
+const WAITS_MS = { stop: 15000, interrupt: 3000, pause: 3000, resume: 3000 }; // a control that was used comes back after this
+const DONE = {
+  stop: "was asked to stop", interrupt: "was asked to stop what it does",
+  pause: "pauses at its next batch", resume: "goes on",
+};
 
 export class Act {
   /** `face`: what it shows (an element, or a word); `asks`: whether it asks before it acts. */
@@ -71,6 +75,24 @@ export class Act {
   name_(text) {
     attribute(this.element, "title", text);
     attribute(this.element, "aria-label", text);
+  }
+}
+
+/** Pause, or while it is paused Resume: the icon is what a click does. */
+export class PauseAct extends Act {
+  constructor(send, { name = "" } = {}) {
+    super("pause", "Pause", icon(), send, { name, className: "tsnb-act" });
+    showIcon(this.face, "paused");
+  }
+
+  /** `paused`: whether it is paused now. */
+  drawFor(paused, reason) {
+    const op = paused ? "resume" : "pause";
+    if (op !== this.op) {
+      Object.assign(this, { op, word: paused ? "Resume" : "Pause", usedMs: 0, why: "" });
+      showIcon(this.face, paused ? "streaming" : "paused");
+    }
+    this.draw(reason);
   }
 }
 

@@ -1,7 +1,7 @@
 // A trial's drawer: its parameters, live values and their changes, its time, log, artifacts and cost. Beside the rest where
 // there is room, else in its place. What the stream does not say comes from the notebook, which knows its own trials only.
 
-import { Act, idle, refusal, square } from "./acts.js";
+import { Act, PauseAct, idle, refusal, square } from "./acts.js";
 import { coloured } from "./ansi.js";
 import { attribute, button, grey, isGrey, make, put, style } from "./dom.js";
 import { icon, showIcon } from "./icons.js";
@@ -27,12 +27,13 @@ export class Drawer {
     this.icon = icon();
     this.state = make("span");
     this.stop = new Act("stop", "Stop", square(), send, { asks: true, className: "tsnb-act" });
+    this.pause = new PauseAct(send);
     this.interrupt = new Act("interrupt", "Interrupt", "Interrupt", send, { className: "tsnb-log-button" });
     const away = button("✕", "tsnb-act tsnb-away", () => close());
     attribute(away, "aria-label", "Close");
     const back = button("‹ back", "tsnb-log-button tsnb-back", () => close());
     const state = make("span", "tsnb-drawer-state", this.icon, this.state);
-    this.head = make("div", "tsnb-drawer-head", back, this.mark, this.title, state, make("span", "tsnb-drawer-acts", this.interrupt.element, this.stop.element, away));
+    this.head = make("div", "tsnb-drawer-head", back, this.mark, this.title, state, make("span", "tsnb-drawer-acts", this.interrupt.element, this.pause.element, this.stop.element, away));
     this.refusal = refusal();
     this.error = make("p", "tsnb-drawer-error");
     this.live = make("div", "tsnb-live");
@@ -76,7 +77,7 @@ export class Drawer {
   /** Show that trial; empty: none. */
   open(name) {
     if (name !== this.name) {
-      for (const act of [this.stop, this.interrupt]) act.of(name);
+      for (const act of [this.stop, this.interrupt, this.pause]) act.of(name);
       this.refusal.say("");
       this.query.value = "";
       this.lines.replaceChildren();
@@ -84,7 +85,7 @@ export class Drawer {
       this.shownLog = undefined;
     }
     this.name = name;
-    if (!name) [this.stop, this.interrupt].forEach((act) => act.draw("no trial is open"));
+    if (!name) [this.stop, this.interrupt, this.pause].forEach((act) => act.draw("no trial is open"));
     this.element.hidden = !name;
     this.drawnMs = 0;
   }
@@ -93,6 +94,7 @@ export class Drawer {
     if (name !== this.name) return;
     if (what === "stop") this.stop.refused(why);
     if (what === "interrupt") this.interrupt.refused(why);
+    if (what === this.pause.op) this.pause.refused(why);
     this.refusal.say(what === "set" ? `Not set: ${why}` : `Could not ${what}: ${why}`);
   }
 
@@ -115,6 +117,7 @@ export class Drawer {
     const why = lane < 0 ? "it is not on this stream" : idle(store, state, lane);
     this.stop.draw(why);
     this.interrupt.draw(why);
+    this.pause.drawFor(now.state === "paused", why);
     this.interrupt.element.hidden = !store.can.interrupt;
     put(this.error, (lane >= 0 && store.lanes[lane].error) || (facts && facts.verdict) || "");
     this.drawLog(false, store.log);

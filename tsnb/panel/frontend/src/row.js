@@ -1,6 +1,6 @@
 // A trial's row: what it does, where its time goes, what it logged, and its buttons.
 
-import { Act, idle, square } from "./acts.js";
+import { Act, PauseAct, idle, square } from "./acts.js";
 import { attribute, button, make, put, style } from "./dom.js";
 import { icon, showIcon } from "./icons.js";
 import { Place } from "./place.js";
@@ -44,10 +44,11 @@ export class Row {
     this.cells[6].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
     this.cells[7].append(this.metrics[1]);
     this.stop = new Act("stop", "Stop", square(), send, { name, asks: true, className: "tsnb-act" });
+    this.pause = new PauseAct(send, { name });
     this.log = button(make("span", "tsnb-rules"), "tsnb-act tsnb-open-log", () => choose(this.log.getAttribute("aria-pressed") === "true" ? null : name));
     this.log.title = `Log of ${name}`;
     attribute(this.log, "aria-label", this.log.title);
-    action.append(this.stop.element, this.log);
+    action.append(this.pause.element, this.stop.element, this.log);
     this.detail = make("span");
     this.detailState = make("span", "tsnb-detail-state"); // where even its column has no room
     const detail = make("td", "tsnb-detail tsnb-soft", this.detailState, this.detail);
@@ -65,6 +66,7 @@ export class Row {
 
   refused(what, why) {
     if (what === "stop") this.stop.refused(why);
+    if (what === this.pause.op) this.pause.refused(why);
   }
 
   /** `fresh`: whether its metrics are drawn anew: all rows' at once, so that the star stands at the best that is shown. */
@@ -79,7 +81,9 @@ export class Row {
     this.cells[5].title = left === "–" ? "" : left.startsWith("epoch") ? `its epoch is over in ${left.slice(6)}` : `done in ${left}`;
     if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics, epoch);
     this.drawn = true;
-    this.stop.draw(idle(store, state, this.lane));
+    const why = idle(store, state, this.lane);
+    this.stop.draw(why);
+    this.pause.drawFor(store.stateOf(this.lane).state === "paused", why);
     this.log.hidden = !log.can;
     attribute(this.log, "aria-pressed", log.shown && log.name === this.name);
   }
