@@ -79,6 +79,51 @@ def test_a_group_stays_in_step_however_often_the_producer_is_killed(seed: int, s
 
 
 @settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 4), st.booleans())
+def test_a_group_is_paused_and_goes_on_as_one(seed: int, size: int, restarts: bool) -> None:
+    """At any moment, over and over, across interrupts and producers: in step, each batch once, nobody hangs."""
+    simulation, ranks = begun(seed, size, others=1)
+    rng, everybody = simulation.rng, list(simulation.consumers.values())
+    for _ in range(200):
+        turn(simulation, everybody)
+        in_step(ranks)
+        choice = rng.random()
+        if choice < 0.03:
+            simulation.pause(rng.randrange(size), on=rng.random() < 0.6)
+        elif choice < 0.05:
+            rng.choice(ranks).interrupt(lost=rng.randrange(3))
+        elif choice < 0.06 and restarts:
+            simulation.kill_producer()
+    simulation.settle()
+    for rank in ranks:
+        assert not rank.parked
+        cut = {epoch for epoch, had in rank.epochs.items() if had != list(range(simulation.batches))}
+        given = rank.session.given
+        assert cut <= ({given.epoch} if given.batch else set())
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 4))
+def test_a_paused_group_stands_still_and_the_others_go_on(seed: int, size: int) -> None:
+    """From the batch on that the furthest of its ranks had been granted; time alone changes nothing."""
+    simulation, ranks = begun(seed, size)
+    outside = [c for c in simulation.consumers.values() if c not in ranks]
+    for _ in range(simulation.rng.randrange(60)):
+        turn(simulation, list(simulation.consumers.values()))
+    simulation.pause(simulation.rng.randrange(size))
+    for _ in range(30 * size):
+        turn(simulation, ranks)
+    had, others = [rank.steps for rank in ranks], sum(len(c.complete) for c in outside)
+    for _ in range(200):
+        turn(simulation, list(simulation.consumers.values()))
+        simulation.now += 1.0
+        simulation.step(ev.Tick())
+    assert [rank.steps for rank in ranks] == had
+    assert sum(len(c.complete) for c in outside) > others, "those outside were held up"
+    simulation.settle()
+
+
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10_000), st.integers(2, 3))
 def test_a_rank_that_stands_still_has_its_whole_group_parked_at_one_place(seed: int, size: int) -> None:
     """The others outside go on; the group goes on together or begins the next epoch together, and nobody hangs."""

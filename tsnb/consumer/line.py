@@ -238,17 +238,25 @@ class Line:
         message = self.connection.poll()
         if message is not None:
             return message
-        began = time.monotonic()
+        began, stands = time.monotonic(), self.session.rank_paused
+        told = attach_defaults.stands if stands else None
         self.connection.post(ms.Waiting())
         try:
+            if told is not None:
+                told(True)
             return self.connection.wait(self._look_for_ranks)
         finally:
-            self.waited_s += time.monotonic() - began
+            if stands:
+                self._paused_s += time.monotonic() - began
+            else:
+                self.waited_s += time.monotonic() - began
+            if told is not None:
+                told(False)
 
     def _look_for_ranks(self, waited_s: float) -> None:
         """Say so, once, when it may be another rank of the group that never comes."""
         options = self.session.options
-        group = options.world_size > 1 and self.session.waits_for_epoch
+        group = options.world_size > 1 and self.session.waits_for_epoch and not self.session.rank_paused
         if group and waited_s >= RANKS_S and not self._reminded:
             self._reminded = True
             warnings.warn(
@@ -274,7 +282,7 @@ class Line:
                 self.scratch,
                 self.patience_s,
                 lambda: self.closed,
-                paused=self.session.paused,
+                paused=self.session.paused or self.session.rank_paused,
             )
         self.waited_s += time.monotonic() - began
         if successor is None:

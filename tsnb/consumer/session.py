@@ -143,6 +143,8 @@ class ConsumerSession:
         resume: Where the next loop begins; None: at the next epoch.
         skipped: Loader batches given up so far.
         paused: Whether it gets nothing, since somebody asked it to pause.
+        rank_paused: Whether it is a rank whose group was asked to pause: it goes on as far as all others go, and is
+            given nothing more until the group goes on.
     """
 
     def __init__(
@@ -154,7 +156,7 @@ class ConsumerSession:
         self.loop: Loop | None = None
         self.resume: Place | None = None
         self.skipped = 0
-        self.paused = False
+        self.paused = self.rank_paused = False
         self._name = name
         self._group = group
         self._held = held
@@ -168,6 +170,7 @@ class ConsumerSession:
         self._parked_as: ms.Parked | None = None  # told so, and asked for the place again
         self._was_paused = False  # and has asked for the place again
         self._patient = False  # it waits for its place as long as it takes
+        self._rank_was_paused = False  # since its epoch began
         self._rank_gone: ms.RankGone | None = None
         self._acts: dict[type[Any], Callable[[Any], Turn]] = {
             ms.Batch: self._offered,
@@ -330,6 +333,7 @@ class ConsumerSession:
             self.loop.began(started.epoch, started.seq)
         self.resume = self._saved_epoch = self._parked_as = None
         self._patient = False
+        self._rank_was_paused = self.rank_paused
         return Turn(news=news)
 
     def _ended(self, ended: ms.EpochEnded) -> Turn:
@@ -368,6 +372,10 @@ class ConsumerSession:
         return _NOTHING
 
     def _pause_asked(self, asked: ms.PauseAsked) -> Turn:
+        if self.options.world_size > 1:
+            # no ask is taken back: another rank may be in the step of a batch that this one has yet to get
+            self.rank_paused, self._rank_was_paused = asked.on, True
+            return _NOTHING
         if asked.on == self.paused:
             return _NOTHING
         self.paused = asked.on
@@ -389,14 +397,7 @@ class ConsumerSession:
         batches = None if self._stream is None else self._stream.epoch_batches
         of = f" of {batches}" if batches is not None else ""
         where = f"the stream is at batch {answer.published}{of} of epoch {answer.epoch}"
-        if parked is not None:
-            return ConsumerParked(
-                f"{self._name!r} stood still for {parked.stood_still_s:.0f} s in epoch {parked.epoch} while others "
-                f"waited for it, so they went on without it; it has had {place.batch} batches of that epoch, and "
-                f"{where}. Iterate again for the next epoch. For long pauses on purpose serve with a larger "
-                "patience_s."
-            )
-        if self._was_paused and place.begun:
+        if (self._was_paused or self._rank_was_paused) and place.begun:
             seeded = self._stream is not None and self._stream.order
             again = (
                 ""
@@ -406,6 +407,13 @@ class ConsumerSession:
             return ConsumerParked(
                 f"{self._name!r} was paused at batch {place.batch} of epoch {place.epoch}: {where}, and what has gone "
                 f"meanwhile is not given again. Iterate again for the next epoch.{again}"
+            )
+        if parked is not None:
+            return ConsumerParked(
+                f"{self._name!r} stood still for {parked.stood_still_s:.0f} s in epoch {parked.epoch} while others "
+                f"waited for it, so they went on without it; it has had {place.batch} batches of that epoch, and "
+                f"{where}. Iterate again for the next epoch. For long pauses on purpose serve with a larger "
+                "patience_s."
             )
         if place.begun:
             return ConsumerParked(

@@ -354,7 +354,7 @@ class Core:
                         self.sessions[one.key].send(ms.StopAsked())
 
     def pause(self, consumers: Mapping[str, bool]) -> str:
-        """Have consumers pause at their next batch, or go on: all of them, or none. Ranks of a group cannot.
+        """Have consumers pause at their next batch, or go on: all of them, or none. A rank does so with its group.
 
         Called from any thread.
 
@@ -374,8 +374,6 @@ class Core:
                     return (
                         f"no consumer named {name!r} is attached to {self.settings.name!r}; attached: {there}"
                     )
-                if self.dispatch.members[keys[name]].group is not None:
-                    return f"{name!r} is a rank of a job of several processes, which cannot be paused: stop it instead"
             for on in (True, False):
                 if those := tuple(keys[name] for name, wanted in consumers.items() if bool(wanted) is on):
                     self.step(ev.Paused(those, on))

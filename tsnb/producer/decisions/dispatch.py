@@ -153,9 +153,17 @@ class Dispatch:
         self.drift.skipping = self.drift.skipping or skips
         member = self.members[key] = Member(key, hello.shown_name, skips, moved_s=self._now)
         member.part = 0 if hello.part else None
-        member.paused = hello.paused
-        if hello.world_size > 1:
-            self.groups.join(member, hello)
+        if hello.world_size == 1:
+            member.paused = hello.paused
+            return
+        self.groups.join(member, hello)
+        group = member.group
+        assert group is not None
+        on = any(mate.paused for mate in member.mates) or (hello.paused and not group.steered)
+        if on:  # the one that comes back first knows it, or one that comes later does
+            self._pause(member, ev.Paused((key,), True))
+        elif hello.paused:
+            self._out.append(ev.Tell(key, ms.PauseAsked(False)))
 
     def _wants(self, key: int, wants: ms.Wants) -> None:
         member = self.members[key]
@@ -192,7 +200,9 @@ class Dispatch:
         if member.phase is Phase.STREAMING:
             self.granting.end_epoch(member, Phase.ASKED)
         member.last_step = False
-        member.phase = Phase.AWAY if member.paused else Phase.ASKED  # paused: it has yet to hear of it
+        # paused: it has yet to hear of it, or, as a rank, asks on: it is let in when its group goes on
+        member.phase = Phase.AWAY if member.paused else Phase.ASKED
+        member.asked_paused = member.paused and member.group is not None
         member.asked = ask
         member.resumed = member.resumed or ask.patient
         member.keeps_place = member.paused and ask.exact
@@ -246,7 +256,7 @@ class Dispatch:
 
     def _left_epoch(self, key: int, _leave: ms.Leave) -> None:
         self._leave_epoch(self.members[key])
-        self.members[key].keeps_place = False
+        self.members[key].keeps_place = self.members[key].asked_paused = False
 
     def _leave_epoch(self, member: Member) -> None:
         if member.phase is Phase.STREAMING:
@@ -271,7 +281,10 @@ class Dispatch:
 
     def _paused(self, event: ev.Paused) -> None:
         for key in event.members:
-            self._pause(self.members[key], event)
+            member = self.members[key]
+            if member.group is not None:
+                member.group.steered = True
+            self._pause(member, event)
 
     def _pause(self, member: Member, event: ev.Paused) -> None:
         ranks = [m for m in (member, *member.mates) if m.paused != event.on]
@@ -280,14 +293,22 @@ class Dispatch:
             m for m in ranks if m.phase in (Phase.STREAMING, Phase.BETWEEN)
         ]  # it may not have heard of the end
         if event.on and streaming is not None:
-            self.granting.park(streaming, None)
+            # ranks are told that they are parked, after the batch that the furthest of them has been granted
+            self.granting.park(streaming, None if member.group is None else 0.0)
         for one in ranks:
             one.keeps_place = one.keeps_place or (event.on and one in inside)
             if one.phase is Phase.ASKED:
                 self._leave_epoch(one)
+                one.asked_paused = one.group is not None
+                if one.asked_paused and one.asked.exact:
+                    one.keeps_place, one.epoch, one.position = True, one.asked.epoch, one.asked.seq
             self._rest(one)
             one.paused, one.resumed = event.on, not event.on
             one.moved_s = self._now
+            if one.asked_paused and not event.on:
+                one.phase, one.asked_paused, one.wants_since_s = Phase.ASKED, False, self._now
+            if one.group is not None:
+                one.group.together = False  # one may have asked, and the others have a batch of that step
             self._out.append(ev.Tell(one.key, ms.PauseAsked(event.on)))
 
     # -- events from the loader and the clock ------------------------------------------------------------

@@ -114,8 +114,8 @@ def lets_in(member: Member) -> bool:
     if group.closed:
         return False
     begun = max((_begun(m) for m in mates), default=-1)
-    if member.back and begun >= ask.epoch and begun > member.epoch:
-        # the others had heard of the epoch's beginning from the producer before, and this one had not
+    if begun >= ask.epoch and (begun == member.epoch or (member.back and begun > member.epoch)):
+        # it was let in with the others and has not heard of it: from the producer before, or it lost the word
         member.asked = ask._replace(epoch=begun, seq=0, exact=True)
         return True
     if begun >= 0 or not all_asked:

@@ -55,6 +55,8 @@ class Group:
     """Those that are attached."""
     together: bool = True
     """Whether none is let in before all have asked; else one may go on in the epoch that the others take."""
+    steered: bool = False
+    """Whether somebody has asked this producer that it pause, or go on; else ranks that come back know it."""
     closed: bool = False
     """Whether a rank has gone: no epoch begins for the others any more."""
 
@@ -108,6 +110,8 @@ class Member:
     resumed: bool = False
     """Whether it goes on after a pause or a crash, and has not been let in since: it waits for its place as long as it
     takes."""
+    asked_paused: bool = False
+    """Whether, a rank of a group, it has asked since it was paused: it is let in when it goes on."""
     keeps_place: bool = False
     """Whether it was paused in its epoch, and has neither asked again nor left it since."""
     leases: dict[int, int] = field(default_factory=dict)
