@@ -18,7 +18,7 @@ import tsnb
 from tsnb.consumer.options import Options
 from tsnb.consumer.session import ConsumerSession, Loop, Place, Turn
 from tsnb.errors import ConsumerParked, LoaderFailed, ProducerGone, TsnbError
-from tsnb.telemetry.observer import pause
+from tsnb.telemetry.observer import pause, status
 from tsnb.wire import messages as ms
 
 WELCOME = ms.Welcome("s", 1, 8, 4, 4, 10, 40, order="seed=1")
@@ -225,14 +225,22 @@ def test_paused_past_its_place_on_a_stream_without_a_seed_it_is_told_so() -> Non
 
 
 @pytest.mark.system
-def test_ranks_of_a_job_are_not_paused() -> None:
-    """One that paused alone would leave the others waiting in their step."""
+def test_the_ranks_of_a_job_are_paused_and_go_on_together() -> None:
+    """Whichever of them is named; another consumer of the stream is left alone."""
+
+    def paused() -> list[str]:
+        return sorted(c.name for c in status("s").consumers if c.state == "paused")
+
     with (
         tsnb.serve(loader(), name="s"),
         tsnb.attach("bert", "s", rank=0, world_size=2),
-        pytest.raises(TsnbError, match=r"'bert\[0\]' is a rank of a job"),
+        tsnb.attach("bert", "s", rank=1, world_size=2),
+        tsnb.attach("other", "s"),
     ):
-        pause("s", "bert[0]")
+        pause("s", "bert[1]")
+        assert paused() == ["bert[0]", "bert[1]"]
+        pause("s", "bert[0]", on=False)
+        assert paused() == []
 
 
 @pytest.mark.system
