@@ -95,6 +95,8 @@ class AttachDefaults:
     """Called with each new consumer, before it takes anything."""
     live_now: str = ""
     """The live values of this process as JSON, each as text by its name; empty: it has none."""
+    boundary: Callable[[], None] | None = None
+    """Called once, in the thread that takes batches, before the next one is taken: the trial is to be cloned there."""
     ask_cluster: Callable[[str | None], str | None] | None = None
     """Asks the cluster for a process that has not joined it itself: to have a stream served on this machine
     (`engines.stream_of_cluster`); or, by None, which is its only one."""

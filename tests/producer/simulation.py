@@ -8,6 +8,7 @@ breaks, is interrupted or killed. Every random choice comes from one seed, so a 
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 from collections import deque
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from tsnb.consumer.session import ConsumerSession, Loop, Place
 from tsnb.errors import ConsumerParked, GroupBroken, JoinRefused, LoaderFailed
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
+from tsnb.producer.decisions.members import Phase
 from tsnb.producer.session import indices_of
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.loopback import LoopbackChannel, pair
@@ -273,6 +275,15 @@ class SimConsumer:
         if self.session.loop is not None:
             self.say(*said)
 
+    def branch(self, name: str, channel: LoopbackChannel) -> SimConsumer:
+        """Return what a fork of its process becomes: all it has taken is in the clone's own memory."""
+        twin = copy.deepcopy(self, {id(self.channel): channel})
+        twin.name = name
+        twin.held.clear()
+        twin.inbox.clear()
+        twin.ahead = deque(batch._replace(lease=OLD) for batch in twin.ahead)
+        return twin
+
     # -- what a training loop may do ---------------------------------------------------------------------
 
     def act(self, rng: random.Random) -> None:
@@ -331,6 +342,7 @@ class Simulation:
         parts: Whether consumers take parts of the samples; an epoch is then 20 batches, `SAMPLES` samples in an order
             of its own.
         pauses: Whether somebody is asked to pause, or to go on, now and then.
+        clones: Whether one is cloned now and then.
     """
 
     def __init__(
@@ -344,7 +356,9 @@ class Simulation:
         modes: bool = False,
         parts: bool = False,
         pauses: bool = False,
+        clones: bool = False,
     ) -> None:
+        self.clones = clones
         self.parts = parts
         self.seed = seed
         self.rng = random.Random(seed)
@@ -398,6 +412,8 @@ class Simulation:
         """Do what somebody who watches may ask for."""
         if choice < 0.97 and self.modes:
             self.divide()
+        elif choice < 0.98 and self.clones and 0 < len(self.consumers) < 6:
+            self.clone(self.rng.choice(list(self.consumers)), self.rng.random() < 0.5)
         elif choice > 0.98 and self.pauses and self.consumers:
             self.pause(self.rng.choice(list(self.consumers)), on=self.rng.random() < 0.5)
 
@@ -503,6 +519,34 @@ class Simulation:
     def pause(self, *keys: int, on: bool = True) -> None:
         """Somebody asks consumers to pause, or to go on."""
         self.step(ev.Paused(keys, on))
+
+    def clone(self, key: int, first: bool = True) -> SimConsumer:
+        """Fork a consumer's process between two of its steps; it stands still until the clone has been let in.
+
+        Args:
+            key: The consumer.
+            first: Whether the producer hears the clone before what the parent has said last.
+        """
+        parent = self.consumers[key]
+        if not first:
+            self.poll()
+        member = self.dispatch.members[key]
+        streams, goes = member.phase is Phase.STREAMING, parent.session.loop is not None
+        number = len(self.consumers) + len(self.gone)
+        self.ends[number], theirs = pair(512)
+        twin = self.consumers[number] = parent.branch(f"c{number}", theirs)
+        self.step(self._joined(number, twin, paused=twin.session.paused))
+        self._tell_part(number, twin)
+        twin.say(*twin.session.branched(twin.name, WELCOME))
+        while (packet := self.ends[number].receive()) is not None:
+            self.step(ev.Heard(number, decode(packet)))
+        mine = self.dispatch.members[number]
+        if streams and goes and parent.place.begun and not twin.session.paused:
+            assert mine.phase in (Phase.STREAMING, Phase.BETWEEN), (member, mine)
+            # of the same batches; with a seed it may be another pass over them
+            again = self.dispatch.admission.repeatable
+            assert mine.epoch == member.epoch and (again or mine.run == member.run), (member, mine)
+        return twin
 
     def resume_all(self) -> None:
         """Let everybody go on."""

@@ -132,6 +132,61 @@ def test_pauses_at_any_moment_lose_nothing_and_all_can_go_on(seed: int) -> None:
     simulation.settle()
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_clones_at_any_moment_lose_nothing_and_all_can_go_on(seed: int) -> None:
+    """Across restarts, interrupts, breaks, pauses and kills of either, too: each batch is checked as it is given."""
+    simulation = Simulation(
+        9900 + seed,
+        clones=True,
+        pauses=seed % 2 == 1,
+        restarts=seed % 3 == 0,
+        skips=seed % 4 == 0,
+        parts=seed % 5 == 0,
+    )
+    simulation.run(600)
+    simulation.settle()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_clone_is_given_all_that_its_parent_is_given_from_there_on_without_a_seed(seed: int) -> None:
+    """Cloned at any step, in the last batch, between two epochs, paused, of a clone: the same epochs, to their ends."""
+    simulation = Simulation(9950 + seed, kills=False)
+    simulation.dispatch.note_repeatable(False)
+    two = [simulation.join(skips=False) for _ in range(2)]
+    for consumer in two:
+        consumer.ask()
+    simulation.poll()
+
+    def turns(steps: int) -> None:
+        for _ in range(steps):
+            simulation.now += 0.01
+            simulation.load()
+            simulation.rng.choice(list(simulation.consumers.values())).run_steadily()
+            simulation.poll()
+
+    turns(simulation.rng.randrange(5, 90))
+    key, paused = 0, seed % 3 == 0
+    if paused:
+        simulation.pause(*simulation.consumers)  # all: nobody goes on past the place
+        turns(4)
+    place = simulation.consumers[0].place
+    for _ in range(2):
+        simulation.clone(key, simulation.rng.random() < 0.5)
+        key = max(simulation.consumers)
+        turns(0 if paused else 7)
+    if paused:
+        simulation.resume_all()
+    turns(400)
+    simulation.settle()
+    ends = [sorted(c.complete) for key, c in simulation.consumers.items() if key != 1]
+    least = min(map(len, ends))
+    assert least >= 2
+    for consumer, own in zip([c for key, c in simulation.consumers.items() if key != 1], ends, strict=True):
+        assert not consumer.parked
+        assert paused or own[:least] == ends[0][:least]
+        assert not place.begun or place.epoch in own
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_paused_at_any_batch_a_consumer_gets_every_batch_once_and_nobody_waits_for_it(seed: int) -> None:
     """Two go on through whole epochs meanwhile, never held up; then it gets what it has missed, where it was."""

@@ -95,6 +95,14 @@ class Stream(RuleBasedStateMachine):
         keys = list(self.simulation.consumers)
         self.simulation.pause(keys[who % len(keys)], on=on)
 
+    @rule(who=WHO, first=st.booleans())
+    def be_cloned(self, who: int, first: bool) -> None:
+        """Its clone is given what it is given, from this place on."""
+        keys = list(self.simulation.consumers)
+        if len(keys) < 4:
+            self.simulation.clone(keys[who % len(keys)], first)
+            self.simulation.poll()
+
     @rule(who=WHO)
     def rest(self, who: int) -> None:
         self.one(who).say(ms.Rest())

@@ -24,7 +24,7 @@ from tsnb.consumer.parts import Part
 from tsnb.engines import stream_of_cluster
 from tsnb.errors import NameInUse, ProducerNotFound
 
-__all__ = ["attach", "consumers", "detach_all", "device_here", "rest_all"]
+__all__ = ["attach", "branch_all", "consumers", "detach_all", "device_here", "rest_all"]
 
 _HELD_OUT = "-held-out"
 DYING_S = 0.5
@@ -214,6 +214,28 @@ def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Consume
                 advice = ranks_hint() if options.world_size == 1 else ""
                 raise NameInUse(f"{error} {advice}".rstrip()) from None
             time.sleep(0.05)
+
+
+def branch_all(former: Sequence[Consumer], name: str, own: str) -> None:
+    """Have consumers go on in this process, a clone, at their places, while the parent stands still.
+
+    The trial's own is called as the clone is, one that was named after the trial ("cnn-held-out") alike, and any
+    other one by both names. Code that attaches by the former name gets them, too.
+
+    Args:
+        former: The parent's consumers.
+        name: The clone's name.
+        own: The parent's.
+
+    Raises:
+        NameInUse, JoinRefused, ProducerGone, ConsumerParked, TimeoutError: As `Consumer.branch`.
+    """
+    for consumer in former:
+        known = consumer.name
+        suffix = known.removeprefix(own) if known.startswith(own) else f"-{known}"
+        if not consumer.closed:
+            consumer.branch(f"{name[: 64 - len(suffix)]}{suffix}")
+        _consumers[consumer.producer, known] = _consumers[consumer.producer, consumer.name] = consumer
 
 
 def detach_all() -> None:

@@ -295,6 +295,30 @@ class Consumer(Bound):
         """Whether it goes on with another producer of the name, should its own have gone."""
         return not self._closed and self._line.patience_s > 0
 
+    @property
+    def unclonable(self) -> str:
+        """Why the process of this consumer cannot be cloned; nothing where it can."""
+        options = self.options
+        if options.world_size > 1:
+            return f"{self.name} is a rank of a job, which cannot be cloned alone"
+        if options.prefetch_to_device or options.shared_device:
+            return f"{self.name} has batches on a GPU"
+        return ""
+
+    def branch(self, name: str) -> None:
+        """Be a clone's consumer, at the same place. Called in a process that was forked, while its parent stands still.
+
+        Args:
+            name: The clone's.
+
+        Raises:
+            NameInUse, JoinRefused, ProducerGone, ConsumerParked, TimeoutError: As `Line.branch`.
+        """
+        self._line.branch(name)
+        self.name = self._line.name
+        self._lock = threading.Lock()
+        _made.add(self)
+
     def close_if_gone(self, *, taken_over: bool = False) -> None:
         """Notice a producer that ended between two loops, so that its arena is let go of.
 

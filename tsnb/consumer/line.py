@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
+from collections.abc import Callable
 
 import torch
 
@@ -27,7 +28,7 @@ from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
 
-__all__ = ["Line"]
+__all__ = ["Line", "pass_boundary"]
 
 LOOK_S = 0.05
 """How often it is looked, before a batch is given, whether somebody wants it to pause: a look is a system call."""
@@ -35,6 +36,8 @@ RANKS_S = 30.0
 """Ranks that are started together attach within seconds of each other."""
 WANTS_BYTES = 100_000
 """Of a mask are told in one message."""
+ANSWER_S = 5.0
+"""How long a clone waits for its place, while its parent stands still: milliseconds, unless the producer does."""
 METRICS_S = 0.25
 """Numbers of `tsnb.log` are told to the producer at most this often."""
 
@@ -186,6 +189,37 @@ class Line:
         if self.allotment.look() or told is not None:
             self.connection.post(self.allotment.report())
 
+    def branch(self, name: str) -> None:
+        """Go on as a clone's line, by a connection of its own: this process was forked while its parent stands still.
+
+        Returns when what comes next is certain to come. The threads and cores that a balancer gave the parent stay
+        until it gives others: with other threads a sum may differ in its last bit.
+
+        Args:
+            name: The clone's.
+
+        Raises:
+            NameInUse, JoinRefused, ProducerGone: As `Connection`; there are too many consumers, say.
+            ConsumerParked: The rest of the epoch is not kept.
+            TimeoutError: The producer does not answer.
+        """
+        old, paused = self.connection, self.session.paused
+        self.connection = Connection(old.entry, name, self.session.options, self.scratch, paused=paused)
+        self._hello_name = self.name = name
+        self.notices.rename(name)
+        self._news = metrics.News(METRICS_S)
+        self.look_s = 0.0
+        self.say(self.allotment.report())
+        self._on_device_before += old.on_device.taken
+        old.retire()
+        self.tell_part(self._part)
+        self.say(*self.session.branched(name, self.connection.welcome))
+        if self.session.loop is None or not self.session.place.begun:
+            return
+        while self.session.waits_for_epoch and not self.session.paused:
+            turn = self.session.hear(self.connection.wait(_answered_by(time.monotonic() + ANSWER_S)))
+            self.say(*turn.say)
+
     def put_back(self) -> None:
         """Give this process its own cores and threads back: no balancer gives it any."""
         self._heed_allotment()
@@ -217,7 +251,9 @@ class Line:
                 told(True)
             while self.session.paused:
                 try:
-                    self.say(*self.session.hear(self.connection.wait(_nothing)).say)
+                    self.say(*self.session.hear(self.connection.wait(_look_for_wish)).say)
+                except _Wished:
+                    pass_boundary()
                 except ProducerGone as gone:
                     self._come_back(gone)
         finally:
@@ -358,5 +394,28 @@ class Line:
                 self.session.hear(message)
 
 
-def _nothing(_waited_s: float) -> None:
-    """Nothing is worth a word while it is paused."""
+def _answered_by(deadline: float) -> Callable[[float], None]:
+    """Return what looks, while a message is waited for, whether that takes too long."""
+
+    def look(_waited_s: float) -> None:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the producer did not answer within {ANSWER_S:.0f} s")
+
+    return look
+
+
+class _Wished(Exception):
+    """Something is to be done at the boundary between two batches."""
+
+
+def _look_for_wish(_waited_s: float) -> None:
+    """While it is paused, nothing is worth a word."""
+    if attach_defaults.boundary is not None:
+        raise _Wished
+
+
+def pass_boundary() -> None:
+    """Between two batches, in the thread that takes them: do once what was wished for."""
+    wish, attach_defaults.boundary = attach_defaults.boundary, None
+    if wish is not None:
+        wish()

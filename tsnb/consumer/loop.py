@@ -22,6 +22,7 @@ import torch
 
 from tsnb.config import attach_defaults
 from tsnb.consumer.device import Prefetch
+from tsnb.consumer.line import pass_boundary
 from tsnb.consumer.rebatching import chosen, cut, part
 from tsnb.consumer.session import Loop, Place
 from tsnb.consumer.unpacking import Delivered
@@ -103,8 +104,8 @@ class EpochIterator(Iterator[Any], Bound):
             StopIteration: The epoch has ended.
             ConsumerReplaced, ConsumerParked, JoinRefused, LoaderFailed, NameInUse, ProducerGone: See those.
         """
-        if self._failed is not None:
-            raise copy.copy(self._failed)
+        if self._failed is not None or attach_defaults.boundary is not None:
+            self._look_first()
         notices = self._consumer.notices
         notices.look_for_writes()
         try:
@@ -150,6 +151,13 @@ class EpochIterator(Iterator[Any], Bound):
             self._consumer.hold(self._loop)
         if attach_defaults.between_steps is not None and not self._in_step:
             attach_defaults.between_steps(self._consumer, self._loop)
+
+    def _look_first(self) -> None:
+        """Raise what ended this loop; else do what was wished for at the boundary between two batches."""
+        if self._failed is not None:
+            raise copy.copy(self._failed)
+        if self._loop.place.begun and not self._in_step:
+            pass_boundary()
 
     def _place_after(self, delivered: Delivered) -> Place:
         """Return the place after a batch that is about to be given."""

@@ -55,6 +55,10 @@ class Notices:
         self._refused = False
         self._changes = 0
 
+    def rename(self, name: str) -> None:
+        """Speak of another consumer from now on: this process is a clone."""
+        self._name = name
+
     def given(self, delivered: Delivered, *, guard: bool = False) -> None:
         """Remember a batch that the user is about to get.
 

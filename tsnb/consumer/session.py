@@ -16,6 +16,9 @@ A *place* is where the next sample is. There are three of them, and all are here
 A pause (`PauseAsked`) is a park on purpose: answers and batches that were under way are out of date, `place` stays, and
 when it is over the session asks for the rest from there.
 
+A clone is a fork of the process between two batches. Its copy of the session asks for the same place over a connection
+of its own, while the one that was forked stands still (`branched`).
+
 An interrupt may come between any two steps of the code that runs this. So every verb may be done again: asking again,
 leaving again. What was received and not given is asked for again from the loop's place (`go_back`).
 """
@@ -171,6 +174,7 @@ class ConsumerSession:
         self._was_paused = False  # and has asked for the place again
         self._patient = False  # it waits for its place as long as it takes
         self._rank_was_paused = False  # since its epoch began
+        self._left: Place | None = None  # where it was in the epoch that it has ended or left last
         self._rank_gone: ms.RankGone | None = None
         self._acts: dict[type[Any], Callable[[Any], Turn]] = {
             ms.Batch: self._offered,
@@ -229,7 +233,7 @@ class ConsumerSession:
             place: Where; left out: at what has to come next.
         """
         self._asks += 1
-        self._taking = self._parked_as = None
+        self._taking = self._parked_as = self._left = None
         self._was_paused = False
         self.place = place = self.place if place is None else place
         now = self.options.join == "now" and not place.begun
@@ -249,12 +253,36 @@ class ConsumerSession:
     def leave(self) -> ms.Leave:
         """The epoch has ended, or is left: the place is that of the next one. Then `over`, when that was said."""
         self._taking = self._parked_as = self.resume = None
+        self._left = self.place if self.place.begun else self._left
         self.place = self.place.next_epoch()
         return ms.Leave()  # after the end, too: it says when the last step's computing ended
 
     def over(self) -> None:
         """No loop is going on; where an interrupt comes before, `leave` is done again."""
         self.loop = None
+
+    # -- clones ------------------------------------------------------------------------------------------
+
+    def branched(self, name: str, stream: ms.Welcome) -> tuple[ms.Message, ...]:
+        """It goes on as a clone's, under a name of its own, where the one that it is a copy of is; return what to say.
+
+        That one stands still meanwhile, so all that it has not taken is kept: no seed is needed. What it has taken, and
+        the loop was not given yet, lies in the clone's memory, too. Between two epochs the clone says which one it has
+        had, so that it is waited for before the next one, as that one is.
+
+        Args:
+            name: The clone's name.
+            stream: What its own connection was welcomed by.
+        """
+        self._name = self._group = name
+        self._stream = stream
+        left, self._rank_gone = self._left, None
+        if self.loop is not None:
+            return (self.ask(),)
+        if left is None or self.paused:
+            return ()
+        self._asks += 2  # the answer to this one is out of date
+        return ms.Ask(self._asks - 1, left.epoch, left.batch, True, False, ()), ms.Leave()
 
     # -- saved states ------------------------------------------------------------------------------------
 

@@ -12,7 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.news import SET, Begun, Ended, News, how_it_ended, news_in
+from tsnb.experiments.live_values import NoSuchLiveValue
+from tsnb.experiments.news import (
+    BRANCH,
+    FORGET_BRANCH,
+    GO_ON,
+    SET,
+    Begun,
+    Branched,
+    Ended,
+    News,
+    NotBranched,
+    how_it_ended,
+    news_in,
+)
 from tsnb.experiments.plan import TrialPlan
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.unnamed_file import Cargo
@@ -20,11 +33,12 @@ from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.child import Child
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.machine.placement import place
+from tsnb.printable import block
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial_life import TrialLife
 
-__all__ = ["Attempt", "Delivery", "Kernel", "Outcome"]
+__all__ = ["Attempt", "Branch", "CloneAttempt", "Delivery", "Kernel", "Outcome", "raised"]
 
 INSIDE = "tsnb.experiments.in_kernel.steps"
 """The module with the steps that its kernel runs."""
@@ -73,6 +87,38 @@ class Kernel(Protocol):
         """End it."""
 
 
+BRANCH_S = 60.0
+"""How long a trial that is to be cloned may take to come to its next batch: the step that runs, or a validation."""
+LATE_S = 15.0
+"""How long one that has begun with it may take on."""
+
+
+class Branch:
+    """A clone that stands at its place, and waits to be told to go on.
+
+    Attributes:
+        child: Its kernel.
+        place: Where it stands.
+        take: Takes what its kernel publishes, once there is an attempt for it.
+    """
+
+    def __init__(self) -> None:
+        self.child: Child
+        self.place: Branched
+        self.take: Callable[[str, dict[str, Any]], None] = lambda _kind, _content: None
+
+
+def raised(reply: Mapping[str, Any], name: str) -> Exception:
+    """Return the error that a kernel's reply to a request stands for.
+
+    Args:
+        reply: Its content.
+        name: The trial's.
+    """
+    kinds: dict[str, type[Exception]] = {"NoSuchLiveValue": NoSuchLiveValue, "ValueError": ValueError}
+    return kinds.get(reply["ename"], TsnbError)(f"trial {name!r}: {block(reply['evalue'])}")
+
+
 class Attempt:
     """A kernel for one run through a trial's code.
 
@@ -105,6 +151,8 @@ class Attempt:
         self._stays = False
         self._sending = asyncio.Lock()
         self._begun: Callable[[], None] = lambda: None
+        self._branching = asyncio.Lock()
+        self._branched: asyncio.Future[Branched | NotBranched] | None = None
         self.child: Kernel = self._new_child(log)
 
     @property
@@ -139,6 +187,9 @@ class Attempt:
         elif isinstance(news, Ended):
             self._said = Outcome(*news)
             self._over.set()
+        elif isinstance(news, (Branched, NotBranched)):
+            if self._branched is not None and not self._branched.done():
+                self._branched.set_result(news)
         else:
             self._host.hear(news)
 
@@ -192,6 +243,83 @@ class Attempt:
         """Have live values changed; return the kernel's reply."""
         return await self.child.request(SET, changes)
 
+    async def branch(self, name: str, changes: Mapping[str, Any]) -> Branch:
+        """Have the kernel cloned at its next batch.
+
+        Args:
+            name: The clone's name.
+            changes: New values of its live values.
+
+        Raises:
+            NoSuchLiveValue, ValueError: A change is not possible.
+            TsnbError: It cannot be cloned; says why.
+            TimeoutError: It does not come to its next batch.
+            KernelDied: It or the clone has died.
+        """
+        child = self.child
+        if not isinstance(child, Child):
+            raise TsnbError(
+                f"trial {self._plan.name!r} runs on a cluster: a trial of this machine can be cloned"
+            )
+        async with self._branching:
+            branch = Branch()
+
+            async def fork(place: dict[str, Any]) -> int:
+                branch.place = await self._forked({**place, "name": name, "changes": dict(changes)})
+                return branch.place.pid
+
+            branch.child = await Child.clone(
+                child,
+                name,
+                lambda *message: branch.take(*message),  # noqa: PLW0108 (`take` is set later)
+                fork,
+            )
+            return branch
+
+    async def _forked(self, wish: dict[str, Any]) -> Branched:
+        """Ask for the fork, and wait until it has been done."""
+        name = self._plan.name
+        answer = self._branched = self._hub.loop.create_future()
+        reply = await self.child.request(BRANCH, wish)
+        if reply["status"] != "ok":
+            raise raised(reply, name)
+        over = asyncio.ensure_future(self._over.wait())
+        death = getattr(self.child, "death")  # noqa: B009 (a child of this machine has it)
+        there: set[asyncio.Future[Any]] = {answer, over, death}
+        try:
+            await asyncio.wait(there, timeout=BRANCH_S, return_when=asyncio.FIRST_COMPLETED)
+            if (
+                not answer.done()
+                and not self._over.is_set()
+                and not death.done()
+                and not await self._forgotten()
+            ):
+                await asyncio.wait(there, timeout=LATE_S, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            with contextlib.suppress(TsnbError, TimeoutError):
+                await self._forgotten()
+            raise
+        finally:
+            over.cancel()
+        if answer.done():
+            said = answer.result()
+            if isinstance(said, Branched):
+                return said
+            raise TsnbError(f"trial {name!r} cannot be cloned now: {said.why}.")
+        if death.done():
+            raise KernelDied(f"trial {name!r} died before it was cloned")
+        if self._over.is_set():
+            raise TsnbError(f"trial {name!r} has ended before its next batch, so it was not cloned")
+        raise TimeoutError(
+            f"trial {name!r} has asked for no batch for {BRANCH_S:.0f} s, so it was not cloned: a trial is cloned "
+            "between two batches"
+        )
+
+    async def _forgotten(self) -> bool:
+        """Take the wish back; return whether that came in time."""
+        reply = await self.child.request(FORGET_BRANCH, {})
+        return bool(reply.get("answer"))
+
     async def leave(self) -> None:
         """End the process; nothing can be fetched from it after this."""
         await self.child.kill()
@@ -242,6 +370,46 @@ class Attempt:
 
     async def _order(self, function: str, *arguments: Any) -> dict[str, Any]:
         return await self.child.execute(orders.call(INSIDE, function, *arguments), order=True)
+
+
+class CloneAttempt(Attempt):
+    """The rest of a trial's code in a clone of its kernel.
+
+    Args:
+        hub: The hub on whose thread it lives.
+        plan: What is run.
+        settings: The clone's own: `run` and `started_s`.
+        host: The trial that the clone is.
+        branch: The clone, which waits to be told to go on.
+    """
+
+    def __init__(
+        self, hub: Hub, plan: TrialPlan, settings: Mapping[str, Any], host: TrialLife, branch: Branch
+    ) -> None:
+        self._clone = branch
+        self._going: Mapping[str, Any] = settings
+        super().__init__(hub, plan, settings, host)
+        branch.take = self._take
+
+    def _new_child(self, log: Path | None) -> Kernel:
+        return self._clone.child
+
+    async def run(self, begun: Callable[[], None]) -> Outcome:
+        """Let it go on, to the end of its code.
+
+        Raises:
+            KernelDied: The process ended before the code had.
+        """
+        self._begun = begun
+        child = self._clone.child
+        await child.request(GO_ON, dict(self._going))
+        over = asyncio.ensure_future(self._over.wait())
+        both: set[asyncio.Future[Any]] = {over, child.death}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()
+        if self._said is not None:
+            return self._said
+        raise KernelDied(str(child.death.result()))
 
 
 def _of_setup(outcome: Outcome) -> Outcome:

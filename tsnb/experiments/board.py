@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import html
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,14 +19,15 @@ from tsnb.experiments.bookkeeping import begin_run
 from tsnb.experiments.detached import FoundTrial
 from tsnb.experiments.detached_entries import entries_of, entry_of
 from tsnb.experiments.engine import engine_of
-from tsnb.experiments.own_life import OwnLife
-from tsnb.experiments.plan import TrialPlan, shown_value
-from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
+from tsnb.experiments.own_life import CloneLife, OwnLife
+from tsnb.experiments.plan import LONGEST, TrialPlan, shown_value, trial_name
+from tsnb.experiments.replanning import cloned
+from tsnb.experiments.trial import ENDED, STOP_GRACE_S, CloneWish, NoSuchVariable, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.records.project import project_directory
 from tsnb.records.scores import leaders
-from tsnb.records.writes import LoggedRow
+from tsnb.records.writes import LoggedRow, Parent
 from tsnb.telemetry.words import remaining
 from tsnb.words import did_you_mean, html_table, text_table
 
@@ -188,7 +190,16 @@ _SHOWN = ("trial", "state", "time", "left", "parameters", "last numbers")
 
 def _rows(shown: Sequence[Trial]) -> list[list[str]]:
     leading = leaders([(trial.name, trial.state, trial.metrics) for trial in shown])
-    return [list(_SHOWN), *(_cells(trial, leading) for trial in shown)]
+    rows = [list(_SHOWN), *(_cells(trial, leading) for trial in shown)]
+    if any(trial.parent for trial in shown):
+        for row, parent in zip(rows, ["parent", *(_origin(trial) for trial in shown)], strict=True):
+            row.insert(2, parent)
+    return rows
+
+
+def _origin(trial: Trial) -> str:
+    """Return which trial it is a clone of, and from where on."""
+    return "" if trial.parent is None else f"{trial.parent.label}, {trial.parent.place}"
 
 
 def _cells(trial: Trial, leading: Mapping[str, str]) -> list[str]:
@@ -222,35 +233,70 @@ trials = Board()
 """The trials of this process."""
 
 
-def launch(plan: TrialPlan, outlet: Outlet | None = None) -> Trial:
+def launch(plan: TrialPlan, outlet: Outlet | None = None, wish: CloneWish | None = None) -> Trial:
     """Start a trial, and return at once. One of the same name is asked to stop and replaced.
 
     Args:
-        plan: What is run, shipped already.
+        plan: What is run, shipped already; of a clone its parent's.
         outlet: Where its output goes; left out: under the running cell, or to the terminal.
+        wish: The trial that it is to be a clone of, and in what it differs; None: it starts from the top.
 
     Raises:
         NoSuchTrial: The trial that it is to start after does not exist.
-        NameInUse: A detached trial of that name, started by another notebook, is running.
-        TsnbError: It would wait for a trial that waits for it, or the cluster does not exist.
+        NameInUse: A detached trial of that name, started by another notebook, is running; or the name of a clone is
+            that of a trial that has not ended.
+        TsnbError: It would wait for a trial that waits for it, the cluster does not exist, or the trial cannot be
+            cloned.
         ExtraMissing: It is to run on a Ray cluster, and Ray is not installed.
     """
     hub = the_hub()
+    if wish is not None:
+        plan = cloned(plan, wish.name or _clone_name(wish))
     try:
         after = None if plan.options.after is None else trials[plan.options.after]
         _require_free(plan.name)
         _require_turn(plan.name, after)
         engine_of(plan).join()
+        if wish is not None:
+            return _cloned(plan, outlet or outlet_here(plan.name), wish)
         run = begin_run(plan)
     except BaseException:  # an interrupt while it looks for the cluster, a full disk
         plan.discard()
         raise
     before = None if after is None else after.life
-    trial = Trial(OwnLife(plan, hub, outlet or outlet_here(plan.name), run, launch, before))
+    return _begun(OwnLife(plan, hub, outlet or outlet_here(plan.name), run, launch, before))
+
+
+def _begun(life: OwnLife) -> Trial:
+    """Enter a trial on the board, and let its life begin."""
+    trial = Trial(life)
     trial.listen(trials.tidy)
     former = trials.put(trial)
-    trial.life.begin(None if former is None else former.life)
+    life.begin(None if former is None else former.life)
     return trial
+
+
+def _cloned(plan: TrialPlan, outlet: Outlet, wish: CloneWish) -> Trial:
+    """Have a trial cloned at its next batch, and enter the clone.
+
+    Raises:
+        Exception: As `Attempt.branch` raises; and NameInUse.
+    """
+    there = next((trial for trial in trials.own if trial.name == plan.name), None)
+    if there is not None and there.state not in ENDED:
+        raise NameInUse(
+            f"a trial named {plan.name!r} is {there.state}: give the clone another name, such as "
+            f"clone(name={_numbered(plan.name)!r})"
+        )
+    hub, parent = the_hub(), wish.parent
+    branch = hub.call(parent.life.branch(plan.name, dict(wish.changes)))
+    try:
+        origin = Parent(parent.name, parent.number, *branch.place[1:])
+        life = CloneLife(plan, hub, outlet, begin_run(plan, origin), launch, parent.life, origin, branch)
+        return _begun(life)
+    except BaseException:
+        hub.call(branch.child.kill())
+        raise
 
 
 def _require_turn(name: str, after: Trial | None) -> None:
@@ -265,6 +311,18 @@ def _require_turn(name: str, after: Trial | None) -> None:
                 f"{queue[0]!r} first, or leave after= out."
             )
         after = trials.get(behind) if behind else None
+
+
+def _clone_name(wish: CloneWish) -> str:
+    """Return a name for a clone: its parent's with the changes behind it, or a number."""
+    made = trial_name(wish.parent.name, wish.changes)
+    return _numbered(made) if made in trials else made
+
+
+def _numbered(name: str) -> str:
+    """Return a name that no trial here has: this one with a number behind it."""
+    stem = name[: LONGEST - 4]
+    return next(f"{stem}-{number}" for number in itertools.count(2) if f"{stem}-{number}" not in trials)
 
 
 def _require_free(name: str) -> None:

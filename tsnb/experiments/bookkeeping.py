@@ -16,7 +16,7 @@ from tsnb import registry
 from tsnb.experiments.plan import TrialPlan
 from tsnb.records.commits import commit_here, look
 from tsnb.records.run import Run, RunStart
-from tsnb.records.writes import LoggedRow
+from tsnb.records.writes import LoggedRow, Parent
 
 __all__ = ["LoggedNumbers", "asked", "begin_run", "noted", "written"]
 
@@ -121,8 +121,13 @@ T = TypeVar("T")
 _pen = ThreadPoolExecutor(1, "tsnb-records")  # one: the writes of a run stay in order
 
 
-def begin_run(plan: TrialPlan) -> Run:
-    """Enter a run of a trial in the project's records, as queued."""
+def begin_run(plan: TrialPlan, parent: Parent | None = None) -> Run:
+    """Enter a run of a trial in the project's records, as queued.
+
+    Args:
+        plan: What is run.
+        parent: Which trial it is a clone of.
+    """
     options = plan.options
     start = RunStart(
         plan.name,
@@ -133,6 +138,7 @@ def begin_run(plan: TrialPlan) -> Run:
         origin=registry.describe_origin(),
         seed=options.seed,
         git=commit_here(),
+        parent=parent,
     )
     run = Run.begin(start)
     if start.git:

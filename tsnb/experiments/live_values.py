@@ -246,6 +246,18 @@ class LiveValues:
             NoSuchLiveValue: Nothing of that name is read.
             ValueError: One is out of bounds, or of another type. Nothing is changed then.
         """
+        checked = self.checked(changes)
+        with self._changing:
+            self._waiting.append((self.place(), checked))
+        return checked
+
+    def checked(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values as they would be if they were changed.
+
+        Raises:
+            NoSuchLiveValue: Nothing of that name is read.
+            ValueError: One is out of bounds, or of another type.
+        """
         checked = {}
         for name, value in changes.items():
             if name not in self._values:
@@ -256,8 +268,6 @@ class LiveValues:
                     "training makes it one"
                 )
             checked[name] = self._values[name].checked(value)
-        with self._changing:
-            self._waiting.append((self.place(), checked))
         return checked
 
     def answer(self, asked: str) -> tuple[str, str, str]:
@@ -283,6 +293,10 @@ class LiveValues:
             for name, value in self._values.items()
         }
         return json.dumps(told, default=repr), kind, error
+
+    def branch(self) -> None:
+        """Go on in a clone: a thread of the parent's may have held the lock. Called there, on its only thread."""
+        self._changing = threading.Lock()
 
     def settle(self) -> None:
         """Let what waits hold, if a batch has begun since. Called at each read."""

@@ -10,6 +10,7 @@
 | `Declared`, `Changed` | it has made a live value; changes of live values hold | `trial_life` |
 | `StandsStill` | its consumer stands still because it is paused, or does no more | `trial_life` |
 | `WentBack` | it goes on from a kept state: what came after that is to be forgotten | `trial_life` |
+| `Branched`, `NotBranched` | it has been cloned at a batch, or cannot be | `attempt` |
 | `Artifact` | it has called `tsnb.log_artifact`, on a machine of a cluster | `cluster.remote_attempt` |
 | `Ended` | its code has ended | `attempt` |
 
@@ -26,10 +27,14 @@ from tsnb.printable import block, uncoloured
 from tsnb.records.writes import LiveChange, LoggedRow
 
 __all__ = [
+    "BRANCH",
+    "FORGET_BRANCH",
+    "GO_ON",
     "SET",
     "Artifact",
     "Attaching",
     "Begun",
+    "Branched",
     "Changed",
     "Consumed",
     "Declared",
@@ -37,6 +42,7 @@ __all__ = [
     "Ended",
     "Logged",
     "News",
+    "NotBranched",
     "StandsStill",
     "WentBack",
     "as_message",
@@ -46,6 +52,13 @@ __all__ = [
 
 SET = "tsnb_set"
 """A request to a kernel in the middle of its code: change live values, by name."""
+
+BRANCH = "tsnb_branch"
+"""Another: clone the trial at its next batch; `Branched` or `NotBranched` follows."""
+FORGET_BRANCH = "tsnb_forget_branch"
+"""Another: do not clone it any more. The answer says whether that came in time."""
+GO_ON = "tsnb_go_on"
+"""A request to a clone that stands at its place: train on, as this run."""
 
 STOPPED = frozenset({"CancelledError", "KeyboardInterrupt", "StopRequested"})
 """What ends code that was asked to end."""
@@ -113,6 +126,26 @@ class WentBack(NamedTuple):
     """Samples that it had taken then."""
 
 
+class Branched(NamedTuple):
+    """A clone of the trial stands where it stands: it has a process, and its place in the streams."""
+
+    pid: int
+    """The clone's process."""
+    epoch: int | None
+    """The stream's epoch, from 0."""
+    batch: int | None
+    """Loader batches taken of it: the clone's next one is this one's next."""
+    samples: int
+    """Samples taken in all."""
+
+
+class NotBranched(NamedTuple):
+    """The trial cannot be cloned here."""
+
+    why: str
+    """And what to do about it."""
+
+
 class Artifact(NamedTuple):
     """A copy of a file or folder waits on the machine of the cluster that the trial runs on."""
 
@@ -141,6 +174,8 @@ News = (
     | Changed
     | StandsStill
     | WentBack
+    | Branched
+    | NotBranched
     | Artifact
     | Ended
 )
@@ -157,6 +192,8 @@ _KINDS: dict[str, Any] = {
         Changed,
         StandsStill,
         WentBack,
+        Branched,
+        NotBranched,
         Artifact,
         Ended,
     )

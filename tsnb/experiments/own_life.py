@@ -20,7 +20,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Attempt, Delivery, Outcome
+from tsnb.experiments.attempt import Attempt, Branch, CloneAttempt, Delivery, Outcome
 from tsnb.experiments.bookkeeping import written
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.plan import TrialPlan
@@ -31,9 +31,9 @@ from tsnb.kernels.processes.death import KernelDied
 from tsnb.options import runs_here
 from tsnb.records.kept import KeptFile
 from tsnb.records.run import Run
-from tsnb.records.writes import LiveChange
+from tsnb.records.writes import LiveChange, Parent
 
-__all__ = ["RESTARTS_AT_MOST", "OwnLife"]
+__all__ = ["RESTARTS_AT_MOST", "CloneLife", "OwnLife"]
 
 RESTARTS_AT_MOST = 3
 """How often in a row a trial with `restart` is started again: a cell that kills its process does so every time. A later
@@ -210,6 +210,12 @@ class OwnLife(TrialLife):
         to_come = [tuple(change) for change in self.plan.arrival.get("planned", ())]
         return made + [change for change in to_come if LiveChange(*change).samples > samples]
 
+    async def branch(self, name: str, changes: dict[str, Any]) -> Branch:
+        """Have its kernel cloned at its next batch."""
+        if self._attempt is None:
+            raise TsnbError("it has never run")
+        return await self._attempt.branch(name, changes)
+
     def _beyond(self) -> str:
         """Say what becomes of it when this process ends, where that is not what one expects."""
         return (
@@ -249,3 +255,52 @@ class OwnLife(TrialLife):
         if self._attempt is None:
             raise TsnbError("it has never run, so it has no variables")
         return await self._attempt.deliver(variable)
+
+
+class CloneLife(OwnLife):
+    """The life of a trial that began as the clone of another, at one of its batches.
+
+    Args:
+        plan: What is run.
+        hub: The hub on whose thread it is lived.
+        outlet: Where its output goes.
+        run: Its place in the project's records.
+        launch: Starts a trial from its plan.
+        parent: The life of the trial that was cloned.
+        origin: Which trial that is, and where they part.
+        branch: Its kernel, which waits to be told to go on.
+    """
+
+    def __init__(
+        self,
+        plan: TrialPlan,
+        hub: Hub,
+        outlet: Outlet,
+        run: Run,
+        launch: Launch,
+        parent: TrialLife,
+        origin: Parent,
+        branch: Branch,
+    ) -> None:
+        super().__init__(plan, hub, outlet, run, launch)
+        self.parent = origin
+        self.state = "running"
+        self.live, self.changes = dict(parent.live), list(parent.changes)
+        settings = {"run": run.as_settings(), "started_s": self.started_s}
+        self._attempt = CloneAttempt(hub, plan, settings, self, branch)
+
+    async def _once(self) -> Outcome:
+        """Go on where its parent was."""
+        assert self._attempt is not None
+        if self.changes:
+            await written(self._run.changed, self.changes)
+
+        def begun() -> None:
+            self.become("running")
+            assert self._attempt is not None
+            self.say(f"trial {self.name!r} running ({self._attempt.where}), {self.parent}{self.hint}\n")
+
+        if self._unwanted.is_set():
+            await self._attempt.leave()
+            return Outcome("stopped")
+        return await self._attempt.run(begun)

@@ -12,13 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tsnb.config import check_name
 from tsnb.errors import TsnbError
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.machine.placement import inside_name
 from tsnb.words import did_you_mean
 
-__all__ = ["check_fit", "replanned"]
+__all__ = ["check_fit", "cloned", "replanned"]
 
 
 def replanned(plan: TrialPlan, changes: Mapping[str, Any], gate: Path | None = None) -> TrialPlan:
@@ -60,6 +61,24 @@ def replanned(plan: TrialPlan, changes: Mapping[str, Any], gate: Path | None = N
         arguments=arguments,
         changes=changed,
     )
+
+
+def cloned(plan: TrialPlan, name: str) -> TrialPlan:
+    """Return the plan of a trial's clone: that of the trial, with a shipment and a name of its own, alone.
+
+    A clone whose process dies is not started again: from the top it would be another trial.
+
+    Args:
+        plan: The trial's.
+        name: The clone's.
+
+    Raises:
+        ValueError: The name is invalid.
+        TsnbError: What was shipped for the trial is there no more.
+    """
+    check_name(name, "trial")
+    again = replanned(plan, {"name": name, "restart": False, "after": None})
+    return replace(again, options=replace(again.options, sweep=""))
 
 
 def _named(plan: TrialPlan, params: Mapping[str, Any], options: TrialOptions) -> str:

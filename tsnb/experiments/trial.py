@@ -27,13 +27,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
+from tsnb.experiments.attempt import raised
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT
-from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial_life import (
@@ -50,12 +50,21 @@ from tsnb.kernels.output.transcript import PrintedPart
 from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
 from tsnb.printable import block
-from tsnb.records.writes import LiveChange
+from tsnb.records.writes import LiveChange, Parent
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.watching import eta_of
 from tsnb.words import did_you_mean
 
-__all__ = ["ENDED", "STOP_GRACE_S", "TRIAL_STATES", "NoSuchVariable", "RowListener", "Trial", "wait_and_tell"]
+__all__ = [
+    "ENDED",
+    "STOP_GRACE_S",
+    "TRIAL_STATES",
+    "CloneWish",
+    "NoSuchVariable",
+    "RowListener",
+    "Trial",
+    "wait_and_tell",
+]
 
 SILENT_S = 1.0
 """How long nothing is said: most waits are over by then."""
@@ -102,6 +111,22 @@ class NoSuchVariable(TsnbError, KeyError):
     """A trial has no variable of that name."""
 
     __str__ = Exception.__str__  # KeyError would show the message quoted
+
+
+class CloneWish(NamedTuple):
+    """A clone that is wanted of a trial."""
+
+    parent: Trial
+    """The trial."""
+    name: str | None
+    """The clone's name; None: one is made."""
+    changes: Mapping[str, Any]
+    """New values of its live values."""
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy or torch as Python's own."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 class Trial(Bound):
@@ -294,15 +319,54 @@ class Trial(Bound):
             )
         if self.life.state != "running":
             raise TsnbError(f"trial {self.name!r} is {self.state}: live values are set while it runs")
-        plain = {
-            name: value.item() if getattr(value, "ndim", None) == 0 else value
-            for name, value in values.items()
-        }
-        reply = self._call(self.life.set(plain))
-        if reply["status"] == "ok":
-            return
-        kinds: dict[str, type[Exception]] = {"NoSuchLiveValue": NoSuchLiveValue, "ValueError": ValueError}
-        raise kinds.get(reply["ename"], TsnbError)(f"trial {self.name!r}: {block(reply['evalue'])}")
+        reply = self._call(self.life.set({name: _plain(value) for name, value in values.items()}))
+        if reply["status"] != "ok":
+            raise raised(reply, self.name)
+
+    @property
+    def parent(self) -> Parent | None:
+        """Which trial it is a clone of, and from which batch on; None: it began at the top of its code."""
+        return self.life.parent
+
+    def clone(self, name: str | None = None, **changes: Any) -> Trial:
+        """Make two trials of this one at its next batch; return the other one, which goes on with all that this has.
+
+        The clone is a fork of the process: net, optimizer, schedule, random numbers, the place in the epoch and every
+        variable are there, without a line of code for it. With nothing changed both compute the same, bit for bit, on
+        a stream without a seed too. It is a trial of its own, with its name, output and record (`parent` says of which
+        trial and from which batch on), and goes on when this one ends. This one stands still for less than 0.1 s.
+
+        Both write to the files that the code has open or names by the same path: give each its own, by `tsnb.live` say.
+
+        Args:
+            name: The clone's name; left out: this one's, with the changes or a number behind it.
+            **changes: New values of its live values (`tsnb.live`), from its first batch on: `clone(lr=0.03)`.
+
+        Raises:
+            NameInUse: A trial or consumer of that name is there.
+            NoSuchLiveValue: The code has not made a live value of that name; lists those it has made.
+            ValueError: A value is out of bounds, or of another type; or the name is not one.
+            TsnbError: It cannot be cloned; says why and what to do: it uses a GPU, has threads or worker processes of
+                its own, was started with `--detach`, runs on a cluster, takes batches of no stream, or memory is short.
+            TimeoutError: It has not asked for a batch for a minute.
+        """
+        if self.life.state != "running":
+            raise TsnbError(f"trial {self.name!r} is {self.state}: a trial is cloned while it runs")
+        plan = self.life.plan
+        if plan.options.detach or self.life.launch is None:
+            raise TsnbError(
+                f"trial {self.name!r} is detached, and no process is there that would look after a clone: a trial "
+                "without --detach can be cloned"
+            )
+        wish = CloneWish(self, name, {word: _plain(value) for word, value in changes.items()})
+        cloned: Trial = self.life.launch(plan, None if self._is_shown_here else self.life.outlet, wish)
+        return cloned
+
+    @property
+    def _is_shown_here(self) -> bool:
+        """Whether its output goes to a cell or terminal of this process, and not where a caller wants it."""
+        beneath = getattr(self.life.outlet, "beneath", self.life.outlet)  # a sweep marks its trials' lines
+        return isinstance(beneath, (CellOutlet, TerminalOutlet))
 
     def logs(self) -> str:
         """Return what it printed, tracebacks included (the last million characters)."""
@@ -447,9 +511,8 @@ class Trial(Bound):
         planned = self._planned() if changes else []
         again = replanned(self.life.plan, new)
         again = replace(again, arrival={**again.arrival, "planned": planned})
-        beneath = getattr(self.life.outlet, "beneath", self.life.outlet)  # a sweep marks its trials' lines
-        ours = isinstance(beneath, (CellOutlet, TerminalOutlet))
-        started: Trial = self.life.launch(again, outlet_here(again.name) if ours else self.life.outlet)
+        outlet = outlet_here(again.name) if self._is_shown_here else self.life.outlet
+        started: Trial = self.life.launch(again, outlet)
         return started
 
     def _planned(self) -> list[tuple[Any, ...]]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Delivery, Outcome
+from tsnb.experiments.attempt import Branch, Delivery, Outcome
 from tsnb.experiments.bookkeeping import LoggedNumbers, written
 from tsnb.experiments.news import (
     Attaching,
@@ -46,7 +46,7 @@ from tsnb.records import notices
 from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
-from tsnb.records.writes import LiveChange, LoggedRow
+from tsnb.records.writes import LiveChange, LoggedRow, Parent
 from tsnb.telemetry.observer import Observer, consumers_of, pause
 from tsnb.telemetry.readings import EndReading
 from tsnb.telemetry.watching import watched
@@ -79,8 +79,8 @@ ENDING_S = 10.0
 RowListener = Callable[[Any, "list[LoggedRow]"], None]
 """Takes the trial and rows that it logged; none at each change of its state. Called on the hub's thread."""
 
-Launch = Callable[[TrialPlan, Outlet], Any]
-"""Starts a trial from its plan and returns it (`board.launch`)."""
+Launch = Callable[..., Any]
+"""Starts a trial from its plan, at an outlet, and returns it (`board.launch`)."""
 
 
 class TrialLife(ABC):
@@ -90,6 +90,7 @@ class TrialLife(ABC):
         trial: What its user has, and what listeners are given.
         restarts: How often its process was started again.
         paused: Whether it was asked to pause, while it runs.
+        parent: Which trial it is a clone of, and from where on; None: it is none.
 
     Args:
         plan: What is run.
@@ -118,6 +119,7 @@ class TrialLife(ABC):
         self.report: dict[str, Any] = {}
         self.attached = False
         self.paused = False
+        self.parent: Parent | None = None
         self.live: dict[str, Any] = {}
         self.changes: list[LiveChange] = []
         self.started_s = time.time()
@@ -189,6 +191,20 @@ class TrialLife(ABC):
         Raises:
             TsnbError: There is no process to ask.
         """
+
+    async def branch(self, name: str, changes: dict[str, Any]) -> Branch:
+        """Have its kernel cloned at its next batch.
+
+        Args:
+            name: The clone's name.
+            changes: New values of its live values.
+
+        Raises:
+            TsnbError: It cannot be cloned; says why. Others as `Attempt.branch`.
+        """
+        raise TsnbError(
+            f"trial {self.name!r} was started by another notebook: clone it there, while that runs"
+        )
 
     @abstractmethod
     async def deliver(self, variable: str) -> Delivery:

@@ -15,12 +15,13 @@ import signal
 import socket
 import threading
 
-__all__ = ["CLOEXEC", "LOOK_S", "packet_pair", "tie_to_parent", "untie"]
+__all__ = ["CLOEXEC", "LOOK_S", "inherit_orphans", "packet_pair", "tie_to_parent", "untie"]
 
 LOOK_S = 0.25
 """How often a process looks for its parent, where the system does not tell."""
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 _watch: tuple[int, int, threading.Event] | None = None
 """This process, its parent, and what ends the looking. A fork inherits the words, not the thread."""
@@ -42,6 +43,13 @@ def untie() -> None:
     """Let this process outlive its parent from now on. Called on the thread that made the tie."""
     if not _ask_the_kernel(0) and _watch is not None:
         _watch[2].set()
+
+
+def inherit_orphans() -> None:
+    """Be the parent of every process below this one whose own parent ends: a clone is one. Linux alone has that."""
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _ask_the_kernel(number: int) -> bool:

@@ -210,6 +210,13 @@ def _extend() -> Parser:
     return parser
 
 
+def _clone() -> Parser:
+    parser = _named("%trials clone", "Make two of one trial, at its next batch.", optional=False)
+    parser.add_argument("--name", dest="new", metavar="N")
+    parser.add_argument("changes", nargs="*", type=_read(read_change), metavar="LIVE=VALUE")
+    return parser
+
+
 TENSORSOCKET = {
     "start": _start(),
     "list": Parser("%tensorsocket list", "List what is served, by whom, since when."),
@@ -236,6 +243,7 @@ TRIALS = {
     "wait": _named("%trials wait", "Wait for one trial, or all.", optional=True),
     "logs": _logs(),
     "follow": _named("%trials follow", "Show a trial's output under this cell.", optional=False),
+    "clone": _clone(),
     "rerun": _rerun(),
     "extend": _extend(),
     "clear": Parser("%trials clear", "Stop all, and empty the table."),

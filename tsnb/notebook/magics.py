@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -22,6 +22,12 @@ _BY_NAME = {
     "status": streams.status,
     "logs": streams.logs,
     "restart": streams.restart,
+}
+_TOLD: dict[str, Callable[[Any], str]] = {
+    "logs": lambda given: runs.logs(given.name, given.run),
+    "rerun": lambda given: runs.rerun(given.name, given.changes),
+    "extend": lambda given: runs.extend(given.name, given.epochs),
+    "clone": lambda given: runs.clone(given.name, given.new, given.changes),
 }
 _BY_OPTIONS = {"record": report_cells.record, "balance": streams.balance, "tune": streams.tune}
 
@@ -156,6 +162,7 @@ class TsnbMagics(Magics):
         %trials resume [NAME]  where it was: it gets every batch once
         %trials set NAME VALUE=0.03 ...    live values (tsnb.live) of a trial or a sweep, from its next batch on
         %trials interrupt NAME             as the stop button of a cell: its variables stay
+        %trials clone NAME [--name N] [LIVE=VALUE ...]   makes two of it, at its next batch
         %trials wait [NAME]
         %trials logs NAME [--run N]     runs of before a restart too; --run: another run of that name than the last
         %trials follow NAME    shows its output under this cell from now on, after a reload of the page say
@@ -180,13 +187,8 @@ class TsnbMagics(Magics):
                 return None
             if command == "follow":
                 return trials[given.name].follow()
-            if command == "extend":
-                print(runs.extend(given.name, given.epochs))  # noqa: T201
-                return None
-            if command in {"logs", "rerun"}:
-                logs = command == "logs"
-                asked = runs.logs(given.name, given.run) if logs else runs.rerun(given.name, given.changes)
-                print(asked)  # noqa: T201
+            if command in _TOLD:
+                print(_TOLD[command](given))  # noqa: T201
                 return None
             act = {"stop": runs.stop, "interrupt": runs.interrupt, "wait": runs.wait}[command]
             return act(given.name)

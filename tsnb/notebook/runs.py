@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SWEEP_OPTIONS",
+    "clone",
     "extend",
     "interrupt",
     "interrupt_consumer",
@@ -125,6 +126,21 @@ def extend(name: str, epochs: int) -> str:
     """
     trial = trials[name].extend(epochs)
     return f"trial {trial.name!r} goes on for {epochs} more"
+
+
+def clone(name: str, new: str | None, changes: Iterable[tuple[str, Any]]) -> str:
+    """Make two of a trial at its next batch; return the message to print.
+
+    Args:
+        name: The trial.
+        new: The clone's name; None: one is made.
+        changes: New values of its live values.
+
+    Raises:
+        Exception: As `Trial.clone` raises.
+    """
+    made = trials[name].clone(new, **dict(changes))
+    return f"trial {made.name!r} is {made.parent}"
 
 
 def stop(name: str | None) -> Any:

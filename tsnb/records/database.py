@@ -69,6 +69,7 @@ MIGRATIONS = (
         "ALTER TABLE runs ADD COLUMN git TEXT NOT NULL DEFAULT ''",
     ),
     ("ALTER TABLE runs ADD COLUMN changes TEXT NOT NULL DEFAULT '[]'",),
+    ("ALTER TABLE runs ADD COLUMN parent TEXT NOT NULL DEFAULT ''",),
 )
 """What makes the file of one version the next one; `PRAGMA user_version` says how many were applied."""
 

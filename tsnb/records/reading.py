@@ -20,7 +20,7 @@ from tsnb.errors import TsnbError
 from tsnb.machine.owners import Owner, has_gone
 from tsnb.printable import block, one_line
 from tsnb.records.database import reading, writing
-from tsnb.records.writes import LiveChange, LoggedRow
+from tsnb.records.writes import LiveChange, LoggedRow, Parent
 
 __all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "history_of", "read_runs", "rows_since"]
 
@@ -93,6 +93,8 @@ class RunRecord:
     """The commit that it started from, with "-dirty" or "?" behind it (`commits`); nothing outside a repository."""
     changes: list[LiveChange]
     """Changes of its live values, in their order."""
+    parent: Parent | None
+    """Which trial it is a clone of, and from where on."""
     metrics: dict[str, MetricRecord]
     """By name, in the order in which they were first logged."""
 
@@ -223,9 +225,12 @@ def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
         "tags": "[]",
         "git": "",
         "changes": "[]",
+        "parent": "",
     }  # what a file that can only be read may not have yet
     later |= {column: row[column] for column in later if column in row.keys()}  # noqa: SIM118 (a Row has values)
     own |= {"tags": tuple(map(one_line, json.loads(later["tags"]))), "git": one_line(later["git"])}
+    parent = json.loads(later["parent"]) if later["parent"] else None
+    own["parent"] = parent and Parent(one_line(parent[0]), *parent[1:])
     own["changes"] = [LiveChange(one_line(name), *rest) for name, *rest in json.loads(later["changes"])]
     return RunRecord(**own, **read, duration_s=_duration_s(row), owner=_owner(row), metrics=metrics)
 

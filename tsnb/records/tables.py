@@ -20,7 +20,7 @@ Table = tuple[list[str], list[list[Any]]]
 
 OWN = (
     "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s", "sweep", "seed",
-    "notebook", "git", "tags",
+    "notebook", "git", "tags", "parent",
 )  # fmt: skip
 REPORTED = ("stream", "epochs", "samples", "samples_per_s")
 HISTORY = ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value"]
@@ -33,9 +33,9 @@ def results(
 
     Columns: name, run (1 for the first of that name), state, started (local time), duration_s, stream, epochs,
     samples, samples_per_s (empty without a stream), sweep, seed, notebook (or script), git (the commit
-    that it started from, with "-dirty" where files differed from it, "?" where git could not look), tags, then one a
-    parameter and one a logged name (its last value, which is the trial's score). Where a name is taken: "NAME (param)",
-    "NAME (logged)".
+    that it started from, with "-dirty" where files differed from it, "?" where git could not look), tags, parent (only
+    where there are clones: the trial that it was cloned from, and where), then one a parameter and one a logged name
+    (its last value, which is the trial's score). Where a name is taken: "NAME (param)", "NAME (logged)".
 
     Args:
         name: Only the trial of this name, or the sweep; left out: all of the project.
@@ -83,12 +83,13 @@ def results_table(name: str | None, all_runs: bool, sort: str | None = None, tag
         runs = sorted(runs, key=lambda run: _place(run, sort, mode))
     params = dict.fromkeys(param for run in runs for param in run.params)
     metrics = dict.fromkeys(metric for run in runs for metric in run.metrics)
-    columns = list(OWN)
-    columns += [f"{param} (param)" if param in OWN else param for param in params]
+    own = [column for column in OWN if column != "parent" or any(run.parent for run in runs)]
+    columns = list(own)
+    columns += [f"{param} (param)" if param in own else param for param in params]
     columns += [f"{metric} (logged)" if metric in columns else metric for metric in metrics]
     rows = [
         [
-            *_own(run),
+            *_own(run, own),
             *(run.params.get(param) for param in params),
             *(run.metrics[metric].last if metric in run.metrics else None for metric in metrics),
         ]
@@ -128,7 +129,7 @@ def shown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
     return PrintableFrame(rows, columns=list(columns))
 
 
-def _own(run: RunRecord) -> list[Any]:
+def _own(run: RunRecord, columns: Sequence[str]) -> list[Any]:
     started = dt.datetime.fromtimestamp(int(run.started_s), dt.timezone.utc)
     own = {
         **{column: run.report.get(column) for column in REPORTED},
@@ -142,8 +143,9 @@ def _own(run: RunRecord) -> list[Any]:
         "notebook": run.origin.removeprefix("notebook ") or None,
         "git": run.git or None,
         "tags": ", ".join(run.tags) or None,
+        "parent": None if run.parent is None else f"{run.parent.label} ({run.parent.place})",
     }
-    return [own[column] for column in OWN]
+    return [own[column] for column in columns]
 
 
 def compare(

@@ -14,10 +14,49 @@ from typing import Any, NamedTuple
 from tsnb.machine.owners import owner
 from tsnb.masks import masked_text
 
-__all__ = ["LiveChange", "LoggedRow", "RunStart", "as_json", "cut_rows", "enter_start", "insert_rows"]
+__all__ = [
+    "LiveChange",
+    "LoggedRow",
+    "Parent",
+    "RunStart",
+    "as_json",
+    "cut_rows",
+    "enter_start",
+    "insert_rows",
+]
 
 REPR_AT_MOST = 500
 """Characters kept of a parameter that is written down as its repr: a dataset's may be its data."""
+
+
+class Parent(NamedTuple):
+    """The trial that a clone was made of, and from where on it is another one."""
+
+    name: str
+    """Its name."""
+    number: int
+    """Which run of that name."""
+    epoch: int | None
+    """The epoch of the stream that both were in, from 0; None where they were in none."""
+    batch: int | None
+    """Loader batches taken of it by then: both were given the next one."""
+    samples: int
+    """Samples taken in all by then."""
+
+    @property
+    def label(self) -> str:
+        """NAME, or NAME-NUMBER from the second run on."""
+        return self.name if self.number == 1 else f"{self.name}-{self.number}"
+
+    @property
+    def place(self) -> str:
+        """Where they parted, in words."""
+        if self.epoch is None or self.batch is None:
+            return f"after {self.samples} samples"
+        return f"batch {self.batch} of epoch {self.epoch}"
+
+    def __str__(self) -> str:
+        return f"a clone of {self.label!r} from {self.place} on"
 
 
 @dataclass(frozen=True)
@@ -40,6 +79,8 @@ class RunStart:
     """The seed it was given."""
     git: str = ""
     """The commit that it started from (`commits`); nothing outside a repository."""
+    parent: Parent | None = None
+    """Which trial it is a clone of."""
 
 
 def enter_start(connection: sqlite3.Connection, key: str, start: RunStart, params: str) -> tuple[int, int]:
@@ -60,6 +101,7 @@ def enter_start(connection: sqlite3.Connection, key: str, start: RunStart, param
         "key": key, "name": start.name, "number": number, "state": "queued", "source": start.source,
         "params": params, "options": as_json(start.options), "sweep": start.sweep, "origin": start.origin,
         "seed": start.seed, "git": start.git, "started_s": now, "heard_s": now,
+        "parent": "" if start.parent is None else json.dumps(start.parent),
     }  # fmt: skip
     place = dict(zip(("host", "boot", "namespace", "pid", "pid_started"), owner(os.getpid()), strict=True))
     entry = {**row, **place}

@@ -66,7 +66,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 16
+PROTOCOL = 17
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 

@@ -56,13 +56,14 @@ class Reporter:
     Args:
         sinks: Each takes the rows. One that raises is reported once, by the logger "tsnb"; the others go on.
         beat: Called after each time that rows went out, and once a second otherwise.
+        count: How many rows were logged before: a clone goes on counting where its parent was.
     """
 
-    def __init__(self, sinks: Sequence[Sink], beat: Callable[[], None]) -> None:
+    def __init__(self, sinks: Sequence[Sink], beat: Callable[[], None], count: int = 0) -> None:
         self._sinks = sinks
         self._beat = beat
         self._rows: list[LoggedRow] = []
-        self._count = 0
+        self._count = count
         self._changing = threading.Lock()
         self._sending = threading.Lock()
         self._wanted = threading.Event()

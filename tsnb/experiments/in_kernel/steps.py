@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any
 
 from tsnb.config import attach_defaults
+from tsnb.experiments.in_kernel.cloning import Cloning
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
 from tsnb.experiments.in_kernel.kept_state import KeptTrial, keeper_here
@@ -51,7 +52,6 @@ from tsnb.experiments.plan import FUNCTION, PARAMETERS, epochs_of
 from tsnb.kernels.cargo.lane import give
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
-from tsnb.kernels.in_kernel.output_channel import answer_requests
 from tsnb.masks import remember
 from tsnb.native.ties import untie
 from tsnb.printable import uncoloured
@@ -83,6 +83,17 @@ class _TrialHere:
 
     def begin(self) -> None:
         """Note that this process is the trial's, and take down from now on what it logs."""
+        self._enter()
+        told(lambda directions: tell(Directions(directions)))
+        values = values_here()
+        values.place = position
+        values.noted = self._changed
+        values.declared = lambda now: tell(Declared(now))
+        self._planned = [LiveChange(*change) for change in self.settings.get("planned", ())]
+        values.plan(self._planned)
+
+    def _enter(self, count: int = 0) -> None:
+        """Be the process of the run, and hand on what is logged; so many rows were logged before."""
         from tsnb.telemetry.metrics import keep_others, subscribe
 
         self.run.process(os.getpid(), self.versions)
@@ -91,18 +102,10 @@ class _TrialHere:
             from tsnb.records.trackers import open_bridges
 
             self.bridges = open_bridges(self.settings["log_to"], self.run)
-        self.reporter = Reporter(
-            [tell_rows, self.run.add_rows, *(bridge.rows for bridge in self.bridges)], self.report
-        )
+        sinks = [tell_rows, self.run.add_rows, *(bridge.rows for bridge in self.bridges)]
+        self.reporter = Reporter(sinks, self.report, count)
         subscribe(self.reporter.take)
-        told(lambda directions: tell(Directions(directions)))
         keep_others(Pictures(self.run))
-        values = values_here()
-        values.place = position
-        values.noted = self._changed
-        values.declared = lambda now: tell(Declared(now))
-        self._planned = [LiveChange(*change) for change in self.settings.get("planned", ())]
-        values.plan(self._planned)
         if self.run.id:
             keeper_here().open(self._kept())
         else:
@@ -136,6 +139,25 @@ class _TrialHere:
         tell(WentBack(rows, samples))
         values_here().go_on_from(progress["live"])
         values_here().plan(change for change in self._planned if change.samples > samples)
+
+    def branch(self, name: str, settings: dict[str, Any]) -> None:
+        """Be a clone's trial from now on. Called in the clone, before its next step.
+
+        Args:
+            name: The clone's.
+            settings: `run` and `started_s`, as `enter` takes them.
+        """
+        self.settings = {**self.settings, **settings, "name": name, "resume": {}}
+        self.run, self.bridges = Run.of(settings["run"]), []
+        self._changing, self._reported = threading.Lock(), {}
+        values_here().branch()
+        self._enter(self.reporter.count)
+        tell(Begun(self.versions))
+        tell(Declared(values_here().now))
+        tell(Attaching())
+        if self._standing:
+            self.run.state("paused")
+            tell(StandsStill(True))
 
     def _changed(self, changes: list[LiveChange]) -> None:
         self.run.changed(changes)
@@ -239,7 +261,8 @@ def begin() -> None:
     settings = _courses[-1].settings
     shell: Any = get_ipython()
     shell.events.register("pre_run_cell", _before_code)
-    answer_requests({SET: values_here().request})
+    cloning = Cloning(_courses[-1], settings["name"])
+    cloning.answer({SET: values_here().request})
     shell.events.register("post_run_cell", _after_code)
     shell.set_custom_exc((KeyboardInterrupt,), _say_nothing if settings["quiet"] else _say_where)
     use_threads(settings["threads"] or 1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import struct
 
@@ -18,7 +19,7 @@ from tsnb.errors import TsnbError
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.native.ties import CLOEXEC, packet_pair
 
-__all__ = ["FileLane", "give", "open_here", "take"]
+__all__ = ["FileLane", "give", "is_deserted", "open_here", "take"]
 
 _NUMBER = struct.Struct("=I")
 
@@ -55,9 +56,17 @@ class FileLane:
             TsnbError: They have been let go of.
             OSError: The kernel has gone, or the system has no memory.
         """
-        self._last += 1
         with cargo.descriptor() as descriptor:
-            socket.send_fds(self._mine, [_NUMBER.pack(self._last)], [descriptor])
+            return self.pass_on(descriptor)
+
+    def pass_on(self, descriptor: int) -> int:
+        """Send a copy of a descriptor; return the number by which an order names it.
+
+        Raises:
+            OSError: The kernel has gone.
+        """
+        self._last += 1
+        socket.send_fds(self._mine, [_NUMBER.pack(self._last)], [descriptor])
         return self._last
 
     def expect(self) -> int:
@@ -140,10 +149,20 @@ _arrived: dict[int, int] = {}
 
 
 def open_here(descriptor: int) -> None:
-    """Have this process be the kernel of a lane. Called once, before it becomes a kernel."""
+    """Have this process be the kernel of a lane. Called before it becomes a kernel; in a clone, once more."""
     global _here
+    if _here is not None:  # that of the kernel which it is a copy of
+        _here.close()
+        _arrived.clear()
     _here = socket.socket(fileno=descriptor)
     _here.settimeout(WAIT_S)
+
+
+def is_deserted() -> bool:
+    """Whether the hub has closed its end: it has gone, or does not want this kernel."""
+    look = select.poll()
+    look.register(_here.fileno() if _here is not None else -1, select.POLLRDHUP)
+    return bool(look.poll(0))
 
 
 def take(number: int) -> int:

@@ -20,7 +20,7 @@ from tsnb.kernels.cargo.numerics import take_on
 from tsnb.kernels.cargo.shipping import fetch, title_of
 from tsnb.kernels.in_kernel.surroundings import keep_tracker_apart, let_main_travel, text_bars
 
-__all__ = ["arrive", "fetch_sent", "seed_everything", "use_threads"]
+__all__ = ["arrive", "fetch_sent", "name_tracebacks", "report_crashes", "seed_everything", "use_threads"]
 
 
 def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     variables.setdefault("tsnb", importlib.import_module("tsnb"))
     let_main_travel()
     keep_tracker_apart()
-    _name_tracebacks(title)
-    _report_crashes()
+    name_tracebacks(title)
+    report_crashes()
     return variables
 
 
@@ -64,7 +64,7 @@ def fetch_sent(number: int) -> dict[str, Any]:
         os.close(descriptor)
 
 
-def _name_tracebacks(title: tuple[str, str]) -> None:
+def name_tracebacks(title: tuple[str, str]) -> None:
     """Have tracebacks say "Trial cnn, line 3" of this kernel's cell; "Cell In[5]" is one of the notebook's."""
     from IPython.core.getipython import get_ipython
 
@@ -77,7 +77,7 @@ def _name_tracebacks(title: tuple[str, str]) -> None:
     compiler.format_code_name = MethodType(format_code_name, compiler)
 
 
-def _report_crashes() -> None:
+def report_crashes() -> None:
     """Have a crash in compiled code leave its traceback in the log, past ipykernel's redirections."""
     descriptor = getattr(sys.stderr, "_original_stdstream_copy", None)
     if isinstance(descriptor, int):

@@ -16,7 +16,7 @@ import secrets
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,53 @@ class Child:
             raise
         return child
 
+    @classmethod
+    async def clone(
+        cls,
+        parent: Child,
+        label: str,
+        output: Output,
+        fork: Callable[[dict[str, Any]], Awaitable[int]],
+    ) -> Child:
+        """Return the kernel that a fork of another one becomes. Its end is seen as that of one that was started here.
+
+        Args:
+            parent: The kernel that is forked.
+            label: As for a new one.
+            output: As for a new one.
+            fork: Has it forked; takes `server`, `connection_file`, `log` and `lane`, by which it takes the clone's own
+                lane, and returns the clone's process.
+
+        Raises:
+            KernelDied: The clone ended before it answered, or the parent has no fork server.
+            Exception: As `fork` raises. Nothing is left then.
+        """
+        server = None if parent._process is None else parent._process.server
+        child = cls(parent._hub, label, output)
+        lane = child._lane = FileLane(parent._hub.loop)
+        try:
+            child.connection_file = child._write_connection(parent._hub.new_path("k"))
+            number = parent.lane.pass_on(lane.theirs.fileno())
+            lane.handed_over()
+            said = {"server": None if server is None else server.pid, "lane": number}
+            pid = await fork({**said, "connection_file": str(child.connection_file), "log": str(child._log)})
+            if server is None:
+                raise KernelDied("the kernel has no fork server")
+            child._connect(await server.take_in(pid), str(child.connection_file))
+        except BaseException as error:
+            lane.close()  # which ends a clone that nobody knows
+            child._clear_files()
+            if isinstance(error, forking.Unable):
+                raise KernelDied(str(error)) from None
+            raise
+        child._hub.at_end(child, child.kill)
+        try:
+            await asyncio.wait_for(child._be_heard(), START_S)
+        except BaseException:
+            await child.kill()
+            raise
+        return child
+
     async def _launch(self) -> KernelProcess:
         """Start the process, with a lane to it."""
         lane = self._lane = FileLane(self._hub.loop)
@@ -185,10 +232,8 @@ class Child:
             self._log.unlink(missing_ok=True)  # the one before may still write to it
         else:
             prefix = self._hub.new_path("k")
-        connection_file = str(prefix) + ".json"
-        self.connection_file = Path(connection_file)
-        key = secrets.token_hex(16).encode()
-        write_connection_file(connection_file, ip=str(prefix), key=key, transport="ipc")
+        self.connection_file = self._write_connection(prefix)
+        connection_file = str(self.connection_file)
         # quiet: its log is for last words, and for what remains of its output once this notebook has gone
         arguments = ["-f", connection_file, "--HistoryManager.enabled=False", "--IPKernelApp.log_level=50"]
         arguments.append("--IPKernelApp.ignore_cwd=True")  # its path arrives with the first order
@@ -205,6 +250,13 @@ class Child:
                 os.close(lock)
             if self._sweeper is not None:
                 self._sweeper.hand_over()
+
+    @staticmethod
+    def _write_connection(prefix: Path) -> Path:
+        """Write down how the kernel with this prefix is reached, with a key of its own; return the file."""
+        file, key = f"{prefix}.json", secrets.token_hex(16).encode()
+        write_connection_file(file, ip=str(prefix), key=key, transport="ipc")
+        return Path(file)
 
     def _connect(self, process: KernelProcess, connection_file: str) -> None:
         """Open the channels to a process, and watch it."""
@@ -285,6 +337,14 @@ class Child:
         if not reply.done():
             reply.cancel()
             raise KernelDied(str(self.death.result()))
+
+    async def _be_heard(self) -> None:
+        """Ask a kernel that may be busy until its output is seen to arrive: what it says before that is lost."""
+        while True:
+            await self._answer_meanwhile()
+            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
+                await asyncio.wait_for(self._published.wait(), ASK_AGAIN_S)
+                return
 
     def _expect(self, request: str) -> asyncio.Future[dict[str, Any]]:
         future: asyncio.Future[dict[str, Any]] = self._hub.loop.create_future()

@@ -152,10 +152,28 @@ class ForkServer:
                 request.result().signal_group(signal.SIGKILL)  # it came just then, and is not wanted any more
             raise
 
-    async def _send(self, packet: bytes, lane: int) -> None:
+    async def take_in(self, pid: int) -> KernelProcess:
+        """Have the server look after a clone of one of its kernels; return its process.
+
+        Raises:
+            Unable: It has ended, or the server does not answer; says so.
+        """
+        self._counter += 1
+        number = self._counter
+        request = self._requests[number] = self.hub.loop.create_future()
+        try:
+            async with self._sending:
+                await self._send(json.dumps({"id": number, "adopt": pid}).encode())
+            return await asyncio.wait_for(request, ANSWER_S)
+        except (asyncio.TimeoutError, TimeoutError):
+            raise Unable(f"the fork server did not answer within {ANSWER_S:.0f} s") from None
+        except OSError as error:
+            raise Unable(f"the fork server could not be reached: {error}") from None
+
+    async def _send(self, packet: bytes, *lane: int) -> None:
         while True:
             try:
-                socket.send_fds(self._control, [packet], [lane])
+                socket.send_fds(self._control, [packet], lane)
             except BlockingIOError:
                 await asyncio.sleep(FULL_S)
             else:
@@ -227,6 +245,7 @@ class ForkServer:
 
     def _born(self, number: int, pid: int) -> None:
         process = self._kernels[number] = KernelProcess(pid, self.hub.loop)
+        process.server = self
         request = self._requests.pop(number, None)
         if request is None or request.done():  # no call waits for it any more
             process.signal_group(signal.SIGKILL)

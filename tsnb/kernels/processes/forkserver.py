@@ -10,9 +10,15 @@ than import, and looks again before each fork. It runs none of the user's code.
 |---|---|---|
 | `{"ready": true}` | server | everything is imported |
 | `{"id", "arguments", "environment", "directory", "log", "umask", "limits"}` | hub | fork a kernel with this lane |
+| `{"id", "adopt"}` | hub | a kernel was cloned, by a fork of its own: watch the clone, which has this pid |
 | `{"id", "pid"}` | the new kernel itself | it leads its own process group and is tied to the server |
+| `{"id", "pid"}` | server | the clone is its child, and watched |
 | `{"id", "refused"}` | server, or the new kernel | it refuses; why |
 | `{"id", "ended"}` | server | its wait status; its process group has been killed |
+
+A clone (`in_kernel.hazards`) is forked twice over, and the process between ends at once: the server is then its
+parent, since it inherits the orphans below it. So a clone outlives the kernel that it is a copy of, and is buried as
+any kernel.
 
 The connection is a pair of sockets of packets (`SOCK_SEQPACKET`), which no other process can open, and on which
 nothing arrives by halves.
@@ -34,7 +40,7 @@ from typing import Any, NoReturn
 from tsnb.kernels.cargo.lane import open_here
 from tsnb.kernels.processes.launch import become_kernel
 from tsnb.machine.processes import has_open, watch
-from tsnb.native.ties import CLOEXEC, tie_to_parent
+from tsnb.native.ties import CLOEXEC, inherit_orphans, tie_to_parent
 
 __all__ = ["LONGEST_PACKET", "main"]
 
@@ -50,7 +56,7 @@ PRELOADED = (
     "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
     "tsnb.experiments.in_kernel.steps", "tsnb.streams.in_kernel", "tsnb.kernels.in_kernel.forked",
-    "tsnb.kernels.in_kernel.output_channel",
+    "tsnb.kernels.in_kernel.output_channel", "tsnb.experiments.in_kernel.cloning",
     "tsnb.consumer", "tsnb.producer",
 )  # fmt: skip
 """Modules that every kernel would import. Any that is missing here is imported by the kernel, or not at all."""
@@ -60,6 +66,7 @@ def main() -> None:
     """Serve; in each kernel, become it. Called with the arguments `PARENT CONTROL`: a pid and a descriptor."""
     parent, descriptor = int(sys.argv[1]), int(sys.argv[2])
     tie_to_parent(parent)
+    inherit_orphans()
     signal.signal(
         signal.SIGCHLD, signal.SIG_DFL
     )  # where the notebook ignores it, no status would be kept for us
@@ -90,11 +97,21 @@ class _Forker:
         self._watched: dict[int, int] = {}  # by pidfd: the pid
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
+        self._ends = socket.socketpair()  # for the signals of children that have ended
 
     def serve(self) -> list[str]:
         """Do so until the hub has gone. Returns in a new kernel only: its arguments."""
+        for end in self._ends:
+            end.setblocking(False)
+        self._poll.register(self._ends[0], select.POLLIN)
+        signal.set_wakeup_fd(self._ends[1].fileno())
+        signal.signal(
+            signal.SIGCHLD, lambda *_: None
+        )  # wakes the poll: an orphan may end that nobody has told of
         while True:
             for descriptor, _ in self._poll.poll(self._pause_ms()):
+                if descriptor == self._ends[0].fileno():
+                    self._ends[0].recv(1 << 12)
                 if descriptor == self._control.fileno():
                     arguments = self._answer()
                     if arguments is not None:
@@ -121,6 +138,9 @@ class _Forker:
         request: Any = None
         try:
             request = json.loads(packet)
+            if isinstance(request, dict) and "adopt" in request:
+                self._adopt(request)
+                return None
             obstacle = _obstacle() or _wrong(request) or ("" if passed else "a request without a lane")
             pid = 0 if obstacle else os.fork()
         except (ValueError, RecursionError, OSError) as error:
@@ -130,17 +150,36 @@ class _Forker:
             return None
         if pid == 0:
             return self._begin(request, passed[0])
-        self._requests[pid] = request["id"]
+        self._look_after(pid, request["id"])
+        return None
+
+    def _look_after(self, pid: int, number: int) -> None:
+        self._requests[pid] = number
         if (descriptor := watch(pid)) >= 0:
             self._watched[descriptor] = pid
             self._poll.register(descriptor, select.POLLIN)
-        return None
+
+    def _adopt(self, request: dict[str, Any]) -> None:
+        """Look after a clone, if it is a child of this process."""
+        number, pid = request.get("id"), request["adopt"]
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except (OSError, TypeError, OverflowError):
+            self._say(id=number, refused="the new process has ended")
+            return
+        if pid not in self._requests and isinstance(number, int):
+            self._look_after(pid, number)
+            self._say(id=number, pid=pid)
 
     def _begin(self, request: dict[str, Any], lane: int) -> list[str]:
         """Become a kernel's process, apart from the server's. Called in the child."""
         from tsnb.kernels.in_kernel.forked import settle
 
         try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in self._ends:
+                end.close()
             for descriptor in self._watched:
                 os.close(descriptor)
             settle(request, self._pid)
@@ -155,19 +194,25 @@ class _Forker:
 
     def _bury(self) -> None:
         """Report the kernels that have ended, and kill what they left in their process groups."""
-        while self._requests:
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
             if found is None:
                 return
             pid = found.si_pid
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # before its pid is given back, which names the group
+            if pid in self._requests:  # else an orphan, whose group is its own affair
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)  # before its pid is given back, which names the group
             _, status = os.waitpid(pid, 0)
+            if pid not in self._requests:
+                continue
             for descriptor in [each for each, watched in self._watched.items() if watched == pid]:
                 self._poll.unregister(descriptor)
                 os.close(descriptor)
                 del self._watched[descriptor]
-            self._say(id=self._requests.pop(pid, None), ended=status)
+            self._say(id=self._requests.pop(pid), ended=status)
 
     def _say(self, **packet: Any) -> None:
         with contextlib.suppress(OSError):  # the hub has gone: this process is about to end

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tsnb.files import open_private
 from tsnb.kernels.processes.death import KernelDied, when_gone
@@ -102,16 +102,27 @@ class ProcessEnd(NamedTuple):
     """Why, where more is known than the status says."""
 
 
+class KernelServer(Protocol):
+    """What kernels are forked from (`forking.ForkServer`)."""
+
+    pid: int
+
+    async def take_in(self, pid: int) -> KernelProcess:
+        """Look after a clone of one of its kernels."""
+
+
 class KernelProcess:
     """A kernel's process.
 
     Attributes:
         pid: Its process, which leads a process group of its own.
         ended: Done when it has gone.
+        server: What it was forked from; None where it is no fork. That looks after its clones, too.
     """
 
     def __init__(self, pid: int, loop: asyncio.AbstractEventLoop) -> None:
         self.pid = pid
+        self.server: KernelServer | None = None
         self.ended: asyncio.Future[ProcessEnd] = loop.create_future()
 
     def end_with(self, ending: ProcessEnd) -> None:

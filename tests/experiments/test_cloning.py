@@ -1,0 +1,309 @@
+"""A trial becomes two at a batch: what both compute, where it cannot be, and what is left when a process is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import tsnb
+from tsnb.errors import NameInUse, TsnbError
+from tsnb.experiments import Trial, run_cell
+from tsnb.experiments.live_values import NoSuchLiveValue
+from tsnb.experiments.trial_life import pause_trials
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.processes import forking
+from tsnb.records.run import Run
+from tsnb.telemetry.observer import status
+
+pytestmark = pytest.mark.system
+SLOW = pytest.mark.slow
+
+Until = Callable[..., None]
+
+CELL = """
+import random, time
+import numpy as np
+import torch
+from pathlib import Path
+from tsnb.config import attach_defaults
+layers = torch.nn.Linear(8, 64), torch.nn.BatchNorm1d(64), torch.nn.Dropout(0.3), torch.nn.Linear(64, 1)
+net = torch.nn.Sequential(*layers)
+lr = tsnb.live("lr", 0.01, bounds=(0.0, 1.0))
+optimizer = torch.optim.Adam(net.parameters(), lr=float(lr))
+seen, drawn = [], []
+for epoch in range(3):
+    for x, rows in tsnb.attach(batch_size=own or None):
+        loss = net(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        lr.apply(optimizer)
+        optimizer.step()
+        seen.append((epoch, rows.tolist(), loss.item(), float(lr)))
+        drawn.append((random.random(), float(np.random.rand()), float(torch.rand(()))))
+        tsnb.log(loss=loss)
+        while len(seen) in hold and not (attach_defaults.boundary or Path(go).exists()):
+            time.sleep(0.005)  # until a clone is wished for
+print("last", len(seen))
+"""
+ROWS, BATCH = 96, 8
+IN_EPOCH = ROWS // BATCH
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory for the records, and a fork server that is ready: on a busy machine kernels do not wait for it."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
+    hub = the_hub()
+
+    async def ready() -> None:
+        server = forking.the_server(hub)
+        assert server is not None
+        await server._ready
+        server._late = False
+
+    hub.call(ready(), 300)
+
+
+def serve(**options: Any) -> Any:
+    data = TensorDataset(torch.randn(ROWS, 8), torch.arange(ROWS))
+    return tsnb.serve(
+        DataLoader(data, batch_size=BATCH, shuffle=True), name="numbers", window=4, rubber_band=1.0, **options
+    )
+
+
+def start(
+    page: Any, go: Path, hold: int, own: int = 0, source: str = CELL, also: int = -1, **options: Any
+) -> Trial:
+    options = {"threads": 1, **options}
+    return run_cell("one", source, {"go": str(go), "hold": (hold, also), "own": own}, outlet=page, **options)
+
+
+def waits_at(trial: Trial, until: Until, hold: int) -> None:
+    until(lambda: len(trial.metrics.rows) == hold, 120)
+
+
+@pytest.mark.parametrize(
+    ("hold", "own", "threads"),
+    [(5, 0, 1), pytest.param(7, 12, 2, marks=SLOW), pytest.param(IN_EPOCH, 0, 1, marks=SLOW)],
+    ids=["in an epoch", "within a batch that is cut, two threads", "in the last batch"],
+)
+def test_a_clone_computes_what_its_parent_computes_bit_for_bit_on_a_stream_without_a_seed(
+    page: Any, until: Until, tmp_path: Path, hold: int, own: int, threads: int
+) -> None:
+    """Batches, losses, dropout, all three random states; its own name, output and record; no line of code for it."""
+    with serve():
+        one = start(page, tmp_path / "go", hold, own, threads=threads)
+        waits_at(one, until, hold)
+        two = one.clone("two")
+        assert two.name == "two"
+        one.wait(120)
+        two.wait(120)
+        assert two["seen"] == one["seen"]
+        assert two["drawn"] == one["drawn"]
+        for mine, other in zip(one["net"].parameters(), two["net"].parameters(), strict=True):
+            assert torch.equal(mine, other)
+        taken = [[row for e, rows, *_ in two["seen"] if e == epoch for row in rows] for epoch in range(3)]
+        assert [sorted(rows) for rows in taken] == [list(range(ROWS))] * 3
+        assert "last" in two.logs()
+        assert two.parent is not None
+        assert (two.parent.name, two.parent.number) == ("one", 1)
+        record = Run.find("two").read()  # type: ignore[union-attr]
+        assert record is not None and record.state == "done" and record.parent == two.parent
+        assert two.parent.samples == -(-hold * (own or BATCH) // BATCH) * BATCH, "whole batches of the loader"
+        assert [row.step for row in two.metrics.rows] == list(range(hold, len(one["seen"])))
+
+
+@SLOW
+def test_a_change_holds_from_the_clones_first_batch_and_a_clone_of_a_clone_is_one_too(
+    page: Any, until: Until, tmp_path: Path
+) -> None:
+    """Its name says the change; the table and the results say whose clone it is; a run of it makes the same changes."""
+    with serve():
+        one = start(page, tmp_path / "go", 5, also=9)
+        waits_at(one, until, 5)
+        two = one.clone(lr=0.05)
+        waits_at(two, until, 4)
+        three = two.clone("three", lr=0.07)
+        four = one.clone()
+        assert (two.name, four.name) == ("one-lr0.05", "one-2")
+        for trial in (one, two, three, four):
+            trial.wait(120)
+        at = len(two.metrics.rows)
+        assert [lr for *_, lr in one["seen"]] == [0.01] * (3 * IN_EPOCH) == [lr for *_, lr in four["seen"]]
+        assert four["seen"] == one["seen"]
+        begun = 3 * IN_EPOCH - at
+        assert begun == 5
+        assert [lr for *_, lr in two["seen"]] == [0.01] * begun + [0.05] * at
+        assert two["seen"][:begun] == one["seen"][:begun]
+        later = [lr for *_, lr in three["seen"]]
+        assert later == sorted(later) and set(later) == {0.01, 0.05, 0.07}
+        assert [change.value for change in three.changes] == [0.05, 0.07]
+        assert (two.parent and two.parent.name, three.parent and three.parent.name) == ("one", "one-lr0.05")
+        rows = {row["name"]: row["parent"] for row in tsnb.results().to_dict("records")}
+        assert not isinstance(rows["one"], str)
+        assert rows["three"].startswith("one-lr0.05 (batch ")
+        assert "parent" in repr(tsnb.trials)
+        with pytest.raises(TsnbError, match="'one' is done: a trial is cloned while it runs"):
+            one.clone()
+
+
+@SLOW
+def test_a_clone_of_a_paused_trial_is_paused_where_that_stands_and_both_get_each_sample_once(
+    page: Any, until: Until, tmp_path: Path
+) -> None:
+    """On a stream without a seed; both go on when they are told, one after the other."""
+    with serve():
+        one = start(page, tmp_path / "go", 5)
+        waits_at(one, until, 5)
+        one.pause()
+        (tmp_path / "go").touch()
+        until(lambda: Run.find("one").read().state == "paused", 60)  # type: ignore[union-attr]
+        two = one.clone("two")
+        until(lambda: two.state == "paused", 60)
+        assert {c.name: c.state for c in status("numbers").consumers} == {"one": "paused", "two": "paused"}
+        pause_trials([one.life, two.life], on=False)
+        one.wait(120)
+        two.wait(120)
+        assert two["seen"] == one["seen"]
+        assert len(two["seen"]) == 3 * IN_EPOCH
+
+
+THREAD = (
+    "import threading; threading.Thread(target=threading.Event().wait, name='mine', daemon=True).start()\n"
+)
+PROCESS = "import subprocess; subprocess.Popen(['sleep', '100'])\n"
+AWAITS = "import asyncio; await asyncio.sleep(0)\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "why"),
+    [
+        (THREAD, r"a thread of its own is running .'mine'."),
+        pytest.param(PROCESS, "it has started processes that are still running", marks=SLOW),
+        pytest.param(AWAITS, "its cell uses await", marks=SLOW),
+    ],
+    ids=["a thread", "a process", "await"],
+)
+def test_where_a_fork_is_not_safe_the_reason_is_told_and_the_trial_goes_on(
+    page: Any, until: Until, tmp_path: Path, before: str, why: str
+) -> None:
+    with serve(seed=1):
+        one = start(page, tmp_path / "go", 5, source=before + CELL)
+        waits_at(one, until, 5)
+        with pytest.raises(TsnbError, match=f"'one' cannot be cloned now: {why}"):
+            one.clone()
+        one.wait(120)
+        assert len(one["seen"]) == 3 * IN_EPOCH
+        assert [c.name for c in status("numbers").consumers if c.state != "gone"] == []
+        assert list(tsnb.trials) == ["one"]
+
+
+@SLOW
+def test_names_changes_and_places_that_cannot_be_are_told_before_anything_is_forked(
+    page: Any, until: Until, tmp_path: Path
+) -> None:
+    with serve(seed=1):
+        one = start(page, tmp_path / "go", 5)
+        waits_at(one, until, 5)
+        with pytest.raises(NameInUse, match=r"give the clone another name, such as clone.name='one-2'."):
+            one.clone("one")
+        with pytest.raises(NoSuchLiveValue, match=r"Live values: lr=0\.01"):
+            one.clone(momentum=0.9)
+        with pytest.raises(ValueError, match="lr=2: give a number from 0 to 1"):
+            one.clone(lr=2)
+        with pytest.raises(ValueError, match="cannot name a trial"):
+            one.clone("no name")
+        other = tsnb.attach("taken", "numbers")
+        with pytest.raises(TsnbError, match=r"cannot be cloned now: .*'taken'"):
+            one.clone("taken")
+        other.close()
+        one.wait(120)
+        assert list(tsnb.trials) == ["one"]
+        assert tsnb.results().shape[0] == 1
+    alone = run_cell("alone", "import time\ntime.sleep(100)", {}, outlet=page)
+    until(lambda: alone.state == "running", 60)
+    with pytest.raises(TsnbError, match="takes batches of no stream"):
+        alone.clone()
+    alone.stop()
+
+
+def test_a_clone_outlives_its_parent_is_a_kernel_and_leaves_nothing(
+    page: Any, until: Until, tmp_path: Path
+) -> None:
+    """Kill -9 of the parent; the clone can be interrupted, asked for its variables, stopped; no zombie, no orphan."""
+    with serve(seed=1):
+        one = start(page, tmp_path / "go", 5, source=CELL.replace("range(3)", "range(10**6)"))
+        waits_at(one, until, 5)
+        two, three = one.clone("two"), one.clone("three")
+        assert one.pid is not None and two.pid is not None
+        os.kill(one.pid, signal.SIGKILL)
+        until(lambda: one.state == "lost", 60)
+        rows = len(two.metrics.rows)
+        until(lambda: len(two.metrics.rows) > rows + 3, 60)
+        assert two.state == "running"
+        assert forking._current is not None
+        assert psutil.Process(two.pid).ppid() == forking._current.pid
+        two.interrupt()
+        until(lambda: two.state == "interrupted", 60)
+        assert len(two["seen"]) > rows
+        pid = three.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: three.state == "lost", 60)
+        two.stop()
+        until(lambda: not psutil.Process(forking._current.pid).children(recursive=True), 60)
+
+
+DIES = "import os, signal\nimport tsnb.experiments.in_kernel.cloning as steps\n"
+DIES += "steps.STEP = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+
+
+@SLOW
+@pytest.mark.parametrize("step", ["turn_output", "open_front", "taken in: the clone", "taken in: the trial"])
+def test_killed_at_any_step_of_a_clone_nothing_is_left_and_the_others_go_on(
+    page: Any, until: Until, tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the clone has its place, when it has, when the notebook takes it in: no process, no name, no record."""
+    take_in = forking.ForkServer.take_in
+
+    async def killed(self: Any, pid: int) -> Any:
+        if step.startswith("taken in"):
+            assert one.pid is not None
+            os.kill(pid if step.endswith("clone") else one.pid, signal.SIGKILL)
+        return await take_in(self, pid)
+
+    monkeypatch.setattr(forking.ForkServer, "take_in", killed)
+    source = CELL if step.startswith("taken in") else DIES.replace("STEP", step) + CELL
+    with serve():
+        one = start(page, tmp_path / "go", 5, source=source)
+        waits_at(one, until, 5)
+        beside = run_cell(
+            "beside", CELL, {"go": str(tmp_path / "others"), "hold": (5,), "own": 0}, outlet=page
+        )
+        waits_at(beside, until, 5)
+        (tmp_path / "others").touch()
+        if step.endswith("the trial"):
+            two = one.clone("two")
+            until(lambda: one.state == "lost", 60)
+            two.wait(120)
+            assert len(two["seen"]) == 3 * IN_EPOCH
+        else:
+            with pytest.raises(TsnbError):
+                one.clone("two")
+            one.wait(120)
+            assert len(one["seen"]) == 3 * IN_EPOCH
+            assert Run.find("two") is None
+        beside.wait(120)
+        assert len(beside["seen"]) == 3 * IN_EPOCH
+        assert forking._current is not None
+        kernels = {trial.pid for trial in tsnb.trials.values()}
+        server = psutil.Process(forking._current.pid)
+        until(lambda: {child.pid for child in server.children()} <= kernels, 60)
