@@ -381,3 +381,23 @@ def test_what_does_not_go_with_growth_is_refused_with_the_way_out(tmp_path: Path
     with tsnb.serve(loader, name="g"), pytest.raises(JoinRefused, match="data set grows"):
         tsnb.attach("a", "g", subset=[1, 2])
     assert not [thread for thread in threading.enumerate() if thread.name == "tsnb-grow"]
+
+
+def test_an_index_that_other_users_could_change_is_refused(tmp_path: Path) -> None:
+    """A link there would have the index written into another file of this user's."""
+    folder = folder_of(tmp_path, 3)
+    private = tmp_path / "private"
+    private.mkdir()
+    (folder / ".tsnb-index").symlink_to(private)
+    with pytest.raises(
+        TsnbError, match=r"other users could change it: .* Name a directory of your own with index="
+    ):
+        tsnb.grow(folder, number_in, settle_s=0)
+    assert not list(private.iterdir())
+    (folder / ".tsnb-index").unlink()
+    folder.chmod(0o777)
+    with pytest.raises(TsnbError, match=r"can be written by other users"):
+        tsnb.grow(folder, number_in, settle_s=0)
+    grown = tsnb.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
+    assert len(grown) == 3
+    assert (tmp_path / "index").stat().st_mode & 0o777 == 0o700

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tsnb.directories import Unsafe, make_private
 from tsnb.errors import TsnbError
 
 __all__ = ["GrowthIndex", "SampleRecord"]
@@ -48,10 +49,10 @@ class GrowthIndex:
     """One process's view of an index.
 
     Args:
-        directory: Where it lies; made if it is not there.
+        directory: Where it lies, for this user alone (`tsnb.directories`); made if it is not there.
 
     Raises:
-        TsnbError: The directory cannot be made, or holds something else.
+        TsnbError: The directory cannot be made, holds something else, or other users could change it.
     """
 
     def __init__(self, directory: str) -> None:
@@ -74,14 +75,20 @@ class GrowthIndex:
         return {**self.__dict__, "_map": np.empty((0, 3), np.int64)}
 
     def _make(self) -> None:
-        if self._samples.exists() and self._samples.stat().st_size >= HEAD_BYTES:
-            return
         try:
-            Path(self.directory).mkdir(parents=True, exist_ok=True)
+            # a link of another user's would have the index written into a file of this user's
+            make_private(Path(self.directory), tighten=True)
+            if self._samples.exists() and self._samples.stat().st_size >= HEAD_BYTES:
+                return
             with self.writing():
                 if self._samples.stat().st_size < HEAD_BYTES:  # else another process was quicker
                     with self._samples.open("r+b") as file:
                         file.write(MAGIC + os.urandom(16) + bytes(8))
+        except Unsafe as unsafe:
+            raise TsnbError(
+                f"the index of what grows cannot be kept in {self.directory}, where other users could change it: "
+                f"{unsafe}. Name a directory of your own with index=."
+            ) from None
         except OSError as error:
             raise TsnbError(
                 f"the index of what grows cannot be kept in {self.directory} ({error.strerror or error}): name a "
