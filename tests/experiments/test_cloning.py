@@ -262,6 +262,38 @@ def test_a_clone_outlives_its_parent_is_a_kernel_and_leaves_nothing(
         until(lambda: not psutil.Process(forking._current.pid).children(recursive=True), 60)
 
 
+KEEPING = CELL.replace(
+    "for epoch in range(3):",
+    "tsnb.keep(net=net, optimizer=optimizer, every_s=0)\nfor epoch in EPOCHS:",
+)
+
+
+@SLOW
+@pytest.mark.parametrize("epochs", ["tsnb.epochs(3)", "range(3)"])
+def test_a_clone_keeps_states_of_its_own_from_its_first_batch_on(
+    page: Any, until: Until, tmp_path: Path, epochs: str
+) -> None:
+    """Beside its parent's, which stay; a clone that has ended is extended from them."""
+    with serve(seed=1):
+        one = start(page, tmp_path / "go", 5, source=KEEPING.replace("EPOCHS", epochs), also=7)
+        waits_at(one, until, 5)
+        kept = tmp_path / ".tsnb" / "kept"
+        before = sorted(file.name for file in (kept / "one-1").iterdir())
+        two = one.clone("two")
+        waits_at(two, until, 2)  # it waits at its seventh batch, within the epoch in which it was made
+        assert list((kept / "two-1").iterdir())
+        assert before
+        (tmp_path / "go").touch()
+        one.wait(120)
+        two.wait(120)
+        assert two["seen"] == one["seen"]
+        if "tsnb" in epochs:
+            two.extend(epochs=2).wait(120)
+            assert two.state == "done"
+            assert len(two["seen"]) == 2 * IN_EPOCH
+            assert [row.step for row in two.metrics.rows][-1] == 5 * IN_EPOCH - 1
+
+
 DIES = "import os, signal\nimport tsnb.experiments.in_kernel.cloning as steps\n"
 DIES += "steps.STEP = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
 

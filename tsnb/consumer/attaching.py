@@ -24,7 +24,7 @@ from tsnb.consumer.parts import Part
 from tsnb.engines import stream_of_cluster
 from tsnb.errors import NameInUse, ProducerNotFound
 
-__all__ = ["attach", "branch_all", "consumers", "detach_all", "device_here", "rest_all"]
+__all__ = ["attach", "branch_all", "consumers", "detach_all", "device_here", "name_in_clone", "rest_all"]
 
 _HELD_OUT = "-held-out"
 DYING_S = 0.5
@@ -216,6 +216,18 @@ def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Consume
             time.sleep(0.05)
 
 
+def name_in_clone(known: str, name: str, own: str) -> str:
+    """Return what a consumer of the parent's is called in a clone.
+
+    Args:
+        known: The consumer's name.
+        name: The clone's.
+        own: The parent's.
+    """
+    suffix = known.removeprefix(own) if known.startswith(own) else f"-{known}"
+    return f"{name[: 64 - len(suffix)]}{suffix}"
+
+
 def branch_all(former: Sequence[Consumer], name: str, own: str) -> None:
     """Have consumers go on in this process, a clone, at their places, while the parent stands still.
 
@@ -232,9 +244,8 @@ def branch_all(former: Sequence[Consumer], name: str, own: str) -> None:
     """
     for consumer in former:
         known = consumer.name
-        suffix = known.removeprefix(own) if known.startswith(own) else f"-{known}"
         if not consumer.closed:
-            consumer.branch(f"{name[: 64 - len(suffix)]}{suffix}")
+            consumer.branch(name_in_clone(known, name, own))
         _consumers[consumer.producer, known] = _consumers[consumer.producer, consumer.name] = consumer
 
 

@@ -284,13 +284,17 @@ class CloneLife(OwnLife):
     ) -> None:
         super().__init__(plan, hub, outlet, run, launch)
         self.parent = origin
+        self._branched = False  # it has gone on with its parent's state
         self.state = "running"
         self.live, self.changes = dict(parent.live), list(parent.changes)
         settings = {"run": run.as_settings(), "started_s": self.started_s}
         self._attempt = CloneAttempt(hub, plan, settings, self, branch)
 
     async def _once(self) -> Outcome:
-        """Go on where its parent was."""
+        """Go on where its parent was; after that (a restart, an extension) as any trial, in a new kernel."""
+        if self._branched:
+            return await super()._once()
+        self._branched = True
         assert self._attempt is not None
         if self.changes:
             await written(self._run.changed, self.changes)

@@ -115,6 +115,15 @@ class StateKeeper:
         if not trial.resume:
             trial.files.clear()
 
+    def branch(self, called: Callable[[str], str]) -> None:
+        """Go on in a clone, whose keeper it is by now.
+
+        Args:
+            called: Returns the clone's name of a consumer by its parent's.
+        """
+        if self._main is not None:
+            self._main = self._main[0], called(self._main[1])
+
     # -- what the user calls -----------------------------------------------------------------------------
 
     def keep(self, objects: Mapping[str, Any], every_s: float) -> Restored | None:

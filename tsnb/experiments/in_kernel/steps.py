@@ -147,11 +147,15 @@ class _TrialHere:
             name: The clone's.
             settings: `run` and `started_s`, as `enter` takes them.
         """
+        from tsnb.consumer.attaching import name_in_clone
+
+        own = self.settings["name"]
         self.settings = {**self.settings, **settings, "name": name, "resume": {}}
         self.run, self.bridges = Run.of(settings["run"]), []
         self._changing, self._reported = threading.Lock(), {}
         values_here().branch()
         self._enter(self.reporter.count)
+        keeper_here().branch(lambda known: name_in_clone(known, name, own))
         tell(Begun(self.versions))
         tell(Declared(values_here().now))
         tell(Attaching())
