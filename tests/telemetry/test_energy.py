@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.reports.made import consumer, reading
-from tsnb.telemetry.energy import energy_use, per_1000
+from tsnb.telemetry.rates import energy_use, per_1000
 from tsnb.telemetry.readings import HostReading, ProcessReading
 
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tsnb.machine.energy import NOT_MEASURABLE
-from tsnb.telemetry.energy import energy_use
+from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import HostReading, StreamReading
 from tsnb.telemetry.words import clock, count, metric
 

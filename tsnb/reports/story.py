@@ -13,9 +13,9 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.reports.cost import TrialCost
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
-from tsnb.telemetry.energy import energy_use
 from tsnb.telemetry.eta import Eta, Etas, last_of
 from tsnb.telemetry.marks import Mark, Marker, mode_text
+from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.words import all_left
 

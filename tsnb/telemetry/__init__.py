@@ -8,9 +8,9 @@
 | `view` | one stream as every screen shows it: rows, rates, sentence, marks; the same as text |
 | `frames`, `history` | a reading as numbers, and learning curves; what is kept of both, and how it is thinned |
 | `recording` | readings in a file |
-| `rates`, `marks`, `diagnosis` | rates from two readings; what changed, and how trials ended; the sentence |
+| `rates`, `marks`, `diagnosis` | rates and joules; what changed, and how trials ended; the sentence |
 | `words` | numbers and words as the panel writes them |
 | `host` | the producer's and the trials' processes, looked at from outside |
-| `energy` | joules for 1,000 samples |
+| `eta` | how long trials still take |
 | `metrics` | `tsnb.log` |
 """
