@@ -21,7 +21,7 @@ from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta, Etas, last_of
 from tsnb.telemetry.frames import Curves, frame
 from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, mode_text, never_attached
-from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow, energy_use, energy_use
+from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow, energy_use
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
 
 __all__ = ["MARKS", "Row", "StreamNews", "StreamView", "as_text"]
