@@ -30,6 +30,7 @@ def tsnb(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_serve_list_status_stop(tmp_path: Path) -> None:
     """The life of a stream without a line of Python beyond its loader."""
     (tmp_path / "mydata.py").write_text(
@@ -81,6 +82,7 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
         serving.stdout.close()
 
 
+@pytest.mark.slow
 def test_stalls_are_printed_or_given_as_json(tmp_path: Path) -> None:
     """The same call as in Python: a table with sentences, or its figures for programs."""
     (tmp_path / "mydata.py").write_text(

@@ -80,6 +80,7 @@ def test_lists_and_mappings_are_looked_into() -> None:
     assert masked(shown) == shown
 
 
+@pytest.mark.slow
 def test_what_contains_itself_or_is_large_is_looked_at_as_far_as_a_secret_may_lie() -> None:
     """No endless descent, no copy of a list that holds none, no minute over a corpus."""
     circle: list[Any] = ["ghp_" + "a1B2" * 9]

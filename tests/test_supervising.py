@@ -134,6 +134,7 @@ def test_a_killed_producer_is_back_under_its_name(serve: Callable[..., Serving])
     assert not psutil.pid_exists(second)
 
 
+@pytest.mark.slow
 def test_a_consumer_goes_on_where_it_was(serve: Callable[..., Serving]) -> None:
     """Every sample once, through a SIGKILL of the serving process in the middle of an epoch."""
     serving = serve()
@@ -148,6 +149,7 @@ def test_a_consumer_goes_on_where_it_was(serve: Callable[..., Serving]) -> None:
     assert consumer.stats().reconnects == 1
 
 
+@pytest.mark.slow
 def test_a_cache_outlives_the_process_that_is_killed(serve: Callable[..., Serving]) -> None:
     """What was kept is there for its successor, in the middle of an epoch; every sample once in each."""
     serving = serve("mydata:costly", "--cache", "1MiB")
@@ -180,6 +182,7 @@ def test_an_interrupt_ends_both(serve: Callable[..., Serving], whole_group: bool
     assert "Starting it again" not in serving.text
 
 
+@pytest.mark.slow
 def test_a_termination_ends_both(serve: Callable[..., Serving]) -> None:
     """As a batch system or systemd asks for it, before and after the stream is there."""
     serving = serve("mydata:slow")
@@ -211,6 +214,7 @@ def test_killing_the_one_that_was_called_leaves_no_orphan(serve: Callable[..., S
     promptly(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
+@pytest.mark.slow
 def test_a_producer_that_crashes_in_a_row_is_given_up(serve: Callable[..., Serving], tmp_path: Path) -> None:
     """Two more attempts, then status 1 and the reason."""
     serving = serve()
@@ -222,6 +226,7 @@ def test_a_producer_that_crashes_in_a_row_is_given_up(serve: Callable[..., Servi
     assert serving.text.rstrip().endswith("It is not started again: it crashed 3 times within 60 s.")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_served_is_no_crash(serve: Callable[..., Serving], tmp_path: Path) -> None:
     """One message and status 1, at the first start and at a later one."""
     (tmp_path / "broken").touch()

@@ -76,6 +76,7 @@ def test_a_core_dump_touches_nothing(arena: Arena, tmp_path: Path) -> None:
     assert arena.touched_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="elsewhere nothing can be left out of a dump"
 )

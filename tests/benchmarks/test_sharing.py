@@ -51,6 +51,7 @@ def test_every_system_is_measured_from_end_to_end(tmp_path: Path) -> None:
     assert len(figure(report).data) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_nested_batch_reaches_its_consumers_and_is_timed(tmp_path: Path) -> None:
     """Latencies are of batches that a consumer waited for, from a clock that all processes share."""

@@ -46,6 +46,7 @@ def command(*, limit: str = "true", **variables: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.slow
 def test_this_machine_is_well() -> None:
     """A real stream and a real trial kernel are tried, and every part is told of once."""
     found = tsnb.doctor()
@@ -57,6 +58,7 @@ def test_this_machine_is_well() -> None:
     assert not tsnb.producers()
 
 
+@pytest.mark.slow
 def test_a_process_that_may_open_few_files_is_told_how_to_get_more() -> None:
     """It works all the same: the checks themselves need few."""
     done = command(limit="ulimit -S -n 200")

@@ -235,6 +235,7 @@ def test_names_changes_and_places_that_cannot_be_are_told_before_anything_is_for
     alone.stop()
 
 
+@pytest.mark.slow
 def test_a_clone_outlives_its_parent_is_a_kernel_and_leaves_nothing(
     page: Any, until: Until, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ class Notebook:
         self.process.stdin.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["kill", "close"])
 def test_a_detached_trial_outlives_its_notebook_and_an_ordinary_one_does_not(
     end: str, until: Until, tmp_path: Path
@@ -143,6 +144,7 @@ def test_a_detached_trial_outlives_its_notebook_and_an_ordinary_one_does_not(
     assert again["far"].duration_s == pytest.approx(found.duration_s)
 
 
+@pytest.mark.slow
 def test_a_found_trial_can_be_interrupted_and_stopped(until: Until) -> None:
     """`interrupt` and `stop` reach it by signals; it puts things in order and says how it ended."""
     cell = (
@@ -231,6 +233,7 @@ def test_in_its_own_notebook_a_detached_trial_is_like_any_other(page: Any, until
     until(lambda: gone(pid))
 
 
+@pytest.mark.slow
 def test_stop_and_wait_without_a_name_mean_this_notebook_s_own(page: Any) -> None:
     """A trial that runs for another notebook is not stopped by `%trials stop`."""
     other = Notebook("import time\ntime.sleep(60)")

@@ -37,6 +37,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "_this_machine", lambda: Gpus(nvml, host_pids=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_a_trial_sees_only_its_device(
     start: str, two_gpus: None, page: Any, monkeypatch: pytest.MonkeyPatch

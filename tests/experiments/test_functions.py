@@ -242,6 +242,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_functions_run_from_a_plain_script(tmp_path: Path) -> None:
     """Output on the terminal, marked; a module beside the script is found; the script's end leaves nothing."""
     (tmp_path / "beside.py").write_text("def offset(): return 10")

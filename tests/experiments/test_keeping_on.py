@@ -73,6 +73,7 @@ def undisturbed(page: Any, epochs: int) -> Trial:
         return start(page, "plain", epochs).wait(60)
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_killed_goes_on_where_it_was_bit_for_bit(page: Any) -> None:
     """SIGKILL in the middle of an epoch: numbers, weights, random draws and the record are those of one that lived."""
     plain = undisturbed(page, 3)
@@ -95,6 +96,7 @@ def test_a_trial_that_is_killed_goes_on_where_it_was_bit_for_bit(page: Any) -> N
     assert record.metrics["loss"].last == trial.metrics["loss"]
 
 
+@pytest.mark.slow
 def test_a_finished_trial_is_extended_twice_and_its_numbers_are_those_of_a_longer_one(page: Any) -> None:
     """The same trial and record: rows and results count on; the magic's and the method's words are the same."""
     plain = undisturbed(page, 4)

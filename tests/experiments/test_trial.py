@@ -123,6 +123,7 @@ except UserWarning:
 """
 
 
+@pytest.mark.slow
 def test_a_trial_computes_as_the_notebook_does(page: Any, tmp_path: Path) -> None:
     """What torch, numpy, warnings and loggers were set to; where nothing was, they are as they begin."""
     there = (

@@ -27,6 +27,7 @@ def script_blocks() -> tuple[str, str]:
     return serving, attaching
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_the_two_scripts_work_as_printed(tmp_path: Path) -> None:
     """Every sample arrives once in each of three epochs, at the batch size that the script asks for."""

@@ -201,6 +201,7 @@ except Exception as error:
 """
 
 
+@pytest.mark.slow
 def test_a_kernel_that_the_system_kills_for_its_memory_is_said_to_be(small_group: Path) -> None:
     """The control group counts such kills; a SIGKILL while it does is put down to memory."""
     enter = f"echo $$ > {small_group}/cgroup.procs && exec {sys.executable} -c '{GREEDY.replace(chr(39), chr(34))}'"

@@ -77,6 +77,7 @@ tsnb.trials.clear()
 """
 
 
+@pytest.mark.slow
 @two_users
 def test_kernels_and_their_workers_import_nothing_from_the_working_directory(
     shared_directory: Path, monkeypatch: pytest.MonkeyPatch
@@ -99,6 +100,7 @@ def make(): return DataLoader([torch.zeros(1)] * 2, num_workers=1, multiprocessi
 """
 
 
+@pytest.mark.slow
 @two_users
 def test_tsnb_serve_shadows_nothing_by_the_directory_it_is_called_in(shared_directory: Path) -> None:
     """`MODULE:NAME` is found there last; workers start without it."""

@@ -178,6 +178,7 @@ def test_how_a_forked_kernel_ended_is_told(start: Start, code: str, said: str) -
     assert not psutil.pid_exists(child.pid), "the server has taken its status: no zombie is left"
 
 
+@pytest.mark.slow
 def test_a_killed_server_takes_its_kernels_along_and_the_next_start_has_a_new_one(start: Start) -> None:
     """Their end is told with the reason, within a second."""
     hub = the_hub()
@@ -246,6 +247,7 @@ def test_a_start_that_nobody_waits_for_any_more_leaves_no_kernel(start: Start, t
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_server_that_stands_still_is_not_waited_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in a debugger, say: kernels are spawned, and the next server is a new one."""
     monkeypatch.setattr(forking, "ANSWER_S", 0.3)

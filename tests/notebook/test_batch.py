@@ -78,6 +78,7 @@ def run_in_memory(notebook: nbformat.NotebookNode, folder: Path) -> None:
     NotebookClient(notebook, timeout=240, kernel_name="python3").execute(env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_notebook_without_a_file_waits_in_each_cell_and_says_so(tmp_path: Path) -> None:
     """Which cell is the last one cannot be known; nothing is lost all the same."""
@@ -86,6 +87,7 @@ def test_a_notebook_without_a_file_waits_in_each_cell_and_says_so(tmp_path: Path
     assert "done after" in shown(notebook.cells[1]) and "TSNB_NOTEBOOK=FILE" in shown(notebook.cells[1])
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_failure_that_a_cell_has_dealt_with_does_not_fail_the_run(tmp_path: Path) -> None:
     """Whoever waits for a trial and catches its error has been told; without a cell that does, the run fails."""

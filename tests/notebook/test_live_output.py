@@ -102,6 +102,7 @@ def page(shared: FrontEnd) -> Iterator[FrontEnd]:
     shared.listen(lambda: stopped in shared.idle)
 
 
+@pytest.mark.slow
 def test_a_panel_leaves_a_picture_that_is_made_anew_when_a_trial_has_ended(page: FrontEnd) -> None:
     """Saved notebooks and pages made from them have it where the panel itself cannot be shown."""
     page.run(
@@ -292,6 +293,7 @@ def test_a_kill_is_told_under_the_cell_and_the_notebook_goes_on(page: FrontEnd) 
     assert page.text_of(state) == "lost\n"
 
 
+@pytest.mark.slow
 def test_a_stream_is_named_after_its_notebook_and_ends_with_it(tmp_path: Path) -> None:
     """`list` says which notebook serves; a trial that still runs and the producer end with the kernel."""
     with notebook(tmp_path) as page:

@@ -256,6 +256,7 @@ def pictures(shown: list[dict[str, Any]]) -> list[str]:
     return [m["data"]["image/svg+xml"] for m in shown if "image/svg+xml" in m.get("data", {})]
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_saved_notebook_keeps_its_reports(
     notebook: Callable[..., list[dict[str, Any]]], tmp_path: Path

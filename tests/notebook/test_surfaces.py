@@ -115,6 +115,7 @@ ENDS = (
 )
 
 
+@pytest.mark.slow
 def test_ends_and_last_numbers_are_the_same_everywhere(
     numbers: tsnb.Producer, train: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_function_of_the_notebook_prints_below_the_cell_that_runs_it(kernel: K
     assert kernel.shown(records).strip() in {"2", "2.0"}
 
 
+@pytest.mark.slow
 def test_a_restarted_kernel_finds_its_detached_trial_and_no_other(kernel: Kernel) -> None:
     """Ordinary trials end with it; the detached one goes on, is in the table, and can be stopped."""
     sleep = "import time\nprint('begun', flush=True)\ntsnb.log(loss=0.5)\ntime.sleep(100)"
@@ -132,6 +133,7 @@ print(worker)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_a_killed_notebook_leaves_no_file_and_no_process(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

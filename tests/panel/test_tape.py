@@ -361,6 +361,7 @@ def test_the_best_is_the_best_of_what_is_shown() -> None:
             assert tape.view.best["loss"] == min(losses, key=lambda name: losses[name])
 
 
+@pytest.mark.slow
 def test_a_panel_that_opens_late_takes_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream of hours: no reading is told again and no sentence is made; the page has all that is kept."""
     view, history = StreamView(), History()

@@ -148,6 +148,7 @@ def test_augmentation_is_the_same_bit_for_bit_whatever_the_workers(dataset: Any)
         assert not same(stand.epoch(0), first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_do_not_fork_draw_the_same(method: str) -> None:
     """Tickets travel to them too."""
@@ -199,6 +200,7 @@ def label_the_dataset(worker: int) -> None:
     info.dataset.label = 10 + worker  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_get_worker_info_knows_the_users_own_dataset(method: str) -> None:
     """A worker_init_fn may prepare it, as torch's documentation shows."""

@@ -254,6 +254,7 @@ def test_the_batches_before_an_error_reach_the_consumer(monkeypatch: pytest.Monk
         assert source.ahead > 2  # tickets of several were in use
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_data_pipe_is_served_by_workers_of_every_kind(method: str) -> None:
     """Its workers shuffle by a seed that torch gives to IterDataPipes alone: every sample once, in two epochs."""

@@ -105,6 +105,7 @@ def equal(one: list[Any], other: list[Any]) -> bool:
 # -- the same stream ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("transform", "method"), [(None, "fork"), (jitter, "fork"), (jitter, "spawn")])
 def test_the_stream_is_the_same_with_a_cache_and_misses_are_what_was_not_kept(
     transform: Any, method: str
@@ -160,6 +161,7 @@ class Nested(Pictures):
         return [Pair(self.transform(self.raw(index)), index), self.transform(self.raw(index))]
 
 
+@pytest.mark.slow
 def test_where_a_transform_is_called_twice_or_gives_a_tree() -> None:
     """What it returned is found in the sample wherever it is; the order of draws stays."""
 
@@ -380,6 +382,7 @@ def test_memory_given_back_in_any_phase_changes_no_batch() -> None:
     assert equal(found, wanted)
 
 
+@pytest.mark.slow
 def test_a_worker_killed_while_it_writes_leaves_a_sample_kept_or_not() -> None:
     """The epoch fails, as without a cache; the next ones give what they should, torn samples nobody takes."""
     wanted = plain(Pictures(jitter), 5)

@@ -76,6 +76,7 @@ def group() -> Iterator[Path]:
             time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_memory_is_given_back_before_the_control_group_kills(run: Run, group: Path) -> None:
     """In a container that another process fills: the cache shrinks, nobody is killed, no sample is lost."""
     code = f"""
@@ -118,6 +119,7 @@ say("done", open("{group}/memory.failcnt").read().strip() if os.path.exists("{gr
     assert script.end() == 0
 
 
+@pytest.mark.slow
 def test_sigkill_of_the_producer_leaves_no_memory(run: Run) -> None:
     """Its workers end with it, and the memory had no name."""
 

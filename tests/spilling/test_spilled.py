@@ -247,6 +247,7 @@ except RuntimeError as error: say("failed", str(error).splitlines()[0])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_a_model_trains_where_it_has_two_fifths_of_the_memory_that_it_needs(run: Run) -> None:
     """Without it the same run fails: the process may not have more private memory."""

@@ -320,6 +320,7 @@ def test_trials_go_on_in_the_same_epoch_through_a_restart(box: Any, page: Any) -
     assert kernel.order
 
 
+@pytest.mark.slow
 def test_trials_go_on_in_the_same_epoch_through_a_crash(box: Any, page: Any) -> None:
     """A SIGKILL of the producer kernel in the middle of the second epoch loses and doubles nothing."""
     kernel = begin_two(StreamOptions(restart="on-crash", rubber_band=1.0), box, page, epoch=1)
@@ -329,6 +330,7 @@ def test_trials_go_on_in_the_same_epoch_through_a_crash(box: Any, page: Any) -> 
     assert f"producer 'two' is back (pid {kernel.pid}), in epoch 2" in page.text
 
 
+@pytest.mark.slow
 def test_an_edit_that_keeps_the_order_reaches_running_trials(box: Any, page: Any) -> None:
     """Another augmentation, say: they go on at their own position, with the new one."""
     kernel = begin_two(StreamOptions(seed=7, rubber_band=1.0), box, page, size=LONG)
@@ -365,6 +367,7 @@ def test_a_restart_that_would_end_trials_is_refused(box: Any, page: Any) -> None
     assert kernel.pid != former
 
 
+@pytest.mark.slow
 def test_trials_are_told_when_a_stream_is_given_up(box: Any, page: Any, tmp_path: Path) -> None:
     """One sample that kills its loader each time: the third crash is the last, and nobody waits for ever."""
     deadly = tmp_path / "deadly"
@@ -484,6 +487,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_notebook_leaves_no_kernel_and_its_files_are_swept(until: Callable[..., None]) -> None:
     """The kernel dies with it and nobody starts it again; what it had in the runtime directory goes at once."""
     before = set(runtime_directory().glob("hub-*"))

@@ -204,6 +204,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_detached_producer_outlives_its_notebook_and_leaves_nothing(until: Callable[..., None]) -> None:
     """It serves on after the process that started it has gone; a stop removes its kernel and its files."""
     done = subprocess.run([sys.executable, "-c", DETACHED], capture_output=True, text=True, check=False)
@@ -224,6 +225,7 @@ def test_a_detached_producer_outlives_its_notebook_and_leaves_nothing(until: Cal
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_producer_dies_with_its_notebook(until: Callable[..., None]) -> None:
     """SIGKILL of the notebook takes an attached producer kernel with it."""
     code = DETACHED.replace("detach=True", "detach=False").replace('"detached"', '"attached"')

@@ -72,6 +72,7 @@ def train(late, epochs=3, endless=False):
     return variables["train"]
 
 
+@pytest.mark.slow
 def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
     numbers: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +110,7 @@ def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:
     assert results[0] == results[1] and [epoch for epoch, _ in results[0]] == [0, 1]
 
 
+@pytest.mark.slow
 def test_who_is_not_waited_for_any_more_is_said_to_be_unpaired_everywhere(
     numbers: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -151,6 +153,7 @@ while how == "stays":
     assert sweep["hard-how-ends"]["how"] == "ends", "the cell's parameter is its variable"
 
 
+@pytest.mark.slow
 def test_a_race_ends_who_is_behind_and_says_so_everywhere(page: Any, numbers: Any) -> None:
     """Batch by batch: long before the first epoch of the better one is over, the others are stopped."""
     cell = """

@@ -79,6 +79,7 @@ def test_threads_drop_last_references_while_another_closes(run: Run) -> None:
     assert script.end() == 0 and clean(script)
 
 
+@pytest.mark.slow
 def test_two_threads_close_the_same_consumer_while_a_third_iterates_it(run: Run) -> None:
     """Again and again: the loop ends with an error that says so, the descriptors are back, the name is free."""
     run(SERVING, "0").expect("serving")
@@ -128,6 +129,7 @@ def test_an_error_that_ends_a_loop_keeps_no_batch(run: Run) -> None:
         assert script.expect("took") == "3 held 0"
 
 
+@pytest.mark.slow
 def test_forks_inside_next_release_and_read_nothing_of_the_parents(run: Run) -> None:
     """A thread forks all the while: children end by every way, holding batches; the parent's epoch is whole."""
     run(SERVING.replace("64000", "1600"), "0").expect("serving")

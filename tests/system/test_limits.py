@@ -156,6 +156,7 @@ def test_a_stream_larger_than_memory_is_refused_before_anything_is_allocated(run
     assert script.expect("free") == "s"
 
 
+@pytest.mark.slow
 def test_a_control_groups_limit_counts_though_the_machine_has_more() -> None:
     """A container of 512 MB on a large host, as its own /sys/fs/cgroup shows it."""
     said = in_a_namespace(
@@ -257,6 +258,7 @@ def test_a_limit_on_file_sizes_is_told(run: Run) -> None:
     assert "ulimit -f" in script.expect("limited LoaderFailed")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     portable(), reason="POSIX shared memory lies there: see test_portable.py for what is told then"
 )

@@ -117,6 +117,7 @@ def test_a_stopped_worker_is_told_to_those_who_wait_and_goes_on(run: Run) -> Non
     assert consumer.expect("whole") == "True"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

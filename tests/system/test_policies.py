@@ -53,6 +53,7 @@ def test_one_that_skips_holds_nobody_and_is_told_what_it_missed(run: Run) -> Non
     assert reading.skipped == int(skipped)
 
 
+@pytest.mark.slow
 def test_a_trial_that_begins_with_a_later_epoch_says_which_and_why(run: Run) -> None:
     """One that died has taken a part of the first epoch; in its output, once, and of the first loop only."""
     run(SERVE, "6400").expect("serving")
@@ -107,6 +108,7 @@ def test_join_now_is_refused_with_the_numbers(run: Run) -> None:
     assert "say 'epoch' or 'now'" in late.expect("refused")
 
 
+@pytest.mark.slow
 def test_a_loop_left_standing_in_mid_epoch_holds_a_latecomer_for_the_patience_and_both_are_told(
     run: Run,
 ) -> None:

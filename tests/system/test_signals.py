@@ -101,6 +101,7 @@ def test_a_stopped_producer_is_told_to_those_who_wait_and_goes_on(run: Run) -> N
         assert int(consumer.expect("batches")) == taken + 20
 
 
+@pytest.mark.slow
 def test_attaching_to_a_stopped_producer_says_what_may_be_wrong(run: Run) -> None:
     """It would be waited for without end: ten seconds, then an error that names it."""
     producer = serve_endlessly(run)

@@ -178,6 +178,7 @@ def test_every_way_of_running_workers_gives_the_same_batches(run: Run, options: 
     assert script.expect("done") == "39 True"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_do_not_fork_load_classes_that_do_not_pickle(run: Run, method: str) -> None:
     """A dataset defined in the main program of a notebook or `-c` script travels by cloudpickle."""

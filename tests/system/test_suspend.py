@@ -34,6 +34,7 @@ def test_all_stopped_and_continued_lose_nothing_and_nobody_is_parked(run: Run, f
             assert int(consumer.expect("batches")) == taken + 20 * more
 
 
+@pytest.mark.slow
 def test_one_that_stays_behind_after_everything_was_paused_is_parked(run: Run) -> None:
     """What is forgiven is the common pause, not a consumer that stands still by itself."""
     producer = serve_endlessly(run, "1.5")

@@ -195,6 +195,7 @@ def test_who_looks_at_the_machine_gets_numbers(run: Run) -> None:
     script.expect("rebalancing")
 
 
+@pytest.mark.slow
 def test_the_doctor_tries_everything_and_says_which_pair_is_used() -> None:
     """A stream, a trial, memory, cores, the panel: nothing raises for want of what Linux has."""
     done = subprocess.run(

@@ -99,6 +99,7 @@ def looked(sampler: HostSampler, of: StreamReading, seconds: float = 1.0) -> Hos
     return host
 
 
+@pytest.mark.slow
 def test_each_trial_has_the_cpu_and_memory_of_its_processes(start: Start) -> None:
     """A busy one more than an idle one, as psutil says too; children count for the process above them."""
     busy, idle, parent = start(BUSY), start(IDLE), start(PARENT)
@@ -123,6 +124,7 @@ def _json(host: HostReading) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_children_that_have_ended_before_a_look_are_counted(start: Start) -> None:
     """Loader workers that live for one epoch: their seconds have gone to the process above them."""
     breeder = start(BREEDER)
@@ -130,6 +132,7 @@ def test_children_that_have_ended_before_a_look_are_counted(start: Start) -> Non
     assert host.consumers["t0"].cpu > 0.05
 
 
+@pytest.mark.slow
 def test_a_process_below_a_trial_that_is_a_trial_itself_counts_once(start: Start) -> None:
     """A notebook that attaches is above its own trial kernels."""
     parent = start(PARENT)
@@ -140,6 +143,7 @@ def test_a_process_below_a_trial_that_is_a_trial_itself_counts_once(start: Start
     assert children_of(parent.pid, frozenset(below)) == []
 
 
+@pytest.mark.slow
 def test_two_consumers_of_one_process_share_its_numbers(start: Start) -> None:
     """Threads that train side by side cannot be told apart from outside."""
     busy = start(BUSY)
@@ -165,6 +169,7 @@ def test_a_process_younger_than_the_reading_is_another_one(start: Start) -> None
     assert host.consumers == {}
 
 
+@pytest.mark.slow
 def test_a_number_given_to_another_process_is_not_taken_for_the_trial(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
