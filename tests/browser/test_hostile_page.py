@@ -19,6 +19,7 @@ from tsnb.experiments.board import Board
 from tsnb.panel.tape import Message
 from tsnb.records.tables import results
 from tsnb.reports import Report
+from tsnb.telemetry.eta import NO_ETA
 from tsnb.telemetry.readings import HostReading, MoveReading, StreamReading
 from tsnb.telemetry.recording import read_recording
 
@@ -174,7 +175,7 @@ def test_payloads_in_every_text_of_reports_and_tables_stay_text(
 
     trial = SimpleNamespace(
         name=ALL, number=1, state=PAYLOADS[2], options={}, duration_s=1.0, params={PAYLOADS[0]: PAYLOADS[2]},
-        metrics={ALL: 0.5},
+        metrics={ALL: 0.5}, eta=NO_ETA, parent=None,
     )  # fmt: skip
     monkeypatch.setattr(Board, "values", lambda self: [trial])
     page.set_content(Board()._repr_html_())

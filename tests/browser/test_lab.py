@@ -301,7 +301,8 @@ def test_stop_in_the_panel_works_while_the_notebook_runs_a_cell(
     show(page)
     logged = number(page, "logged")
     wait_for(page, "logged", lambda v: v > logged + 100)  # the pane goes on too
-    page.get_by_label("Stop trial talker").click()
+    page.get_by_label("Stop trial talker").click()  # asks
+    page.get_by_role("button", name="Stop trial talker: once more does it").click()
     page.wait_for_function(
         "() => document.querySelector('.tsnb-log-state').textContent === 'stopped'", timeout=60_000
     )

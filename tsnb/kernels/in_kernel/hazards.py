@@ -6,7 +6,7 @@ A forked process has the thread that forked and no other, and a copy of all memo
 |---|---|
 | ipykernel's threads, tsnb's | the clone gets new ones with a front of its own (`front`) |
 | OpenMP's threads | ended before; they come back, in both, with the next parallel region |
-| those of OpenBLAS and of torch's own pool | they see to it themselves |
+| those of OpenBLAS, of torch's own pool and of jemalloc | they see to it themselves |
 | the user's threads and processes, loader workers, CUDA | refused: what waits for them in the clone would hang |
 | a cell that awaits | refused: its rest needs the event loop, which is the parent's |
 | text in the buffers of open files | written before: both would write it |
@@ -47,7 +47,9 @@ _OURS = re.compile(
     r"|tqdm_monitor|tsnb-report"
 )
 """Threads by Python's name for them that a clone gets anew, or does without."""
-_ZMQ = re.compile(r"ZMQbg/.*")
+_SETTLED = re.compile(r"ZMQbg/.*|jemalloc_bg_thd")
+"""Threads by the system's name for them that a clone gets anew, or does without: jemalloc (pyarrow's) has handlers of
+its own for forks."""
 _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 _HARD = 2
 """omp_pause_hard: end the threads, and forget what belongs to them."""
@@ -153,7 +155,7 @@ def _others() -> tuple[str, list[str]]:
             continue
         with contextlib.suppress(OSError):  # it has just ended
             word = Path(f"/proc/self/task/{task}/comm").read_text().strip()
-            if not _ZMQ.fullmatch(word):
+            if not _SETTLED.fullmatch(word):
                 nameless.append(word)
     return "", nameless
 
