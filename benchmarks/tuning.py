@@ -20,6 +20,7 @@ the best fixed number after half of the cores were taken away.
 
 from __future__ import annotations
 
+import abc
 import argparse
 import contextlib
 import hashlib
@@ -34,14 +35,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
-from tsnb.machine.processes import children_of_thread
+from tsnb.machine.processes import children_of_thread, use_of
 from tsnb.words import bytes_of, text_table
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 SAMPLES, BATCH, SEED = 4096, 8, 7
 DIGEST_BATCHES = 64
@@ -147,22 +151,34 @@ class Row:
         return max(self.grid.items(), key=lambda each: each[1])
 
 
-class Taker:
-    """Takes batches on a thread of its own; counts them, and keeps a digest of the first."""
+class Beside(abc.ABC):
+    """Works on a thread of its own while a `with` block runs."""
 
-    def __init__(self, name: str) -> None:
-        self.taken = 0
-        self.digest = hashlib.blake2b(digest_size=16)
-        self._name, self._over = name, threading.Event()
+    def __init__(self) -> None:
+        self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Taker:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+
+    @abc.abstractmethod
+    def _run(self) -> None:
+        """Work until `_over` is set."""
+
+
+class Taker(Beside):
+    """Takes batches; counts them, and keeps a digest of the first."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.taken = 0
+        self.digest = hashlib.blake2b(digest_size=16)
+        self._name = name
 
     def _run(self) -> None:
         with tsnb.attach("taker", self._name) as consumer:
@@ -186,31 +202,18 @@ class Taker:
             time.sleep(0.02)
 
 
-class Scale:
+class Scale(Beside):
     """Weighs the workers twenty times a second: what is theirs alone, as the kernel counts resident pages."""
 
     def __init__(self, thread: int) -> None:
+        super().__init__()
         self.most_bytes, self.looks = 0.0, 0
-        self._over = threading.Event()
         self._loading = thread
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Scale:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
 
     def _run(self) -> None:
-        page = os.sysconf("SC_PAGE_SIZE")
         while not self._over.wait(SAMPLE_S):
-            total = 0
-            for pid in children_of_thread(self._loading):
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    words = Path(f"/proc/{pid}/statm").read_text().split()
-                    total += (int(words[1]) - int(words[2])) * page
+            uses = [use_of(pid) for pid in children_of_thread(self._loading)]
+            total = sum(use.anonymous_bytes for use in uses if use is not None)
             self.most_bytes, self.looks = max(self.most_bytes, float(total)), self.looks + 1
 
 

@@ -123,7 +123,76 @@ def test_a_plan_is_printed_or_given_as_json(tmp_path: Path) -> None:
     assert 0 < low < high
     wrong = tsnb(*words, "8", cwd=tmp_path)
     assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert "expected NAME=VALUE" in wrong.stderr
+    assert "is not a setting: write NAME=VALUE" in wrong.stderr
+
+
+@pytest.mark.slow
+def test_what_fits_is_given_as_json(tmp_path: Path) -> None:
+    """`tsnb place`: peak memory of each, where it is, and why; what is larger than the given memory is not run."""
+    (tmp_path / "mydata.py").write_text(
+        "import torch, tsnb\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "def make(): return DataLoader(TensorDataset(torch.zeros(2000, 2)), 4)\n"
+        "def train(mib, epochs=1):\n"
+        "    held = torch.ones(mib << 18)\n"
+        "    for _ in range(epochs):\n"
+        "        for batch in tsnb.attach(): held[:8].sum()\n"
+    )
+    trials = [word for mib in (10, 600) for word in ("--trial", "mydata:train", f"mib={mib}")]
+    asked = ("place", "mydata:make", "--seconds", "0.1", "--memory", "500MiB", *trials)
+    found = tsnb(*asked, "--run", "--json", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    told = json.loads(found.stdout)
+    small, large = told["trials"]
+    assert (small["name"], small["where"]) == ("train-mib10", "now")
+    assert (large["name"], large["where"]) == ("train-mib600", "nowhere")
+    assert large["peak_bytes"][0] >= 600 << 20
+    assert told["memory_bytes"] == 500 << 20 and told["order"] == ["train-mib10"]
+
+
+@pytest.mark.slow
+def test_a_plan_is_carried_out(tmp_path: Path) -> None:
+    """`--run`: both trials run, on one stream or in turn, and what they print does not stand among the JSON."""
+    (tmp_path / "mydata.py").write_text(
+        "import torch, tsnb\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "def make(): return DataLoader(TensorDataset(torch.zeros(2000, 2)), 4)\n"
+        "def train(width, epochs=1):\n"
+        "    print('width', width)\n"
+        "    for _ in range(epochs):\n"
+        "        for batch in tsnb.attach(): batch[0] @ torch.zeros(2, width)\n"
+    )
+    trials = [word for width in (4, 8) for word in ("--trial", "mydata:train", f"width={width}")]
+    found = tsnb("plan", "mydata:make", "--seconds", "0.1", *trials, "--run", "--json", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    told = json.loads(found.stdout)
+    for each in told["trials"]:
+        start_s, end_s = each["actual_s"]
+        assert 0 <= start_s < end_s
+    assert all(f"width {width}" in found.stderr for width in (4, 8))
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list", "--json"], ["results", "--json"]], ids=" ".join)
+def test_output_that_nobody_reads_on_is_no_traceback(words: list[str], tmp_path: Path) -> None:
+    """As in `tsnb plan --json | head`: the command ends as one that SIGPIPE has ended, and says nothing."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tsnb", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode == 141 or (words, done.returncode) == (["--help"], 0), (
+        "argparse drops its own errors"
+    )
 
 
 def test_a_list_of_nothing_says_so(tmp_path: Path) -> None:

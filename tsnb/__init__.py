@@ -23,7 +23,11 @@ _PUBLIC = {
     "keep": "tsnb.experiments.in_kernel.kept_state",
     "epochs": "tsnb.experiments.in_kernel.kept_state",
     "cache": "tsnb.samples.cut",
+    "after": "tsnb.samples.selection",
+    "every": "tsnb.samples.selection",
     "grow": "tsnb.samples.grown",
+    "rounds": "tsnb.samples.selection",
+    "worse": "tsnb.samples.selection",
     "Grown": "tsnb.samples.grown",
     "crossval": "tsnb.sweeps.folds",
     "CrossValidation": "tsnb.sweeps.folds",
@@ -35,6 +39,8 @@ _PUBLIC = {
     "stalls": "tsnb.stalling",
     "plan": "tsnb.planning",
     "Plan": "tsnb.planning",
+    "place": "tsnb.planning",
+    "Fitting": "tsnb.planning",
     "devices": "tsnb.checks.devices",
     "Devices": "tsnb.checks.devices",
     "Stalls": "tsnb.stalling",
@@ -43,11 +49,13 @@ _PUBLIC = {
     "Trial": "tsnb.experiments",
     "run": "tsnb.experiments.functions",
     "trial": "tsnb.experiments.functions",
+    "population": "tsnb.sweeps.population",
+    "Population": "tsnb.sweeps.population",
     "sweep": "tsnb.sweeps.starting",
     "Sweep": "tsnb.sweeps.sweep",
     "halving": "tsnb.sweeps.rungs",
     "race": "tsnb.sweeps.racing",
-    "results": "tsnb.records.tables",
+    "results": "tsnb.reports",
     "history": "tsnb.records.tables",
     "compare": "tsnb.records.tables",
     "delete": "tsnb.records.selection",
@@ -73,7 +81,7 @@ if TYPE_CHECKING:
     from tsnb.experiments.in_kernel.kept_state import epochs, keep
     from tsnb.experiments.live_values import live
     from tsnb.notebook.panels import dashboard, replay
-    from tsnb.planning import Plan, plan
+    from tsnb.planning import Fitting, Plan, place, plan
     from tsnb.producer import Producer
     from tsnb.producer.serving import serve
     from tsnb.records.exporting import export
@@ -81,13 +89,15 @@ if TYPE_CHECKING:
     from tsnb.records.run import log_artifact
     from tsnb.records.scores import direction
     from tsnb.records.selection import delete, tag
-    from tsnb.records.tables import compare, history, results
-    from tsnb.reports import Report, plot, report
+    from tsnb.records.tables import compare, history
+    from tsnb.reports import Report, plot, report, results
     from tsnb.samples.cut import cache
     from tsnb.samples.grown import Grown, grow
+    from tsnb.samples.selection import after, every, rounds, worse
     from tsnb.spilling.spilled import spill
     from tsnb.stalling import Stalls, stalls
     from tsnb.sweeps.folds import CrossValidation, crossval
+    from tsnb.sweeps.population import Population, population
     from tsnb.sweeps.racing import race
     from tsnb.sweeps.rungs import halving
     from tsnb.sweeps.starting import sweep
@@ -100,13 +110,16 @@ __all__ = [
     "Consumer",
     "CrossValidation",
     "Devices",
+    "Fitting",
     "Grown",
     "Plan",
+    "Population",
     "Producer",
     "Report",
     "Stalls",
     "Sweep",
     "Trial",
+    "after",
     "attach",
     "cache",
     "compare",
@@ -118,6 +131,7 @@ __all__ = [
     "doctor",
     "epochs",
     "errors",
+    "every",
     "export",
     "grow",
     "halving",
@@ -127,14 +141,17 @@ __all__ = [
     "log",
     "log_artifact",
     "notify",
+    "place",
     "plan",
     "plot",
+    "population",
     "producers",
     "race",
     "record",
     "replay",
     "report",
     "results",
+    "rounds",
     "run",
     "serve",
     "spill",
@@ -145,6 +162,7 @@ __all__ = [
     "tag",
     "trial",
     "trials",
+    "worse",
 ]
 
 

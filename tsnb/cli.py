@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import argparse
-import ast
+import contextlib
 import importlib
 import json
 import os
 import secrets
+import select
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tsnb import registry
 from tsnb.arena.nameless import make_nameless
 from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
-from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options, options_from, typed
-from tsnb.steering import add_verbs, answer, run_sweep, stop_trial
+from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options, options_from, read_change, typed
+from tsnb.samples.selection import add_rounds, rounds_as_typed
+from tsnb.steering import CommandParser, add_verbs, answer, run_sweep, stop_trial
 from tsnb.streams.served import RECONNECT_S, seed_of
-from tsnb.sweeps.space_grammar import read_grid, read_sample
+from tsnb.sweeps.space_grammar import add_sweep, read_rule
 from tsnb.telemetry.observer import balance, status, stop, tune
 from tsnb.telemetry.recording import record
-from tsnb.telemetry.words import balanced, cached, incidents, tuned
+from tsnb.telemetry.words import balanced, cached, growth_text, incidents, tuned
 from tsnb.words import text_table
+
+if TYPE_CHECKING:
+    from tsnb.planning import Fitting, Plan
 
 __all__ = ["main"]
 
@@ -37,10 +43,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after `tsnb`; by default those of this process.
 
     Returns:
-        The exit status: 0 done, 1 the command failed (the message says why and what to do), 2 bad usage.
+        The exit status: 0 done, 1 the command failed (the message says why and what to do), 2 bad usage, 141 nobody
+        reads the output any more (`tsnb plan ... | head`).
     """
-    options = _parser().parse_args(arguments)
-    return _guarded(options, options.run)
+    try:
+        try:
+            options = _parser().parse_args(arguments)
+            return _guarded(options, options.run)
+        finally:
+            sys.stdout.flush()  # what is left in the buffer fails here, and not at the interpreter's end
+    except BrokenPipeError:
+        unread = [stream for stream in (sys.stdout, sys.stderr) if _unread(stream)]
+        if not unread:
+            raise
+        for stream in unread:  # the interpreter flushes both once more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _unread(stream: Any) -> bool:
+    """Tell whether a stream is a pipe whose other end has gone."""
+    asked = select.poll()
+    asked.register(stream.fileno(), 0)
+    return any(told & select.POLLERR for _, told in asked.poll(0))
 
 
 def _guarded(options: argparse.Namespace, run: Callable[[argparse.Namespace], int | None]) -> int:
@@ -64,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         "tsnb"
     ].__version__  # not `import tsnb`: its lazy names reach up to the notebook layer
     parser.add_argument("--version", action="version", version=f"tsnb {version}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
+    )
     serve = commands.add_parser("serve", help="serve a loader until Ctrl-C or `tsnb stop NAME`")
     serve.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
     serve.add_argument("--name", required=True, help="the name that consumers attach by")
@@ -80,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, text in (
         ("status", _status, "show a stream and its consumers"),
         ("top", _top, "watch a stream live: who waits for whom, and what the machine does"),
+        ("rounds", _rounds, "give a stream over data that grows in rounds of chosen samples"),
         ("stop", _stop, "stop a stream, or one of its trials: STREAM/TRIAL"),
     ):
         command = commands.add_parser(name, help=text)
@@ -97,13 +125,14 @@ def _parser() -> argparse.ArgumentParser:
         help="by weight: twice the compute of one with 1",
     )
     balancing.set_defaults(run=_balance)
-    for name in ("status", "stop"):
+    for name in ("status", "stop", "rounds"):
         commands.choices[name].add_argument("--json", action="store_true", help="print the answer as JSON")
     tuning = commands.add_parser("tune", help="change the number of a loader's workers while trials go on")
     tuning.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
     add_options(tuning, TuneOptions, COMMAND)
     tuning.add_argument("--json", action="store_true", help="print what was asked and measured as JSON")
     tuning.set_defaults(run=_tune)
+    add_rounds(commands.choices["rounds"])
     commands.choices["top"].add_argument("--once", action="store_true", help="print it once and exit")
     listing = commands.add_parser("devices", help="show GPUs and cores, and the processes that use them")
     listing.set_defaults(run=_devices)
@@ -127,6 +156,7 @@ def _parser() -> argparse.ArgumentParser:
     stalling.add_argument("--json", action="store_true", help="print the figures as JSON")
     stalling.set_defaults(run=_stalls)
     _add_plan(commands)
+    _add_place(commands)
     _add_sweep(commands)
     recording = commands.add_parser(
         "record", help="write a stream's readings to a file until it ends or Ctrl-C"
@@ -141,8 +171,34 @@ def _add_plan(commands: Any) -> None:
     planning = commands.add_parser(
         "plan", help="measure several trials, and tell in which way all are done soonest (docs/before.md)"
     )
-    planning.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    _add_measured(planning)
     planning.add_argument(
+        "--epochs", type=float, metavar="N", help="of each; by default its parameter epochs"
+    )
+    planning.add_argument("--cores", type=float, metavar="N", help="for all of them; by default all")
+    planning.add_argument(
+        "--seconds", type=float, default=1.0, metavar="S", help="of each measurement of the loader (1)"
+    )
+    planning.add_argument("--run", action="store_true", dest="carried_out", help="then run them in that way")
+    planning.set_defaults(run=_plan)
+
+
+def _add_place(commands: Any) -> None:
+    placing = commands.add_parser(
+        "place", help="measure which trials fit together in memory, and which have to wait (docs/before.md)"
+    )
+    _add_measured(placing)
+    placing.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="each trial, and each group, is watched (2)"
+    )
+    placing.add_argument("--run", action="store_true", dest="carried_out", help="then run those that fit")
+    placing.set_defaults(run=_place)
+
+
+def _add_measured(parser: argparse.ArgumentParser) -> None:
+    """Add what `plan` and `place` share: the loader and the trials."""
+    parser.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    parser.add_argument(
         "--trial",
         action="append",
         nargs="+",
@@ -150,18 +206,9 @@ def _add_plan(commands: Any) -> None:
         metavar=("MODULE:NAME", "K=V"),
         help="a function that trains on tsnb.attach(), and its parameters; may be repeated",
     )
-    planning.add_argument(
-        "--epochs", type=float, metavar="N", help="of each; by default its parameter epochs"
-    )
-    planning.add_argument("--cores", type=float, metavar="N", help="for all of them; by default all")
-    planning.add_argument("--memory", metavar="12GiB", help="for all of them; by default what is free")
-    planning.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads of each (1)")
-    planning.add_argument(
-        "--seconds", type=float, default=1.0, metavar="S", help="of each measurement of the loader (1)"
-    )
-    planning.add_argument("--run", action="store_true", dest="carried_out", help="then run them in that way")
-    planning.add_argument("--json", action="store_true", help="print the figures as JSON")
-    planning.set_defaults(run=_plan)
+    parser.add_argument("--memory", metavar="12GiB", help="for all of them; by default what is free")
+    parser.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads of each (1)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def _add_sweep(commands: Any) -> None:
@@ -170,12 +217,7 @@ def _add_sweep(commands: Any) -> None:
     swept.add_argument(
         "function", metavar="MODULE:NAME", help="it gets the parameters, and says tsnb.attach()"
     )
-    swept.add_argument("--grid", type=_read(read_grid), action="append", default=[], metavar="NAME=A,B")
-    swept.add_argument(
-        "--sample", type=_read(read_sample), action="append", default=[], metavar="NAME=uniform(A,B)"
-    )
-    swept.add_argument("--n", type=int, metavar="N", help="how many are drawn")
-    swept.add_argument("--at-once", type=int, metavar="N", help="how many run at once")
+    add_sweep(swept)
     swept.add_argument("--name", metavar="NAME", help="what the trials' names begin with")
     swept.add_argument("--stream", metavar="STREAM", help="what tsnb.attach() takes; left out: the only one")
     swept.add_argument("--seed", type=int, metavar="S", help="seeds the draw, and every trial")
@@ -184,6 +226,15 @@ def _add_sweep(commands: Any) -> None:
     told = commands.add_parser("results", help="print what the project's trials have logged last")
     told.add_argument("name", nargs="?", metavar="NAME", help="a trial or a sweep; left out: all")
     told.add_argument("--sort", metavar="METRIC", help="the best first")
+    told.add_argument(
+        "--until",
+        action="append",
+        metavar="METRIC=VALUE",
+        help="what each had cost when it got there; may be repeated",
+    )
+    told.add_argument("--recording", metavar="FILE", help="with --until: what `tsnb record` wrote meanwhile")
+    told.add_argument("--vcpu-price", type=float, metavar="P", help="with --until: of an hour of one core")
+    told.add_argument("--kwh-price", type=float, metavar="P", help="with --until: of a kilowatt hour")
     told.add_argument("--json", action="store_true", help="print a list of JSON objects")
     told.set_defaults(run=_results)
 
@@ -290,27 +341,11 @@ def _stalls(options: argparse.Namespace) -> None:
     print(json.dumps(found.to_dict({1, 2, 4, 8, options.trials}), indent=1) if options.json else found)
 
 
-def _parameter(text: str) -> tuple[str, Any]:
-    """Read `lr=0.1`: a value of Python, or else a text.
-
-    Raises:
-        ValueError: It is not written so.
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise ValueError(f"expected NAME=VALUE, for example width=32, and got {text!r}.")
-    try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        return name, value
-
-
 def _plan(options: argparse.Namespace) -> None:
     from tsnb.planning import plan  # needs torch
 
-    trials = [(_named(target), dict(map(_parameter, given))) for target, *given in options.trial]
     found = plan(
-        trials,
+        _trials(options),
         loader=_load(options.loader),
         epochs=options.epochs,
         cores=options.cores,
@@ -318,8 +353,32 @@ def _plan(options: argparse.Namespace) -> None:
         threads=options.threads,
         seconds=options.seconds,
     )
+    _told(options, found)
+
+
+def _place(options: argparse.Namespace) -> None:
+    from tsnb.planning import place  # needs torch
+
+    found = place(
+        _trials(options),
+        loader=_load(options.loader),
+        memory=options.memory,
+        threads=options.threads,
+        seconds=options.seconds,
+    )
+    _told(options, found)
+
+
+def _trials(options: argparse.Namespace) -> list[tuple[Any, dict[str, Any]]]:
+    return [(_named(target), dict(map(read_change, given))) for target, *given in options.trial]
+
+
+def _told(options: argparse.Namespace, found: Plan | Fitting) -> None:
+    """Run what was planned, if that was asked for, and print the figures."""
     if options.carried_out:
-        found.run()
+        # what the trials print is not the answer
+        with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+            found.run()
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
 
 
@@ -327,34 +386,32 @@ def _sweep(options: argparse.Namespace) -> int:
     found = _named(options.function)
     given = {
         name: value
-        for name in ("n", "at_once", "name", "seed")
+        for name in ("n", "at_once", "rotate", "name", "seed", "until")
         if (value := getattr(options, name)) is not None
     }
     if options.stream is not None:
         given["producer"] = options.stream
-    return run_sweep(found, dict(options.grid), dict(options.sample), given, json_lines=options.json)
+    if options.plan:
+        given["plan"] = True
+    rule = read_rule(options)
+    return run_sweep(found, dict(options.grid), dict(options.sample), given, rule, json_lines=options.json)
 
 
 def _results(options: argparse.Namespace) -> None:
-    from tsnb.records.tables import results_table
+    from tsnb.reports.costed import costed_table
 
-    columns, rows = results_table(options.name, all_runs=False, sort=options.sort)
+    columns, rows = costed_table(
+        options.name,
+        sort=options.sort,
+        until=dict(map(read_change, options.until)) if options.until else None,
+        vcpu_price=options.vcpu_price,
+        kwh_price=options.kwh_price,
+        recording=options.recording,
+    )
     if options.json:
         print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], default=str))
     else:
         print("\n".join(text_table([columns, *([str(cell) for cell in row] for row in rows)])))
-
-
-def _read(reader: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Have a reader's own words stand in the error."""
-
-    def read(text: str) -> Any:
-        try:
-            return reader(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
 
 
 def _doctor(_options: argparse.Namespace) -> int:
@@ -395,6 +452,7 @@ def _status(options: argparse.Namespace) -> None:
     lines = [as_text(view, f"stream {name}")]
     if view.latest is not None:
         lines += incidents(view.latest)
+        lines += list(filter(None, [growth_text(view.latest)]))
         lines += [cached(view.latest.cache)] if view.latest.cache is not None else []
     print("\n".join(lines))
 
@@ -411,6 +469,13 @@ def _tune(options: argparse.Namespace) -> None:
         )
     else:
         print("\n".join(tuned(reading)))
+
+
+def _rounds(options: argparse.Namespace) -> None:
+    reading = rounds_as_typed(options, options.name)
+    said = {"name": reading.name, "found": reading.found, "rounds": reading.rounds}
+    text = growth_text(reading) or "its data set does not grow, so it has no rounds"
+    answer(options, said, f"{reading.name}: {text}")
 
 
 def _top(options: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ from tsnb.errors import TsnbError, UnsupportedPlatform
 from tsnb.words import did_you_mean
 
 __all__ = [
+    "MAX_CONSUMERS",
     "MODES",
     "AttachDefaults",
     "attach_defaults",
@@ -35,13 +36,16 @@ __all__ = [
     "short_directory",
 ]
 
+MAX_CONSUMERS = 128
+"""Consumers of one stream at once. The arena has slots for all of them; address space only, until they come."""
+
 MODES = ("pace", "weights", "free")
 """How a stream divides compute between its consumers (docs/balance.md)."""
 
 LONGEST_SOCKET = 103
 """Bytes that the path of a unix socket may have: macOS has room for fewer than Linux."""
 
-MAX_WEIGHTS = 64
+MAX_WEIGHTS = 256
 """Twice as many as one stream takes consumers."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -74,6 +78,9 @@ class AttachDefaults:
     """Where batches are delivered, as torch spells it in this process; None: where the loader left them."""
     outside: str | None = None
     """What that device is called outside, where this process was put on it and sees no other GPU."""
+    rotation: tuple[str, int, int] | None = None
+    """With whom the first consumer of that stream takes turns, a name that all of them say; the batches of a turn; and
+    how many have theirs at once. None: it takes none."""
     threads_fixed: bool = False
     """Whether the user has chosen the number of threads."""
     epochs: int = 0

@@ -14,8 +14,9 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any
@@ -38,11 +39,13 @@ __all__ = [
     "check_in_step",
     "check_options",
     "help_of",
+    "in_its_words",
     "option",
     "options_from",
     "read_change",
     "read_setting",
     "runs_here",
+    "settings_together",
     "share",
     "typed",
     "whole",
@@ -53,6 +56,8 @@ RESTARTS = ("on-crash",)
 
 AUTO = "auto"
 """As a number of workers: found while trials go on, and followed."""
+
+_SETTING = re.compile(r"[^\W\d]\w*=")
 
 NOTEBOOK, COMMAND = "notebook", "command"
 """The surfaces where options are typed: `%tensorsocket start` and `tsnb serve`."""
@@ -80,6 +85,32 @@ def read_change(text: str) -> tuple[str, Any]:
     with contextlib.suppress(ValueError, SyntaxError):
         return name, ast.literal_eval(value)
     return name, value
+
+
+def settings_together(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Return a command's words with the settings (`NAME=VALUE`) before its options, where argparse finds all of them.
+
+    `cnn --name hot lr=0.03` is what one types. A command without settings keeps its words.
+
+    Args:
+        parser: The command's.
+        words: What was typed behind the command.
+    """
+    if not words or words[0].startswith("-") or all(action.dest != "changes" for action in parser._actions):
+        return list(words)
+    first = next((k for k, word in enumerate(words) if word.startswith("--")), len(words))
+    late = [k for k in range(first, len(words)) if _SETTING.match(words[k])]
+    rest = [word for k, word in enumerate(words) if k >= first and k not in late]
+    return [*words[:first], *(words[k] for k in late), *rest]
+
+
+def in_its_words(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader as argparse takes it: what it says of a text stands in the error.
+
+    Args:
+        read: Turns typed text into a value; raises ValueError where it cannot.
+    """
+    return Kind("", read, lambda _: True, told=True).typed
 
 
 @dataclass(frozen=True)

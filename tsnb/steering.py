@@ -4,12 +4,15 @@
 |---|---|---|
 | `pause`, `resume` | at the trial's next batch | at once |
 | `set` | at its next batch | when it has taken the values, or refused them |
+| `clone` | at its next batch | when the clone trains |
+| `extend` | at once, of one that is done | when it goes on |
 | `interrupt` | at once, as Ctrl-C | when it was sent |
 | `stop` | at its next step | when it has left the stream, or after `STOP_S` |
 | `sweep` | at once | a line for each trial that ends, with `--json` |
 
 They reach a trial through the stream that it takes, whichever notebook or script has started it, and its own notebook
-and panel show what follows. TRIAL is the name by which it has attached. `docs/agents.md` is the page for programs.
+and panel show what follows. `clone` and `extend` need that notebook or script itself, and reach it by its door
+(`kernels.door`). TRIAL is the name by which it has attached. `docs/agents.md` is the page for programs.
 """
 
 from __future__ import annotations
@@ -22,24 +25,45 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tsnb import registry
 from tsnb.errors import RemoteProtocolError, TsnbError
-from tsnb.options import read_change
+from tsnb.options import read_change, runs_here, settings_together, whole
 from tsnb.printable import one_line
 from tsnb.records.reading import ENDED
 from tsnb.telemetry.observer import Observer, pause, status
 from tsnb.telemetry.readings import ConsumerReading
 from tsnb.words import did_you_mean
 
-__all__ = ["add_verbs", "answer", "run_sweep", "stop_trial"]
+if TYPE_CHECKING:
+    from tsnb.experiments.trial import Trial
+    from tsnb.sweeps.space_grammar import Rule
+    from tsnb.sweeps.sweep import Sweep
+
+__all__ = ["CommandParser", "add_verbs", "answer", "run_sweep", "stop_trial"]
 
 LOOK_S = 0.1
 """How often `sweep` looks which trials have ended."""
 STOP_S = 10.0
 """How long `stop` waits for a trial to leave: it does at its next step, and a step may be long."""
+FOUND_S = 5.0
+"""How long a notebook may take to say which trials it has: milliseconds, unless it stands still."""
+DONE_S = 120.0
+"""How long one may take to clone a trial, which may be in a long step: it gives up sooner by itself."""
+
+
+FORKS_S = 120.0
+"""How long `sweep` waits for its fork server, which imports torch: seconds, unless the machine is busy."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Reads the words of one command; settings may stand behind options: `clone mnist/cnn --name hot lr=0.03`."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Read them, as the base does."""
+        return super().parse_known_args(None if args is None else settings_together(self, args), namespace)
 
 
 def answer(options: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:
@@ -57,6 +81,8 @@ def add_verbs(commands: Any) -> None:
         ("pause", _pause, "have a trial take no more batches from its next one on; the others go on"),
         ("resume", _pause, "let a paused trial go on where it was"),
         ("set", _set, "change live values of a trial (tsnb.live) from its next batch on"),
+        ("clone", _clone, "make two of one trial, at its next batch; with changed live values, or none"),
+        ("extend", _extend, "have a trial that is done go on for some more epochs"),
         ("interrupt", _interrupt, "interrupt a trial's code, as Ctrl-C does"),
     ):
         verb = commands.add_parser(name, help=help_text)
@@ -64,13 +90,26 @@ def add_verbs(commands: Any) -> None:
             verb.add_argument("target", metavar="STREAM[/TRIAL]", help="without TRIAL: all of the stream's")
         else:
             verb.add_argument("target", metavar="STREAM/TRIAL")
-        if run is _set:
+        if run in (_set, _clone):
+            shown = "; without: show the trial's live values" if run is _set else ": live values of the clone"
             verb.add_argument(
                 "changes",
                 nargs="*",
                 metavar="NAME=VALUE",
-                help="such as lr=0.03; all of them together, or none; without: show the trial's live values",
+                help=f"such as lr=0.03; all of them together, or none{shown}",
             )
+        if run is _clone:
+            verb.add_argument("--name", help="the clone's; left out: one is made")
+            past = whole("an epoch that its loop counts, from 0", 0)
+            verb.add_argument(
+                "--at",
+                type=past.typed,
+                metavar="EPOCH",
+                help="from the state that tsnb.keep wrote as this epoch began, of a trial that is over, too",
+            )
+        if run is _extend:
+            count = whole("a whole number of epochs, 1 or more", 1)
+            verb.add_argument("--epochs", type=count.typed, required=True, metavar="N", help="how many more")
         verb.add_argument("--json", action="store_true", help="print the answer as JSON")
         verb.set_defaults(run=run)
 
@@ -101,10 +140,11 @@ def run_sweep(
     grid: Mapping[str, Any],
     space: Mapping[str, Any],
     given: Mapping[str, Any],
+    rule: Rule | None = None,
     *,
     json_lines: bool,
 ) -> int:
-    """Run a function as many trials and wait for their end: `tsnb sweep MODULE:NAME`.
+    """Run a function as many trials and wait for their end, and their clones': `tsnb sweep MODULE:NAME`.
 
     What the trials print goes to the terminal; with JSON lines to stderr, so that stdout has nothing else.
 
@@ -113,38 +153,47 @@ def run_sweep(
         grid: As `tsnb.sweep` takes it.
         space: Likewise.
         given: Its other options.
+        rule: By what the trials are compared.
         json_lines: Whether to print a line of JSON at the start and for each trial that ends.
 
     Returns:
         The exit status: 0 unless every trial failed.
     """
-    from tsnb.sweeps.starting import sweep  # kernels: the other commands answer without them
+    from tsnb.experiments.board import trials  # kernels: the other commands answer without them
+    from tsnb.kernels.hub import the_hub
+    from tsnb.kernels.processes.forking import await_server
+    from tsnb.sweeps.population import population
+    from tsnb.sweeps.starting import prune_of, sweep
 
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr) if json_lines else contextlib.nullcontext():
-        started = sweep(fn, grid=grid or None, space=space or None, **given)
-        told: set[str] = set()
+        if runs_here(given.get("engine") or "local"):
+            the_hub().call(
+                await_server(the_hub(), FORKS_S)
+            )  # a trial that is spawned instead cannot be cloned
+        started: Sweep
+        if rule is not None and rule.word == "population":
+            started = population(fn, space=space, **rule.options, **given)
+        else:
+            started = sweep(fn, grid=grid or None, space=space or None, prune=prune_of(rule), **given)
+        told: dict[str, float] = {}  # when those had ended that were told: one that is extended ends again
         if json_lines:
             _line(
                 out, {"sweep": started.name, "trials": {name: dict(p) for name, p in started.params.items()}}
             )
         try:
-            while not started.over or told != set(started):
-                for name, trial in started.items():
-                    if name not in told and trial.state in ENDED:
-                        told.add(name)
+            over = False
+            while not over:
+                # looked at before they are told of: what ends meanwhile is told of in the next round
+                over = started.over and not any(_lives(trial) for trial in trials.own)
+                clones = {trial.name: trial for trial in trials.own if trial.name not in started}
+                for name, trial in [*started.items(), *clones.items()]:
+                    if trial.state in ENDED and told.get(name) != trial.life.ended_s:
+                        told[name] = trial.life.ended_s
                         if json_lines:
-                            failure = trial.life.failure.partition("\n")[0]
-                            _line(
-                                out,
-                                {
-                                    "trial": name,
-                                    "state": trial.state,
-                                    "metrics": finite(trial.metrics),
-                                    **({"error": failure} if failure else {}),
-                                },
-                            )
-                time.sleep(LOOK_S)
+                            _line(out, _ended(trial))
+                over = over and set(started) <= set(told)
+                time.sleep(0.0 if over else LOOK_S)
         except KeyboardInterrupt:
             started.stop()
             raise
@@ -152,6 +201,22 @@ def run_sweep(
             print(started)  # noqa: T201 (the answer to a command)
     states = [trial.state for trial in started.values()]
     return 1 if states and all(state in ("failed", "lost") for state in states) else 0
+
+
+def _lives(trial: Trial) -> bool:
+    return trial.state not in ENDED
+
+
+def _ended(trial: Trial) -> dict[str, Any]:
+    """Return how a trial of a sweep, or a clone of one, has ended."""
+    failure = trial.life.failure.partition("\n")[0]
+    return {
+        "trial": trial.name,
+        "state": trial.state,
+        "metrics": finite(trial.metrics),
+        **({"parent": trial.parent.name} if trial.parent is not None else {}),
+        **({"error": failure} if failure else {}),
+    }
 
 
 def finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
@@ -211,6 +276,86 @@ def _set(options: argparse.Namespace) -> None:
         lines = [f"{name}={value['value']!r} ({value['wanted']})" for name, value in live.items()]
         text = "\n".join(lines) or f"{trial.name!r} of {stream!r} reads no live values"
     answer(options, {"stream": stream, "trial": trial.name, "live": live}, text)
+
+
+def _clone(options: argparse.Namespace) -> None:
+    changes = dict(read_change(text) for text in options.changes)
+    if options.at is None:
+        stream, trial = _reached(options.target)
+        asked = {"stream": stream, "trial": trial.name, "pid": trial.pid}
+    else:
+        asked = _named(options.target)
+    wish = {**asked, "verb": "clone", "name": options.name, "changes": changes, "at": options.at}
+    done = _asked_of_its_notebook(asked, wish, "cloned")
+    said = "".join(f", {name}={value!r}" for name, value in changes.items())
+    text = (
+        f"{done['clone']!r} of {asked['stream']!r} is a clone of {done['trial']!r}{said} (pid {done['pid']})"
+    )
+    answer(options, {"stream": asked["stream"], **done}, text)
+
+
+def _named(target: str) -> dict[str, Any]:
+    """Return which trial `STREAM/TRIAL` names, whether it is attached or not.
+
+    Raises:
+        TsnbError: It names none.
+    """
+    stream, slash, name = target.partition("/")
+    if not slash or not name or not stream:
+        raise TsnbError(f"{target!r} names no trial: write STREAM/TRIAL, such as mnist/cnn")
+    return {"stream": stream, "trial": name}
+
+
+def _extend(options: argparse.Namespace) -> None:
+    asked = _named(options.target)
+    stream, name = asked["stream"], asked["trial"]
+    done = _asked_of_its_notebook(asked, {**asked, "verb": "extend", "epochs": options.epochs}, "extended")
+    answer(options, {"stream": stream, **done}, f"{name!r} of {stream!r} goes on for {options.epochs} more")
+
+
+def _asked_of_its_notebook(asked: Mapping[str, Any], wish: Mapping[str, Any], done: str) -> dict[str, Any]:
+    """Have the notebook or script that has started a trial do something to it; return its answer.
+
+    Args:
+        asked: Which trial: `stream`, `trial`, and `pid` where it runs.
+        wish: What it is asked.
+        done: What is to be done to the trial, as a participle.
+
+    Raises:
+        TsnbError: No such process has the trial, several have one of that name, or it cannot be done; says why.
+    """
+    from tsnb.kernels.door import call, doors  # the other commands answer without kernels
+
+    there, silent = [], 0
+    for door in doors():
+        try:
+            reply = call(door, {"verb": "find", **asked}, FOUND_S)
+        except (TsnbError, TimeoutError, OSError):
+            silent += 1
+            continue
+        if reply is not None and reply.facts.get("trials"):
+            there.append(reply)
+    label = f"{asked['trial']!r} of {asked['stream']!r}"
+    if not there:
+        if silent:
+            raise TsnbError(f"{label} cannot be {done}: a notebook or script of yours does not answer")
+        raise TsnbError(
+            f"no notebook or script of yours that runs has a trial {label}, so it cannot be {done}: only what has "
+            "started it (%%trial, tsnb.run, tsnb sweep) can do that, while that is there"
+        )
+    if len(there) > 1:
+        origins = _listed([f"{reply.facts.get('origin')} (pid {reply.facts.get('pid')})" for reply in there])
+        raise TsnbError(f"several have a trial {label}: {origins}. It can be {done} in each of them")
+    reply = call(there[0].door, wish, DONE_S)
+    if reply is None:
+        raise TsnbError(f"the notebook or script that has the trial {label} has just ended")
+    if "error" in reply.facts:
+        raise TsnbError(one_line(reply.facts["error"], 2000))
+    return reply.facts
+
+
+def _listed(words: Sequence[str]) -> str:
+    return one_line(", ".join(words), 500)
 
 
 def _shown(values: str) -> dict[str, dict[str, Any]]:

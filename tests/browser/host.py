@@ -27,8 +27,8 @@ class Host:
 
     def __init__(self, browser: Browser, width: int = 1000, theme: str = "light") -> None:
         self.tape = Tape("mnist")
-        self.view: dict[str, Any] | None = None
-        """What a reader chose before."""
+        self.view: dict[str, Any] | None = {"flow": True}
+        """What a reader chose before: to see the large charts of the flow."""
         self.errors: list[str] = []
         self.page: Page = browser.new_page(viewport={"width": width, "height": 700}, device_scale_factor=1)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))

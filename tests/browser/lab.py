@@ -186,7 +186,7 @@ class Notebook:
     def __init__(self, page: Page, lab: Lab, name: str) -> None:
         self.page, self.lab, self.name = page, lab, name
 
-    def open(self, timeout_s: float = 60.0) -> None:
+    def open(self, timeout_s: float = 180.0) -> None:
         """Load the page (again) and wait for an idle kernel."""
         # networkidle never comes: the page polls; reset: no other test's notebook is open beside it
         self.page.goto(

@@ -17,8 +17,7 @@ from tests.records.recorded import begun
 from tests.top.test_screen import HOST
 from tsnb.experiments.board import Board
 from tsnb.panel.tape import Message
-from tsnb.records.tables import results
-from tsnb.reports import Report
+from tsnb.reports import Report, results
 from tsnb.telemetry.eta import NO_ETA
 from tsnb.telemetry.readings import HostReading, MoveReading, StreamReading
 from tsnb.telemetry.recording import read_recording

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.lab import Lab, Notebook
+from tsnb.telemetry.words import metric
 
 QUICKSTART = Path(__file__).resolve().parents[2] / "notebooks" / "01_quickstart.ipynb"
 PANEL = ".tsnb-panel"
@@ -57,6 +58,39 @@ COUNTER = [
 ]
 
 
+ENDING = [
+    """%load_ext tsnb
+import json, math, torch
+rows = torch.utils.data.DataLoader(torch.arange(400.).reshape(200, 2), batch_size=4)""",
+    "%tensorsocket start rows --name ending",
+    "%tensorsocket dashboard ending",
+    # its end is logged after its last batch, and after the stream was left
+    """def train(good, fails=False):
+    import time, tsnb
+    stream = tsnb.attach()
+    for epoch in range(2):
+        for k, batch in enumerate(stream):
+            tsnb.log(loss=good / (1 + k))
+            time.sleep(0.01)
+    tsnb.log(loss=good / 7, accuracy=1 - good / 9)
+    print("in the end", good / 7, 1 - good / 9)
+    if fails:
+        raise ValueError("too bad")
+ends = [tsnb.run(train, name=n, **p) for n, p in
+        {"low": {"good": 0.1}, "high": {"good": 0.7}, "broken": {"good": 0.4, "fails": True}}.items()]
+for trial in ends:
+    trial.life.ended.wait()""",
+    """found = tsnb.results().set_index("name").to_dict("index")
+wanted = {name: {key: one[key] for key in ("state", "epochs", "loss", "accuracy")} for name, one in found.items()
+          if name in ("low", "high", "broken")}
+printed = {trial.name: trial.logs().split("in the end")[1].split()[:2] for trial in ends}
+print(json.dumps(wanted, default=float), json.dumps(printed), sep="\\n")""",
+    "%tensorsocket stop ending",
+]
+
+NOTEBOOKS = {"frozen": COUNTER, "reloaded": TALKER, "busy": TALKER, "reopened": SHORT, "ending": ENDING}
+
+
 def notebook_of(sources: list[str]) -> dict[str, Any]:
     """Return a notebook of these cells."""
     cells: list[dict[str, Any]] = [
@@ -84,7 +118,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Path
     assert found == 1
     (notebooks / QUICKSTART.name).write_text(endless, encoding="utf-8")
     # one each: a saved notebook has the outputs of before
-    for name, sources in (("frozen", COUNTER), ("reloaded", TALKER), ("busy", TALKER), ("reopened", SHORT)):
+    for name, sources in NOTEBOOKS.items():
         (notebooks / f"{name}.ipynb").write_text(json.dumps(notebook_of(sources)), encoding="utf-8")
     with Lab(home, notebooks, TSNB_RUNTIME_DIR=str(run), TSNB_PROJECT_DIR=str(home)) as running:
         yield running, notebooks
@@ -211,6 +245,98 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     assert page.locator(f"{PANEL} tbody").count() >= 3
     page.locator(PANEL).screenshot(path=ARTIFACTS / "panel-quickstart-recording.png")
     assert not errors
+
+
+ROWS = """() => Object.fromEntries([...document.querySelectorAll('.tsnb-trials tbody')].map((row) => {
+  const cell = (of) => row.querySelector(of);
+  return [cell('.tsnb-c-name .tsnb-open').textContent, {
+    state: cell('.tsnb-c-state').textContent,
+    epochs: cell('.tsnb-c-epoch').firstChild.textContent,
+    metrics: cell('.tsnb-c-metric').title.split('\\n'),
+  }];
+}))"""
+
+
+def rows_once(page: Page, state: str, wanted: dict[str, Any]) -> None:
+    """Wait until the panel is in a state and its rows are these, and say what they were if they never are."""
+    for _ in range(600):
+        found = page.evaluate(ROWS), page.evaluate(f"() => document.querySelector('{PANEL}').dataset.state")
+        if found == (wanted, state):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"the panel shows {found}, not {(wanted, state)}")
+
+
+AT_THEIR_END = (
+    "() => [...document.querySelectorAll('.tsnb-canvas')].every((one) => one.ariaLabel.includes('; end: '))"
+)
+
+
+def axes(page: Page) -> list[str]:
+    """Return what stands below each chart over time, and what is said of its beginning and its end."""
+    found = page.locator(".tsnb-times").all_text_contents()
+    for chart in page.locator(".tsnb-canvas").all():
+        for key in ("Home", "End"):
+            chart.focus()
+            page.keyboard.press(key)
+            found.append(str(chart.get_attribute("aria-label")))
+    return found
+
+
+def test_final_numbers_are_those_of_results_and_what_was_printed(browser: Browser, lab: Lab) -> None:
+    """While the stream is served on, at its end, on a page that is loaded again, and without a kernel."""
+    page = browser.new_page(viewport={"width": 1200, "height": 1400})
+    notebook = Notebook(page, lab, "ending.ipynb")
+    notebook.open()
+    for index in range(3):
+        notebook.run(index)
+    notebook.start(3)  # one of its trials fails, which stands below it
+    said = "".join(notebook.run(4)["outputs"][0]["text"]).splitlines()
+    results, printed = (json.loads(line) for line in said)
+    assert {name: one["state"] for name, one in results.items()} == {
+        "low": "done",
+        "high": "done",
+        "broken": "failed",
+    }
+    for name, one in results.items():
+        assert [float(number) for number in printed[name]] == [one["loss"], one["accuracy"]]
+    best = {
+        key: choose(("low", "high"), key=lambda n: results[n][key])
+        for key, choose in (("loss", min), ("accuracy", max))
+    }
+    wanted = {
+        name: {
+            "state": one["state"],
+            "epochs": f"{one['epochs']:.2f}",
+            "metrics": [
+                f"{key} {metric(key, one[key])}" + (" (best)" if best[key] == name else "")
+                for key in ("loss", "accuracy")
+            ],
+        }
+        for name, one in results.items()
+    }
+    show(page)
+    rows_once(page, "idle", wanted)
+    page.locator(".tsnb-cell").first.click()  # the large charts
+    page.locator(".tsnb-canvas").nth(3).wait_for()
+    page.wait_for_function(AT_THEIR_END, timeout=60_000)
+    stood, ticks = axes(page), number(page, "ticks")
+    wait_for(page, "ticks", lambda v: v > ticks + 16)
+    assert all(re.search(r"; end: (low|high|broken) \d", said) for said in stood[-7::2]), stood
+    assert axes(page) == stood, "nothing scrolls once all have ended"
+    notebook.run(5)
+    rows_once(page, "gone", wanted)
+    save(page)
+    notebook.open()
+    page.wait_for_selector(PANEL, timeout=60_000)
+    show(page)
+    rows_once(page, "gone", wanted)
+    save(page)
+    lab.end_kernels()
+    notebook.open()
+    page.wait_for_selector(PANEL, timeout=60_000)
+    show(page)
+    rows_once(page, "recording", wanted)
 
 
 def save(page: Page) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_it_shows_a_stream_in_any_theme_and_width(browser: Browser, theme: str, 
     assert (facts["ticks"], facts["history"], facts["consumers"]) == ("248", "248", "4")
     assert host.page.evaluate(OVERFLOW) == [0, 0]
     assert host.page.evaluate(CUT) == []
-    assert host.page.locator(".tsnb-chart canvas").count() == 3
+    assert host.page.locator(".tsnb-chart canvas").count() == 4
 
 
 def test_nothing_moves_when_trials_join_and_numbers_grow(browser: Browser) -> None:
@@ -110,7 +111,7 @@ def test_charts_stand_still_once_every_trial_has_ended(browser: Browser) -> None
     host.settle()
     assert host.facts()["consumers"] == "0"
     charts = host.page.locator(".tsnb-canvas").all()
-    assert len(charts) == 3
+    assert len(charts) == 4
     for chart in charts:
         chart.focus()
         host.page.keyboard.press("End")
@@ -195,7 +196,7 @@ def test_a_recording_is_all_shown_and_promises_nothing(browser: Browser) -> None
     said = host.page.inner_text(".tsnb-say")
     assert said.count("(in its last seconds)") == 2, "to read and to hear: its rows tell of all its time"
     assert re.search(r"recording of 21 Sep\w* 2026", host.page.inner_text(".tsnb-title"))
-    assert host.page.locator("button:not([aria-disabled=true]):visible").all_inner_texts() == [
+    assert host.page.locator("button:not([aria-disabled=true], .tsnb-cell):visible").all_inner_texts() == [
         "loss, accuracy",
         *("batch", "epoch", "time"),
         *("linear", "log"),
@@ -239,7 +240,7 @@ def test_what_was_saved_opens_as_a_recording(browser: Browser) -> None:
 
 
 def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) -> None:
-    """Closed at first; opened: buffer, CPU and GPU over time, and who uses the machine, with units."""
+    """Closed at first; opened: CPU and GPU over time, and who uses the machine, with units."""
     host = Host(browser, 1000)
     host.open(rebalance(rebalanced(gpus=1)))
     where = "() => ['.tsnb-charts', '.tsnb-footer'].map(s => document.querySelector(s).offsetTop)"
@@ -253,7 +254,6 @@ def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) ->
     assert toggle.get_attribute("aria-expanded") == "true"
     titles = host.page.locator(".tsnb-more figcaption").all_inner_texts()
     assert titles == [
-        "Buffer batches ready",
         "CPU cores busy, by process",
         "GPU share of time busy",
     ]
@@ -296,35 +296,43 @@ def test_what_changed_is_told_where_one_points(browser: Browser) -> None:
     """Pointing at a mark shows its words, in full, below the values."""
     host = Host(browser, 1000)
     host.open(rebalance(rebalanced()))
-    plot = host.page.locator(".tsnb-chart .u-over").nth(2)
+    plot = host.page.locator(".tsnb-chart .u-over").nth(3)
     box = plot.bounding_box()
     assert box
     ago_s = host.tape.latest.time_s - START_S - 124.0 if host.tape.latest else 0.0  # the core moved then
     plot.hover(position={"x": box["width"] * (1 - ago_s / 120), "y": 40})
     assert "1 core to resnet18-wide" in host.page.inner_text(".tsnb-hover:visible")
+    marks = host.page.locator(".tsnb-cell-marks").evaluate_all("all => all.map(one => one.getAttribute('d'))")
+    assert len(marks) == 4 and all(d.count("M") >= 2 for d in marks), "in the strip too"
 
 
 def test_a_row_makes_its_lines_stand_out(browser: Browser) -> None:
     """Pointing at a trial fades the others in the charts; pointing elsewhere brings them back."""
     host = Host(browser, 1000)
     running(three_models(), host, 20)
-    inked = """() => document.querySelectorAll('.tsnb-chart canvas')[1].toDataURL().length"""
-    before = host.page.locator(".tsnb-chart canvas").nth(2).screenshot()
+    inked = """() => document.querySelectorAll('.tsnb-chart canvas')[2].toDataURL().length"""
+    canvas = host.page.locator(".tsnb-chart canvas").nth(3)
+    before = canvas.screenshot()
     assert host.page.evaluate(inked) > 0
+
+    def drawn(faded: bool) -> bool:
+        """Wait until it looks so: a page on a busy machine draws when it comes to it."""
+        deadline = time.monotonic() + 30
+        while (canvas.screenshot() != before) is not faded and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return (canvas.screenshot() != before) is faded
+
     host.page.locator("tbody >> nth=1").hover()
-    host.page.evaluate("() => new Promise(done => setTimeout(done, 100))")
-    faded = host.page.locator(".tsnb-chart canvas").nth(2).screenshot()
+    assert drawn(faded=True)
     host.page.mouse.move(2, 2)
-    host.page.evaluate("() => new Promise(done => setTimeout(done, 100))")
-    assert faded != before
-    assert host.page.locator(".tsnb-chart canvas").nth(2).screenshot() == before
+    assert drawn(faded=False)
 
 
 def test_charts_are_read_with_keys_and_aloud(browser: Browser) -> None:
     """Each has words for a screen reader; arrows walk along it and the words follow."""
     host = Host(browser, 1000)
     running(three_models(), host, 30)
-    chart = host.page.get_by_role("img", name="Throughput, samples/s")
+    chart = host.page.get_by_role("img", name="Speed, samples/s;")
     assert "cnn-small" in str(chart.get_attribute("aria-label"))
     chart.focus()
     for _ in range(8):
@@ -443,6 +451,11 @@ def test_buttons_that_nobody_answers_are_not_there(browser: Browser) -> None:
     assert host.page.get_by_label("Stop cnn-small").first.is_visible()
 
 
+PIXEL = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+
 FACTS = {
     "op": "trial",
     "name": "resnet10",
@@ -452,7 +465,13 @@ FACTS = {
         {"name": "lr", "value": "0.1", "before": "0.3", "epoch": 0, "batch": 20, "time_s": START_S + 9}
     ],
     "artifacts": [["net.pt", 123456], ["runs", None]],
+    "figures": [["a.png", "a 1", PIXEL], ["b.png", "b 1", PIXEL], ["c.png", "c 1", "javascript:alert(1)"]],
     "where": "/project/.tsnb/artifacts/resnet10-1",
+    "lineage": [
+        ["cnn-small", 0, "", "running"],
+        ["resnet10", 1, "batch 20 of epoch 1", "running"],
+        ["gone-long-ago", 2, "batch 40 of epoch 1", "stopped"],
+    ],
 }
 
 
@@ -489,9 +508,24 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
         assert words in said.replace("\n\n", "\n"), said
     assert drawer.locator(".tsnb-timeline-marks b").count() == 2, "joined, and lr was set"
     assert drawer.locator(".tsnb-lines").inner_text().endswith("epoch 299: loss 0.003\nepoch 300")
-    page.get_by_label("search in the log").fill("0.010")
+    figures = drawer.locator(".tsnb-figure")
+    assert figures.all_inner_texts() == ["b.png", "a.png"], "the newest first, and nothing but pictures"
+    assert figures.locator("img").evaluate_all("all => all.map(one => one.naturalWidth)") == [1, 1]
+    figures.first.focus()
+    page.keyboard.press("Enter")
+    assert figures.first.get_attribute("aria-expanded") == "true"
+    host.hear(Message({**FACTS, "figures": [["b.png", "b 1", ""], ["d.png", "d 1", PIXEL]]}))
+    host.settle()
+    assert figures.all_inner_texts() == ["d.png", "b.png"], "what the page has is not sent again"
+    assert figures.nth(1).get_attribute("aria-expanded") == "true"
+    page.get_by_label("search in the log").focus()
+    page.keyboard.type("0.010")  # as a person does: a key that the drawer swallows is not there
     host.settle()
     assert drawer.locator(".tsnb-found").inner_text() == f"{text.count('0.010')} lines"
+    family = drawer.locator(".tsnb-family li").all_inner_texts()
+    assert family[0].startswith("cnn-small running, loss ")
+    assert family[1].startswith("resnet10 from batch 20 of epoch 1 on, running, loss ")
+    assert family[2] == "gone-long-ago from batch 40 of epoch 1 on, stopped"
     made = {"resnet10": [[START_S + 9, "lr 0.3 → 0.1"]]}
     host.hear(Message({"op": "params", "trials": {}, "verdicts": {}, "changes": made}))
     told = "; set: resnet10 lr 0.3 → 0.1 at batch "
@@ -502,7 +536,10 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
         host.feed(reading)
     host.settle()
     value = page.get_by_label("live value lr")
-    value.fill("0.03")
+    expect(value).to_be_editable(timeout=30_000)
+    value.focus()
+    page.keyboard.press("Control+A")
+    page.keyboard.type("0.03")
     host.hear(Message({**FACTS, "live": [["lr", "0.1"], ["how", "mean"]]}))
     host.settle()
     assert (value.input_value(), page.get_by_label("live value how").input_value()) == ("0.03", "mean")
@@ -514,6 +551,40 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     )
     host.settle()
     assert drawer.get_by_role("alert").inner_text() == "Not set: lr=0.03: give a whole number"
+    for reading in stream.run(0.5):  # as above
+        host.feed(reading)
+    host.settle()
+    further = drawer.locator(".tsnb-clone"), drawer.locator(".tsnb-extend")
+    assert further[0].get_attribute("title") == (
+        "Clone resnet10: not now, it was started elsewhere, and its notebook does that"
+    )
+    able = {**FACTS, "cannot": {"clone": "", "extend": "is running: it can be extended once it is done"}}
+    host.hear(Message({**able, "live": [["lr", "0.1"], ["how", "mean"]]}))
+    for reading in stream.run(0.5):  # as above
+        host.feed(reading)
+    host.settle()
+    assert further[1].get_attribute("title") == (
+        "Extend resnet10: not now, is running: it can be extended once it is done"
+    )
+    page.get_by_label("name of the clone").fill("hot")
+    page.get_by_role("button", name="Clone with lr 0.03").click()
+    clone_it = {"op": "clone", "name": "resnet10", "as": "hot", "changes": [["lr", "0.03"]]}
+    assert page.evaluate("() => window.sent.at(-1)") == clone_it
+    assert (further[0].get_attribute("title") or "").endswith("not now, it is being cloned")
+    host.hear(Message({"op": "refused", "what": "clone", "name": "resnet10", "why": "it uses a GPU"}))
+    host.hear(
+        Message({**able, "cannot": {"clone": "is done: a trial is cloned while it runs", "extend": ""}})
+    )
+    for reading in stream.run(0.5):  # as above
+        host.feed(reading)
+    host.settle()
+    assert drawer.get_by_role("alert").inner_text() == "Could not clone: it uses a GPU"
+    assert "not now, is done" in (further[0].get_attribute("title") or "")
+    page.get_by_label("epochs more").fill("0")
+    assert further[1].get_attribute("aria-disabled") == "true"
+    page.get_by_label("epochs more").fill("5")
+    page.get_by_role("button", name="Go on for 5").click()
+    assert page.evaluate("() => window.sent.at(-1)") == {"op": "extend", "name": "resnet10", "epochs": 5}
     assert page.evaluate(OVERFLOW) == [0, 0]
     assert page.evaluate(CONTRAST) == []
     if width > 960:
@@ -551,7 +622,7 @@ def test_values_under_the_pointer_are_shown(browser: Browser) -> None:
     """Hovering a chart shows each trial's value there, and when it was."""
     host = Host(browser, 1000)
     running(three_models(), host, 40)
-    host.page.locator(".tsnb-chart .u-over").nth(1).hover(position={"x": 180, "y": 40})
+    host.page.locator(".tsnb-chart .u-over").nth(2).hover(position={"x": 180, "y": 40})
     shown = host.page.inner_text(".tsnb-hover:visible")
     assert "cnn-small" in shown
     assert "ago" in shown
@@ -597,11 +668,14 @@ def test_what_a_reader_chose_is_kept_for_the_next_page(browser: Browser) -> None
     page.get_by_role("button", name="loss, accuracy").click()
     page.get_by_role("checkbox", name="accuracy").uncheck()
     page.keyboard.press("Escape")
-    assert page.locator(".tsnb-menu").is_hidden()
+    assert page.locator(".tsnb-learning .tsnb-menu").is_hidden()
     page.get_by_label("compare with").select_option("cnn-small")
     host.settle()
     captions = page.locator(".tsnb-learned figcaption").all_inner_texts()
     assert captions == ["loss less that of cnn-small, at the same epoch"]
+    told = host.page.evaluate("window.asked.filter(({op}) => op === 'view')")
+    assert told[-1]["view"] == host.chosen() and len(json.dumps(told[-1])) < 1000
+    assert not host.page.evaluate("window.flushed"), "the kernel knows the history"
     kept = host.chosen()["learning"]
     assert (kept["axis"], kept["show"], kept["log"], kept["against"]) == (
         "epoch",
@@ -661,13 +735,14 @@ def test_fifty_trials_can_be_told_apart(browser: Browser) -> None:
 
 
 def test_a_sweep_of_fifty_fits_a_screen_and_shows_what_its_parameters_do(browser: Browser) -> None:
-    """At most 800 px high; the best so far, and parallel coordinates with the best in colour."""
+    """At most 800 px high; the best so far, parallel coordinates, the best in colour; its flow, large on request."""
     params = {
         f"cnn-{k}": [["lr", str(0.0001 * 10 ** (k % 4))], ["opt", ["sgd", "adam"][k % 2]], ["seed", "1"]]
         for k in range(50)
     }
     for width in (1200, 1000):
         host = Host(browser, width)
+        host.view = {}
         random.seed(3)
         stream = Stream([Trial(f"cnn-{k}", 0.02 + 0.002 * (k % 9)) for k in range(50)])
         host.open(stream.run(20))
@@ -691,9 +766,13 @@ def test_a_sweep_of_fifty_fits_a_screen_and_shows_what_its_parameters_do(browser
         best.locator(".tsnb-readout").wait_for()
         host.page.mouse.move(1, 1)
         best.locator(".tsnb-readout").wait_for(state="hidden")
-        host.page.get_by_role("button", name="details").click()
-        host.page.locator(".tsnb-canvas:visible").first.wait_for()
-        assert host.chosen()["learning"]["kind"] == "sweep"
+        cells = host.page.locator(".tsnb-cell")
+        expect(cells.locator(".tsnb-cell-words")).to_have_text(list(host.tape.view.flow.values()))
+        cells.nth(1).focus()
+        host.page.keyboard.press("Enter")
+        host.page.locator(".tsnb-canvas:visible").nth(3).wait_for()
+        assert cells.nth(1).get_attribute("aria-expanded") == "true"
+        assert host.chosen()["learning"]["kind"] == "sweep" and host.chosen()["flow"]
         host.shot(ARTIFACTS / f"panel-sweep-{width}.png")
         assert not host.errors
 
@@ -731,6 +810,87 @@ def test_rows_are_sorted_sifted_and_folded_and_errors_stand_in_them(browser: Bro
     assert again.page.evaluate(names)[0] == "resnet18-wide-sgd"
     assert page.evaluate(OVERFLOW) == [0, 0]
     assert not host.errors + again.errors
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"), [(1200, ["lr", "opt", "width"]), (1050, ["lr", "opt"]), (620, [])]
+)
+def test_parameters_are_columns_and_the_rows_of_a_sweep_stand_together(
+    browser: Browser, width: int, shown: list[str]
+) -> None:
+    """As many as there is room for; they sort and filter; a sweep's line counts its trials, and folds them."""
+    host = Host(browser, width)
+    names = [f"search-of-a-learning-rate-{k}" for k in range(12)]
+    host.open(Stream([Trial(name, 0.02 + 0.002 * (k % 9)) for k, name in enumerate(names)]).run(8))
+    page, params = host.page, {}
+    for k, name in enumerate(names[:11]):
+        params[name] = [
+            ["lr", str(10.0 ** -(1 + k % 5))],
+            ["opt", repr(["sgd", "adam"][k % 2])],
+            ["width", str(16 * k)],
+        ]
+        params[name] += [["depth", str(k)], ["seed", "1"]]
+    sweeps = dict.fromkeys(names[:8], "coarse") | dict.fromkeys(names[8:11], "fine")
+    host.hear(Message({"op": "params", "trials": params, "verdicts": {}, "changes": {}, "sweeps": sweeps}))
+    page.locator(".tsnb-group").first.wait_for(state="attached")
+    heads = page.locator("th.tsnb-c-param:visible")
+    assert [text.strip(" \u25b4\u25be") for text in heads.all_inner_texts()] == shown
+    assert page.locator(".tsnb-group button").all_inner_texts() == ["sweep coarse", "sweep fine", "no sweep"]
+    assert page.locator(".tsnb-group").first.inner_text().startswith("sweep coarse 8 running; best loss ")
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    assert [text for text in page.evaluate(CUT) if not text.startswith("sweep")] == []
+    host.shot(ARTIFACTS / f"panel-parameters-{width}.png")
+    rows = "() => [...document.querySelectorAll('.tsnb-trials tbody .tsnb-open')].map((one) => one.ariaLabel)"
+    if not shown:
+        assert "lr 0.1   opt sgd   width 0" in page.locator("tbody", has_text="…0").first.inner_text()
+        return
+    page.get_by_role("button", name="lr", exact=True).click()
+    page.get_by_role("button", name="by sweep").click()
+    assert [name.rsplit("-", 1)[1] for name in page.evaluate(rows)] == [
+        "4",
+        "9",
+        "3",
+        "8",
+        "2",
+        "7",
+        "1",
+        "6",
+        "0",
+        "5",
+        "10",
+        "11",
+    ]
+    page.get_by_role("button", name="by sweep").click()
+    assert [name.rsplit("-", 1)[1] for name in page.evaluate(rows)] == [
+        "4",
+        "3",
+        "2",
+        "7",
+        "1",
+        "6",
+        "0",
+        "5",
+        "9",
+        "8",
+        "10",
+        "11",
+    ]
+    page.get_by_role("button", name="sweep coarse").press("Enter")
+    assert len(page.evaluate(rows)) == 4
+    page.get_by_label("filter trials by name").fill("opt = adam lr < 0.05")
+    assert [name.rsplit("-", 1)[1] for name in page.evaluate(rows)] == ["9"]
+    page.get_by_role("button", name="lr, opt, width").click()
+    assert page.get_by_label("depth").get_attribute("aria-disabled") == "true"
+    page.get_by_label("opt", exact=True).click()
+    page.get_by_label("depth").click()
+    page.keyboard.press("Escape")
+    assert [text.strip(" \u25b4\u25be") for text in heads.all_inner_texts()] == ["lr", "width", "depth"][
+        : len(shown)
+    ]
+    assert host.chosen()["rows"]["columns"] == ["lr", "width", "depth"] and host.chosen()["rows"]["shut"] == [
+        "coarse"
+    ]
+    assert not host.errors
 
 
 def test_a_place_in_the_stream_says_what_its_words_say(browser: Browser) -> None:
@@ -780,7 +940,8 @@ def test_several_streams_are_one_panel_with_a_row_for_each_trial(
     assert page.locator(".tsnb-trials .tsnb-open").all_inner_texts() == [t.name for t in train.trials]
     places = page.locator(".tsnb-place .tsnb-below").all_text_contents()
     assert all(place.split(":")[0] in ("train", "val") for place in places), places
-    assert page.locator(".tsnb-canvas canvas").count() == 6
+    assert page.locator(".tsnb-cell").count() == 8
+    assert page.locator(".tsnb-canvas canvas").count() == 8
     assert page.evaluate(OVERFLOW) == [0, 0]
     assert page.evaluate(CUT) == []
     assert page.evaluate(CONTRAST) == []
@@ -880,4 +1041,49 @@ def test_compute_is_divided_by_a_choice_in_the_header(browser: Browser) -> None:
     host.hear(ended)
     host.settle()
     assert mode.is_disabled()
+    assert not host.errors
+
+
+@pytest.mark.parametrize("width", [1200, 360])
+def test_weights_are_set_where_the_mode_is(browser: Browser, width: int) -> None:
+    """By keys alone: a field for each trial; a number that is no weight is not sent, and says so."""
+    host = Host(browser, width)
+    running(three_models(), host, 10)
+    page, keys = host.page, host.page.keyboard
+    opens = page.get_by_role("button", name="weights…")
+    assert opens.is_hidden()
+    page.get_by_label("balance", exact=True).select_option("weights")
+    host.settle()
+    opens.focus()
+    keys.press("Enter")
+    field = page.get_by_label("weight of resnet10")
+    assert page.evaluate("() => document.activeElement.ariaLabel") == "weight of cnn-small"
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    box = page.locator(".tsnb-weights").bounding_box()
+    assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
+    field.fill("0")
+    go = page.get_by_role("button", name="Set", exact=True)
+    assert go.get_attribute("title") == "Set: not now, give resnet10 a number above 0"
+    field.fill("2.5")
+    host.settle()
+    assert field.input_value() == "2.5", "what is being typed stays, whatever a tick says"
+    assert page.evaluate(CONTRAST) == []
+    field.press("Enter")
+    assert page.evaluate("() => window.sent.at(-1)") == {
+        "op": "balance",
+        "mode": "weights",
+        "weights": {"resnet10": 2.5},
+    }
+    assert opens.evaluate("node => node === document.activeElement")
+    host.hear(Message({"op": "refused", "what": "balance", "name": "", "why": "one has died"}))
+    host.settle()
+    assert opens.is_hidden(), "the mode is what it was"
+    latest = host.tape.latest
+    assert latest
+    host.feed(replace(latest, time_s=latest.time_s + 1, mode="weights", weights={"resnet10": 3.0}))
+    host.settle()
+    opens.click()
+    assert field.input_value() == "3"
+    keys.press("Escape")
+    assert field.is_hidden() and opens.evaluate("node => node === document.activeElement")
     assert not host.errors

@@ -27,11 +27,11 @@ pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "loaders.md"
 REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
-    "a class, or a function that takes no epoch": [
+    "a class, or a function without a parameter for the epoch": [
         (Again, {}, "give a torch DataLoader"),
         (in_turn, {}, "call it first"),
     ],
-    "`seed=` for what is no `DataLoader` of torch's own": [
+    "`seed=` with anything but torch's own `DataLoader`": [
         (in_turn(), {"seed": 1}, r"make_epoch\(epoch\)"),
         (
             StatefulDataLoader(Images()),
@@ -39,7 +39,7 @@ REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
             "torch's own DataLoader, and this is a StatefulDataLoader",
         ),
     ],
-    "`workers=` for what is no `DataLoader` of torch's own": [
+    "`workers=` with anything but torch's own `DataLoader`": [
         (in_turn(), {"workers": 1}, "where it is made"),
     ],
     "no batch at all": [

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import json
 import os
+import random
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +21,15 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from tsnb.errors import NameInUse, TsnbError
+from tsnb.errors import NameInUse, TrialFailed, TsnbError
 from tsnb.experiments import Trial, run_cell
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.trial_life import pause_trials
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes import forking
+from tsnb.notebook.panels import TrialLogs
 from tsnb.records.run import Run
+from tsnb.steering import _clone
 from tsnb.telemetry.observer import status
 
 pytestmark = pytest.mark.system
@@ -51,6 +60,8 @@ for epoch in range(3):
         tsnb.log(loss=loss)
         while len(seen) in hold and not (attach_defaults.boundary or Path(go).exists()):
             time.sleep(0.005)  # until a clone is wished for
+    while -1 - epoch in hold and not (attach_defaults.boundary or Path(go).exists()):
+        time.sleep(0.005)  # between two epochs
 print("last", len(seen))
 """
 ROWS, BATCH = 96, 8
@@ -80,7 +91,7 @@ def serve(**options: Any) -> Any:
 
 
 def start(
-    page: Any, go: Path, hold: int, own: int = 0, source: str = CELL, also: int = -1, **options: Any
+    page: Any, go: Path, hold: int, own: int = 0, source: str = CELL, also: int = 0, **options: Any
 ) -> Trial:
     options = {"threads": 1, **options}
     return run_cell("one", source, {"go": str(go), "hold": (hold, also), "own": own}, outlet=page, **options)
@@ -92,8 +103,13 @@ def waits_at(trial: Trial, until: Until, hold: int) -> None:
 
 @pytest.mark.parametrize(
     ("hold", "own", "threads"),
-    [(5, 0, 1), pytest.param(7, 12, 2, marks=SLOW), pytest.param(IN_EPOCH, 0, 1, marks=SLOW)],
-    ids=["in an epoch", "within a batch that is cut, two threads", "in the last batch"],
+    [
+        (5, 0, 1),
+        pytest.param(7, 12, 2, marks=SLOW),
+        pytest.param(IN_EPOCH, 0, 1, marks=SLOW),
+        pytest.param(-1, 0, 1, marks=SLOW),
+    ],
+    ids=["in an epoch", "within a batch that is cut, two threads", "in the last batch", "between two epochs"],
 )
 def test_a_clone_computes_what_its_parent_computes_bit_for_bit_on_a_stream_without_a_seed(
     page: Any, until: Until, tmp_path: Path, hold: int, own: int, threads: int
@@ -101,9 +117,12 @@ def test_a_clone_computes_what_its_parent_computes_bit_for_bit_on_a_stream_witho
     """Batches, losses, dropout, all three random states; its own name, output and record; no line of code for it."""
     with serve():
         one = start(page, tmp_path / "go", hold, own, threads=threads)
-        waits_at(one, until, hold)
+        waits_at(one, until, hold if hold > 0 else IN_EPOCH)
         two = one.clone("two")
         assert two.name == "two"
+        hold = (
+            hold if hold > 0 else IN_EPOCH + 1
+        )  # asked between two epochs: after the first batch of the next one
         one.wait(120)
         two.wait(120)
         assert two["seen"] == one["seen"]
@@ -117,6 +136,9 @@ def test_a_clone_computes_what_its_parent_computes_bit_for_bit_on_a_stream_witho
         assert (two.parent.name, two.parent.number) == ("one", 1)
         record = Run.find("two").read()  # type: ignore[union-attr]
         assert record is not None and record.state == "done" and record.parent == two.parent
+        family = [["one", 0, "", "done"], ["two", 1, two.parent.place, "done"]]
+        told = [(TrialLogs().facts(name) or {})["lineage"] for name in ("one", "two")]
+        assert told == [family, family], "the panel's drawer shows it for either"
         assert two.parent.samples == -(-hold * (own or BATCH) // BATCH) * BATCH, "whole batches of the loader"
         assert [row.step for row in two.metrics.rows] == list(range(hold, len(one["seen"])))
 
@@ -295,6 +317,55 @@ def test_a_clone_keeps_states_of_its_own_from_its_first_batch_on(
             assert [row.step for row in two.metrics.rows][-1] == 5 * IN_EPOCH - 1
 
 
+@SLOW
+def test_a_terminal_clones_and_extends_trials_of_any_notebook_of_this_user(
+    page: Any, until: Until, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`tsnb clone`, `tsnb extend`: another process asks; what is refused is told as the notebook would be."""
+
+    def asked(*words: str, status: int = 0) -> Any:
+        done = subprocess.run(
+            [sys.executable, "-m", "tsnb", *words, "--json"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return json.loads(done.stdout)
+
+    with serve(seed=1):
+        source = KEEPING.replace("EPOCHS", "tsnb.epochs(3)")
+        one = run_cell("one", source, {"go": str(tmp_path / "go"), "hold": (5,), "own": 0}, outlet=page)
+        waits_at(one, until, 5)
+        assert "lr=2: give a number from 0 to 1" in asked("clone", "numbers/one", "lr=2", status=1)["error"]
+        assert "Did you mean 'one'" in asked("clone", "numbers/ones", status=1)["error"]
+        assert "cannot name a trial" in asked("clone", "numbers/one", "--name", "no name", status=1)["error"]
+        running = asked("extend", "numbers/one", "--epochs", "2", status=1)["error"]
+        assert "'one' is running: it can be extended once it is done" in running
+        told = asked("clone", "numbers/one", "--name", "hot", "lr=0.03")
+        two = tsnb.trials["hot"]
+        assert told == {
+            "stream": "numbers", "trial": "one", "clone": "hot", "pid": told["pid"],
+            "epoch": 0, "batch": 5, "samples": 5 * BATCH,
+        }  # fmt: skip
+        assert two.parent is not None and two.parent[:2] == ("one", 1)
+        mine = tsnb.attach("mine", "numbers")
+        with pytest.raises(TsnbError, match=r"no notebook or script .* has a trial 'mine' of 'numbers'"):
+            _clone(argparse.Namespace(target="numbers/mine", changes=[], name=None, at=None, json=True))
+        mine.close()
+        (tmp_path / "go").touch()
+        one.wait(120)
+        two.wait(120)
+        assert {lr for *_, lr in two["seen"][5:]} == {0.03}
+        extended = asked("extend", "numbers/hot", "--epochs", "1")
+        assert extended == {"stream": "numbers", "trial": "hot", "epochs": 1}
+        two.wait(120)
+        assert [row.step for row in two.metrics.rows][-1] == 4 * IN_EPOCH - 1
+        assert "no notebook or script" in asked("extend", "other/one", "--epochs", "1", status=1)["error"]
+    assert "is not served any more" in asked("extend", "numbers/one", "--epochs", "1", status=1)["error"]
+
+
 DIES = "import os, signal\nimport tsnb.experiments.in_kernel.cloning as steps\n"
 DIES += "steps.STEP = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
 
@@ -340,3 +411,161 @@ def test_killed_at_any_step_of_a_clone_nothing_is_left_and_the_others_go_on(
         kernels = {trial.pid for trial in tsnb.trials.values()}
         server = psutil.Process(forking._current.pid)
         until(lambda: {child.pid for child in server.children()} <= kernels, 60)
+
+
+class Killing:
+    """Trials that wait at every batch until they are to be cloned, and somebody who kills one of two now and then."""
+
+    def __init__(self, page: Any, go: Path, until: Until, seed: int) -> None:
+        self.page, self.go, self.until = page, go, until
+        self.drawn = random.Random(seed)
+        self.killed: set[int] = set()
+        self.said: list[str] = []
+        self.pids: dict[str, int] = {}
+
+    @property
+    def forks(self) -> set[int]:
+        """The processes that the fork server looks after."""
+        assert forking._current is not None
+        return {child.pid for child in psutil.Process(forking._current.pid).children()}
+
+    def kill(self, *pids: int | None) -> None:
+        for pid in filter(None, pids):
+            with contextlib.suppress(ProcessLookupError):
+                self.killed.add(pid)
+                os.kill(pid, signal.SIGKILL)
+
+    def parent(self) -> Trial:
+        """Return a trial that comes to its next batch when it is to be cloned: none that is far ahead of another."""
+        able = [t for t in tsnb.trials.values() if t.state == "running" and t.pid not in self.killed]
+        if not able:
+            holds = {"go": str(self.go), "hold": tuple(range(1, 3 * IN_EPOCH)), "own": 0}
+            fresh = run_cell(f"fresh{len(self.pids)}", CELL, holds, outlet=self.page, threads=1)
+            self.until(lambda: fresh.metrics.rows, 120)
+            self.pids[fresh.name] = fresh.pid or 0
+            return fresh
+        self.kill(*(trial.pid for trial in able[:-5]))
+        able = able[-5:]
+        least = min(map(taken, able))
+        return self.drawn.choice([trial for trial in able if taken(trial) <= least + 2])
+
+    def clone(self, name: str) -> None:
+        parent, known = self.parent(), self.forks
+        whom = self.drawn.choice(["nobody", "the parent", "the clone"])
+        later = threading.Timer(
+            self.drawn.uniform(0.0, 0.15),
+            lambda: self.kill(*([parent.pid] if whom == "the parent" else self.forks - known)),
+        )
+        if whom != "nobody":
+            later.start()
+        try:
+            twin = parent.clone(name)
+            self.pids[name] = twin.pid or 0
+        except (TsnbError, TimeoutError) as error:
+            self.said.append(str(error))
+        if whom != "nobody":
+            later.join()
+
+
+def taken(trial: Trial) -> int:
+    """Return how many batches a trial has taken."""
+    rows = trial.metrics.rows
+    return rows[-1].step + 1 if rows else trial.parent.samples // BATCH if trial.parent else 0
+
+
+@SLOW
+def test_a_hundred_clones_under_random_kills_lose_none_without_a_word_and_no_sample(
+    page: Any, until: Until, tmp_path: Path
+) -> None:
+    """SIGKILL of the trial or of its clone, some moment after the wish: those that live get every sample once.
+
+    A clone that is asked for is there, or the reason is told; what is lost was killed; no process, no name on the
+    stream and no memory is left.
+    """
+    memory = set(os.listdir("/dev/shm"))
+    with serve(seed=1, patience_s=1000.0):
+        killing = Killing(page, tmp_path / "go", until, seed=18)
+        for turn in range(100):
+            killing.clone(f"c{turn}")
+        killing.go.touch()
+        ended = dict(tsnb.trials)
+        for trial in ended.values():
+            assert trial.life.ended.wait(300), trial
+        lost = [trial for trial in ended.values() if trial.state == "lost"]
+        done = [trial for trial in ended.values() if trial.state == "done"]
+        assert len(lost) + len(done) == len(ended)
+        assert {killing.pids[trial.name] for trial in lost} <= killing.killed
+        fresh = sum(name.startswith("fresh") for name in ended)
+        assert len(killing.said) + len(ended) - fresh == 100, "each wish is a trial, or a reason"
+        assert all(killing.said), killing.said
+        assert done and lost
+        for trial in done[-5:]:  # those that ended last have their processes still
+            for epoch in range(3):
+                rows = [row for e, drawn, *_ in trial["seen"] if e == epoch for row in drawn]
+                assert sorted(rows) == list(range(ROWS)), (trial.name, epoch)
+        assert [c.name for c in status("numbers").consumers if c.state != "gone"] == []
+        assert {name: Run.find(name).read().state for name in ended} == {  # type: ignore[union-attr]
+            name: trial.state for name, trial in ended.items()
+        }
+        tsnb.trials.stop()
+        until(lambda: not killing.forks, 60)
+    assert set(os.listdir("/dev/shm")) <= memory
+
+
+SERVES = """
+import sys, time, torch, tsnb
+from torch.utils.data import DataLoader, TensorDataset
+rows = torch.randn(96, 8, generator=torch.Generator().manual_seed(1))
+loader = DataLoader(TensorDataset(rows, torch.arange(96)), batch_size=8, shuffle=True)
+with tsnb.serve(loader, name="numbers", window=4, rubber_band=1.0, seed=3):
+    print("serves", flush=True)
+    sys.stdin.read()
+"""
+
+KILLS_PRODUCER = """
+import os, signal
+import tsnb.experiments.in_kernel.cloning as steps
+turned = steps.turn_output
+def turn_output(log):
+    os.kill(producer, signal.SIGKILL)
+    turned(log)
+steps.turn_output = turn_output
+"""
+
+
+def producer() -> subprocess.Popen[str]:
+    """Start a process that serves the stream, the same each time."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", SERVES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    assert started.stdout.readline() == "serves\n"
+    return started
+
+
+@SLOW
+def test_the_producer_is_killed_as_a_clone_is_made_and_both_ends_are_told(
+    page: Any, tmp_path: Path, until: Until
+) -> None:
+    """After the fork, before the clone has its place: no clone, and the trial is told as at any other step."""
+    served = producer()
+    try:
+        given = {"go": str(tmp_path / "go"), "hold": (5,), "own": 0, "producer": served.pid}
+        one = run_cell("one", KILLS_PRODUCER + CELL, given, outlet=page, threads=1)
+        waits_at(one, until, 5)
+        with pytest.raises(TsnbError, match=r"'one' cannot be cloned now: .*'numbers'"):
+            one.clone("two")
+        served.wait(30)
+        with pytest.raises(
+            TrialFailed, match=r"ProducerGone: the producer 'numbers' .* died.*start it again"
+        ):
+            one.wait(120)
+        assert len(one["seen"]) >= 5, "its variables are there"
+        assert Run.find("two") is None
+        assert list(tsnb.trials) == ["one"]
+        assert forking._current is not None
+        left = {child.pid for child in psutil.Process(forking._current.pid).children()}
+        assert left <= {one.pid}
+    finally:
+        served.kill()
+        served.communicate()

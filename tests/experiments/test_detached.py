@@ -19,10 +19,10 @@ from tests import forking
 from tsnb.errors import NameInUse, TrialFailed, TsnbError
 from tsnb.experiments import run_cell, trials
 from tsnb.experiments.board import Board
-from tsnb.experiments.detached_entries import DetachedEntry, entries_of, entry_of
 from tsnb.kernels.hub import short_parent
 from tsnb.kernels.output.logfile import LOG_BYTES
 from tsnb.machine.owners import owner
+from tsnb.records.detached_entries import DetachedEntry, entries_of, entry_of
 from tsnb.records.run import Run, RunStart
 
 pytestmark = pytest.mark.system
@@ -201,6 +201,7 @@ def test_a_killed_one_is_lost(until: Until) -> None:
     assert Board()["far"].state == "lost"
 
 
+@pytest.mark.slow
 def test_a_name_that_a_detached_trial_has_is_in_use(page: Any, until: Until) -> None:
     """It is not replaced unasked by another notebook; once stopped, its name is free."""
     other = Notebook("import time\ntime.sleep(60)")
@@ -293,6 +294,7 @@ def test_one_whose_records_were_deleted_is_no_trial_any_more(project: Path, tmp_
     assert entry_of(project, "far") is None
 
 
+@pytest.mark.slow
 def test_its_log_does_not_fill_the_disk(until: Until) -> None:
     """It writes to the log itself, with nobody between who would count."""
     cell = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.errors import TsnbError
 from tsnb.experiments import Trial, run_cell
+from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.records.run import Run
+from tsnb.telemetry.observer import status
 
 pytestmark = pytest.mark.system
 
@@ -70,7 +74,7 @@ def losses(trial: Trial) -> list[tuple[int, float, float]]:
 
 def undisturbed(page: Any, epochs: int) -> Trial:
     with serve(seed=5):
-        return start(page, "plain", epochs).wait(60)
+        return start(page, "plain", epochs).wait(300)
 
 
 @pytest.mark.slow
@@ -78,7 +82,7 @@ def test_a_trial_that_is_killed_goes_on_where_it_was_bit_for_bit(page: Any) -> N
     """SIGKILL in the middle of an epoch: numbers, weights, random draws and the record are those of one that lived."""
     plain = undisturbed(page, 3)
     with serve(seed=5):
-        trial = start(page, "killed", 3, dies=True, restart="on-crash").wait(60)
+        trial = start(page, "killed", 3, dies=True, restart="on-crash").wait(300)
     assert trial.restarts == 1
     assert "it goes on from its kept state: epoch 1, batch 7 (1 of 3)" in page.text
     assert losses(trial) == losses(plain)
@@ -101,12 +105,12 @@ def test_a_finished_trial_is_extended_twice_and_its_numbers_are_those_of_a_longe
     """The same trial and record: rows and results count on; the magic's and the method's words are the same."""
     plain = undisturbed(page, 4)
     with serve(seed=5):
-        trial = start(page, "longer", 2).wait(60)
+        trial = start(page, "longer", 2).wait(300)
         assert len(trial.metrics.rows) == 2 * BATCHES
         assert trial.extend(epochs=1) is trial
-        trial.wait(60)
+        trial.wait(300)
         assert len(trial.metrics.rows) == 3 * BATCHES
-        trial.extend(1).wait(60)
+        trial.extend(1).wait(300)
     assert losses(trial) == losses(plain)
     assert all(map(torch.equal, trial["weights"], plain["weights"]))
     assert (trial.number, trial.state, trial.report["epochs"]) == (1, "done", 4)
@@ -118,6 +122,24 @@ def test_a_finished_trial_is_extended_twice_and_its_numbers_are_those_of_a_longe
     assert len(list((record.directory / "kept" / "longer-1").iterdir())) <= 4
     tsnb.delete("longer")
     assert not (record.directory / "kept" / "longer-1").exists()
+
+
+@pytest.mark.slow
+def test_a_trial_whose_process_is_gone_is_extended_from_its_last_state(page: Any, until: Until) -> None:
+    """Killed in an epoch: it goes on there to the end of its loop and beyond. Killed once it was done: from its end."""
+    plain = undisturbed(page, 5)
+    with serve(seed=5):
+        trial = start(page, "gone", 3, dies=True)
+        until(lambda: trial.state == "lost", 120)
+        trial.extend(1).wait(300)
+        assert len(trial.metrics.rows) == 4 * BATCHES
+        assert trial.pid is not None
+        os.kill(trial.pid, signal.SIGKILL)
+        until(lambda: trial.pid is None, 60)
+        assert trial.state == "done"
+        trial.extend(1).wait(300)
+    assert losses(trial) == losses(plain)
+    assert all(map(torch.equal, trial["weights"], plain["weights"]))
 
 
 def test_what_cannot_be_extended_says_what_to_do(page: Any) -> None:
@@ -137,7 +159,7 @@ def test_what_cannot_be_extended_says_what_to_do(page: Any) -> None:
         for trial in some.values():
             assert trial.life.ended.wait(120)
     for name, said in {
-        "failed": r"is failed; only one that is done can be extended\. .*rerun\(\)",
+        "failed": r"is failed, and would fail again where it did\. .*rerun\(\)",
         "bare": "has kept no state to go on from: put tsnb.keep",
         "own": r"counts its epochs itself.*for epoch in tsnb\.epochs\(10\)",
         "gone": r"the stream 'rows', which is not served any more: start it again \(%tensorsocket start LOADER",
@@ -147,3 +169,167 @@ def test_what_cannot_be_extended_says_what_to_do(page: Any) -> None:
     with pytest.raises(ValueError, match=r"extend\(epochs=0\)"):
         some["own"].extend(epochs=0)
     assert [trial.state for trial in some.values()] == ["failed", "done", "done", "done"]
+
+
+WAITS = """
+    while number in waits and epoch == 1 and not Path(go).exists():
+        asked = attach_defaults.boundary is not None or keeper_here()._clones
+        if asked:
+            break
+        time.sleep(0.005)
+"""
+
+
+def steered() -> str:
+    """A cell that waits in its second epoch until it is to be cloned, with a thread that forbids a fork."""
+    head = (
+        "import threading, time\nfrom tsnb.config import attach_defaults\n"
+        "from tsnb.experiments.in_kernel.kept_state import keeper_here\n"
+        "threading.Thread(target=threading.Event().wait, name='mine', daemon=True).start()\n"
+        "waits = 7, 9\n"
+    )
+    return head + CELL.replace(
+        "        optimizer.zero_grad()", f"{indented(WAITS)}        optimizer.zero_grad()"
+    )
+
+
+def indented(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.strip("\n").splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start_by", ["fork", "spawn"])
+def test_a_trial_that_cannot_be_forked_is_cloned_by_its_kept_state_at_that_very_batch(
+    page: Any, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_by: str
+) -> None:
+    """Losses, draws and weights are the parent's bit for bit; the change holds from the clone's first batch on."""
+    monkeypatch.setenv("TSNB_START", start_by)
+    with serve(seed=5):
+        one = run_cell(
+            "one", steered(), {"epochs": 3, "dies": False, "go": str(tmp_path / "go")}, outlet=page, seed=3
+        )
+        until(lambda: len(one.metrics.rows) == BATCHES + 7, 120)
+        two = one.clone("two")
+        hot = one.clone("hot", rate=2.0)
+        (tmp_path / "go").touch()
+        for trial in (one, two, hot):
+            trial.wait(120)
+        whole = losses(one)
+        assert len(whole) == 3 * BATCHES
+        at = two.metrics.rows[0].step
+        assert at == BATCHES + 8, "the batch after the one at which it was asked"
+        assert losses(two) == whole[at:]
+        assert all(map(torch.equal, one["weights"], two["weights"]))
+        assert two.parent is not None
+        assert two.parent == ("one", 1, 1, at - BATCHES, 8 * at)
+        assert [(change.name, change.value) for change in hot.changes] == [("rate", 2.0)]
+        assert losses(hot)[0][1] == 2 * whole[hot.metrics.rows[0].step][1]
+        assert "a clone of 'one'" in page.text
+        record = Run.find("two")
+        assert record is not None
+        found = record.read()
+        assert found is not None and (found.state, found.parent) == ("done", two.parent)
+        assert not list(one.life._run.kept.place.glob(".*"))
+        two.extend(epochs=1).wait(120)
+        assert two.metrics.rows[-1].step == 4 * BATCHES - 1
+
+
+@pytest.mark.slow
+def test_a_trial_is_cloned_from_an_epoch_of_its_past_and_the_epochs_that_there_are_are_told(
+    page: Any, tmp_path: Path
+) -> None:
+    """One that has ended, from the states that `history` keeps; what it computes from there is what that one did."""
+    cell = CELL.replace("every_s=0", "every_s=0, history=2")
+    with serve(seed=5):
+        one = start(page, "one", 4, cell=cell).wait(120)
+        kept = one.life._run.kept
+        assert sorted(kept.starts) == [3, 4]
+        with pytest.raises(
+            TsnbError, match=r"no state of epoch 1's start.*epochs 3, 4, counted from 0 as its loop"
+        ):
+            one.clone(at=1)
+        with pytest.raises(TsnbError, match=r"epoch 0 begins at the top of its code, which .*rerun"):
+            one.clone(at=0)
+        with pytest.raises(ValueError, match=r"clone\(at=-1\)"):
+            one.clone(at=-1)
+        with pytest.raises(NoSuchLiveValue, match="Did you mean 'rate'"):
+            one.clone(at=3, rates=2.0)
+        two = one.clone("two", at=3).wait(120)
+        assert losses(two) == losses(one)[3 * BATCHES :]
+        assert all(map(torch.equal, one["weights"], two["weights"]))
+        assert two.parent == ("one", 1, None, None, 3 * BATCHES * 8)
+        hot = one.clone("hot", at=3, rate=2.0).wait(120)
+        assert losses(hot)[0][1] == 2 * losses(two)[0][1]
+        assert [change.samples for change in hot.changes] == [(3 * BATCHES + 1) * 8]
+        assert kept.starts[3].path.exists(), "the state is the parent's still"
+
+
+HALF = """
+import os, signal
+from tsnb.records import kept
+written = kept._write
+def half(path, save, *, end):
+    if path.name.startswith(".clone"):
+        path.write_bytes(b"half")
+        os.kill(os.getpid(), signal.SIGKILL)
+    written(path, save, end=end)
+kept._write = half
+"""
+EARLY = """
+import os, signal
+from tsnb.config import attach_defaults
+if attach_defaults.name == "two":
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+LATE = (
+    EARLY.replace("two", "none")
+    + """
+def boundary(*_):
+    if attach_defaults.name == "two":
+        os.kill(os.getpid(), signal.SIGKILL)
+attach_defaults.gate = None
+import tsnb.consumer.line as line
+came = line.Line.next
+line.Line.next = lambda self: (boundary(), came(self))[1]
+"""
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("prelude", "who"),
+    [(HALF, "one"), (EARLY, "two"), (LATE, "two")],
+    ids=["the trial as it writes", "the clone before it has its state", "the clone at its first batch"],
+)
+def test_killed_at_any_step_of_a_clone_by_kept_state_the_other_goes_on(
+    page: Any, until: Until, tmp_path: Path, prelude: str, who: str
+) -> None:
+    """The reason is told or the loss shown; no half state is gone on from; nothing is on the stream any more."""
+    with serve(seed=5):
+        beside = start(page, "beside", 3)
+        given = {"epochs": 3, "dies": False, "go": str(tmp_path / "go")}
+        one = run_cell("one", prelude + steered(), given, outlet=page, seed=3)
+        until(lambda: len(one.metrics.rows) == BATCHES + 7, 120)
+        if who == "one":
+            with pytest.raises(TsnbError, match="died before it was cloned"):
+                one.clone("two")
+            until(lambda: one.state == "lost", 60)
+            assert Run.find("two") is None
+            folder = one.life._run.kept.place
+            assert [path.name for path in folder.glob(".clone*")], (
+                "half of a state, which nobody goes on from"
+            )
+            tsnb.trials.drop(one)
+            tsnb.delete("one")
+            assert not folder.exists()
+        else:
+            two = one.clone("two")
+            (tmp_path / "go").touch()
+            until(lambda: two.state == "lost", 120)
+            assert "SIGKILL" in page.text
+            one.wait(120)
+            assert len(losses(one)) == 3 * BATCHES
+            assert two.life._run.kept.newest is not None, "what it was to begin with is there still"
+        beside.wait(120)
+        assert len(losses(beside)) == 3 * BATCHES
+        assert [c.name for c in status("rows").consumers if c.state != "gone"] == []

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import torch
@@ -17,8 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
-from tsnb.experiments.in_kernel import kept_state
-from tsnb.experiments.in_kernel.kept_state import KeptTrial, StateKeeper
+from tsnb.experiments.in_kernel import kept_state, states
+from tsnb.experiments.in_kernel.kept_state import KeptTrial, SetAside, StateKeeper
 from tsnb.experiments.live_values import LiveValues
 from tsnb.records.kept import EPOCHS, KeptFiles
 
@@ -33,7 +34,8 @@ class Numbers:
         self.samples = 0
 
     def progress(self) -> dict[str, Any]:
-        return {"rows": len(self.rows), "samples": self.samples, "report": {}, "live": {}}
+        place = (None, None, self.samples)
+        return {"rows": len(self.rows), "samples": self.samples, "place": place, "report": {}, "live": {}}
 
     def go_back(self, progress: Mapping[str, Any]) -> None:
         del self.rows[progress["rows"] :]
@@ -267,7 +269,7 @@ def test_a_full_disk_is_a_warning_and_the_state_before_stays(
         assert "the last one is that of epoch 0" in said
         assert "Free some space there" in said
         assert [path.name for path in files.place.iterdir()] == [before.path.name]
-        files.read(before, kept_state._load)
+        files.read(before, states.load)
         (small / "filled").unlink()
         keeper._write(batch=None)
         after = files.newest
@@ -275,6 +277,51 @@ def test_a_full_disk_is_a_warning_and_the_state_before_stays(
         assert after.number > before.number
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+def test_where_no_state_can_be_written_for_a_clone_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A stream without a seed within an epoch, though not between two; a full disk; a wish that was taken back."""
+    told: list[SetAside | str] = []
+    rows = DataLoader(TensorDataset(torch.rand(ROWS, 2)), 4, shuffle=True)
+    files = KeptFiles(tmp_path / ".tsnb", "cnn-1")
+    (tmp_path / ".tsnb").mkdir(mode=0o700)
+    numbers = Numbers()
+    keeper = begin(monkeypatch, files, numbers)
+    with tsnb.serve(rows, name="unseeded"):
+        tsnb.keep(net=torch.nn.Linear(2, 1), every_s=1000.0)
+        for epoch in tsnb.epochs(2):
+            for number, _ in enumerate(tsnb.attach("cnn", producer="unseeded")):
+                if (epoch, number) == (0, 1):
+                    keeper.branch_off(told.append)
+                    (said,) = told
+                    assert "the rest of this epoch: it was served without seed=" in str(said)
+                    assert "clone(at=EPOCH)" in str(said)
+            if not epoch:
+                keeper._clones.append(told.append)  # asked for when the loop has ended
+        (_, between) = told
+        assert isinstance(between, SetAside)
+        assert between.path.parent == files.place
+        clone = KeptFiles(tmp_path / ".tsnb", "two-1")
+        clone.take_in(between.path)
+        (kept,) = clone.all
+        assert (kept.epoch, kept.batch, kept.number) == (1, None, 1)
+        assert clone.read(kept, states.load)["loop"] == 1
+        assert not between.path.exists()
+        monkeypatch.setattr(states, "save", no_space)
+        keeper.branch_off(told.append)
+        keeper._write_for_clone(None)
+        assert str(told[-1]).endswith("No space left on device")
+        assert not list(files.place.glob(".*"))
+        keeper.branch_off(told.append)
+        assert keeper.forget_branch()
+        assert not keeper.forget_branch()
+
+
+def no_space(_state: Mapping[str, Any], file: BinaryIO) -> None:
+    file.write(b"half")
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_a_forked_process_leaves_the_states_to_the_trial(

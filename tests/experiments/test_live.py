@@ -186,6 +186,7 @@ def test_a_trial_is_set_while_it_runs_and_run_again_with_the_same_changes(
         with pytest.raises(TypeError, match=r"set\(lr=0\.03\).*lr=0\.1"):
             trial.set()
         trial.set(lr=torch.tensor(0.25))
+        assert trial.live == {"lr": 0.25}, "as it will be from the next batch on"
         go.touch()
         trial.wait(60)
         assert trial["pairs"] == 4 * [(0.1, 0.1)] + 8 * [(0.25, 0.25)]

@@ -16,6 +16,7 @@ import tsnb
 from tsnb import cli
 from tsnb.errors import TsnbError
 from tsnb.experiments import Trial, run_cell
+from tsnb.experiments.in_kernel import device_memory
 from tsnb.experiments.trial_life import pause_trials
 from tsnb.records.run import Run
 from tsnb.telemetry.following import look
@@ -134,3 +135,71 @@ def test_a_paused_trial_can_be_stopped_and_interrupted(page: Any, until: Until, 
         both[1].interrupt()
         until(lambda: both[1].state == "interrupted", 60)
         assert len(both[1]["taken"][0]) == 20
+
+
+def test_memory_is_released_only_where_there_is_some(page: Any, until: Until, tmp_path: Path) -> None:
+    """On a CPU `pause(release=True)` says so and pauses nothing."""
+    with serve(seed=1):
+        trial = start(page, "one", tmp_path / "go", 20)
+        until(lambda: sum(trial.metrics.by_step("rows").values()) == 20, 120)
+        with pytest.raises(TsnbError, match=r"'one': it uses no GPU, so there is no GPU memory to give back"):
+            trial.pause(release=True)
+        assert not trial.life.paused
+        (tmp_path / "go").touch()
+        trial.wait(60)
+        with pytest.raises(TsnbError, match="is done: a trial is paused while it runs"):
+            trial.pause(release=True)
+
+
+def test_tensors_that_are_moved_stay_the_objects_that_they_are_and_share_what_they_shared() -> None:
+    """Tied weights, a transposed one, moments and gradients: the same objects, values and strides."""
+    first, last = torch.nn.Linear(3, 4), torch.nn.Linear(4, 3)
+    last.weight = torch.nn.Parameter(first.weight.data.t())
+    net = torch.nn.Sequential(first, torch.nn.BatchNorm1d(4), last)
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.rand(5, 3)).sum().backward()
+    optimizer.step()
+    found = list(device_memory._tensors([net, optimizer, object()]))
+    kinds = [*net.parameters(), *net.buffers(), *(p.grad for p in net.parameters())]
+    moments = [held for each in optimizer.state.values() for held in each.values()]
+    assert {id(t) for t in found} == {id(t) for t in [*kinds, *moments]}
+    before = [(t.clone(), t.stride()) for t in found]
+    device_memory._move([(t, t.device) for t in found], to_host=True)
+    for tensor, (value, stride) in zip(found, before, strict=True):
+        assert torch.equal(tensor, value)
+        assert tensor.stride() == stride
+    first.weight.data[0, 1] = 7.0
+    assert last.weight[1, 0] == 7.0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_a_paused_trial_gives_its_gpu_memory_back_and_goes_on_with_the_same_numbers(
+    page: Any, until: Until, tmp_path: Path
+) -> None:
+    """A GiB of what is kept is free for others while it is paused; its numbers are those of one that never paused."""
+    cell = (
+        "import torch\ntorch.manual_seed(0)\nlarge = torch.nn.Linear(2**14, 2**14, device='cuda')\n"
+        "optimizer = torch.optim.SGD(large.parameters(), lr=0.1, momentum=0.9)\n"
+        "tsnb.keep(net=large, optimizer=optimizer)\ntotals = []\n"
+    ) + CELL.replace("        taken[-1] += ", STEP + "        taken[-1] += ")
+    with serve(seed=1):
+        given = {"stop_at": 20, "epochs": 2}
+        plain = run_cell("plain", cell, {**given, "go": str(tmp_path)}, outlet=page).wait(120)["totals"]
+        tsnb.trials["plain"].stop()
+        trial = run_cell("one", cell, {**given, "go": str(tmp_path / "go")}, outlet=page)
+        until(lambda: sum(trial.metrics.by_step("rows").values()) == 20, 120)
+        before = torch.cuda.mem_get_info()[0]
+        trial.pause(release=True)
+        (tmp_path / "go").touch()
+        until(lambda: torch.cuda.mem_get_info()[0] > before + 2**30, 120)
+        trial.resume()
+        assert trial.wait(120)["totals"] == plain
+
+
+STEP = """        loss = large(torch.ones(1, 2**14, device="cuda") * rows.sum().item()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        totals.append(loss.item())
+"""

@@ -52,7 +52,12 @@ def test_what_it_names_is_there() -> None:
         "--keep",
         "--race",
         "--error",
+        "--population",
+        "--share",
         "--mode",
+        "--plan",
+        "--rotate",
+        "--until",
     }
     assert known - sweeping <= set(re.findall(r"--[a-z-]+", PAGE))
     assert ", ".join(TRIAL_STATES) in PAGE

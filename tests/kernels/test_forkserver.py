@@ -39,6 +39,7 @@ Start = Callable[..., Child]
 def start() -> Iterator[Start]:
     """Return a function that starts a kernel; what was started ends with the test."""
     hub = the_hub()
+    await_fork_server()
     started: list[Child] = []
 
     async def make(output: Any, env: dict[str, str] | None, log: Path | None) -> Child:
@@ -55,6 +56,19 @@ def start() -> Iterator[Start]:
     yield one
     for child in started:
         hub.call(child.kill())
+
+
+def await_fork_server(former: ForkServer | None = None) -> None:
+    """Wait for it: on a busy machine its imports may take longer than a kernel's start waits for them.
+
+    Args:
+        former: One that is about to be found dead.
+    """
+    hub, deadline = the_hub(), time.monotonic() + HANG_S
+    while former is not None and former.usable:
+        assert time.monotonic() < deadline, "its end was not noticed"
+        time.sleep(0.01)
+    assert hub.call(forking.await_server(hub, HANG_S))
 
 
 def value(child: Child, expression: str) -> Any:
@@ -196,6 +210,7 @@ def test_a_killed_server_takes_its_kernels_along_and_the_next_start_has_a_new_on
     took(time.monotonic() - began)
     assert not any(child.alive for child in children)
     psutil.wait_procs([psutil.Process(c.pid) for c in children if psutil.pid_exists(c.pid)], HANG_S)
+    await_fork_server(former)
     child = start()
     assert server() is not former
     assert is_forked(child)
@@ -258,6 +273,7 @@ def test_a_server_that_stands_still_is_not_waited_for(start: Start, monkeypatch:
     assert psutil.Process(child.pid).ppid() == os.getpid()
     before._process.kill()
     monkeypatch.undo()
+    await_fork_server(before)
     assert is_forked(start())
     assert server() is not before
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from nbconvert.exporters import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.house.notebooks import RUNNERS, command_of
@@ -56,6 +59,49 @@ def test_trials_end_and_their_output_is_kept(runner: str, tmp_path: Path) -> Non
     assert "the long one is at its end" in shown(cells[LONG]) and "<b>bold</b>" in shown(cells[LONG])
     assert "trial 'long' done" in shown(cells[LONG])
     assert shown(cells[LAST]).count("text") == 1
+
+
+PANEL = (
+    "from torch import arange\nfrom torch.utils.data import DataLoader\nrows = DataLoader(arange(80.), batch_size=4)",
+    "%tensorsocket start rows --name pictured",
+    "%tensorsocket dashboard pictured",
+    """def train(lr):
+    for batch in tsnb.attach():
+        tsnb.log(loss=1.0)
+    tsnb.log(loss=0.125)
+    print("ends at 0.125")
+low = tsnb.run(train, name="low", lr=0.5)""",
+)
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_a_panel_is_in_the_file_as_it_was_in_the_end_and_on_pages_made_from_it(tmp_path: Path) -> None:
+    """Its picture is an output of its own, which needs no widget; the widget that is saved is a recording."""
+    status, printed, cells = run_by("nbclient", tmp_path, FIRST, *PANEL, LAST)
+    assert status == 0, printed
+    (picture,) = [o for o in cells[PANEL[2]].outputs if "image/svg+xml" in o.get("data", {})]
+    assert re.search(r"low +done .* loss 0\.125", picture.data["text/plain"])
+    assert "ends at 0.125" in shown(cells[PANEL[3]])
+    notebook = nbformat.read(tmp_path / "out.ipynb", as_version=4)
+    widgets = notebook.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"].values()
+    (panel,) = [one["state"] for one in widgets if one["state"].get("still")]
+    assert all(text in picture.data["image/svg+xml"] for text in (f'id="{panel["still"]}"', "0.125"))
+    scene = panel["scene"]
+    assert scene["recorded"] and scene["known"]["trials"] == {"low": [["lr", "0.5"]]}
+    assert [(lane["name"], lane["end"], lane["last"]) for lane in scene["lanes"]] == [
+        ("low", "done", {"loss": 0.125})
+    ]
+    for state in (True, False):  # saved with its widgets, and without
+        if not state:
+            del notebook.metadata["widgets"]
+        page, _ = HTMLExporter().from_notebook_node(notebook)  # type: ignore[no-untyped-call]
+        drawn = re.findall(
+            r"data:image/svg\+xml;base64,([\w+/=]+)", page
+        )  # some are of the page's own buttons
+        assert picture.data["image/svg+xml"].strip() in [
+            base64.b64decode(one).decode().strip() for one in drawn
+        ]
 
 
 @pytest.mark.system

@@ -102,8 +102,6 @@ def test_bounds_are_the_same_wherever_an_option_is_given(
 def test_each_verb_is_on_every_surface(capsys: pytest.CaptureFixture[str]) -> None:
     """What may be done to a trial: a method, a magic, a command that answers with JSON, and the panel's way back."""
     verbs = ["pause", "resume", "set", "interrupt", "stop", "clone", "extend"]
-    there = [verb for verb in verbs if hasattr(Trial, verb)]
-    assert there[:5] == verbs[:5]
     panel = Panel()
     done: list[str] = []
 
@@ -112,15 +110,15 @@ def test_each_verb_is_on_every_surface(capsys: pytest.CaptureFixture[str]) -> No
 
     panel._in_background = note  # type: ignore[method-assign]
     panel.interrupt_consumer = done.append
-    for verb in there:
+    for verb in verbs:
+        assert hasattr(Trial, verb)
         assert verb in TRIALS, f"%trials {verb}"
-        if verb in ("clone", "extend"):
-            continue  # both need the trial's notebook, and `extend` one that has ended: by method and magic there
         with pytest.raises(SystemExit) as ended:
             cli.main([verb, "--help"])
         assert ended.value.code == 0
         assert "--json" in capsys.readouterr().out, f"tsnb {verb} --json"
-        panel._hear(panel, {"op": verb, "name": "cnn", "value": "lr", "text": "0.1"}, [])
+        said = {"value": "lr", "text": "0.1", "as": "hot", "changes": [["lr", "0.1"]], "epochs": 5}
+        panel._hear(panel, {"op": verb, "name": "cnn", **said}, [])
         assert done[-1:] == [verb], f"the panel's {verb}"
     panel.close()
 
@@ -209,6 +207,17 @@ def test_changes_of_a_rerun_are_python_values_or_text() -> None:
     }  # fmt: skip
     with pytest.raises(UsageError, match="'lr' is not a setting: write NAME=VALUE"):
         parse("rerun cnn lr", "%trials", TRIALS)
+
+
+def test_settings_may_stand_behind_options() -> None:
+    """`cnn --name hot lr=0.03` is what one types; in a notebook and in a terminal."""
+    for line in ("cnn --name hot lr=0.03", "cnn lr=0.03 --name hot", "--name hot cnn lr=0.03"):
+        given = parse(f"clone {line}", "%trials", TRIALS)[1]
+        assert (given.name, given.new, given.changes) == ("cnn", "hot", [("lr", 0.03)])
+    words = ["mnist/cnn", "--name", "hot", "--json", "lr=0.03", "net=big"]
+    command = cli._parser().parse_args(["clone", *words])
+    assert (command.target, command.name, command.json) == ("mnist/cnn", "hot", True)
+    assert command.changes == ["lr=0.03", "net=big"]
 
 
 WRONG = [

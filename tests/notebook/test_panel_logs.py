@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Callable
@@ -58,9 +59,15 @@ def test_a_drawer_knows_parameters_live_values_and_artifacts_and_sets_a_value(sh
     with pytest.raises(TsnbError, match="was started elsewhere"):
         logs.set("setter", "lr", "0.05")
     code = """
-import time, tsnb
+import os, time, tsnb
 open("net.txt", "w").write("weights")
 tsnb.log_artifact("net.txt")
+for k in range(6):
+    open(f"curve-{k}.png", "wb").write(bytes([k]) * 10)
+    os.utime(f"curve-{k}.png", (1000 + k, 1000 + k))
+    tsnb.log_artifact(f"curve-{k}.png")
+open("huge.png", "wb").write(bytes(400_000))
+tsnb.log_artifact("huge.png")
 lr = tsnb.live("lr", 0.1, bounds=(0, 1)); how = tsnb.live("how", "sum", choices=("sum", "mean"))
 while float(lr) > 0.01: time.sleep(0.01)
 """
@@ -74,8 +81,23 @@ while float(lr) > 0.01: time.sleep(0.01)
 
     until(lambda: len(facts()["live"]) == 2 and facts()["artifacts"])
     assert facts()["live"] == [["lr", "0.1"], ["how", "sum"]]
+    assert facts()["cannot"]["clone"] == ""
+    assert facts()["cannot"]["extend"].startswith("is running: it can be extended once it is done")
+    with pytest.raises(TsnbError, match="takes batches of no stream"):
+        logs.clone("setter", "", {"lr": "0.2"})
+    with pytest.raises(TsnbError, match="elsewhere was started elsewhere, and is cloned there"):
+        logs.clone("elsewhere", "", {})
     assert (logs.params(), logs.verdicts()) == ({"setter": []}, {})
-    assert facts()["artifacts"] == [["net.txt", 7]]
+    until(lambda: len(facts()["artifacts"]) == 8)
+    assert ["net.txt", 7] in facts()["artifacts"] and ["huge.png", 400_000] in facts()["artifacts"]
+    figures = facts()["figures"]
+    assert len(figures) == 4 and all(name.startswith("curve-") for name, *_ in figures), (
+        "small ones, the newest"
+    )
+    assert len({mark for _, mark, _ in figures}) == 4
+    for name, _, address in figures:
+        kind, _, text = address.partition(",")
+        assert kind == "data:image/png;base64" and base64.b64decode(text) == bytes([int(name[6])]) * 10
     assert (Path(facts()["where"]) / "net.txt").read_text() == "weights"
     logs.set("setter", "how", "mean")
     until(lambda: facts()["live"][1] == ["how", "mean"])
@@ -96,3 +118,6 @@ while float(lr) > 0.01: time.sleep(0.01)
     ]
     with pytest.raises(TsnbError, match="is done"):
         logs.set("setter", "lr", "0.1")
+    assert facts()["cannot"]["clone"] == "is done: a trial is cloned while it runs"
+    with pytest.raises(TsnbError, match="has kept no state"):
+        logs.extend("setter", 2)

@@ -279,6 +279,7 @@ def test_a_saved_notebook_keeps_its_reports(
     assert len(saved) < 60_000
 
 
+@pytest.mark.slow
 @pytest.mark.system
 def test_another_notebook_shows_the_same_stream(notebook: Callable[..., list[dict[str, Any]]]) -> None:
     """A kernel of its own serves and trains; this process opens panel and report by the stream's name alone."""

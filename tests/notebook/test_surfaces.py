@@ -222,7 +222,7 @@ def test_one_score_chooses_the_same_trial_everywhere(train: Callable[..., Any]) 
     assert tsnb.compare("accuracy", by="accuracy", name="s")["best_trial"].iloc[0] == best
     assert tsnb.results("s", sort="accuracy")["name"].iloc[0] == best
     assert "accuracy 0.9 (best)" in lines(best, repr(tsnb.trials)) and "accuracy 0.9 (best)" in repr(sweep)
-    assert panel._tape.view.best["accuracy"] == best
+    until(lambda: panel._tape.view.best.get("accuracy") == best, LIMIT_S)
     assert [note.text for note in tsnb.plot("accuracy", name="s").layout.annotations] == [f"best: {best}"]
     panel.close()
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
+import torch
 from IPython.core.error import UsageError
+from torch.utils.data import DataLoader, TensorDataset
 
+import tsnb
+from tests.promises import HANG_S
 from tsnb.experiments import trials
 from tsnb.notebook.grammar import TRIAL, options_of
 from tsnb.sweeps.spaces import loguniform
@@ -69,6 +74,23 @@ def test_the_line_is_read_as_it_is_written() -> None:
         ("x --at-once 2", "--at-once goes with parameters: --grid"),
         ("x --halving loss", "--halving goes with parameters"),
         ("x --grid lr=1,2 --keep 50%", "--keep goes with --halving METRIC"),
+        ("x --grid lr=1,2 --every 9", "--every goes with --halving METRIC or --population METRIC"),
+        ("x --grid lr=1,2 --race loss --halving loss", "--halving and --race do not go together"),
+        (
+            "x --grid lr=1,2 --race loss --keep 50%",
+            "--keep does not go with --race; it takes --error, --mode",
+        ),
+        ("x --grid lr=1,2 --population loss", "--grid does not go with --population; its values change"),
+        ("x --sample lr=uniform(0,1) --population loss --at-once 2", "--n says how many"),
+        ("x --population loss", "--population goes with parameters"),
+        (
+            "x --sample lr=uniform(0,1) --population gain",
+            "nothing says whether a high or a low 'gain' is good",
+        ),
+        (
+            "x --sample lr=uniform(0,1) --sample wd=uniform(0,1) --population loss",
+            "the cell reads no variable 'wd'",
+        ),
         ("x --grid lr=1,2 --halving loss --keep 0%", "keep=0.0: give a share"),
         ("x-{wd} --grid lr=1,2", "{wd} is not a parameter of this sweep (lr)"),
         ("x --grid lr=1,2 --gird wd=1", "Did you mean '--grid'?"),
@@ -82,6 +104,32 @@ def test_a_line_that_makes_no_sweep_starts_nothing(
         run(shell, f"%%trial {line}\nprint(lr)")
     assert said in str(caught.value)
     assert not trials
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_a_cell_runs_as_a_population(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its values are variables that it makes live; the worst of its trials goes on as a clone of the best."""
+    line = "--sample lr=loguniform(1e-3,1) --n 3 --population gain --every 40 --mode max --seed 3"
+    cell = (
+        "import tsnb\n"
+        "weight, lr = 0.0, tsnb.live('lr', lr, bounds=(0.0, 1.0))\n"
+        "while True:\n"
+        "    for batch in tsnb.attach():\n"
+        "        weight += float(lr)\n"
+        "        tsnb.log(gain=weight)"
+    )
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(400)), 8), name="numbers", seed=0):
+        bred = shell.run_cell(f"%%trial bred {line}\n{cell}").result
+        deadline = time.monotonic() + HANG_S
+        while not any(trial.parent for trial in bred.values()):
+            assert time.monotonic() < deadline, capsys.readouterr().out
+            time.sleep(0.02)
+        run(shell, "%trials stop bred")
+    clone = next(trial for trial in bred.values() if trial.parent is not None)
+    assert list(bred)[:4] == ["bred-1", "bred-2", "bred-3", "bred-4"] and clone.name == "bred-4"
+    assert clone.parent is not None and clone.parent.name in list(bred)[:3]
+    assert clone.changes[-1].name == "lr" and 0.0 < clone.changes[-1].value <= 1.0
 
 
 def test_a_name_that_nobody_defines_is_told_once_for_all(shell: Any) -> None:

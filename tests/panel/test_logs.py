@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -46,6 +46,9 @@ class Source:
     def verdicts(self) -> dict[str, str]:
         return {}
 
+    def sweeps(self) -> dict[str, str]:
+        return {}
+
     def changes(self) -> dict[str, list[list[Any]]]:
         return {}
 
@@ -53,6 +56,12 @@ class Source:
         if value != "lr":
             raise ValueError(f"{name} has no {value}")
         self.lr = text
+
+    def clone(self, name: str, new: str, changes: Mapping[str, str]) -> None:
+        raise NotImplementedError
+
+    def extend(self, name: str, epochs: int) -> None:
+        raise NotImplementedError
 
 
 class Pages:
@@ -225,6 +234,27 @@ def test_a_drawers_facts_are_sent_when_they_change(source: Source, feed: LogFeed
     feed.show("")
     pages.until(lambda: not any(thread.name == "tsnb-panel-log" for thread in threading.enumerate()))
     assert not any("text" in message for message in pages.messages), "nobody asked for a log"
+
+
+def test_a_figure_that_a_page_has_is_not_sent_again(
+    source: Source, feed: LogFeed, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes go once to a page that says what it has; to one that says nothing all of them."""
+    facts = {"live": [["lr", "0.1"]], "figures": [["a.png", "a 1", "data:a"]]}
+    monkeypatch.setattr(source, "facts", lambda name: dict(facts))
+    feed.show("cnn")
+    pages.until(lambda: len(pages.facts()) == 1)
+    assert pages.facts()[0]["figures"] == [["a.png", "a 1", "data:a"]]
+    facts["figures"] = [["a.png", "a 1", "data:a"], ["b.png", "b 1", "data:b"]]
+    pages.until(lambda: len(pages.facts()) == 2)
+    assert pages.facts()[1]["figures"] == [["a.png", "a 1", ""], ["b.png", "b 1", "data:b"]]
+    feed.show("cnn", ["b 1"])
+    pages.until(lambda: len(pages.facts()) == 3)
+    assert pages.facts()[2]["figures"] == [["a.png", "a 1", "data:a"], ["b.png", "b 1", ""]]
+    feed.show("cnn")
+    pages.until(lambda: len(pages.facts()) == 4)
+    assert [data for *_, data in pages.facts()[3]["figures"]] == ["data:a", "data:b"]
+    feed.show("")
 
 
 def test_a_drawers_log_opens_no_pane(source: Source, feed: LogFeed, pages: Pages) -> None:

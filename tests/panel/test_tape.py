@@ -18,7 +18,7 @@ from tests.panel.streams import Stream, Trial, rebalance, rebalanced, three_mode
 from tsnb.panel.tape import Tape
 from tsnb.telemetry.frames import ALL, GPU, HEADER, LOGGED, MACHINE, PACE, POINT, PROCESS, ROW, Curves
 from tsnb.telemetry.history import History
-from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading
+from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading, EndReading
 from tsnb.telemetry.view import MARKS, StreamView, as_text
 from tsnb.telemetry.words import cached
 
@@ -303,6 +303,18 @@ def test_numbers_that_are_not_finite_do_no_harm() -> None:
         json.dumps(tape.feed(now).content, allow_nan=False)
     values = [point[3] for point in tape.view.curves.points(0, 0)]
     assert values[:2] == [math.inf, -math.inf] and values[-1] == 0.5
+
+
+def test_one_that_only_says_how_it_ended_is_nowhere_in_the_stream() -> None:
+    """Its last numbers come in a row without buffer and lag: charts over time end where it left."""
+    tape, reading = Tape(), next(r for r in three_models().run(2) if r.consumers)
+    tape.feed(reading)
+    tape.feed(replace(reading, time_s=reading.time_s + 1, consumers=()))
+    end = EndReading(reading.consumers[0].name, "done", reading.time_s + 9, metrics={"loss": 0.25})
+    message = tape.feed(replace(reading, time_s=reading.time_s + 10, consumers=(), ends=(end,)))
+    row = dict(zip(ROW, numbers(message.frame)[len(HEADER) :], strict=False))
+    assert np.isnan([row["fill"], row["lag"], row["samples_per_s"]]).all()
+    assert message.content["lanes"]["0"]["last"] == {"loss": 0.25}
 
 
 def test_the_sentence_is_not_rewritten_at_every_tick() -> None:

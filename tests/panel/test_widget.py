@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tests.panel.streams import rebalanced, three_models
+from tsnb.errors import TsnbError
 from tsnb.panel import widget as module
 from tsnb.panel.widget import Panel
 
@@ -94,6 +95,44 @@ def test_what_fails_is_told_to_the_front_end(
     assert sent[-1][0] == {"op": "refused", "what": op, "name": "x", "why": "no trial x"}
 
 
+def test_a_clone_and_an_extension_are_made_by_the_notebook_that_has_the_trial(
+    panel: Panel, sent: list[tuple[dict[str, Any], list[bytes]]]
+) -> None:
+    """The drawer's fields reach the source; what is refused, or cannot be read, is told."""
+    told: list[Any] = []
+
+    class Source:
+        def clone(self, name: str, new: str, changes: dict[str, str]) -> None:
+            told.append((name, new, changes))
+            if new == "cnn":
+                raise TsnbError("give the clone another name")
+
+        def extend(self, name: str, epochs: int) -> None:
+            told.append((name, epochs))
+
+    wish = {"op": "clone", "name": "cnn", "as": "hot", "changes": [["lr", "0.03"]]}
+    panel._hear(panel, wish, [])
+    join("tsnb-clone-cnn")
+    assert sent[-1][0]["why"] == "this panel knows no trials, so it cannot clone cnn: its notebook can"
+    panel.logs.source = cast("Any", Source())
+    for more in ({}, {"as": "cnn"}, {"changes": 5}, {"changes": [["lr"]]}):
+        panel._hear(panel, {**wish, **more}, [])
+        join("tsnb-clone-cnn")
+    assert told == [("cnn", "hot", {"lr": "0.03"}), ("cnn", "cnn", {"lr": "0.03"})]
+    refused = [message for message, _ in sent if message["op"] == "refused"]
+    assert refused[1] == {
+        "op": "refused",
+        "what": "clone",
+        "name": "cnn",
+        "why": "give the clone another name",
+    }
+    assert len(refused) == 4
+    panel._hear(panel, {"op": "extend", "name": "cnn", "epochs": 5}, [])
+    join("tsnb-extend-cnn")
+    assert told[-1] == ("cnn", 5)
+    panel.logs.close()
+
+
 def test_a_live_value_is_set_by_who_knows_the_trials(
     panel: Panel, sent: list[tuple[dict[str, Any], list[bytes]]]
 ) -> None:
@@ -106,6 +145,9 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
 
         def verdicts(self) -> dict[str, str]:
             return {"mlp": "rank 2 of 2"}
+
+        def sweeps(self) -> dict[str, str]:
+            return {"mlp": "s"}
 
         def changes(self) -> dict[str, list[list[Any]]]:
             return {"cnn": [[5.0, "lr 0.3 → 0.1"]]}
@@ -127,6 +169,7 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         "trials": {"cnn": [["lr", "0.1"]]},
         "verdicts": {"mlp": "rank 2 of 2"},
         "changes": {"cnn": [[5.0, "lr 0.3 → 0.1"]]},
+        "sweeps": {"mlp": "s"},
     }
     panel._hear(panel, content, [])
     join("tsnb-set-cnn")
@@ -165,6 +208,13 @@ def test_interrupt_and_report_are_offered_where_somebody_does_them(
     panel.make_report = None
     assert panel.make_report is None
     assert panel.get_state()["scene"]["can"] == {"interrupt": True, "report": False}
+
+
+def test_what_a_reader_chose_is_kept_for_the_page_that_loads_next(panel: Panel) -> None:
+    """It comes as a message of its own; what is not a choice is not kept."""
+    panel._hear(panel, {"op": "view", "view": {"learning": {"axis": "time"}}}, [])
+    panel._hear(panel, {"op": "view", "view": "x"}, [])
+    assert panel.get_state()["view"] == {"learning": {"axis": "time"}}
 
 
 def test_a_recording_is_all_there_and_promises_nothing() -> None:

@@ -46,6 +46,8 @@ class SimConsumer:
     name: str
     channel: LoopbackChannel
     skips: bool = False
+    rotates: tuple[int, int] | None = None
+    """Batches of a turn, and how many have theirs at once, if it takes turns with the others that do."""
     prefetch: int = 0
     """Batches received before they are given, as when they are copied to a GPU ahead."""
     epochs: dict[int, list[int]] = field(default_factory=dict)
@@ -343,6 +345,8 @@ class Simulation:
             of its own.
         pauses: Whether somebody is asked to pause, or to go on, now and then.
         clones: Whether one is cloned now and then.
+        rounds: Whether epochs are rounds: each begins when it is due.
+        rotates: Whether most consumers take turns.
     """
 
     def __init__(
@@ -357,8 +361,14 @@ class Simulation:
         parts: bool = False,
         pauses: bool = False,
         clones: bool = False,
+        rounds: bool = False,
+        rotates: bool = False,
     ) -> None:
+        self.turn: tuple[int, int] | None
         self.clones = clones
+        self.rounds = rounds
+        self.due = 0
+        self.logged: set[int] = set()  # rounds that were begun, as the log on disk has them
         self.parts = parts
         self.seed = seed
         self.rng = random.Random(seed)
@@ -373,6 +383,7 @@ class Simulation:
         self.band = self.rng.choice([1, 2, 5, 20])
         if parts:
             self.batches = SAMPLES // 4
+        self.turn = (self.rng.choice([1, 2, 5, 9]), self.rng.choice([1, 2])) if rotates else None
         self.now = 0.0
         self.consumers: dict[int, SimConsumer] = {}
         self.gone: list[SimConsumer] = []
@@ -384,6 +395,9 @@ class Simulation:
         """Begin with a new producer; who was attached to the one before comes back, one after the other."""
         self.dispatch = Dispatch(self.window, self.band, 50.0, first_epoch)
         self.dispatch.note_repeatable(True)
+        if self.rounds:
+            self.dispatch.step(ev.RoundDue(0), self.now)
+            self.dispatch.step(ev.Withdrawn(0), self.now)
         self.slots = set(range(400))
         self.loaded = 0  # batches of the epoch that were loaded, or skipped at its beginning
         self.loading = -1
@@ -421,6 +435,9 @@ class Simulation:
         """Step when the decisions ask for it, as the serving thread does."""
         if self.dispatch.due_s is not None and self.now >= self.dispatch.due_s:
             self.step(ev.Tick())
+        if self.rounds and self.dispatch.admission.rounds == 0 and self.rng.random() < 0.02:
+            self.due += 1
+            self.step(ev.RoundDue(1))
 
     def kill_producer(self) -> None:
         """Whatever it knew is gone; what it had sent can still be read, as from a real socket."""
@@ -428,7 +445,7 @@ class Simulation:
             self.ends[key].close()
             _drain(consumer)
         self.restarted += 1
-        self.start(self.dispatch.epochs.newest.number)
+        self.start(max(self.logged, default=-1) + 1 if self.rounds else self.dispatch.epochs.newest.number)
 
     def step(self, event: ev.Event) -> None:
         for made in self.dispatch.step(event, self.now):
@@ -457,14 +474,17 @@ class Simulation:
     def _read(self, slot: int) -> bool:
         return any(slot in c.slots() for c in self.consumers.values())
 
-    def join(self, skips: bool | None = None) -> SimConsumer:
+    def join(self, skips: bool | None = None, turns: bool | None = None) -> SimConsumer:
         key = len(self.consumers) + len(self.gone)
         ours, theirs = pair(512)
         self.ends[key] = ours
         skips = self.skips and self.rng.random() < 0.5 if skips is None else skips
         prefetch = self.rng.choice([0, 0, 1, 2])
         part = self.choose_part() if self.parts else None
-        consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips, prefetch, part=part)
+        if turns is None:
+            turns = self.turn is not None and self.rng.random() < 0.9
+        turn = self.turn if turns and not skips else None
+        consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips, turn, prefetch, part=part)
         self.step(self._joined(key, consumer))
         self._tell_part(key, consumer)
         return consumer
@@ -500,6 +520,7 @@ class Simulation:
             of=max(1, len(consumer.group)),
             back=back,
             paused=paused,
+            turn=consumer.rotates,
         )
 
     def join_group(self, name: str, size: int) -> list[SimConsumer]:
@@ -575,6 +596,7 @@ class Simulation:
             return
         if wanted.run != self.loading:
             self.loading, self.loaded = wanted.run, wanted.first
+            self.logged.add(wanted.epoch)
         if self.failures and self.rng.random() < 0.1 and (self.loaded or wanted.epoch):
             self.step(ev.LoaderRaised(wanted.run, "boom", "Traceback"))
         elif self.loaded == self.batches:
@@ -689,10 +711,13 @@ def joined(
     of: int = 1,
     back: bool = False,
     paused: bool = False,
+    turn: tuple[int, int] | None = None,
 ) -> ev.Heard:
-    """A consumer attaches; `of` more than 1: as one rank of so many."""
+    """A consumer attaches; `of` more than 1: as one rank of so many; `turn`: batches of one, and how many at once."""
     on_lag = "skip" if skips else "wait"
     hello = ms.Hello("consumer", name, "", on_lag, rank=rank, world_size=of, back=back, paused=paused)
+    if turn is not None:
+        hello = hello._replace(rotation="sweep", rotate=turn[0], at_once=turn[1])
     return ev.Heard(key, hello)
 
 

@@ -96,7 +96,7 @@ def shares(used: dict[str, float]) -> dict[str, float]:
     return {name: seconds / sum(used.values()) for name, seconds in used.items()}
 
 
-@pytest.mark.parametrize("cores", [1.0, 2.0, 100.0])
+@pytest.mark.parametrize("cores", [1.0, pytest.param(2.0, marks=pytest.mark.slow), 100.0])
 @pytest.mark.parametrize("weights", [{"large": 2.0}, {"small": 3.0}, {"small": 0.5, "middle": 4.0}, {}])
 def test_by_weight_each_has_its_share_of_compute_whatever_its_steps(
     weights: dict[str, float], cores: float

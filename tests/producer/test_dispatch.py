@@ -106,6 +106,53 @@ def test_nothing_is_lost_or_given_twice_however_often_the_producer_is_killed(see
     assert all(set(c.epochs) == c.complete for c in three), "an epoch was left in its middle"
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_round_begins_when_it_is_due_and_is_given_whole_to_all_whatever_happens(seed: int) -> None:
+    """Kills of either side, pauses, clones: no more rounds begin than were due, and all alive go on with the next."""
+    mixed = seed % 2 == 1
+    simulation = Simulation(
+        12_000 + seed, rounds=True, restarts=True, pauses=mixed, clones=mixed, skips=seed % 4 == 2
+    )
+    simulation.run(800)
+    assert simulation.logged == set(range(len(simulation.logged))), "a number was left out"
+    # one that was due when the producer was killed is due again
+    assert len(simulation.logged) <= simulation.due
+    simulation.settle()
+    assert len(simulation.logged) <= simulation.due
+
+
+def test_consumers_wait_for_a_round_and_one_that_comes_back_to_one_that_began_does_not() -> None:
+    """None is turned away while it waits, however long; `join="now"` is."""
+    dispatch = Dispatch(4, 4, 30.0, 3)
+    dispatch.note_repeatable(True)
+    for event in (
+        ev.RoundDue(0),
+        ev.Withdrawn(0),
+        joined(1, "a"),
+        joined(2, "b"),
+        joined(3, "c"),
+        joined(4, "d"),
+    ):
+        dispatch.step(event, 0.0)
+    out = [*dispatch.step(asked(1, epoch=3), 0.0), *dispatch.step(asked(2, epoch=3, exact=True), 0.0)]
+    out += dispatch.step(ev.Tick(), 1000.0)
+    assert not out and dispatch.wanted is None
+    assert tells(dispatch.step(asked(3, now=True), 1000.0), ms.NotJoined)
+    out = dispatch.step(ev.RoundDue(1), 1001.0)
+    assert [(key, told.epoch) for key, told in tells(out, ms.EpochStarted)] == [(1, 3), (2, 3)]
+    assert dispatch.admission.rounds == 0
+    for key in (1, 2):
+        dispatch.step(left_epoch(key), 1001.0)
+    out = dispatch.step(asked(1, 1, epoch=4), 1002.0) + dispatch.step(
+        asked(4, epoch=2, seq=1, exact=True), 1002.0
+    )
+    assert [(key, told.epoch) for key, told in tells(out, ms.EpochStarted)] == [(4, 2)]
+    dispatch.step(left_epoch(4), 1003.0)
+    assert not tells(dispatch.step(ev.Tick(), 2000.0), ms.EpochStarted)
+    out = dispatch.step(ev.RoundDue(None), 2001.0)
+    assert [(key, told.epoch) for key, told in tells(out, ms.EpochStarted)] == [(1, 4)]
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_with_restarts_failures_and_consumers_that_skip_all_can_go_on(seed: int) -> None:
     """Each keeps its order (checked at every batch), and nobody waits for good."""
@@ -144,6 +191,13 @@ def test_clones_at_any_moment_lose_nothing_and_all_can_go_on(seed: int) -> None:
         parts=seed % 5 == 0,
     )
     simulation.run(600)
+    simulation.settle()
+
+
+def test_a_clone_of_one_that_skips_is_let_in_however_far_behind_the_others_its_place_is() -> None:
+    """In an epoch that has ended, too: what its parent was granted is kept."""
+    simulation = Simulation(20_002, restarts=True, skips=True, clones=True)
+    simulation.run(1500)
     simulation.settle()
 
 

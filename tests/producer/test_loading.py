@@ -30,6 +30,7 @@ import tsnb
 from tests.producer.sources import Fails, Noisy, NoisyTogether, Numbers, Stand, Stream, same
 from tsnb.errors import LoaderFailed
 from tsnb.producer.loader import dataloader
+from tsnb.producer.loader.tickets import TICKET_S
 
 pytestmark = pytest.mark.system
 
@@ -342,7 +343,7 @@ def test_several_batches_travel_together_only_while_they_are_cheap() -> None:
         assert tickets.size == dataloader.MAX_TICKET
         assert source.ahead == 2 * dataloader.MAX_TICKET
         for _ in range(50):
-            source._measured(dataloader.TICKET_S / 2.5)
+            source._measured(TICKET_S / 2.5)
         assert tickets.size == 2
         for _ in range(50):
             source._measured(1.0)

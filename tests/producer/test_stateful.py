@@ -24,9 +24,11 @@ class Stream(RuleBasedStateMachine):
         window=st.sampled_from([1, 2, 4]),
         band=st.sampled_from([1, 3, 9]),
         batches=st.sampled_from([1, 2, 5, 9]),
+        turn=st.sampled_from([None, None, (1, 1), (2, 1), (4, 2)]),
     )
-    def begin(self, window: int, band: int, batches: int) -> None:
+    def begin(self, window: int, band: int, batches: int, turn: tuple[int, int] | None) -> None:
         self.simulation = Simulation(0)
+        self.simulation.turn = turn
         self.simulation.window, self.simulation.band, self.simulation.batches = window, band, batches
         self.simulation.start(0)
         self.join(False)
@@ -35,11 +37,11 @@ class Stream(RuleBasedStateMachine):
         consumers = list(self.simulation.consumers.values())
         return consumers[who % len(consumers)]
 
-    @rule(skips=st.booleans())
-    def join(self, skips: bool) -> None:
+    @rule(skips=st.booleans(), turns=st.booleans())
+    def join(self, skips: bool, turns: bool = True) -> None:
         if len(self.simulation.consumers) == 4:
             return
-        self.simulation.join(skips)
+        self.simulation.join(skips, turns)
 
     @rule(times=st.integers(1, 3))
     def load(self, times: int) -> None:

@@ -10,7 +10,12 @@ from typing import Any
 import pytest
 
 import tsnb
+from tests.records.recorded import begun, row
 from tests.reports.made import consumer, reading
+from tsnb.cli import main
+from tsnb.machine.energy import NOT_MEASURABLE
+from tsnb.records.reading import RunRecord
+from tsnb.records.selection import NoSuchRecord, chosen_runs
 from tsnb.reports.cost import Prices, costs
 from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
 
@@ -89,3 +94,76 @@ def test_the_report_says_it_and_refuses_what_nobody_logs(tmp_path: Path) -> None
         tsnb.report(file, vcpu_price=0.04)
     with pytest.raises(ValueError, match="0 or more"):
         tsnb.report(file, until={"wer": 0.5}, kwh_price=-1)
+
+
+def now(readings: list[StreamReading], began_s: float) -> list[StreamReading]:
+    """The same readings, taken from that moment on."""
+    first_s = readings[0].time_s
+    return [dataclasses.replace(r, time_s=began_s + r.time_s - first_s) for r in readings]
+
+
+def ran(name: str, values: list[float]) -> RunRecord:
+    run = begun(name)
+    run.add_rows([row(step, accuracy=value) for step, value in enumerate(values)])
+    run.end("done", duration_s=30.0)
+    return read_run(run.key)
+
+
+def read_run(key: str) -> RunRecord:
+    (found,) = [run for run in chosen_runs(None, True, None)[1] if run.key == key]
+    return found
+
+
+def test_results_and_report_have_the_same_figures(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Column by column, for trials with a counter of their own and without; what nothing counted stands in words."""
+    file = tmp_path / "run.jsonl"
+    began_s = ran("a", [0.9]).started_s
+    ran("b", [0.4])
+    steps = now(learning("a", "b"), began_s + 1.0)
+    file.write_text(
+        "\n".join(['{"tsnb": "0", "recording": 1, "stream": "mnist"}', *(r.to_json() for r in steps)])
+    )
+    asked: dict[str, Any] = {"until": {"accuracy": 0.4}, "kwh_price": 3.6e6}
+    told = {cost.name: cost for cost in tsnb.report(file, **asked).story.costs}
+    table = tsnb.results(recording=file, **asked).set_index("name")
+    for name, cost in told.items():
+        for field in ("after_s", "cpu_s", "loader_cpu_s", "joules", "price"):
+            assert table.loc[name, field] == (getattr(cost, field) or NOT_MEASURABLE), (name, field)
+    assert table.loc["a", "joules"] == 200.0 and table.loc["b", "joules"] == "not measurable here"
+    assert "price" not in tsnb.results(recording=file, until={"accuracy": 0.4}).columns
+    missed = tsnb.results(recording=file, until={"accuracy": 2.0})
+    assert missed["joules"].isna().all() and missed["after_s"].isna().all(), "not reached: empty, not 0"
+    capsys.readouterr()
+    words = ["results", "--until", "accuracy=0.4", "--kwh-price", "3.6e6", "--recording", str(file)]
+    assert main([*words, "--json"]) == 0
+    for row_ in json.loads(capsys.readouterr().out):
+        for field in ("after_s", "cpu_s", "loader_cpu_s", "joules", "price"):
+            assert row_[field] == table.loc[row_["name"], field], "the command gives the same figures"
+    assert main(words) == 0 and "not measurable here" in capsys.readouterr().out
+    assert main(["results", "--until", "accuracy=high"]) == 1
+    assert "give a number to reach" in capsys.readouterr().err
+
+
+def test_results_of_a_run_that_nobody_watched_say_so(project: Path, tmp_path: Path) -> None:
+    """A former run of the name has none of the next one's figures; what has no metric is empty."""
+    file = tmp_path / "run.jsonl"
+    first, second = ran("a", [0.9]), ran("a", [0.9])
+    run = begun("other")
+    run.end("done", duration_s=1.0)
+    steps = now(learning("a"), second.started_s + 0.1)
+    file.write_text(
+        "\n".join(['{"tsnb": "0", "recording": 1, "stream": "mnist"}', *(r.to_json() for r in steps)])
+    )
+    assert first.started_s < second.started_s
+    rows = tsnb.results(recording=file, until={"accuracy": 0.4}, all_runs=True)
+    assert list(rows["after_s"])[:2] == ["not watched here", 4.0]
+    assert rows["after_s"].isna().tolist() == [False, False, True]
+    assert tsnb.results(until={"accuracy": 0.4})["joules"].iloc[0] == "not watched here"
+    with pytest.raises(NoSuchRecord, match="no trial logged 'loss'"):
+        tsnb.results(until={"loss": 0.4})
+    with pytest.raises(ValueError, match="add until="):
+        tsnb.results(kwh_price=0.3)
+    with pytest.raises(ValueError, match="add until="):
+        tsnb.results(recording=file)

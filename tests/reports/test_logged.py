@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
 
 import tsnb
 from tests.records.recorded import START_S, begun, row, trained
+from tsnb.records.run import Run, RunStart
 from tsnb.records.selection import NoSuchRecord
+from tsnb.records.writes import Parent
 from tsnb.reports.logged import thinned
 from tsnb.telemetry.words import COLOURS
 
@@ -78,3 +81,19 @@ def test_a_name_that_is_none_says_what_there_is(project: Path) -> None:
         tsnb.plot("troughput")
     with pytest.raises(ValueError, match="'samples', 'seconds'"):
         tsnb.plot("loss", x="time")
+
+
+def test_lineage_draws_clones_below_their_parents_from_where_they_branched(project: Path) -> None:
+    """Trials without clones are left out; what goes with other words only is refused."""
+    trained("alone", [1.0])
+    with pytest.raises(NoSuchRecord, match=r"no trial is a clone of another one: trial.clone\(\)"):
+        tsnb.plot("lineage")
+    for name, origin, samples in (("a", "", 0), ("b", "a", 16), ("c", "a", 8), ("d", "b", 24)):
+        parent = Parent(origin, 1, 0, samples // 8, samples) if origin else None
+        Run.begin(RunStart(name, "x = 1", {}, {}, parent=parent)).process(os.getpid(), {})
+    figure = tsnb.plot("lineage")
+    assert list(figure.layout.yaxis.ticktext) == ["a", "b", "d", "c"]
+    assert [line.x[0] for line in figure.data if line.line.width == 5] == [0, 16, 24, 8]
+    assert [tuple(line.y) for line in figure.data if line.line.dash] == [(0, 1), (1, 2), (0, 3)]
+    with pytest.raises(ValueError, match="by= does not go with 'lineage'"):
+        tsnb.plot("lineage", by="lr")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tests.panel.streams import three_models
+from tsnb import registry
 from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.records.selection import NoSuchRecord
 from tsnb.reports.sources import is_recording
@@ -41,6 +43,34 @@ def train(name: str, step_s: float, metric: float = 0.5) -> None:
             tsnb.log(loss=metric)
             time.sleep(step_s)
         time.sleep(0.4)  # readings come four times a second: the next one has the last step too
+
+
+@pytest.mark.system
+def test_a_report_knows_of_the_end_before_the_name_is_free(
+    producer: tsnb.Producer, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two a second stream of that name was looked for: the picture beside a panel stayed a live one."""
+    train("one", 0.01)
+    there = tsnb.report("numbers") and watched()["numbers"]
+    free, unregister = threading.Event(), registry.unregister
+
+    def later(entry: registry.Entry) -> None:
+        assert free.wait(60)
+        unregister(entry)
+
+    monkeypatch.setattr(registry, "unregister", later)
+    stopping = threading.Thread(target=producer.stop)
+    stopping.start()
+    try:
+        deadline = time.monotonic() + 60
+        while not there.over and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert [entry.name for entry in registry.entries()] == ["numbers"]
+        assert tsnb.report("numbers").story.state == "gone"
+        assert watched()["numbers"] is there
+    finally:
+        free.set()
+        stopping.join()
 
 
 @pytest.mark.system

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import signal
 import threading
 import time
@@ -17,13 +19,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
 import tsnb
-from tsnb.errors import JoinRefused, LoaderFailed, TsnbError
+from tsnb.cli import main
+from tsnb.errors import JoinRefused, LoaderFailed, ProducerNotFound, TsnbError
+from tsnb.notebook import streams
+from tsnb.notebook.grammar import TENSORSOCKET, parse
 from tsnb.producer.loader.growth import GrowingBatches, Growth, growth_of
 from tsnb.samples.growth_index import GrowthIndex
 from tsnb.samples.growth_order import Arrivals, EpochOrder
+from tsnb.samples.selection import Standing, Trigger, after, check_select, chosen, every, worse
 
 HANG_S = 60.0
 
@@ -236,8 +242,9 @@ def test_where_a_new_sample_comes_is_uniform_over_the_rest() -> None:
 class Stage:
     """A stream's order without the stream: producers that are killed at any moment, one after the other."""
 
-    def __init__(self, directory: str, begin_with: int, batch_size: int) -> None:
+    def __init__(self, directory: str, begin_with: int, batch_size: int, drop_last: bool = False) -> None:
         self.directory = directory
+        self.drop_last = drop_last
         self.batch_size = batch_size
         self.listed = [str(i) for i in range(begin_with)]
         self.ordered: dict[int, list[list[int]]] = {}
@@ -249,7 +256,7 @@ class Stage:
         if self.growth is not None:
             self.growth.log.close()  # which the system does when it is killed
         grown = tsnb.grow(lambda: self.listed, int, index=self.directory)
-        loader = DataLoader(grown, self.batch_size, shuffle=True)
+        loader = DataLoader(grown, self.batch_size, shuffle=True, drop_last=self.drop_last)
         self.growth = growth_of(loader, "s", 5)
         assert self.growth is not None
         return self.growth
@@ -401,3 +408,281 @@ def test_an_index_that_other_users_could_change_is_refused(tmp_path: Path) -> No
     grown = tsnb.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
     assert len(grown) == 3
     assert (tmp_path / "index").stat().st_mode & 0o777 == 0o700
+
+
+# -- rounds ---------------------------------------------------------------------------------------------------
+
+
+def test_triggers_say_when_a_round_begins() -> None:
+    """Each of its own accord, several as soon as one does; what was written down is read back."""
+    since = Standing(100, 50.0)
+    assert not every(20).due(since, Standing(119, 1e9)) and every(20).due(since, Standing(120, 0.0))
+    assert not after("1min").due(since, Standing(999, 109.9)) and after("1min").due(since, Standing(0, 110.0))
+    assert [after(t).after_s for t in (5, "90s", "30min", "1.5h", "2d")] == [5, 90, 1800, 5400, 172800]
+    either = every(20) | after(60) | worse("val_loss", by=0.5)
+    assert Trigger.from_text(either.to_text()) == either
+    assert either.due(since, Standing(120, 0.0)) and either.due(since, Standing(0, 110.0))
+    assert either.words == "every 20 new samples or after 60 s or val_loss worse by 0.5"
+    for said in (
+        "",
+        "[]",
+        "[1, 2]",
+        "[-1, 0, []]",
+        '[0, 0, [["a", "up", 1]]]',
+        "[1e999, 0, []]",
+        "[" * 100_000,
+    ):
+        with pytest.raises(ValueError, match="not a trigger"):
+            Trigger.from_text(said)
+
+
+def test_a_number_is_worse_than_its_best_of_the_same_trial() -> None:
+    """Down for a loss, up for an accuracy; the first value is only compared with; nothing given yet is bad enough."""
+    for trigger, values in (
+        (worse("val_loss", by=0.02), (0.5, 0.4, 0.41, 0.43)),
+        (worse("score", by=0.02, mode="max"), (0.5, 0.6, 0.59, 0.57)),
+    ):
+        name, since = trigger.worse[0][0], Standing(100, 0.0)
+        fired = []
+        for value in values:
+            now = Standing(100, 0.0, {("a", name): value, ("b", name): 9.0, ("a", "other"): value * 100})
+            fired.append(trigger.due(since, now))
+            since = since.better(trigger, now)
+        assert fired == [False, False, False, True]
+        assert trigger.due(Standing(0, 0.0), Standing(1, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("select", "first"), [("new", 70), ("all", 0), ("recent:40", 60), ("recent:5000", 0)]
+)
+def test_a_selection_is_the_samples_that_it_says(select: str, first: int) -> None:
+    """In the order in which they were found."""
+    assert chosen(check_select(select), 100, 70).tolist() == list(range(first, 100))
+
+
+def test_rounds_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
+    """Each with what to write instead, and before a stream is looked for."""
+    for said in (0, -1, 2.5, True, "2000"):
+        with pytest.raises(ValueError, match=r"tsnb\.every\(2000\)"):
+            tsnb.every(said)  # type: ignore[arg-type]
+    for said in (0, "", "h", "soon", "-1h", "nan", "inf", True):
+        with pytest.raises(ValueError, match="30min"):
+            tsnb.after(said)
+    for by in (0, -1, float("nan"), float("inf"), "0.1", True):
+        with pytest.raises(ValueError, match="above 0"):
+            tsnb.worse("val_loss", by)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="nothing says"):
+        tsnb.worse("val", 0.02)
+    for select in ("newest", "recent", "recent:0", "recent:-1", "new:3", "", 7, None):
+        with pytest.raises(ValueError, match='say "new"'):
+            tsnb.rounds("s", tsnb.every(3), select)  # type: ignore[arg-type]
+    for trigger in (3, "1h", Trigger()):
+        with pytest.raises(ValueError, match="to end the rounds"):
+            tsnb.rounds("s", trigger)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        tsnb.every(3) | 5  # type: ignore[operator]
+    with pytest.raises(ProducerNotFound):
+        tsnb.rounds("s", tsnb.every(3))
+
+
+@given(
+    st.integers(1, 30),
+    st.lists(
+        st.tuples(st.sampled_from(["new", "new", "all", "recent:7"]), st.integers(0, 20), st.booleans()),
+        max_size=8,
+    ),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_rounds_are_given_again_as_they_were_and_new_samples_come_in_one_round(
+    begin_with: int, moments: list[tuple[str, int, bool]], drop_last: bool
+) -> None:
+    """Samples that come during a round are new for the next; a killed producer's successor gives the same round."""
+    with TemporaryDirectory() as directory:
+        stage = Stage(directory, begin_with, 4, drop_last)
+        growth = stage.producer()
+        fresh = 0
+        for select, arriving, killed in moments:
+            growth.set_rounds(every(1), select)
+            if killed:
+                growth = stage.producer()
+                assert growth.in_words == f"{select}, every 1 new samples"
+            stage.listed += [str(len(stage.listed) + i) for i in range(arriving)]
+            growth._dataset.refresh()
+            known, epoch = growth.found, growth.first_epoch
+            wanted = {
+                "new": range(fresh, known),
+                "all": range(known),
+                "recent:7": range(max(0, known - 7), known),
+            }[select]
+            due = known > fresh and len(wanted) >= (4 if drop_last else 1)
+            assert growth.round_due({}) == due
+            if not due:
+                continue
+            stage.order(epoch, 0, 1, [3])  # three more arrive in its middle
+            if killed:
+                growth = stage.producer()
+                assert growth.first_epoch == epoch + 1
+            stage.order(epoch, 1, 1 << 30, [])
+            taken = [i for batch in stage.ordered[epoch] for i in batch]
+            assert len(taken) == len(set(taken)) == len(wanted) - (len(wanted) % 4 if drop_last else 0)
+            assert set(taken) <= set(wanted)
+            fresh = known
+        assert stage.growth is not None
+        stage.growth.close()
+
+
+@pytest.mark.system
+def test_trials_wait_for_a_round_and_all_of_them_get_it_once(tmp_path: Path) -> None:
+    """It begins when its trigger says so; a stream that is served again still has rounds, and its samples stay new."""
+    folder = folder_of(tmp_path, 40)
+    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0), 4, shuffle=True, num_workers=1)
+    taken: dict[str, list[list[int]]] = {"a": [], "b": []}
+
+    together = threading.Barrier(len(taken))
+
+    def train(name: str, consumer: tsnb.Consumer, rounds: int) -> None:
+        with consumer:
+            for number in range(rounds):
+                epoch: list[int] = []
+                for batch in consumer:
+                    if not (number or epoch):
+                        together.wait(HANG_S)  # one that begins later than the band reaches waits
+                    epoch += batch.tolist()
+                taken[name].append(epoch)
+
+    def begin(rounds: int) -> list[threading.Thread]:
+        there = {name: tsnb.attach(name, "g") for name in taken}
+        threads = [threading.Thread(target=train, args=(name, it, rounds)) for name, it in there.items()]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    with tsnb.serve(loader, name="g", seed=3, window=2, rubber_band=1.0, patience_s=60) as producer:
+        assert producer.status().rounds == ""
+        tsnb.rounds("g", tsnb.every(10), "new")
+        assert (producer.status().rounds, producer.status().found) == ("new, every 10 new samples", 40)
+        threads = begin(2)  # the epoch that had begun before, and a round
+        wait_until(lambda: all(len(epochs) == 1 for epochs in taken.values()))
+        add(folder, *range(40, 49))
+        wait_until(lambda: producer.status().found == 49)
+        assert all(len(epochs) == 1 for epochs in taken.values())
+        add(folder, 49)
+        for thread in threads:
+            thread.join(HANG_S)
+        add(folder, *range(50, 55))
+        wait_until(lambda: producer.status().found == 55)
+    with tsnb.serve(loader, name="g", seed=3, window=2, rubber_band=1.0, patience_s=60) as producer:
+        assert producer.status().rounds == "new, every 10 new samples"
+        threads = begin(2)
+        add(folder, *range(55, 60))
+        wait_until(lambda: all(len(epochs) == 3 for epochs in taken.values()))
+        tsnb.rounds("g", None)
+        for thread in threads:
+            thread.join(HANG_S)
+    assert taken["a"] == taken["b"]
+    assert [sorted(epoch) for epoch in taken["a"]] == [
+        list(range(40)),
+        list(range(40, 50)),
+        list(range(50, 60)),
+        list(range(60)),
+    ]
+
+
+@pytest.mark.system
+def test_one_number_that_a_trial_logs_begins_no_further_round(tmp_path: Path) -> None:
+    """The first begins at once; a number that is not worse than one before begins none."""
+    folder = folder_of(tmp_path, 12)
+    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0), 4, shuffle=True)
+    with tsnb.serve(loader, name="g", window=2) as producer, tsnb.attach("a", "g") as consumer:
+        tsnb.rounds("g", tsnb.worse("val_loss", by=0.1), "all")
+        losses = iter([0.5, 0.45, 0.7, 0.69])
+        rounds = 0
+
+        def train() -> None:
+            nonlocal rounds
+            for loss in losses:
+                rounds += sum(1 for _ in consumer) > 0
+                tsnb.log(val_loss=loss)
+
+        thread = threading.Thread(target=train)
+        thread.start()
+        wait_until(lambda: rounds == 1 and any("val_loss" in c.metrics for c in producer.status().consumers))
+        growth = producer.core.growth
+        assert growth is not None
+        wait_until(lambda: ("a", "val_loss") in growth._since.metrics)
+        assert rounds == 1, "one number alone is not worse"
+        tsnb.rounds("g", None)
+        thread.join(HANG_S)
+        assert rounds == 4
+
+
+@pytest.mark.system
+def test_rounds_of_a_stream_that_does_not_grow_are_refused() -> None:
+    """With the way out."""
+    with (
+        tsnb.serve(DataLoader(TensorDataset(torch.arange(8)), 4), name="g"),
+        pytest.raises(TsnbError, match=r"does not grow.*tsnb\.grow"),
+    ):
+        tsnb.rounds("g", tsnb.every(3))
+
+
+@pytest.mark.system
+def test_the_command_and_the_magic_set_and_end_rounds_as_the_function_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each says what is so then, in the words of status; without options nothing changes."""
+    loader = DataLoader(tsnb.grow(folder_of(tmp_path, 12), number_in, settle_s=0), 4, shuffle=True)
+
+    def told(*words: str) -> str:
+        assert main(words) == 0
+        return capsys.readouterr().out.strip()
+
+    def magic(line: str) -> str:
+        return streams.rounds(parse(line, "%tensorsocket", TENSORSOCKET)[1])
+
+    with tsnb.serve(loader, name="g", window=2) as producer:
+        nothing = "g: 12 samples found; no rounds, epochs follow each other"
+        assert told("rounds", "g") == magic("rounds g") == nothing
+        often = "12 samples found; rounds: recent:5, every 2,000 new samples or after 3600 s"
+        assert told("rounds", "--every", "2000", "--after", "1h", "--select", "recent:5") == f"g: {often}"
+        assert magic("rounds g") == f"g: {often}"
+        assert often in told("status", "g") and often in streams.status("g")
+        assert often in " ".join(told("top", "g", "--once").split())
+        words = 'rounds g --worse val_loss=0.02 --worse "top 5=1:max" --select all'
+        assert magic(words) == "g: 12 samples found; rounds: all, val_loss worse by 0.02 or top 5 worse by 1"
+        reading = producer.status()
+        assert json.loads(told("rounds", "g", "--json")) == {
+            "name": "g",
+            "found": reading.found,
+            "rounds": reading.rounds,
+        }
+        assert told("rounds", "g", "--off") == nothing == magic("rounds g --off")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--select all", "say when one begins, too"),
+        ("--every 3 --off", "leave out --off"),
+        ("--off --select new", "leave out --off"),
+        ("--every many", r"tsnb\.every\(2000\)"),
+        ("--every 0", r"tsnb\.every\(2000\)"),
+        ("--after soon", "30min"),
+        ("--worse val_loss", "--worse val_loss=0.02"),
+        ("--worse val_loss=much", "--worse val_loss=0.02"),
+        ("--worse val_loss=-1", "above 0"),
+        ("--worse val_loss=1:up", "min"),
+        ("--worse thing=0.1", "--worse thing=0.1:max"),
+        ("--every 3 --select newest", 'say "new"'),
+        ("--every 3", "no producer named 'g'"),
+    ],
+)
+def test_rounds_typed_wrongly_say_what_to_type(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the words of what was typed, and without a stream; the magic and the command alike."""
+    assert main(["rounds", "g", *words.split()]) == 1
+    assert re.search(message, capsys.readouterr().err)
+    with pytest.raises((ValueError, TsnbError), match=message):
+        streams.rounds(parse(f"rounds g {words}", "%tensorsocket", TENSORSOCKET)[1])

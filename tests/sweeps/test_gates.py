@@ -14,8 +14,8 @@ import pytest
 
 from tsnb.config import attach_defaults
 from tsnb.consumer.loop import pass_gate
-from tsnb.sweeps import conductor
-from tsnb.sweeps.conductor import Gate
+from tsnb.kernels import gate as gate_module
+from tsnb.kernels.gate import Gate
 
 
 def held(path: Path) -> bool:
@@ -41,7 +41,7 @@ def test_the_last_one_opens_it(tmp_path: Path) -> None:
     gate.arrived("a")
     gate.arrived("a")
     gate.gone("c")
-    assert gate.shut and held(gate.path) and 0 < (gate.left_s() or 0) <= conductor.WAITING_S
+    assert gate.shut and held(gate.path) and 0 < (gate.left_s() or 0) <= gate_module.WAITING_S
     gate.arrived("b")
     assert not gate.shut and not held(gate.path) and not gate.path.exists()
     gate.open()
@@ -49,8 +49,8 @@ def test_the_last_one_opens_it(tmp_path: Path) -> None:
 
 def test_the_first_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is missing then: its time is up some seconds after the first has come."""
-    monkeypatch.setattr(conductor, "WAITING_S", 0.05)
-    monkeypatch.setattr(conductor, "SAID_S", 0.02)
+    monkeypatch.setattr(gate_module, "WAITING_S", 0.05)
+    monkeypatch.setattr(gate_module, "SAID_S", 0.02)
     gate = Gate(tmp_path / "gate", "abc")
     assert gate.slow() == []
     gate.arrived("a")
@@ -90,7 +90,7 @@ def test_the_gate_of_a_notebook_that_was_killed_is_open(tmp_path: Path) -> None:
     path = tmp_path / "gate"
     code = f"""
 import pathlib, time
-from tsnb.sweeps.conductor import Gate
+from tsnb.kernels.gate import Gate
 gate = Gate(pathlib.Path({str(path)!r}), "ab")
 print(1, flush=True)
 time.sleep(60)

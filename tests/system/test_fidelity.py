@@ -70,6 +70,7 @@ def test_it_is_refused_with_its_place_and_a_way_out_that_works(arena: Arena, row
         assert not differences([instead], there_and_back(arena, [instead]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("portable", [False, True])
 def test_a_stream_of_everything_arrives_whoever_loads_it(
     run: Run, portable: bool, monkeypatch: pytest.MonkeyPatch

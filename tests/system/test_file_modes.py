@@ -79,7 +79,8 @@ SEEN = {
 """What has to have been looked at, so that the walk is known to have seen a session."""
 
 
-@pytest.mark.parametrize("umask", ["000", pytest.param("022", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("umask", ["000", "022"])
 def test_all_files_of_a_session_are_private_under_any_umask(run: Run, tmp_path: Path, umask: str) -> None:
     """Registry, connection files, records with their log, logs, artifacts, recordings, reports, exports."""
     for name in ("page", "project"):

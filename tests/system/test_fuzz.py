@@ -34,7 +34,7 @@ pytestmark = pytest.mark.system
 
 FUZZERS = 3
 FUZZ_S = 4.0
-SEEDS = [1, 2]
+SEEDS = [1, pytest.param(2, marks=pytest.mark.slow)]
 CONSUMER_SEEDS = range(12)
 
 SAID_BY_CONSUMERS: list[ms.Message] = [

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 import tsnb
 from tests.system.conftest import Run
 from tests.system.scripts import ROOT
+from tsnb.config import MAX_CONSUMERS
 from tsnb.consumer import line
 from tsnb.consumer.attaching import detach_all
 from tsnb.errors import JoinRefused, StopRequested
@@ -165,7 +166,8 @@ def require_same(ranks: list[dict[str, Any]], alone: dict[str, Any]) -> None:
         assert torch.allclose(torch.tensor(rank["weights"]), alone["weights"], atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 4])
 def test_ddp_ranks_learn_what_a_single_process_learns(
     size: int, alone: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -313,8 +315,8 @@ def test_what_cannot_be_a_group_is_refused_with_what_to_do(monkeypatch: pytest.M
             tsnb.attach(rank=1, world_size=2, batch_size=4)
         with pytest.raises(ValueError, match="world_size=None"):
             tsnb.attach("g", rank=1, world_size=None)  # type: ignore[arg-type]
-        with pytest.raises(JoinRefused, match="40 ranks"):
-            tsnb.attach("h", rank=1, world_size=40)
+        with pytest.raises(JoinRefused, match=f"{MAX_CONSUMERS + 1} ranks"):
+            tsnb.attach("h", rank=1, world_size=MAX_CONSUMERS + 1)
         monkeypatch.setenv("WORLD_SIZE", "2")
         with pytest.warns(UserWarning, match="one of 2 ranks"):
             tsnb.attach().close()

@@ -68,6 +68,46 @@ say("over")
 )
 
 
+ROUNDS = (
+    SCRIPT.split("def train(name):")[0]
+    + """
+def train(name):
+    consumer = tsnb.attach(name, "g")
+    found = 0
+    while found < files:
+        taken = []
+        for batch in consumer:
+            taken += batch.tolist()
+            time.sleep(0.01)
+        found += len(taken)
+        say("round", name, consumer.epoch, *taken)
+    consumer.close()
+"""
+    + SCRIPT[SCRIPT.index("def wait_for(fact):") : SCRIPT.index("add(0, files // 4)")]
+    + """
+add(0, files // 8)
+producer = forked(produce)
+served(0)
+tsnb.rounds("g", tsnb.every(files // 10) | tsnb.after("2s"), "new")
+trials = [forked(train, name) for name in "abc"]
+wait_for(lambda: len(tsnb.status("g").consumers) == 3)
+for eighth in range(1, 8):
+    begun = tsnb.status("g").batches
+    add(eighth * files // 8, (eighth + 1) * files // 8)
+    if eighth in (2, 5):
+        wait_for(lambda: tsnb.status("g").batches > begun)
+        os.kill(producer, signal.SIGKILL)
+        os.waitpid(producer, 0)
+        former, producer = producer, forked(produce)
+        served(former)
+for trial in trials: os.waitpid(trial, 0)
+tsnb.stop("g")
+os.waitpid(producer, 0)
+say("over")
+"""
+)
+
+
 def test_files_appended_while_trials_train_and_producers_are_killed_are_lost_nowhere(tmp_path: Path) -> None:
     """Each epoch of each of three trials has each sample once, in the order that all have, and the last has all."""
     folder = tmp_path / "incoming"
@@ -88,3 +128,20 @@ def test_files_appended_while_trials_train_and_producers_are_killed_are_lost_now
         epochs.setdefault(int(epoch), set()).add(numbers)
     assert all(len(orders) == 1 for orders in epochs.values()), "all trials have the same order"
     assert len(next(iter(epochs[max(epochs)]))) == FILES
+
+
+def test_in_rounds_of_new_samples_each_comes_once_though_producers_are_killed(tmp_path: Path) -> None:
+    """Over all rounds of each of three trials, in the order that all have; a round that was broken off goes on."""
+    folder = tmp_path / "incoming"
+    folder.mkdir()
+    with scripts() as running:
+        script = Script(ROUNDS, str(folder), str(FILES))
+        running.append(script)
+        script.expect("over")
+        assert script.end() == 0
+        said = [line.split() for line in script.lines if line.startswith("round")]
+    of_trial = {name: [line[2:] for line in said if line[1] == name] for name in "abc"}
+    assert of_trial["a"] == of_trial["b"] == of_trial["c"]
+    numbers = [int(number) for _, *taken in of_trial["a"] for number in taken]
+    assert sorted(numbers) == list(range(FILES))
+    assert [int(epoch) for epoch, *_ in of_trial["a"]] == list(range(len(of_trial["a"])))

@@ -83,6 +83,7 @@ def test_a_stopped_worker_is_an_error_by_the_loaders_own_timeout(run: Run) -> No
     assert producer.end() == 0
 
 
+@pytest.mark.slow
 def test_a_stopped_worker_is_told_to_those_who_wait_and_goes_on(run: Run) -> None:
     """Without `timeout=` it is waited for, and after SIGCONT nothing is missing."""
     producer = run(
@@ -151,6 +152,7 @@ def test_every_way_to_run_a_dataloader_is_left_and_taken_again(run: Run, options
     assert script.end() == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_does_not_end_a_script_that_had_iterated_a_loader_itself(run: Run) -> None:
     """Torch's SIGCHLD handler, in the main thread since then, raises for the workers of any loader."""
     producer = run(

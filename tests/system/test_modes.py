@@ -14,6 +14,7 @@ import pytest
 
 import tsnb
 from tests.system.scripts import ROOT
+from tsnb.config import MAX_WEIGHTS
 from tsnb.errors import ProducerGone
 from tsnb.producer.steering import Contention
 from tsnb.telemetry.observer import balance
@@ -180,7 +181,7 @@ def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:
         ("weights", {"a": 0}, "give a number above 0"),
         ("weights", {"a": float("nan")}, "give a number above 0"),
         ("weights", {"a b": 2}, "cannot name a consumer"),
-        ("weights", {f"a{k}": 1.0 for k in range(65)}, "give 64 at most"),
+        ("weights", {f"a{k}": 1.0 for k in range(MAX_WEIGHTS + 1)}, f"give {MAX_WEIGHTS} at most"),
         ("pace", {"a": 2}, "choose 'weights', or leave out a"),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_killed_producer_that_is_started_again_costs_nobody_a_sample(run: Run)
     for epoch in range(2):
         trials[0].expect(f"halfway {epoch}")
         producer.send(signal.SIGKILL)
-        time.sleep(0.5)
+        producer.end()  # its name is free then
         producer = run(SERVE, "7", "30", str(epoch))
         producer.expect("serving")
     said = [epochs(trial) for trial in trials]
@@ -117,6 +117,7 @@ def test_a_cache_workers_and_a_restart_change_no_byte_of_a_stream_or_of_a_part_o
                 assert reading is not None
                 assert reading.state == "serving" and reading.hits > 0, reading
                 producer.send(signal.SIGKILL)
+                producer.end()
                 producer = run(PHOTOS, "2", cache, "3")
                 producer.expect("serving")
             for k, loop in enumerate(loops):
@@ -161,13 +162,17 @@ def test_an_order_that_cannot_be_given_again_is_said_and_the_next_epoch_goes_on(
     )
     trial.expect("batch")
     producer.send(signal.SIGKILL)
+    producer.end()
     run(SERVE, "-", "30", "0").expect("serving")
     assert "no seed, or another order" in trial.expect("gone")
     assert trial.expect("whole") == "True"
     assert trial.expect("whole") == "True"
 
 
-@pytest.mark.parametrize("batch_size", ["0", "24", "10"])
+@pytest.mark.parametrize(
+    "batch_size",
+    [pytest.param("0", marks=pytest.mark.slow), pytest.param("24", marks=pytest.mark.slow), "10"],
+)
 def test_a_saved_place_is_gone_on_from_in_another_process_and_another_producer(
     run: Run, batch_size: str
 ) -> None:

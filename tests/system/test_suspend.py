@@ -14,7 +14,7 @@ from tests.system.test_signals import COUNTING, serve_endlessly
 pytestmark = pytest.mark.system
 
 
-@pytest.mark.parametrize("first", ["producer", "consumers"])
+@pytest.mark.parametrize("first", ["producer", pytest.param("consumers", marks=pytest.mark.slow)])
 def test_all_stopped_and_continued_lose_nothing_and_nobody_is_parked(run: Run, first: str) -> None:
     """A pause of everything, longer than patience (a paused container, a closed lid): whoever wakes up first."""
     producer = serve_endlessly(run, "1.5")

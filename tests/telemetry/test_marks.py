@@ -9,7 +9,7 @@ import pytest
 
 from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
-from tsnb.telemetry.marks import MARK_KINDS, Mark, Marker, marks
+from tsnb.telemetry.marks import MARK_KINDS, Mark, Marker, Taken, marks
 from tsnb.telemetry.readings import HostReading, MoveReading, ProcessReading, StreamReading
 
 
@@ -162,3 +162,19 @@ def test_another_mode_and_other_weights_are_marked() -> None:
     assert said(free, weighed) == ["mode: weights (cnn 2, others 1)"]
     assert said(weighed, stream(mode="weights")) == ["mode: weights (all 1)"]
     assert said(weighed, weighed) == []
+
+
+def test_a_clones_curve_begins_where_it_branched_off() -> None:
+    """What lay behind it counts, over a restart of the producer too; a process that takes its name begins anew."""
+    taken = Taken()
+    clone = replace(consumer("a"), batches=0, epoch=2, epochs_before=2, batches_before=41)
+    first = replace(stream(clone), epoch_batches=20)
+    taken.feed(first)
+    assert (taken.batches("a"), taken.epochs("a")) == (41, 41 / 20)
+    taken.feed(replace(first, consumers=(replace(clone, batches=5),)))
+    assert taken.batches("a") == 46
+    again = replace(clone, batches=1, epochs_before=0, batches_before=0)
+    taken.feed(replace(first, pid=first.pid + 1, consumers=(again,)))
+    assert taken.batches("a") == 47
+    taken.feed(replace(first, epoch_batches=None, consumers=(replace(clone, pid=clone.pid + 1, epochs=1),)))
+    assert (taken.batches("a"), taken.epochs("a")) == (41, 3.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 import re
@@ -10,11 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
+from tests.panel.streams import three_models
 from tests.panel.test_frontend import node
 from tests.telemetry.test_diagnosis import consumer, stream
+from tsnb.panel.tape import Tape
 from tsnb.telemetry import words
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES
+from tsnb.telemetry.view import as_text
+from tsnb.top.view import screen
 
 SOURCE = Path(words.__file__).parents[1] / "panel/frontend/src"
 NUMBERS = [
@@ -112,6 +120,49 @@ def test_the_terminal_and_the_panel_speak_alike() -> None:
     panel["states"] = [(state["label"], state["tone"]) for state in panel["states"]]
     for kind, said in ours.items():
         assert said == panel[kind], kind
+
+
+FLOW = f"""
+import {{ flowWords }} from {json.dumps((SOURCE / "strip.js").as_uri())};
+import {{ Store }} from {json.dumps((SOURCE / "store.js").as_uri())};
+import {{ readFileSync }} from "node:fs";
+const told = [];
+for (const line of readFileSync(0, "utf8").trim().split("\\n")) {{
+  const [scene, history] = JSON.parse(line), bytes = Buffer.from(history, "base64"), store = new Store(() => 0);
+  store.load(scene, new DataView(new Uint8Array(bytes).buffer));
+  told.push(flowWords(store));
+}}
+console.log(JSON.stringify(told));
+"""
+
+
+def test_status_top_and_the_panels_strip_say_alike_how_a_stream_flows() -> None:
+    """Of the same stream, from before the first trial until one is parked: the same titles and words in all three."""
+    stream, tape, given, ours, shown = three_models(), Tape(), [], [], ""
+    for k, reading in enumerate(stream.run(90)):
+        tape.feed(reading)
+        if k % 30 == 0 or k > 350:
+            history = base64.b64encode(tape.history()).decode()
+            given.append(json.dumps([tape.scene(), history]))
+            ours.append(tape.view.flow)
+            shown = as_text(tape.view, "mnist")
+            console = Console(width=200, file=io.StringIO(), color_system=None)
+            console.print(screen(tape.view, 200))
+            assert isinstance(console.file, io.StringIO)
+            lines = console.file.getvalue() + shown
+            for title, said in tape.view.flow.items():
+                assert lines.count(f"{title.lower()} {said}") == 2 * bool(tape.view.shown(1))
+    done = subprocess.run(
+        [node(), "--input-type=module", "-e", FLOW],
+        input="\n".join(given),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(plain(done.stdout)) == ours
+    assert "behind: resnet18-wide" in shown and " of 8 prepared" in shown
 
 
 def test_a_trial_has_the_panels_colour() -> None:

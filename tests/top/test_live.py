@@ -129,6 +129,7 @@ def test_a_producer_that_stands_still_is_told(terminal: Terminal, stream: Script
     terminal.expect(b"sets the pace")
 
 
+@pytest.mark.slow
 def test_where_there_is_no_terminal_it_is_printed_once(stream: Script) -> None:
     """Into a pipe or a file: plain text, no control characters, rates included."""
     done = subprocess.run(

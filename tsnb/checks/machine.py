@@ -46,7 +46,7 @@ LITTLE_BYTES = 2 * 2**30
 SMALL_SHM_BYTES = 256 * 2**20
 """A /dev/shm that small, as in containers, is soon full: torch's own workers keep batches there."""
 FEW_FILES = 1024
-"""Descriptors that a producer with 32 consumers and some workers stays far below."""
+"""Descriptors that a producer with some dozens of consumers and some workers stays far below."""
 ENOUGH_FILES = 4096
 """What to ask for where the system would give any number."""
 EXTRAS = {

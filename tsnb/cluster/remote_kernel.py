@@ -32,7 +32,7 @@ from tsnb.errors import TsnbError
 from tsnb.files import open_private, place_in
 from tsnb.kernels.cargo.unnamed_file import Cargo, CargoWriter
 from tsnb.kernels.hub import Hub
-from tsnb.kernels.processes.child import Output
+from tsnb.kernels.processes.channels import Output
 from tsnb.kernels.processes.death import KernelDied
 
 __all__ = ["RemoteChild"]

@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,7 @@ def attach(
         _look_for_ranks(world_size)
     shown = chosen if world_size == 1 else f"{chosen}[{rank}]"
     entry = _find(producer or attach_defaults.producer, shown)
+    options = _with_turns(options, entry.producer if isinstance(entry, Consumer) else entry.name, shown)
     if isinstance(entry, Consumer):
         return _again(entry, options)
     rest_siblings(entry.name, shown)
@@ -181,6 +183,30 @@ def _only_one() -> str | None:
             f"for example tsnb.attach(producer={in_cluster!r})"
         )
     return in_cluster
+
+
+def _with_turns(options: Options, stream: str, name: str) -> Options:
+    """Return options by which a consumer takes turns with its sweep's others, where it is the one to do so.
+
+    That is the first one on the stream: with a second one beside it (for the samples that are held out, say) each would
+    wait for the other's turn to be over.
+
+    Raises:
+        ValueError: It is one that skips, or a rank.
+    """
+    rotation = attach_defaults.rotation
+    if rotation is None or stream != attach_defaults.producer:
+        return options
+    mine = _consumers.get((stream, name))
+    if any(of == stream and c is not mine and not c.closed for (of, _), c in _consumers.items()):
+        return options
+    if options.on_lag == "skip" or options.world_size > 1:
+        what = 'on_lag="skip"' if options.on_lag == "skip" else f"world_size={options.world_size}"
+        raise ValueError(
+            f"{what} does not go with rotate=: trials that take turns are each given all batches, a window at a time. "
+            "Leave it out, or start the sweep without rotate=."
+        )
+    return replace(options, rotation=rotation)
 
 
 def _again(mine: Consumer, options: Options) -> Consumer:

@@ -122,7 +122,10 @@ class Connection:
             group = (options.rank, options.world_size, options.cut, back, paused)
             origin, wish = registry.describe_origin(), self.on_device.wish
             part = options.part.words if options.part is not None else ""
-            self.post(ms.Hello("consumer", name, origin, options.on_lag, wish, *group, part, entry.token))
+            turns = options.rotation or ("", 0, 0)
+            self.post(
+                ms.Hello("consumer", name, origin, options.on_lag, wish, *group, part, *turns, entry.token)
+            )
             self.welcome, self._arena = self._receive_welcome()
         except BaseException:
             self._close()

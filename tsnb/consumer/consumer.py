@@ -87,6 +87,7 @@ class Consumer(Bound):
         self._lock = threading.Lock()  # closing only
         self._inside: int | None = None  # the thread that takes a batch now
         self._epochs = 0
+        self._before = (0, 0)
         self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
         self._batches_at_rest = 0
@@ -174,12 +175,13 @@ class Consumer(Bound):
         """
         self._go_on(Place.from_state(state), state, patient=False)
 
-    def go_on_from(self, state: Mapping[str, Any], *, exact: bool) -> None:
+    def go_on_from(self, state: Mapping[str, Any], *, exact: bool, in_order: bool = False) -> None:
         """Go on from there as `load_state_dict`; wait where others are past that place.
 
         Args:
             state: What `state_dict` returned.
             exact: At an epoch's start: take just that epoch, which the stream gives again if it can, and no later one.
+            in_order: Take all epochs after it likewise, as the consumer did whose state this is.
 
         Raises:
             ValueError, JoinRefused, NameInUse: As that.
@@ -188,6 +190,7 @@ class Consumer(Bound):
         if exact and order and state.get("order") == order:
             place = place._replace(begun=True)
         self._go_on(place, state, patient=True)
+        self._session.in_order = in_order and exact and bool(order) and state.get("order") == order
 
     def _go_on(self, place: Place, state: Mapping[str, Any], *, patient: bool) -> None:
         self.require_free()
@@ -305,6 +308,28 @@ class Consumer(Bound):
             return f"{self.name} has batches on a GPU"
         return ""
 
+    @property
+    def taken(self) -> tuple[int, int]:
+        """Whole epochs and loader batches taken, by those that it goes on from, too."""
+        return self._before[0] + self._epochs, self._before[1] + self._line.batches
+
+    def count_on(self, epochs: int, batches: int) -> None:
+        """Count on from what was taken by those that this consumer goes on from, here and in the stream's readings.
+
+        Args:
+            epochs: Whole ones.
+            batches: Of the loader.
+        """
+        self._before = (epochs, batches)
+        self._line.connection.post(ms.Continues(epochs, batches))
+
+    @property
+    def given_once(self) -> str:
+        """Why its stream cannot give the rest of this epoch to another consumer; nothing where it can."""
+        if self.epoch < 0 or self._line.connection.welcome.order:
+            return ""
+        return self._line.connection.welcome.unordered or "its loader has no order of its own"
+
     def branch(self, name: str) -> None:
         """Be a clone's consumer, at the same place. Called in a process that was forked, while its parent stands still.
 
@@ -316,6 +341,7 @@ class Consumer(Bound):
         """
         self._line.branch(name)
         self.name = self._line.name
+        self._line.connection.post(ms.Continues(*self.taken))
         self._lock = threading.Lock()
         _made.add(self)
 

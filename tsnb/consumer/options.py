@@ -39,6 +39,8 @@ class Options:
     shard: bool = True
     guard: bool = False
     part: Part | None = None
+    rotation: tuple[str, int, int] | None = None
+    """With whom it takes turns, the batches of a turn, and how many have theirs at once; None: it takes none."""
 
     def check(self) -> None:
         """Refuse invalid options.
@@ -111,7 +113,7 @@ class Options:
     def attachment(self) -> tuple[object, ...]:
         """What the producer was told when it was attached, so that other values need another connection."""
         part = None if self.part is None else self.part.words
-        return self.on_lag, self.shared_device, self.rank, self.world_size, self.cut, part
+        return self.on_lag, self.shared_device, self.rank, self.world_size, self.cut, part, self.rotation
 
     @property
     def shared_device(self) -> torch.device | None:

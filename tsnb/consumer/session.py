@@ -146,6 +146,7 @@ class ConsumerSession:
         resume: Where the next loop begins; None: at the next epoch.
         skipped: Loader batches given up so far.
         paused: Whether it gets nothing, since somebody asked it to pause.
+        in_order: Whether each epoch is to be the one after the last, which is given again where others are past it.
         rank_paused: Whether it is a rank whose group was asked to pause: it goes on as far as all others go, and is
             given nothing more until the group goes on.
     """
@@ -159,7 +160,7 @@ class ConsumerSession:
         self.loop: Loop | None = None
         self.resume: Place | None = None
         self.skipped = 0
-        self.paused = self.rank_paused = False
+        self.paused = self.rank_paused = self.in_order = False
         self._name = name
         self._group = group
         self._held = held
@@ -223,7 +224,10 @@ class ConsumerSession:
         Args:
             place: Where it begins instead.
         """
-        self.loop = Loop(place or self.resume or self.place.next_epoch())
+        following = self.place.next_epoch()
+        if self.in_order and not (place or self.resume):
+            following, self._patient = following._replace(begun=True), True
+        self.loop = Loop(place or self.resume or following)
         return self.loop
 
     def ask(self, place: Place | None = None) -> ms.Ask:

@@ -13,7 +13,8 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `live_values` | values that are set while the training reads them |
 | `news` | what that kernel tells |
 | `engine` | where trials run: this machine, or a cluster (`tsnb.cluster`) |
-| `detached_entries`, `detached` | where detached trials are found; following and ending one that was |
+| `clones` | trials that begin as clones of others |
+| `detached` | following and ending a detached trial of another notebook |
 | `bookkeeping` | what it has logged; the launching process's part of the project's records |
 | `board` | all trials of this process |
 | `in_kernel` | what runs in a trial's kernel |

@@ -17,10 +17,12 @@ from tsnb.experiments.news import (
     BRANCH,
     FORGET_BRANCH,
     GO_ON,
+    RELEASE,
     SET,
     Begun,
     Branched,
     Ended,
+    KeptForClone,
     News,
     NotBranched,
     how_it_ended,
@@ -38,7 +40,7 @@ from tsnb.printable import block
 if TYPE_CHECKING:
     from tsnb.experiments.trial_life import TrialLife
 
-__all__ = ["Attempt", "Branch", "CloneAttempt", "Delivery", "Kernel", "Outcome", "raised"]
+__all__ = ["Attempt", "Branch", "CloneAttempt", "Delivery", "KeptStart", "Kernel", "Outcome", "raised"]
 
 INSIDE = "tsnb.experiments.in_kernel.steps"
 """The module with the steps that its kernel runs."""
@@ -108,6 +110,27 @@ class Branch:
         self.take: Callable[[str, dict[str, Any]], None] = lambda _kind, _content: None
 
 
+class KeptStart(NamedTuple):
+    """A state that a clone begins with in a process of its own, where its parent was not forked."""
+
+    path: Path
+    """Its file."""
+    place: tuple[int | None, int | None, int]
+    """Where it was taken: the stream's epoch, from 0, loader batches taken of it, samples in all."""
+    copied: bool = False
+    """Whether the file stays where it is; else it is the clone's alone."""
+    why: str = ""
+    """Why there was no fork."""
+
+
+class _WroteInstead(Exception):
+    """A trial has written its state for a clone, in place of a fork."""
+
+    def __init__(self, start: KeptStart) -> None:
+        super().__init__(start.why)
+        self.start = start
+
+
 def raised(reply: Mapping[str, Any], name: str) -> Exception:
     """Return the error that a kernel's reply to a request stands for.
 
@@ -152,7 +175,7 @@ class Attempt:
         self._sending = asyncio.Lock()
         self._begun: Callable[[], None] = lambda: None
         self._branching = asyncio.Lock()
-        self._branched: asyncio.Future[Branched | NotBranched] | None = None
+        self._branched: asyncio.Future[Branched | NotBranched | KeptForClone] | None = None
         self.child: Kernel = self._new_child(log)
 
     @property
@@ -187,7 +210,7 @@ class Attempt:
         elif isinstance(news, Ended):
             self._said = Outcome(*news)
             self._over.set()
-        elif isinstance(news, (Branched, NotBranched)):
+        elif isinstance(news, (Branched, NotBranched, KeptForClone)):
             if self._branched is not None and not self._branched.done():
                 self._branched.set_result(news)
         else:
@@ -243,8 +266,12 @@ class Attempt:
         """Have live values changed; return the kernel's reply."""
         return await self.child.request(SET, changes)
 
-    async def branch(self, name: str, changes: Mapping[str, Any]) -> Branch:
-        """Have the kernel cloned at its next batch.
+    async def release_memory(self) -> dict[str, Any]:
+        """Have its GPU memory given back when it is paused; return the kernel's reply."""
+        return await self.child.request(RELEASE, {})
+
+    async def branch(self, name: str, changes: Mapping[str, Any]) -> Branch | KeptStart:
+        """Have the kernel cloned at its next batch; where it cannot be forked, have its state written for the clone.
 
         Args:
             name: The clone's name.
@@ -265,15 +292,20 @@ class Attempt:
             branch = Branch()
 
             async def fork(place: dict[str, Any]) -> int:
+                if self._plan.options.detach:  # it outlives this process, which would look after a fork of it
+                    place["server"] = None
                 branch.place = await self._forked({**place, "name": name, "changes": dict(changes)})
                 return branch.place.pid
 
-            branch.child = await Child.clone(
-                child,
-                name,
-                lambda *message: branch.take(*message),  # noqa: PLW0108 (`take` is set later)
-                fork,
-            )
+            try:
+                branch.child = await Child.clone(
+                    child,
+                    name,
+                    lambda *message: branch.take(*message),  # noqa: PLW0108 (`take` is set later)
+                    fork,
+                )
+            except _WroteInstead as instead:
+                return instead.start
             return branch
 
     async def _forked(self, wish: dict[str, Any]) -> Branched:
@@ -305,6 +337,8 @@ class Attempt:
             said = answer.result()
             if isinstance(said, Branched):
                 return said
+            if isinstance(said, KeptForClone):
+                raise _WroteInstead(KeptStart(Path(said.path), said[2:], why=said.why))
             raise TsnbError(f"trial {name!r} cannot be cloned now: {said.why}.")
         if death.done():
             raise KernelDied(f"trial {name!r} died before it was cloned")

@@ -2,32 +2,43 @@
 
 Detached trials of the same project that other notebooks have started are found too: they are looked for by name, and
 shown in the table, but `stop` and `wait` without a name mean this process's own.
+
+What the command line asks that only this process can do (a clone of a trial, an extension of one that has left its
+stream) comes by a door (`kernels.door`), which opens with the first trial.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import html
 import itertools
+import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tsnb.errors import NameInUse, TsnbError
+from tsnb.experiments.attempt import KeptStart
 from tsnb.experiments.bookkeeping import begin_run
+from tsnb.experiments.clones import CloneLife, CloneWish, KeptCloneLife
 from tsnb.experiments.detached import FoundTrial
-from tsnb.experiments.detached_entries import entries_of, entry_of
 from tsnb.experiments.engine import engine_of
-from tsnb.experiments.own_life import CloneLife, OwnLife
+from tsnb.experiments.own_life import OwnLife
 from tsnb.experiments.plan import LONGEST, TrialPlan, shown_value, trial_name
 from tsnb.experiments.replanning import cloned
-from tsnb.experiments.trial import ENDED, STOP_GRACE_S, CloneWish, NoSuchVariable, Trial
-from tsnb.kernels.hub import the_hub
+from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
+from tsnb.experiments.trial_life import consumers_in
+from tsnb.kernels.door import Door
+from tsnb.kernels.hub import Hub, the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
+from tsnb.records.detached_entries import entries_of, entry_of
 from tsnb.records.project import project_directory
 from tsnb.records.scores import leaders
 from tsnb.records.writes import LoggedRow, Parent
+from tsnb.registry import describe_origin
 from tsnb.telemetry.words import remaining
 from tsnb.words import did_you_mean, html_table, text_table
 
@@ -38,15 +49,21 @@ KEPT_PROCESSES = 8
 """Trials that have ended keep their processes, until so many have ended after them: the variables stay all the same."""
 
 
+STARTS_S = 30.0
+"""How long the command line waits for a clone whose process is yet to start; after that it is told without it."""
+
+
 class Board(Mapping[str, Trial]):
     """The trials of this notebook, by name, in the order of their first start; then the detached ones of others.
 
     Attributes:
         starters: Called by `stop` before anything else: what would start a trial in the place of one that ends.
+        watchers: Called with each trial that has begun, or has ended; from any thread.
     """
 
     def __init__(self) -> None:
         self.starters: list[Callable[[], None]] = []
+        self.watchers: list[Callable[[Trial], None]] = []
         self._trials: dict[str, Trial] = {}
         self._found: dict[str, FoundTrial] = {}
         self._lock = threading.Lock()
@@ -100,7 +117,13 @@ class Board(Mapping[str, Trial]):
     def tidy(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
         """Have the processes of trials go that ended before the last few. A listener, called on the hub's thread."""
         if not rows and trial.state in ENDED:
+            self.tell(trial)
             the_hub().post(self._release_former())
+
+    def tell(self, trial: Trial) -> None:
+        """Tell the watchers of a trial that has begun or ended."""
+        for watcher in list(self.watchers):
+            watcher(trial)
 
     async def _release_former(self) -> None:
         ended = sorted(
@@ -251,7 +274,7 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None, wish: CloneWish | None
     """
     hub = the_hub()
     if wish is not None:
-        plan = cloned(plan, wish.name or _clone_name(wish))
+        plan = cloned(plan, wish.name or _clone_name(wish), wish.sweep)
     try:
         after = None if plan.options.after is None else trials[plan.options.after]
         _require_free(plan.name)
@@ -271,8 +294,10 @@ def _begun(life: OwnLife) -> Trial:
     """Enter a trial on the board, and let its life begin."""
     trial = Trial(life)
     trial.listen(trials.tidy)
+    _open_door(life.hub)
     former = trials.put(trial)
     life.begin(None if former is None else former.life)
+    trials.tell(trial)
     return trial
 
 
@@ -289,7 +314,11 @@ def _cloned(plan: TrialPlan, outlet: Outlet, wish: CloneWish) -> Trial:
             f"clone(name={_numbered(plan.name)!r})"
         )
     hub, parent = the_hub(), wish.parent
+    if wish.at is not None:
+        return _from_state(plan, outlet, wish, parent.life.kept_start(wish.at, wish.changes))
     branch = hub.call(parent.life.branch(plan.name, dict(wish.changes)))
+    if isinstance(branch, KeptStart):
+        return _from_state(plan, outlet, wish, branch)
     try:
         origin = Parent(parent.name, parent.number, *branch.place[1:])
         life = CloneLife(plan, hub, outlet, begin_run(plan, origin), launch, parent.life, origin, branch)
@@ -297,6 +326,85 @@ def _cloned(plan: TrialPlan, outlet: Outlet, wish: CloneWish) -> Trial:
     except BaseException:
         hub.call(branch.child.kill())
         raise
+
+
+def _from_state(plan: TrialPlan, outlet: Outlet, wish: CloneWish, start: KeptStart) -> Trial:
+    """Enter a clone that begins with a kept state, in a new process."""
+    parent = wish.parent
+    origin = Parent(parent.name, parent.number, *start.place)
+    try:
+        run = begin_run(plan, origin)
+        return _begun(
+            KeptCloneLife(plan, the_hub(), outlet, run, launch, parent.life, origin, start, wish.changes)
+        )
+    except BaseException:
+        if not start.copied:
+            start.path.unlink(missing_ok=True)
+        raise
+
+
+_open: tuple[Hub, Door] | None = None
+_opening = threading.Lock()
+
+
+def _open_door(hub: Hub) -> None:
+    """Let the command line ask for what only this process can do, from its first trial on."""
+    global _open
+    with _opening:
+        if _open is not None and _open[0] is hub:
+            return
+        try:
+            _open = hub, Door(hub, _answered)
+        except (TsnbError, OSError) as error:  # trials run all the same
+            logging.getLogger("tsnb").warning(
+                "tsnb clone and tsnb extend cannot reach this process: %s", error
+            )
+
+
+def _answered(request: dict[str, Any]) -> dict[str, Any]:
+    """Answer what the command line asks (`steering`). On a thread of its own.
+
+    Raises:
+        Exception: As the trial's method raises.
+        TsnbError: There is no such trial, or it asks for something else.
+    """
+    verb, name, stream = (str(request.get(word, "")) for word in ("verb", "trial", "stream"))
+    pid = request.get("pid")
+    meant = [trial for trial in trials.own if _is_meant(trial, name, stream, pid)]
+    if verb == "find":
+        found = [{"trial": trial.name, "state": trial.state} for trial in meant]
+        return {"pid": os.getpid(), "origin": describe_origin(), "trials": found}
+    if not meant:
+        raise TsnbError(f"trial {name!r} is not there any more")
+    if verb == "clone":
+        changes = dict(request.get("changes", {}))
+        made = meant[0].clone(request.get("name"), at=request.get("at"), **changes)
+        assert made.parent is not None
+        deadline = time.monotonic() + STARTS_S
+        while made.state in ("queued", "starting") and time.monotonic() < deadline:
+            time.sleep(0.02)  # one that begins with a kept state does so in a new process
+        facts = {**made.parent._asdict(), "trial": made.parent.name, "clone": made.name, "pid": made.pid}
+        return {word: facts[word] for word in ("trial", "clone", "pid", "epoch", "batch", "samples")}
+    if verb == "extend":
+        return {"trial": meant[0].extend(request["epochs"]).name, "epochs": request["epochs"]}
+    raise TsnbError(f"this version of tsnb does not know {verb!r}")
+
+
+def _is_meant(trial: Trial, name: str, stream: str, pid: object) -> bool:
+    """Return whether a trial is the one that takes, or has taken, a stream under that name.
+
+    Args:
+        trial: The trial.
+        name: The consumer's name.
+        stream: The stream's.
+        pid: The consumer's process, of which the trial's is the first of its session; None: only the name counts.
+    """
+    if isinstance(pid, int) and pid > 0:
+        with contextlib.suppress(OSError):
+            return trial.pid is not None and trial.pid in (pid, os.getsid(pid))
+        return False
+    taken = trial.report.get("stream", "").split(", ")
+    return trial.name == name and (stream in taken or stream in dict(consumers_in(trial.life)))
 
 
 def _require_turn(name: str, after: Trial | None) -> None:

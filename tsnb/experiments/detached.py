@@ -16,11 +16,11 @@ from typing import Any
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Delivery, Outcome
 from tsnb.experiments.bookkeeping import asked
-from tsnb.experiments.detached_entries import DetachedEntry
 from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.trial import Trial
 from tsnb.experiments.trial_life import TrialLife, consumers_in
 from tsnb.kernels.hub import Hub
+from tsnb.records.detached_entries import DetachedEntry
 from tsnb.records.reading import ENDED, RunRecord
 from tsnb.records.run import Run
 from tsnb.records.writes import LoggedRow

@@ -25,7 +25,7 @@ from typing import Any
 
 from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
-from tsnb.records.writes import LiveChange
+from tsnb.records.writes import LiveChange, own_number
 from tsnb.words import did_you_mean
 
 __all__ = ["Live", "LiveValues", "NoSuchLiveValue", "live", "values_here"]
@@ -135,8 +135,7 @@ class Live:
                 if type(choice) is type(value) and choice == value:
                     return choice
             raise ValueError(f"{self.name}={value!r}: give one of {', '.join(map(repr, self.choices))}.")
-        plain = value.item() if getattr(value, "ndim", None) == 0 else value
-        found = self._typed(plain)
+        found = self._typed(own_number(value))
         if found is None:
             raise ValueError(f"{self.name}={value!r}: give {self.wanted}.")
         return found
@@ -205,6 +204,7 @@ class LiveValues:
         self._planned: list[LiveChange] = []
         self._changing = threading.Lock()
         self._former: dict[str, Any] = {}
+        self._first: tuple[int, dict[str, Any]] | None = None
 
     def go_on_from(self, values: Mapping[str, Any]) -> None:
         """Have values be what they were when a state was kept, those too that are made only after this."""
@@ -238,6 +238,10 @@ class LiveValues:
         """Make changes again that another run has noted, each after as many samples: the stream may have gone on."""
         with self._changing:
             self._planned = list(changes)
+
+    def begin_with(self, changes: Mapping[str, Any], samples: int) -> None:
+        """Have values changed from the first batch after so many samples: a clone's. They may not be made yet."""
+        self._first = (samples, dict(changes)) if changes else None
 
     def request(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Have values changed together from the next batch on; return them as they will be. From any thread.
@@ -299,11 +303,18 @@ class LiveValues:
         self._changing = threading.Lock()
 
     def settle(self) -> None:
-        """Let what waits hold, if a batch has begun since. Called at each read."""
-        if not self._waiting and not self._planned:
+        """Let what waits hold, if a batch has begun since. Called at each read.
+
+        Raises:
+            NoSuchLiveValue, ValueError: What a clone was to begin with is not possible.
+        """
+        if not self._waiting and not self._planned and self._first is None:
             return
         here = self.place()
         held: list[LiveChange] = []
+        if self._first is not None and here[2] > self._first[0]:
+            (_, changes), self._first = self._first, None
+            held += self._take(self.checked(changes), here)
         with self._changing:
             while self._planned and here[2] >= self._planned[0].samples:
                 change = self._planned.pop(0)

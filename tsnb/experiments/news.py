@@ -11,6 +11,7 @@
 | `StandsStill` | its consumer stands still because it is paused, or does no more | `trial_life` |
 | `WentBack` | it goes on from a kept state: what came after that is to be forgotten | `trial_life` |
 | `Branched`, `NotBranched` | it has been cloned at a batch, or cannot be | `attempt` |
+| `KeptForClone` | it could not be forked, and has written its state for the clone | `attempt` |
 | `Artifact` | it has called `tsnb.log_artifact`, on a machine of a cluster | `cluster.remote_attempt` |
 | `Ended` | its code has ended | `attempt` |
 
@@ -30,6 +31,7 @@ __all__ = [
     "BRANCH",
     "FORGET_BRANCH",
     "GO_ON",
+    "RELEASE",
     "SET",
     "Artifact",
     "Attaching",
@@ -40,6 +42,7 @@ __all__ = [
     "Declared",
     "Directions",
     "Ended",
+    "KeptForClone",
     "Logged",
     "News",
     "NotBranched",
@@ -52,6 +55,9 @@ __all__ = [
 
 SET = "tsnb_set"
 """A request to a kernel in the middle of its code: change live values, by name."""
+
+RELEASE = "tsnb_release"
+"""Another: give the GPU memory of what is kept back when the trial is paused."""
 
 BRANCH = "tsnb_branch"
 """Another: clone the trial at its next batch; `Branched` or `NotBranched` follows."""
@@ -146,6 +152,21 @@ class NotBranched(NamedTuple):
     """And what to do about it."""
 
 
+class KeptForClone(NamedTuple):
+    """The trial's state has been written for a clone, which begins with it in a new process."""
+
+    path: str
+    """The file."""
+    why: str
+    """Why the trial was not forked."""
+    epoch: int | None
+    """The stream's epoch, from 0."""
+    batch: int | None
+    """Loader batches taken of it."""
+    samples: int
+    """Samples taken in all."""
+
+
 class Artifact(NamedTuple):
     """A copy of a file or folder waits on the machine of the cluster that the trial runs on."""
 
@@ -176,6 +197,7 @@ News = (
     | WentBack
     | Branched
     | NotBranched
+    | KeptForClone
     | Artifact
     | Ended
 )
@@ -194,6 +216,7 @@ _KINDS: dict[str, Any] = {
         WentBack,
         Branched,
         NotBranched,
+        KeptForClone,
         Artifact,
         Ended,
     )

@@ -16,24 +16,26 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Attempt, Branch, CloneAttempt, Delivery, Outcome
+from tsnb.experiments.attempt import Attempt, Branch, Delivery, KeptStart, Outcome
 from tsnb.experiments.bookkeeping import written
 from tsnb.experiments.engine import engine_of
+from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.trial_life import ENDED, Launch, TrialLife
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.options import runs_here
-from tsnb.records.kept import KeptFile
 from tsnb.records.run import Run
-from tsnb.records.writes import LiveChange, Parent
+from tsnb.records.writes import LiveChange
+from tsnb.words import did_you_mean
 
-__all__ = ["RESTARTS_AT_MOST", "CloneLife", "OwnLife"]
+__all__ = ["RESTARTS_AT_MOST", "OwnLife"]
 
 RESTARTS_AT_MOST = 3
 """How often in a row a trial with `restart` is started again: a cell that kills its process does so every time. A later
@@ -114,37 +116,43 @@ class OwnLife(TrialLife):
         return f"it goes on from its kept state: {kept}"
 
     async def extend(self, epochs: int) -> None:
-        """Have it go on, once it is done, for some more epochs."""
-        kept = self._run.kept.newest
-        refusal = self._why_not_extended(kept)
+        """Have it go on, once it has ended, for some more epochs."""
+        refusal = self.why_not_extended()
         if refusal:
             raise TsnbError(f"trial {self.name!r} {refusal}")
+        kept = self._run.kept.newest
         assert kept is not None
         assert self.took_s is not None
         await self.leave()
         self._unwanted, self._over = asyncio.Event(), asyncio.Event()
         self._after, self._stopping, self.ended_by = None, False, "stopped"
-        self._resume = {"until": kept.epoch + epochs, "rows": len(self.metrics.rows)}
+        self._resume = (
+            {"until": kept.epoch + epochs, "rows": len(self.metrics.rows)}
+            if self.state == "done"
+            else {"more": epochs, "rows": 0, "exact": True}
+        )
         self._row, self.failure = 0, ""
         self.started_s, self.took_s = time.time() - self.took_s, None
         await written(self._run.reopen)
         self.ended.clear()
         self.become("queued")
-        self.say(f"trial {self.name!r} goes on from {kept}, for {epochs} more\n")
+        count = "1 epoch" if epochs == 1 else f"{epochs} epochs"
+        self.say(f"trial {self.name!r} goes on from {kept}, for {count} more than it was to take\n")
         self.begin()
 
-    def _why_not_extended(self, kept: KeptFile | None) -> str:
-        """Return why it cannot be extended, and what to do; "" if it can."""
+    def why_not_extended(self) -> str:
+        """Return why it cannot be extended, and what to do; "" if it can. From any thread."""
         where = f"tsnb.trials[{self.name!r}]"
         if self.state not in ENDED:
             return f"is {self.shown_state}: it can be extended once it is done, by {where}.wait().extend(epochs=N)"
         if self.successor is not None:
             number = self.successor.number
             return f"has a later run, {number}, which took its name: extend that one, by {where}.extend(epochs=N)"
-        if self.state != "done":
-            return f"is {self.state}; only one that is done can be extended. {where}.rerun() runs it from the top"
+        if self.state == "failed":
+            return f"is {self.state}, and would fail again where it did. {where}.rerun() runs it from the top"
         if not runs_here(self.plan.options.engine):
             return "ran on a cluster, where no state is kept: rerun() runs it again from the top, with more epochs"
+        kept = self._run.kept.newest
         if kept is None:
             return (
                 "has kept no state to go on from: put tsnb.keep(net=net, optimizer=optimizer) before its loop over "
@@ -210,11 +218,39 @@ class OwnLife(TrialLife):
         to_come = [tuple(change) for change in self.plan.arrival.get("planned", ())]
         return made + [change for change in to_come if LiveChange(*change).samples > samples]
 
-    async def branch(self, name: str, changes: dict[str, Any]) -> Branch:
-        """Have its kernel cloned at its next batch."""
+    async def branch(self, name: str, changes: dict[str, Any]) -> Branch | KeptStart:
+        """Have its kernel cloned at its next batch, or its state written there."""
         if self._attempt is None:
             raise TsnbError("it has never run")
         return await self._attempt.branch(name, changes)
+
+    def kept_start(self, epoch: int, changes: Mapping[str, Any]) -> KeptStart:
+        """Return the state from an epoch's start."""
+        where = f"tsnb.trials[{self.name!r}]"
+        for word in changes:
+            if word not in self.live:
+                there = ", ".join(f"{name}={value!r}" for name, value in self.live.items()) or "none"
+                raise NoSuchLiveValue(
+                    f"trial {self.name!r}: no live value {word!r} is read.{did_you_mean(word, self.live)} "
+                    f"Live values: {there}"
+                )
+        starts = self._run.kept.starts
+        if epoch in starts and starts[epoch].samples is not None:
+            return KeptStart(starts[epoch].path, (None, None, starts[epoch].samples or 0), copied=True)
+        if not epoch:
+            raise TsnbError(
+                f"trial {self.name!r}: epoch 0 begins at the top of its code, which {where}.rerun(name=...) runs again"
+            )
+        if not starts:
+            raise TsnbError(
+                f"trial {self.name!r} has kept no state from an epoch's start: put tsnb.keep(net=net, "
+                "optimizer=optimizer) before its loop over tsnb.epochs(n), and run it again"
+            )
+        raise TsnbError(
+            f"trial {self.name!r} has kept no state of epoch {epoch}'s start. There are those of "
+            f"{'epoch' if len(starts) == 1 else 'epochs'} {', '.join(map(str, sorted(starts)))}, counted from 0 as "
+            f"its loop does; tsnb.keep(..., history=N) keeps more"
+        )
 
     def _beyond(self) -> str:
         """Say what becomes of it when this process ends, where that is not what one expects."""
@@ -250,61 +286,14 @@ class OwnLife(TrialLife):
             raise TsnbError("it has never run")
         return await self._attempt.set(changes)
 
+    async def release_memory(self) -> dict[str, Any]:
+        """Have its GPU memory given back when it is paused."""
+        if self._attempt is None:
+            raise TsnbError("it has never run")
+        return await self._attempt.release_memory()
+
     async def deliver(self, variable: str) -> Delivery:
         """Have one of its variables sent."""
         if self._attempt is None:
             raise TsnbError("it has never run, so it has no variables")
         return await self._attempt.deliver(variable)
-
-
-class CloneLife(OwnLife):
-    """The life of a trial that began as the clone of another, at one of its batches.
-
-    Args:
-        plan: What is run.
-        hub: The hub on whose thread it is lived.
-        outlet: Where its output goes.
-        run: Its place in the project's records.
-        launch: Starts a trial from its plan.
-        parent: The life of the trial that was cloned.
-        origin: Which trial that is, and where they part.
-        branch: Its kernel, which waits to be told to go on.
-    """
-
-    def __init__(
-        self,
-        plan: TrialPlan,
-        hub: Hub,
-        outlet: Outlet,
-        run: Run,
-        launch: Launch,
-        parent: TrialLife,
-        origin: Parent,
-        branch: Branch,
-    ) -> None:
-        super().__init__(plan, hub, outlet, run, launch)
-        self.parent = origin
-        self._branched = False  # it has gone on with its parent's state
-        self.state = "running"
-        self.live, self.changes = dict(parent.live), list(parent.changes)
-        settings = {"run": run.as_settings(), "started_s": self.started_s}
-        self._attempt = CloneAttempt(hub, plan, settings, self, branch)
-
-    async def _once(self) -> Outcome:
-        """Go on where its parent was; after that (a restart, an extension) as any trial, in a new kernel."""
-        if self._branched:
-            return await super()._once()
-        self._branched = True
-        assert self._attempt is not None
-        if self.changes:
-            await written(self._run.changed, self.changes)
-
-        def begun() -> None:
-            self.become("running")
-            assert self._attempt is not None
-            self.say(f"trial {self.name!r} running ({self._attempt.where}), {self.parent}{self.hint}\n")
-
-        if self._unwanted.is_set():
-            await self._attempt.leave()
-            return Outcome("stopped")
-        return await self._attempt.run(begun)

@@ -32,6 +32,7 @@ from tsnb.options import (
     whole,
 )
 from tsnb.records.trackers import check_bridges
+from tsnb.records.writes import own_number
 
 __all__ = [
     "FUNCTION",
@@ -116,6 +117,8 @@ class TrialOptions:
     """A file whose lock its first `attach` waits for (sweeps, so that all begin with the same batch)."""
     sweep: str = ""
     """The sweep that it belongs to."""
+    rotation: tuple[str, int, int] | None = None
+    """With whom it takes turns on its stream: `config.AttachDefaults.rotation`."""
 
     def __post_init__(self) -> None:
         """Bring what one may as well write into the words above: all of it goes to another process as plain text."""
@@ -194,6 +197,7 @@ class TrialOptions:
             "seed": self.seed,
             "threads": self.threads,
             "gate": None if self.gate is None else str(self.gate),
+            "rotation": self.rotation,
             "log_to": list(self.log_to),
             "detach": self.detach,
             "quiet": bool(self.sweep),
@@ -223,7 +227,9 @@ def _listed(words: str | Iterable[str]) -> tuple[str, ...]:
     return read_words(words if isinstance(words, str) else ",".join(words))
 
 
-_OURS_ALONE = frozenset({"gate", "sweep"})  # words that a user's function may have as parameters of its own
+_OURS_ALONE = frozenset(
+    {"gate", "sweep", "rotation"}
+)  # words that a user's function may have as parameters of its own
 _UNSEEN = frozenset({"env"}) | _OURS_ALONE
 OPTION_NAMES = frozenset(f.name for f in fields(TrialOptions)) - _OURS_ALONE
 """What counts as an option of ours among keywords."""
@@ -331,11 +337,8 @@ def shown_value(value: Any, name: str = "") -> str:
     if isinstance(value, float):
         value = float(value)  # numpy's own float64 has another repr
         return min(repr(value), f"{value:.4g}", key=len) if len(repr(value)) > 8 else repr(value)
-    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
-        return shown_value(
-            value.item(), name
-        )  # a number of numpy or torch: `grid={"width": np.array([32, 64])}`
-    return ""
+    number = own_number(value)  # such as one of `grid={"width": np.array([32, 64])}`
+    return "" if number is value else shown_value(number, name)
 
 
 def _is_long(value: Any) -> bool:

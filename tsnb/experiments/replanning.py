@@ -63,14 +63,15 @@ def replanned(plan: TrialPlan, changes: Mapping[str, Any], gate: Path | None = N
     )
 
 
-def cloned(plan: TrialPlan, name: str) -> TrialPlan:
-    """Return the plan of a trial's clone: that of the trial, with a shipment and a name of its own, alone.
+def cloned(plan: TrialPlan, name: str, sweep: str = "") -> TrialPlan:
+    """Return the plan of a trial's clone: that of the trial, with a shipment and a name of its own.
 
     A clone whose process dies is not started again: from the top it would be another trial.
 
     Args:
         plan: The trial's.
         name: The clone's.
+        sweep: The sweep that the clone belongs to; empty: it stands alone.
 
     Raises:
         ValueError: The name is invalid.
@@ -78,7 +79,7 @@ def cloned(plan: TrialPlan, name: str) -> TrialPlan:
     """
     check_name(name, "trial")
     again = replanned(plan, {"name": name, "restart": False, "after": None})
-    return replace(again, options=replace(again.options, sweep=""))
+    return replace(again, options=replace(again.options, sweep=sweep))
 
 
 def _named(plan: TrialPlan, params: Mapping[str, Any], options: TrialOptions) -> str:

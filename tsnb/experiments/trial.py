@@ -27,12 +27,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.attempt import raised
+from tsnb.experiments.clones import CloneWish
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
@@ -50,7 +51,7 @@ from tsnb.kernels.output.transcript import PrintedPart
 from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
 from tsnb.printable import block
-from tsnb.records.writes import LiveChange, Parent
+from tsnb.records.writes import LiveChange, Parent, own_number
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.watching import eta_of
 from tsnb.words import did_you_mean
@@ -59,7 +60,6 @@ __all__ = [
     "ENDED",
     "STOP_GRACE_S",
     "TRIAL_STATES",
-    "CloneWish",
     "NoSuchVariable",
     "RowListener",
     "Trial",
@@ -111,22 +111,6 @@ class NoSuchVariable(TsnbError, KeyError):
     """A trial has no variable of that name."""
 
     __str__ = Exception.__str__  # KeyError would show the message quoted
-
-
-class CloneWish(NamedTuple):
-    """A clone that is wanted of a trial."""
-
-    parent: Trial
-    """The trial."""
-    name: str | None
-    """The clone's name; None: one is made."""
-    changes: Mapping[str, Any]
-    """New values of its live values."""
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of numpy or torch as Python's own."""
-    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 class Trial(Bound):
@@ -254,7 +238,7 @@ class Trial(Bound):
         """
         self._call(self.life.end(STOP_GRACE_S))
 
-    def pause(self) -> None:
+    def pause(self, *, release: bool = False) -> None:
         """Have the trial take no more batches, from its next one on, until `resume`.
 
         The other trials of its streams go on and do not wait for it. It keeps its place in the epoch, its memory and
@@ -262,9 +246,21 @@ class Trial(Bound):
         others have gone on by more than the stream's window, are given again when these have ended their epoch, which
         a stream with `seed=` can do; on another stream its loop raises `ConsumerParked` then.
 
+        Args:
+            release: Give the GPU memory of what `tsnb.keep` has (nets, optimizers, gradients) back while it is paused:
+                it is copied to the host's memory, and back before the trial goes on, which waits for room if there is
+                none. What else it has on the GPU stays: CUDA itself, what variables hold.
+
         Raises:
-            TsnbError: It does not run, or takes batches of no stream on this machine now.
+            TsnbError: It does not run, or takes batches of no stream on this machine now; or there is no GPU memory to
+                give back: it trains on the CPU, or keeps nothing. Then it is not paused.
         """
+        if release:
+            if self.life.state != "running":
+                raise TsnbError(f"trial {self.name!r} is {self.state}: a trial is paused while it runs")
+            reply = self._call(self.life.release_memory())
+            if reply["status"] != "ok":
+                raise raised(reply, self.name)
         pause_trials([self.life], on=True)
 
     def resume(self) -> None:
@@ -288,7 +284,7 @@ class Trial(Bound):
 
     @property
     def live(self) -> dict[str, Any]:
-        """Its live values as they are (`tsnb.live`), by name."""
+        """Its live values (`tsnb.live`) by name; one that was set is shown as it will be from its next batch on."""
         return dict(self.life.live)
 
     @property
@@ -319,16 +315,17 @@ class Trial(Bound):
             )
         if self.life.state != "running":
             raise TsnbError(f"trial {self.name!r} is {self.state}: live values are set while it runs")
-        reply = self._call(self.life.set({name: _plain(value) for name, value in values.items()}))
+        reply = self._call(self.life.set({name: own_number(value) for name, value in values.items()}))
         if reply["status"] != "ok":
             raise raised(reply, self.name)
+        self.life.live = {**self.life.live, **(reply.get("answer") or {})}
 
     @property
     def parent(self) -> Parent | None:
         """Which trial it is a clone of, and from which batch on; None: it began at the top of its code."""
         return self.life.parent
 
-    def clone(self, name: str | None = None, **changes: Any) -> Trial:
+    def clone(self, name: str | None = None, *, at: int | None = None, **changes: Any) -> Trial:
         """Make two trials of this one at its next batch; return the other one, which goes on with all that this has.
 
         The clone is a fork of the process: net, optimizer, schedule, random numbers, the place in the epoch and every
@@ -336,31 +333,62 @@ class Trial(Bound):
         a stream without a seed too. It is a trial of its own, with its name, output and record (`parent` says of which
         trial and from which batch on), and goes on when this one ends. This one stands still for less than 0.1 s.
 
+        Where a fork is not safe (a GPU, threads or processes of its own, `--detach`, a process that was spawned), a
+        trial that calls `tsnb.keep` is cloned by its state: it writes that at its next batch, a new process runs the
+        code from its first line, `tsnb.keep` puts the state back, and the clone goes on with that very batch. That
+        needs a stream with a seed, and losses are the same bit for bit on a CPU. `at` takes a state of the past, which
+        a trial that has ended has, too.
+
         Both write to the files that the code has open or names by the same path: give each its own, by `tsnb.live` say.
 
         Args:
             name: The clone's name; left out: this one's, with the changes or a number behind it.
+            at: Begin with the state that `tsnb.keep` has written as this epoch began, as the loop counts, from 0.
             **changes: New values of its live values (`tsnb.live`), from its first batch on: `clone(lr=0.03)`.
 
         Raises:
             NameInUse: A trial or consumer of that name is there.
             NoSuchLiveValue: The code has not made a live value of that name; lists those it has made.
             ValueError: A value is out of bounds, or of another type; or the name is not one.
-            TsnbError: It cannot be cloned; says why and what to do: it uses a GPU, has threads or worker processes of
-                its own, was started with `--detach`, runs on a cluster, takes batches of no stream, or memory is short.
+            TsnbError: It cannot be cloned; says why and what to do: no fork is safe and it keeps no state, it runs on a
+                cluster, takes batches of no stream, or memory is short; or there is no state of that epoch: lists those
+                that there are.
             TimeoutError: It has not asked for a batch for a minute.
         """
-        if self.life.state != "running":
-            raise TsnbError(f"trial {self.name!r} is {self.state}: a trial is cloned while it runs")
+        if at is not None and (isinstance(at, bool) or not isinstance(at, int) or at < 0):
+            raise ValueError(f"clone(at={at!r}): give an epoch, a whole number from 0, as its loop counts.")
+        why = self._why_not_cloned_here if at is not None else self.why_not_cloned
+        if why:
+            raise TsnbError(f"trial {self.name!r} {why}")
         plan = self.life.plan
-        if plan.options.detach or self.life.launch is None:
-            raise TsnbError(
-                f"trial {self.name!r} is detached, and no process is there that would look after a clone: a trial "
-                "without --detach can be cloned"
-            )
-        wish = CloneWish(self, name, {word: _plain(value) for word, value in changes.items()})
-        cloned: Trial = self.life.launch(plan, None if self._is_shown_here else self.life.outlet, wish)
+        wish = CloneWish(self, name, {word: own_number(value) for word, value in changes.items()}, at=at)
+        assert self.life.launch is not None
+        cloned: Trial = self.life.launch(plan, self._outlet_of_clones, wish)
         return cloned
+
+    @property
+    def why_not_cloned(self) -> str:
+        """Why it cannot be cloned, as far as that is known before its next batch; empty: it can."""
+        if self.life.state != "running":
+            return f"is {self.state}: a trial is cloned while it runs"
+        return self._why_not_cloned_here
+
+    @property
+    def _why_not_cloned_here(self) -> str:
+        if self.life.launch is None:
+            return "was started elsewhere: clone it there, while that notebook or script runs"
+        return ""
+
+    @property
+    def why_not_extended(self) -> str:
+        """Why it cannot be extended now, and what to do; empty: it can."""
+        return self.life.why_not_extended()
+
+    @property
+    def _outlet_of_clones(self) -> Outlet | None:
+        """Where a clone's output goes: under the cell that asks; asked from elsewhere, where this one's does."""
+        asked_by_a_cell = threading.current_thread() is threading.main_thread()
+        return None if asked_by_a_cell and self._is_shown_here else self.life.outlet
 
     @property
     def _is_shown_here(self) -> bool:
@@ -465,10 +493,11 @@ class Trial(Bound):
         return self.wait(timeout_s).pull(RESULT)
 
     def extend(self, epochs: int) -> Trial:
-        """Have a trial that is done go on for some more epochs; return it.
+        """Have a trial that has ended go on for some more epochs; return it.
 
-        It goes on in a new process from the state that it ended with (`tsnb.keep`), and its loop over `tsnb.epochs`
-        becomes longer. It keeps its name, and its record goes on. Its code runs from its first line: what it draws or
+        It goes on in a new process from the last state that it has kept (`tsnb.keep`), and its loop over `tsnb.epochs`
+        becomes longer. One that was killed, stopped or pruned goes on where that state was taken, to the end of its
+        loop and beyond. It keeps its name, and its record goes on. Its code runs from its first line: what it draws or
         loads before `tsnb.keep` does not matter. Variables of the run before are gone once it begins.
 
         Args:
@@ -476,8 +505,8 @@ class Trial(Bound):
 
         Raises:
             ValueError: It is not a whole number, 1 or more.
-            TsnbError: It is not done, or has failed; it has kept no state, or does not ask `tsnb.epochs`; its stream is
-                not served any more. Says what to do.
+            TsnbError: It has not ended, or has failed; it has kept no state, or does not ask `tsnb.epochs`; its stream
+                is not served any more. Says what to do.
         """
         if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
             raise ValueError(f"extend(epochs={epochs!r}): give a whole number of epochs, 1 or more.")

@@ -22,7 +22,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Branch, Delivery, Outcome
+from tsnb.experiments.attempt import Branch, Delivery, KeptStart, Outcome
 from tsnb.experiments.bookkeeping import LoggedNumbers, written
 from tsnb.experiments.news import (
     Attaching,
@@ -179,10 +179,11 @@ class TrialLife(ABC):
         Raises:
             TsnbError: It cannot; says why, and what to do.
         """
-        raise TsnbError(
-            f"trial {self.name!r} was started elsewhere, and its code and variables are there: extend it there, or run "
-            "its cell again"
-        )
+        raise TsnbError(f"trial {self.name!r} {self.why_not_extended()}")
+
+    def why_not_extended(self) -> str:
+        """Return why it cannot be extended, and what to do; "" if it can. From any thread."""
+        return "was started elsewhere, and its code and variables are there: extend it there, or run its cell again"
 
     @abstractmethod
     async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
@@ -192,8 +193,8 @@ class TrialLife(ABC):
             TsnbError: There is no process to ask.
         """
 
-    async def branch(self, name: str, changes: dict[str, Any]) -> Branch:
-        """Have its kernel cloned at its next batch.
+    async def branch(self, name: str, changes: dict[str, Any]) -> Branch | KeptStart:
+        """Have its kernel cloned at its next batch, or its state written there where it cannot be forked.
 
         Args:
             name: The clone's name.
@@ -205,6 +206,27 @@ class TrialLife(ABC):
         raise TsnbError(
             f"trial {self.name!r} was started by another notebook: clone it there, while that runs"
         )
+
+    async def release_memory(self) -> dict[str, Any]:
+        """Have the GPU memory of what it keeps given back when it is paused; return the kernel's reply.
+
+        Raises:
+            TsnbError: There is no process of this notebook's to ask.
+        """
+        raise TsnbError(f"trial {self.name!r} was started by another notebook: release its memory there")
+
+    def kept_start(self, epoch: int, changes: Mapping[str, Any]) -> KeptStart:
+        """Return the state that it has kept from an epoch's start, for a clone. From any thread.
+
+        Args:
+            epoch: As its loop counts, from 0.
+            changes: New values of its live values, of which the names are looked at.
+
+        Raises:
+            NoSuchLiveValue: It reads none of that name.
+            TsnbError: It has kept no such state; names those that it has.
+        """
+        raise TsnbError(f"trial {self.name!r} was started by another notebook: clone it there")
 
     @abstractmethod
     async def deliver(self, variable: str) -> Delivery:

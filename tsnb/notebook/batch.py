@@ -2,7 +2,8 @@
 
 Its kernel is ended as soon as its last cell has run. So three things differ from a live notebook:
 
-- at the end of each cell, what trials have printed goes into the file, under their own cells (`output.outlets`);
+- at the end of each cell, what trials have printed goes into the file, under their own cells (`output.outlets`), and
+  panels with their pictures as they are then;
 - after the last cell, all trials of this notebook are waited for;
 - if one of them failed, and no cell has dealt with that (`wait`, `result`), the last cell fails, and so the run.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,8 @@ def end_of_cell(result: Any) -> None:
             _say_that_each_waits()
         if last is not False:
             failed = _wait_for_all()
+    if (panels := sys.modules.get("tsnb.notebook.panels")) is not None:
+        panels.renew_stills()
     flush_collected()
     if failed is not None:
         result.error_in_exec = failed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
@@ -17,12 +17,14 @@ from tsnb.options import (
     StreamOptions,
     TuneOptions,
     add_options,
+    in_its_words,
     read_change,
     read_setting,
-    share,
+    settings_together,
     whole,
 )
-from tsnb.sweeps.space_grammar import read_grid, read_sample
+from tsnb.samples.selection import add_rounds
+from tsnb.sweeps.space_grammar import add_sweep
 from tsnb.words import did_you_mean
 
 __all__ = [
@@ -63,7 +65,7 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if name.startswith("--") and name not in known:
                 self.error(f"unknown option {name}.{did_you_mean(name, known)}".removesuffix("."))
-        return self.parse_args(list(words))
+        return self.parse_args(settings_together(self, words))
 
 
 def options_of(parser: argparse.ArgumentParser) -> list[str]:
@@ -75,19 +77,26 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
 
 _WHOLE = whole("a whole number, 0 or more", 0).typed
 _COUNT = whole("a whole number, 1 or more", 1).typed
-_SHARE = share("a share, 0 to 1 (2% or 0.02)").typed
 
 
 def _balance() -> Parser:
     parser = _named("%tensorsocket balance", "Change how a stream divides compute.", optional=True)
     parser.add_argument("mode", metavar="|".join(MODES))
-    parser.add_argument("--weight", type=_read(read_weight), action="append", default=[], metavar="NAME=2")
+    parser.add_argument(
+        "--weight", type=in_its_words(read_weight), action="append", default=[], metavar="NAME=2"
+    )
     return parser
 
 
 def _tune() -> Parser:
     parser = _named("%tensorsocket tune", "Change the number of a loader's workers.", optional=True)
     add_options(parser, TuneOptions, NOTEBOOK)
+    return parser
+
+
+def _rounds() -> Parser:
+    parser = _named("%tensorsocket rounds", "Give a stream over data that grows in rounds.", optional=True)
+    add_rounds(parser)
     return parser
 
 
@@ -131,7 +140,9 @@ def _record() -> Parser:
 
 def _report() -> Parser:
     parser = _named("%tensorsocket report", "Show where each second of each trial went.", optional=True)
-    parser.add_argument("--until", type=_read(_wanted), action="append", default=[], metavar="METRIC=0.95")
+    parser.add_argument(
+        "--until", type=in_its_words(_wanted), action="append", default=[], metavar="METRIC=0.95"
+    )
     parser.add_argument("--vcpu-price", type=float, metavar="0.04")
     parser.add_argument("--kwh-price", type=float, metavar="0.3")
     return parser
@@ -154,36 +165,8 @@ def _trial() -> Parser:
     parser.add_argument("--with", type=read_words, default=(), dest="with_", metavar="NAME,NAME")
     parser.add_argument("--no-check", action="store_false", dest="check")
     parser.add_argument("--wait", action="store_true")
-    _add_sweep(parser)
+    add_sweep(parser)
     return parser
-
-
-def _add_sweep(parser: Parser) -> None:
-    """Add what makes many trials of one cell."""
-    parser.add_argument("--grid", type=_read(read_grid), action="append", default=[], metavar="NAME=A,B")
-    parser.add_argument(
-        "--sample", type=_read(read_sample), action="append", default=[], metavar="NAME=uniform(A,B)"
-    )
-    parser.add_argument("--n", type=_COUNT, metavar="N")
-    parser.add_argument("--at-once", type=_COUNT, metavar="N")
-    parser.add_argument("--halving", metavar="METRIC")
-    parser.add_argument("--race", metavar="METRIC")
-    parser.add_argument("--error", type=_SHARE, metavar="1%")
-    parser.add_argument("--every", type=_COUNT, metavar="STEPS")
-    parser.add_argument("--keep", type=_SHARE, metavar="50%")
-    parser.add_argument("--mode", choices=("min", "max"))
-
-
-def _read(reader: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Have a reader's own words stand in the error that IPython shows."""
-
-    def read(text: str) -> Any:
-        try:
-            return reader(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
 
 
 def _logs() -> Parser:
@@ -194,13 +177,13 @@ def _logs() -> Parser:
 
 def _rerun() -> Parser:
     parser = _named("%trials rerun", "Run a trial's code again.", optional=False)
-    parser.add_argument("changes", nargs="*", type=_read(read_change), metavar="PARAMETER=VALUE")
+    parser.add_argument("changes", nargs="*", type=in_its_words(read_change), metavar="PARAMETER=VALUE")
     return parser
 
 
 def _set() -> Parser:
     parser = _named("%trials set", "Change live values of a trial or a sweep.", optional=False)
-    parser.add_argument("changes", nargs="+", type=_read(read_change), metavar="NAME=VALUE")
+    parser.add_argument("changes", nargs="+", type=in_its_words(read_change), metavar="NAME=VALUE")
     return parser
 
 
@@ -213,7 +196,8 @@ def _extend() -> Parser:
 def _clone() -> Parser:
     parser = _named("%trials clone", "Make two of one trial, at its next batch.", optional=False)
     parser.add_argument("--name", dest="new", metavar="N")
-    parser.add_argument("changes", nargs="*", type=_read(read_change), metavar="LIVE=VALUE")
+    parser.add_argument("--at", type=_WHOLE, metavar="EPOCH")
+    parser.add_argument("changes", nargs="*", type=in_its_words(read_change), metavar="LIVE=VALUE")
     return parser
 
 
@@ -230,6 +214,7 @@ TENSORSOCKET = {
     "record": _record(),
     "balance": _balance(),
     "tune": _tune(),
+    "rounds": _rounds(),
 }
 """The subcommands of `%tensorsocket`."""
 

@@ -27,9 +27,14 @@ _TOLD: dict[str, Callable[[Any], str]] = {
     "logs": lambda given: runs.logs(given.name, given.run),
     "rerun": lambda given: runs.rerun(given.name, given.changes),
     "extend": lambda given: runs.extend(given.name, given.epochs),
-    "clone": lambda given: runs.clone(given.name, given.new, given.changes),
+    "clone": lambda given: runs.clone(given.name, given.new, given.changes, given.at),
 }
-_BY_OPTIONS = {"record": report_cells.record, "balance": streams.balance, "tune": streams.tune}
+_BY_OPTIONS = {
+    "record": report_cells.record,
+    "balance": streams.balance,
+    "tune": streams.tune,
+    "rounds": streams.rounds,
+}
 
 
 @contextlib.contextmanager
@@ -64,6 +69,9 @@ class TsnbMagics(Magics):
         %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
         %tensorsocket balance [NAME] pace|weights|free [--weight TRIAL=2 ...]     how compute is divided, from now on
         %tensorsocket tune [NAME] [--workers N]   how many workers the loader has, from now on; left out: what helps
+        %tensorsocket rounds [NAME] [--every N] [--after 1h] [--worse METRIC=BY] [--select new|all|recent:N]
+                                                  data that grows: when a round begins, and which samples it has; --off:
+                                                  epochs follow each other again. Without options: what is set
         %tensorsocket dashboard [NAME ...] [--side]   the live panel; --side: beside the notebook (package sidecar)
         %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well.
                                                   --until accuracy=0.95 [--vcpu-price 0.04] [--kwh-price 0.3]: and what
@@ -129,12 +137,17 @@ class TsnbMagics(Magics):
           --sample NAME=loguniform(A,B)    drawn instead, also uniform, randint, choice(A,B,C); may be repeated
           --n N                            how many are drawn
           --at-once N                      how many run at once (two for each core at most)
+          --rotate BATCHES                 all live side by side and train by turns of so many batches, --at-once N
+                                           of them at a time
+          --plan, --until 18:00            profile them, run them in the best order; start only what is done by then
           --halving METRIC                 stops the worse half early, by this logged number, at step --every
                                            (100), then at twice as many, and so on; --keep 50%; --mode min|max
                                            for a metric whose name does not say which is good
           --race METRIC                    stops a trial once another is ahead of it by this logged number, batch by
                                            batch; --error 1% is the chance that any such verdict is wrong; goes
                                            with --seed N
+          --population METRIC              the worst go on as changed clones of the best, by this logged number, each
+                                           --every so many steps; --share 20% of them; --mode min|max
         NAME is what their names begin with, or the whole name: "cnn-lr{lr}"; the options above hold for all. The
         sweep is the cell's result (`_`): a table, stop(), best("loss"); %trials stop NAME stops all of it.
 
@@ -162,7 +175,7 @@ class TsnbMagics(Magics):
         %trials resume [NAME]  where it was: it gets every batch once
         %trials set NAME VALUE=0.03 ...    live values (tsnb.live) of a trial or a sweep, from its next batch on
         %trials interrupt NAME             as the stop button of a cell: its variables stay
-        %trials clone NAME [--name N] [LIVE=VALUE ...]   makes two of it, at its next batch
+        %trials clone NAME [--name N] [--at EPOCH] [LIVE=VALUE ...]   makes two of it, at its next batch
         %trials wait [NAME]
         %trials logs NAME [--run N]     runs of before a restart too; --run: another run of that name than the last
         %trials follow NAME    shows its output under this cell from now on, after a reload of the page say

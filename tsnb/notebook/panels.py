@@ -15,12 +15,15 @@ It is not shown at once: JupyterLab 4.6 drops what a cell displays just when the
 from __future__ import annotations
 
 import ast
+import base64
 import contextlib
 import logging
 import os
 import threading
 import time
 import uuid
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +40,16 @@ from tsnb.panel import dashboard as panel_of
 from tsnb.panel.logs import LogPart
 from tsnb.telemetry.readings import StreamReading
 
-__all__ = ["EVERY_S", "Still", "TrialLogs", "dashboard", "leave_still", "replay", "show_beside"]
+__all__ = [
+    "EVERY_S",
+    "Still",
+    "TrialLogs",
+    "dashboard",
+    "leave_still",
+    "renew_stills",
+    "replay",
+    "show_beside",
+]
 
 EVERY_S = 60.0
 """How old the picture of a stream that runs may be."""
@@ -115,15 +127,24 @@ class Still:
             stream: The stream's name.
         """
         this = self._of.setdefault(stream, _Pictured(len(self._of)))
-        former = this.here
+        former, ended = this.here, reading is None
         if reading is not None:
             this.here = frozenset(c.name for c in reading.consumers if c.state != "gone")
+            ended = bool(reading.ends or former - this.here)
         first = bool(this.here) and not this.shown
-        if reading is None or first or former - this.here or time.monotonic() - this.made_s > EVERY_S:
+        if ended or first or time.monotonic() - this.made_s > EVERY_S:
             this.made_s = time.monotonic()
             this.wanted = True
             self._again.set()
             threading.Thread(target=self._draw, name=f"tsnb-still-{stream}", daemon=True).start()
+
+    def renew(self) -> None:
+        """Make all of it anew, here and now; and leave the panel itself, as it is, as a recording."""
+        for this in list(self._of.values()):
+            this.wanted = True
+        self._again.set()
+        self._draw()
+        self._panel.leave_recording()
 
     def _draw(self) -> None:
         """Draw until nothing is new. On a thread of its own: a long stream's picture takes a tenth of a second."""
@@ -167,12 +188,27 @@ class _Pictured:
     shown: bool = False
 
 
+_stills: weakref.WeakSet[Still] = weakref.WeakSet()
+
+
 def leave_still(panel: Panel) -> None:
     """Have a picture beside a panel, kept up to date. Called while the cell runs that shows the panel."""
     from IPython.core.getipython import get_ipython
 
     if getattr(get_ipython(), "kernel", None) is not None:
-        panel.picture = Still(panel)
+        still = Still(panel)
+        panel.picture = still
+        _stills.add(still)
+
+
+def renew_stills() -> None:
+    """Have each panel of this notebook, and its picture, in the file as they are now.
+
+    For clients without a page (nbclient), which keep what comes while a cell runs. Called at the end of a cell, on its
+    thread.
+    """
+    for still in list(_stills):
+        still.renew()
 
 
 class TrialLogs:
@@ -192,7 +228,7 @@ class TrialLogs:
         return LogPart(this, start, text, still_open)
 
     def facts(self, name: str) -> dict[str, Any] | None:
-        """Return a trial's parameters, live values with their changes, and artifacts."""
+        """Return a trial's parameters, live values with their changes, artifacts and family of clones."""
         trial = trials.get(name)
         if trial is None:
             return None
@@ -202,8 +238,11 @@ class TrialLogs:
             "live": [[key, _short(value)] for key, value in list(trial.live.items())[:MOST]],
             "changes": _changes(trial),
             "artifacts": _files(where),
+            "figures": _pictures(where),
             "where": str(where),
+            "cannot": {"clone": trial.why_not_cloned, "extend": trial.why_not_extended},
             "verdict": _verdict(name),
+            "lineage": _lineage(trial),
         }
 
     def params(self) -> dict[str, list[list[str]]]:
@@ -216,6 +255,12 @@ class TrialLogs:
 
         cuts = [cut for sweep in known() for cut in sweep.stopped_early.values()]
         return {cut.name: f"{cut.why} at step {cut.step}" for cut in cuts}
+
+    def sweeps(self) -> dict[str, str]:
+        """Return the sweep of each trial that is of one, by the trial's name; of several the last."""
+        from tsnb.sweeps.sweep import known
+
+        return {name: sweep.name for sweep in known() for name in sweep.params}
 
     def changes(self) -> dict[str, list[list[Any]]]:
         """Return when live values of trials were set, and to what, by name."""
@@ -233,14 +278,42 @@ class TrialLogs:
             TsnbError: No such trial or value, or it is not running.
             ValueError: It may not be that.
         """
-        trial = trials.get(name)
-        if trial is None:
-            raise TsnbError(f"{name} was started elsewhere, so its live values are set there")
-        wanted: Any = text
-        if not isinstance(trial.live.get(value), str):
-            with contextlib.suppress(ValueError, SyntaxError):
-                wanted = ast.literal_eval(text)
-        trial.set(**{value: wanted})
+        trial = _here(name, "so its live values are set there")
+        trial.set(**{value: _read(trial, value, text)})
+
+    def clone(self, name: str, new: str, changes: Mapping[str, str]) -> None:
+        """Make two of a trial, the new one with other live values; its output goes where the trial's does.
+
+        Raises:
+            Exception: As `Trial.clone` raises.
+            TsnbError: The trial is not here.
+        """
+        trial = _here(name, "and is cloned there")
+        trial.clone(new or None, **{value: _read(trial, value, text) for value, text in changes.items()})
+
+    def extend(self, name: str, epochs: int) -> None:
+        """Have a trial that is done go on for some more epochs.
+
+        Raises:
+            Exception: As `Trial.extend` raises.
+            TsnbError: The trial is not here.
+        """
+        _here(name, "and is extended there").extend(epochs)
+
+
+def _here(name: str, else_: str) -> Trial:
+    trial = trials.get(name)
+    if trial is None:
+        raise TsnbError(f"{name} was started elsewhere, {else_}")
+    return trial
+
+
+def _read(trial: Trial, value: str, text: str) -> Any:
+    """Return what a text means for a live value: a number, True or False, or one of its choices."""
+    if not isinstance(trial.live.get(value), str):
+        with contextlib.suppress(ValueError, SyntaxError):
+            return ast.literal_eval(text)
+    return text
 
 
 def _params(trial: Trial) -> list[list[str]]:
@@ -271,6 +344,36 @@ def _verdict(name: str) -> str:
     return f"{cuts[-1].why} at step {cuts[-1].step}" if cuts else ""
 
 
+def _lineage(trial: Trial) -> list[list[Any]]:
+    """Return a trial's family of clones: name, depth, where it branched off and state of each; empty if it has none.
+
+    A parent stands before its clones. One whose parent's name another trial has by now begins a family.
+    """
+    here = dict(trials.items())
+    clones: dict[str, list[Trial]] = {}
+    for one in here.values():
+        if (parent := _parent(one, here)) is not None:
+            clones.setdefault(parent.name, []).append(one)
+    root, seen = trial, {trial.name}
+    while (parent := _parent(root, here)) is not None and parent.name not in seen:
+        seen.add(parent.name)
+        root = parent
+    found: list[list[Any]] = []
+    waiting = [(root, 0)]
+    while waiting and len(found) < MOST:
+        one, depth = waiting.pop()
+        found.append([one.name, depth, one.parent.place if one.parent is not None else "", one.state])
+        waiting += [(clone, depth + 1) for clone in reversed(clones.get(one.name, []))]
+    return found if len(found) > 1 or trial.parent is not None else []
+
+
+def _parent(trial: Trial, here: dict[str, Trial]) -> Trial | None:
+    """Return the trial that one is a clone of, if it is still the one of that name."""
+    origin = trial.parent
+    parent = here.get(origin.name) if origin is not None else None
+    return parent if parent is not None and origin is not None and parent.number == origin.number else None
+
+
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
@@ -283,6 +386,48 @@ def _files(where: Path) -> list[list[Any]]:
         return [[one.name, one.stat().st_size if one.is_file() else None] for one in found]
     except OSError:  # none yet, or one was taken away meanwhile
         return []
+
+
+_PICTURES = {
+    ".png": "png",
+    ".jpg": "jpeg",
+    ".jpeg": "jpeg",
+    ".gif": "gif",
+    ".webp": "webp",
+    ".svg": "svg+xml",
+}
+"""Files that a page can show as they are, by what their names end in."""
+
+FIGURES, FIGURE_BYTES = 4, 300_000
+"""So many of a trial's newest pictures are shown in its drawer, and none that is larger."""
+
+_figures: dict[tuple[Path, int, int], str] = {}
+"""Pictures as pages take them, by file, size and time; the newest of those that were asked for."""
+
+
+def _pictures(where: Path) -> list[list[str]]:
+    """Return the newest pictures that lie there, oldest first: name, a mark of what is in it, bytes as an address."""
+    try:
+        files = [
+            (one, one.stat()) for one in where.iterdir() if one.suffix.lower() in _PICTURES and one.is_file()
+        ]
+    except OSError:
+        return []
+    files = [(one, stat) for one, stat in files if 0 < stat.st_size <= FIGURE_BYTES]
+    newest = sorted(files, key=lambda file: (file[1].st_mtime_ns, file[0].name))[-FIGURES:]
+    found = []
+    for one, stat in newest:
+        key = (one, stat.st_size, stat.st_mtime_ns)
+        if key not in _figures:
+            try:
+                text = base64.b64encode(one.read_bytes()).decode()
+            except OSError:  # taken away meanwhile
+                continue
+            while len(_figures) >= 4 * FIGURES:
+                del _figures[next(iter(_figures))]
+            _figures[key] = f"data:image/{_PICTURES[one.suffix.lower()]};base64,{text}"
+        found.append([one.name, f"{one.name} {stat.st_size} {stat.st_mtime_ns}", _figures[key]])
+    return found
 
 
 _shown: dict[str, Any] = {}

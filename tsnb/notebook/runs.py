@@ -20,10 +20,10 @@ from tsnb.printable import coloured
 from tsnb.records.run import Run
 from tsnb.records.selection import named_runs
 from tsnb.streams.serving import producer_kernels
-from tsnb.sweeps.racing import Race, race
-from tsnb.sweeps.rungs import Halving, halving
+from tsnb.sweeps.population import population_cell
+from tsnb.sweeps.space_grammar import read_rule
 from tsnb.sweeps.spaces import settings
-from tsnb.sweeps.starting import sweep_cell
+from tsnb.sweeps.starting import prune_of, sweep_cell
 from tsnb.sweeps.sweep import Sweep, find, live
 from tsnb.telemetry.observer import pause as pause_consumers
 
@@ -128,18 +128,19 @@ def extend(name: str, epochs: int) -> str:
     return f"trial {trial.name!r} goes on for {epochs} more"
 
 
-def clone(name: str, new: str | None, changes: Iterable[tuple[str, Any]]) -> str:
+def clone(name: str, new: str | None, changes: Iterable[tuple[str, Any]], at: int | None = None) -> str:
     """Make two of a trial at its next batch; return the message to print.
 
     Args:
         name: The trial.
         new: The clone's name; None: one is made.
         changes: New values of its live values.
+        at: The epoch at whose start they part; None: they part at its next batch.
 
     Raises:
         Exception: As `Trial.clone` raises.
     """
-    made = trials[name].clone(new, **dict(changes))
+    made = trials[name].clone(new, at=at, **dict(changes))
     return f"trial {made.name!r} is {made.parent}"
 
 
@@ -319,7 +320,22 @@ def _trial_on(panel: Panel, name: str) -> Trial | None:
     return None
 
 
-SWEEP_OPTIONS = ("sample", "n", "at_once", "halving", "every", "keep", "race", "error", "mode")
+SWEEP_OPTIONS = (
+    "sample",
+    "n",
+    "at_once",
+    "rotate",
+    "halving",
+    "every",
+    "keep",
+    "race",
+    "error",
+    "population",
+    "share",
+    "mode",
+    "plan",
+    "until",
+)
 """What goes with parameters only."""
 
 
@@ -331,7 +347,7 @@ def wants_sweep(given: Namespace) -> bool:
     """
     if given.grid or given.sample:
         return True
-    alone = [name for name in SWEEP_OPTIONS if getattr(given, name) not in (None, [])]
+    alone = [name for name in SWEEP_OPTIONS if getattr(given, name) not in (None, [], False)]
     if alone:
         option = alone[0].replace("_", "-")
         raise ValueError(
@@ -349,6 +365,21 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
         Exception: As `sweep_cell` raises.
     """
     options = {name: value for name, value in typed(given, TrialOptions).items() if value is not None}
+    rule = read_rule(given)
+    if rule is not None and rule.word == "population":
+        bred = population_cell(
+            given.name,
+            cell,
+            shell.user_ns,
+            space=dict(given.sample),
+            transform=shell.transform_cell,
+            also=given.with_,
+            check=given.check,
+            **({} if given.n is None else {"n": given.n}),
+            **rule.options,
+            **options,
+        )
+        return bred.wait() if given.wait else bred
     params = settings(dict(given.grid), dict(given.sample), given.n, given.seed)
     started = sweep_cell(
         given.name,
@@ -357,32 +388,12 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
         params,
         transform=shell.transform_cell,
         at_once=given.at_once,
-        prune=_rule(given),
+        rotate=given.rotate,
+        prune=prune_of(rule),
         also=given.with_,
         check=given.check,
+        plan=given.plan,
+        until=given.until,
         **options,
     )
     return started.wait() if given.wait else started
-
-
-def _rule(given: Namespace) -> Halving | Race | None:
-    asked = {
-        name: value
-        for name in ("every", "keep", "error", "mode")
-        if (value := getattr(given, name)) is not None
-    }
-    if given.halving is not None and given.race is not None:
-        raise ValueError("--halving and --race are two ways to stop trials early: give one of them")
-    rule = "halving" if given.race is None else "race"
-    if getattr(given, rule) is None:
-        if asked:
-            option = next(iter(asked))
-            way = "--race loss --error 1%" if option == "error" else "--halving loss --every 100"
-            raise ValueError(f"--{option} goes with {way.partition(' loss')[0]} METRIC: {way}")
-        return None
-    taken = ("every", "keep", "mode") if rule == "halving" else ("error", "mode")
-    if other := next((name for name in asked if name not in taken), None):
-        raise ValueError(
-            f"--{other} does not go with --{rule}; it takes {', '.join(f'--{name}' for name in taken)}"
-        )
-    return halving(given.halving, **asked) if rule == "halving" else race(given.race, **asked)

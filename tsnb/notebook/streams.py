@@ -16,6 +16,7 @@ from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.report_cells import Ending, begin
 from tsnb.options import TuneOptions, options_from, typed
 from tsnb.registry import own_name
+from tsnb.samples.selection import rounds_as_typed
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.serving import (
     is_same_cell,
@@ -34,7 +35,7 @@ from tsnb.telemetry import observer
 from tsnb.telemetry.following import look
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.view import as_text
-from tsnb.telemetry.words import balanced, incidents, tuned
+from tsnb.telemetry.words import balanced, growth_text, incidents, tuned
 from tsnb.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ __all__ = [
     "logs",
     "reload",
     "restart",
+    "rounds",
     "start",
     "status",
     "stop",
@@ -214,6 +216,7 @@ def _incidents(reading: StreamReading | None, kernel: ProducerKernel | None) -> 
         lines.append(f"started again {times}{crashes}")
     if reading is not None:
         lines += incidents(reading)
+        lines += list(filter(None, [growth_text(reading)]))
     return lines
 
 
@@ -237,6 +240,18 @@ def tune(given: Namespace) -> str:
         TsnbError: Its loader cannot change them, or it does not answer.
     """
     return "\n".join(tuned(observer.tune(given.name or own_name(), **typed(given, TuneOptions))))
+
+
+def rounds(given: Namespace) -> str:
+    """Give a stream over data that grows in rounds, or no longer. Returns the message to print.
+
+    Raises:
+        ValueError: The options do not go together, or a value is invalid.
+        ProducerNotFound: No producer has that name.
+        TsnbError: Its data set does not grow, or it does not answer.
+    """
+    reading = rounds_as_typed(given, given.name or own_name())
+    return f"{reading.name}: {growth_text(reading) or 'its data set does not grow, so it has no rounds'}"
 
 
 def logs(name: str) -> str:

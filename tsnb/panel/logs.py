@@ -21,11 +21,17 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
          "changes": [{"name", "value", "before", "epoch",        in their order
                       "batch", "time_s"}],
          "artifacts": [["net.pt", 1234]], "where": ".tsnb/...",  name and bytes (null: a folder), and where they lie
-         "verdict": "rank 3 of 4 at step 120"}                   why it was stopped for others that were better
+         "figures": [["net.png", "net.png 812 1790",           the newest of them that are pictures: name, mark, bytes
+                      "data:image/png;base64,..."]],            ("" where the page says, "has": [mark], it has it)
+         "cannot": {"clone": "is done: ...", "extend": ""},      why it cannot be cloned or extended now; empty: it can
+         "verdict": "rank 3 of 4 at step 120",                   why it was stopped for others that were better
+         "lineage": [["cnn", 0, "", "running"], ["cnn-2", 1,     its family of clones, a parent before its clones: name,
+                     "batch 120 of epoch 1", "done"]]}           depth, where it branched off, state
         ... "missing": true                                      this notebook knows nothing of it
         {"op": "params", "trials": {"cnn": [["lr", "0.1"]]},     answers at once
          "verdicts": {"mlp": "rank 3 of 4 at step 120"},
-         "changes": {"cnn": [[1790000000.5, "lr 0.1 → 0.05"]]}}  when which live value was set to what
+         "changes": {"cnn": [[1790000000.5, "lr 0.1 → 0.05"]]},  when which live value was set to what
+         "sweeps": {"cnn": "s"}}                                 of those that are of a sweep its name
 ```
 
 A position counts the characters that have settled since the run began. Parts may come twice (two pages, one asked
@@ -37,8 +43,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 __all__ = ["PANE_CHARACTERS", "LogFeed", "LogPart", "LogSource"]
@@ -89,12 +95,36 @@ class LogSource(Protocol):
     def verdicts(self) -> dict[str, str]:
         """Return why trials were stopped for others that were better, by name."""
 
+    def sweeps(self) -> dict[str, str]:
+        """Return the sweep of each trial that is of one, by the trial's name."""
+
     def set(self, name: str, value: str, text: str) -> None:
         """Change a trial's live value of that name to what the text says. Called on a thread of its own, and may wait.
 
         Raises:
             TsnbError: The trial is not here, has no such value, or is not running.
             ValueError: It may not be that.
+        """
+
+    def clone(self, name: str, new: str, changes: Mapping[str, str]) -> None:
+        """Make two of a trial, the new one with other live values. Called as `set` is.
+
+        Args:
+            name: The trial.
+            new: The clone's name; empty: one is made.
+            changes: Live values, by name, to what the texts say.
+
+        Raises:
+            TsnbError: The trial is not here, or cannot be cloned.
+            ValueError: A value or the name will not do.
+        """
+
+    def extend(self, name: str, epochs: int) -> None:
+        """Have a trial that is done go on for some more epochs. Called as `set` is.
+
+        Raises:
+            TsnbError: The trial is not here, or cannot be extended.
+            ValueError: It is not a number of epochs.
         """
 
 
@@ -115,6 +145,8 @@ class _Drawer:
 
     until_s: float
     told: dict[str, Any] | None = None
+    has: set[str] = field(default_factory=set)
+    """Marks of the figures that pages have."""
 
 
 class LogFeed:
@@ -159,15 +191,19 @@ class LogFeed:
             self._watched[name] = _Watch(run, position, time.monotonic() + FORGET_S)
             self._begin()
 
-    def show(self, name: str) -> None:
-        """Send the facts of a trial, and again when they change; name "": a drawer was closed, and others ask again."""
+    def show(self, name: str, has: Iterable[str] = ()) -> None:
+        """Send the facts of a trial, and again when they change; name "": a drawer was closed, and others ask again.
+
+        Args:
+            name: The trial's.
+            has: Marks of the figures that the page has, and is not sent again.
+        """
         with self._changed:
             if not name:
                 self._drawers.clear()
                 return
-            self._drawers[name] = _Drawer(
-                time.monotonic() + FORGET_S
-            )  # a page that asks gets them, known or not
+            # a page that asks gets them, known or not
+            self._drawers[name] = _Drawer(time.monotonic() + FORGET_S, has=set(has))
             self._begin()
 
     def rest(self) -> None:
@@ -224,6 +260,12 @@ class LogFeed:
         if facts == drawer.told:
             return {}
         drawer.told = facts
+        if "figures" in facts:  # they are the larger part, and change seldom
+            shown = [
+                [word, mark, "" if mark in drawer.has else data] for word, mark, data in facts["figures"]
+            ]
+            drawer.has = {mark for _, mark, _ in shown}
+            facts = {**facts, "figures": shown}
         return {"op": "trial", "name": name, **facts}
 
     def _part(self, source: LogSource | None, name: str, watch: _Watch) -> dict[str, Any]:

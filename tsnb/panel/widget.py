@@ -106,6 +106,7 @@ class Panel(anywidget.AnyWidget):
         self._interrupt_consumer: Callable[[str], None] | None = None
         self._make_report: Callable[..., None] | None = None
         self._closed = False
+        self._is_left = False
         self._picture: Fallback | None = None
         self.logs = LogFeed(self._send_log)
         self.stop_consumer = stop_consumer
@@ -249,8 +250,16 @@ class Panel(anywidget.AnyWidget):
         if "_channels" in self.__dict__ and {"scene", "history", "curves"} & state.keys():
             with self._lock:
                 scene, history, curves = self._everything()
+                if self._is_left:
+                    log = {**scene["log"], "can": False, "shown": False}
+                    scene = _saved(scene) | {"known": self._known(), "log": log}
                 state.update(scene=scene, history=history, curves=curves)
         return state
+
+    def leave_recording(self) -> None:
+        """Send all of it once as a recording, for a client that keeps widgets' state and has no page (nbclient)."""
+        self._is_left = True
+        self.send_state(["scene", "history", "curves"])
 
     def _allow(self, **can: bool) -> None:
         with self._lock:
@@ -324,8 +333,8 @@ class Panel(anywidget.AnyWidget):
             with self._lock:
                 if self._last_ticks() != content.get("n"):
                     self.deliver_all()
-        elif op in ("log", "log off", "trial", "params", "set"):
-            self._hear_of_trial(op, name, content)
+        elif op in ("log", "log off", "trial", "params", "set", "clone", "extend", "view"):
+            self._hear_of_reader(op, name, content)
         elif op == "stop":
             self._in_background(name, self.stop_consumer or self._end_consumer)
         elif op in ("pause", "resume"):
@@ -336,33 +345,42 @@ class Panel(anywidget.AnyWidget):
         elif op == "stop stream":
             self._in_background("", lambda _: channel.act(Watch.request_stop), what=op, at=at)
         elif op == "balance":
-            mode = str(content.get("mode", ""))
-            self._in_background("", lambda _: _balance(channel.tape, mode), what=op, at=at)
+            self._in_background("", lambda _: _balance(channel.tape, content), what=op, at=at)
         elif op == "report" and self._make_report:
             report = self._make_report
             given = () if len(self._channels) == 1 else (channel.name,)
             self._in_background("", lambda _: report(*given), what="report", at=at)
 
-    def _hear_of_trial(self, op: str, name: str, content: dict[str, Any]) -> None:
-        """Answer what concerns a trial's log and its drawer."""
-        if op == "log":
+    def _hear_of_reader(self, op: str, name: str, content: dict[str, Any]) -> None:
+        """Answer what concerns a trial's log and its drawer; keep what the reader has chosen to see."""
+        if op == "view":
+            if isinstance(chosen := content.get("view"), dict):
+                self.view = chosen
+        elif op == "log":
             pane = not content.get("tail")
             self.logs.watch(name, str(content.get("run", "")), int(content.get("at", 0)), pane=pane)
         elif op == "log off":
             self.logs.rest()
         elif op == "trial":
-            self.logs.show(name)
+            has = content.get("has")
+            self.logs.show(name, map(str, has) if isinstance(has, list) else ())
         elif op == "params":
-            if (source := self.logs.source) is not None:
-                found = {
-                    "trials": source.params(),
-                    "verdicts": source.verdicts(),
-                    "changes": source.changes(),
-                }
-                self._send_log({"op": op, **found})
+            if self.logs.source is not None:
+                self._send_log({"op": op, **self._known()})
         else:
-            value, text = str(content.get("value", "")), str(content.get("text", ""))
-            self._in_background(name, lambda trial: self._set(trial, value, text), what=op)
+            self._in_background(name, lambda trial: self._steer(op, trial, content), what=op)
+
+    def _known(self) -> dict[str, Any]:
+        """Return what only the notebook knows of its trials."""
+        source = self.logs.source
+        if source is None:
+            return {"trials": {}, "verdicts": {}, "changes": {}, "sweeps": {}}
+        return {
+            "trials": source.params(),
+            "verdicts": source.verdicts(),
+            "changes": source.changes(),
+            "sweeps": source.sweeps(),
+        }
 
     def _in_background(self, name: str, act: Callable[[str], None], what: str = "stop", at: int = 0) -> None:
         """Act away from the shell: it may wait for a child process, and a cell may be running."""
@@ -370,7 +388,7 @@ class Panel(anywidget.AnyWidget):
         def run() -> None:
             try:
                 act(name)
-            except (TsnbError, OSError, LookupError, RuntimeError, ValueError) as error:
+            except (TsnbError, OSError, LookupError, RuntimeError, ValueError, TypeError) as error:
                 where = {"at": at} if at else {}
                 self.send({"op": "refused", "what": what, "name": name, "why": str(error), **where})
 
@@ -386,11 +404,18 @@ class Panel(anywidget.AnyWidget):
         for channel in [channel for channel in self._channels if _pid_on(channel, name) is not None]:
             pause(channel.name, name, on=on)
 
-    def _set(self, trial: str, value: str, text: str) -> None:
-        """Change a trial's live value."""
-        if self.logs.source is None:
-            raise TsnbError(f"this panel knows no trials, so {value} of {trial} cannot be set from here")
-        self.logs.source.set(trial, value, text)
+    def _steer(self, op: str, trial: str, content: dict[str, Any]) -> None:
+        """Do what only the notebook that has a trial can do: set a live value of it, clone it, or extend it."""
+        source = self.logs.source
+        if source is None:
+            raise TsnbError(f"this panel knows no trials, so it cannot {op} {trial}: its notebook can")
+        if op == "set":
+            source.set(trial, str(content.get("value", "")), str(content.get("text", "")))
+        elif op == "clone":
+            changes = {str(name): str(text) for name, text in content.get("changes", ())}
+            source.clone(trial, str(content.get("as", "")), changes)
+        else:
+            source.extend(trial, content.get("epochs", 0))
 
     def _answer_while_busy(self) -> None:
         """Let clicks and state requests reach their own subshell while a cell runs.
@@ -409,10 +434,20 @@ def _pid_on(channel: ShownStream, name: str) -> int | None:
     return next((c.pid for c in found if c.name == name or c.name.startswith(f"{name}[")), None)
 
 
-def _balance(tape: Tape, mode: str) -> None:
-    """Divide a stream's compute in another way, with the weights that it has."""
-    latest = tape.latest
-    balance(tape.name, mode, latest.weights if latest and mode == "weights" else None)
+def _balance(tape: Tape, content: dict[str, Any]) -> None:
+    """Divide a stream's compute in another way: by the weights that were given, else by those that it has."""
+    mode, latest = str(content.get("mode", "")), tape.latest
+    given = content.get("weights")
+    if not isinstance(given, dict):
+        given = latest.weights if latest and mode == "weights" else None
+    balance(tape.name, mode, given)
+
+
+def _saved(scene: dict[str, Any]) -> dict[str, Any]:
+    """Return a scene as a page keeps it in a notebook that is saved with its widgets (`snapshot` in streams.js)."""
+    if "streams" in scene:
+        return {**scene, "streams": [_saved(one) for one in scene["streams"]], "saved": True}
+    return {**scene, "recorded": True, "saved": True, "can": {}}
 
 
 def _text_of(tape: Tape) -> str:

@@ -5,6 +5,7 @@
 | `parties` | the vocabulary: parties, observations, instructions |
 | `estimating` | what each party did, and how fast it would be on other cores |
 | `dividing` | how many cores each gets, and which |
+| `slow_samples` | which batch a loader begins next, and what each sample costs |
 | `scheduling` | how long unequal trials take, together or in turn, and a good order |
 | `balancing` | when cores and threads move, and when they are given back |
 """

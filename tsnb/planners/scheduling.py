@@ -12,6 +12,9 @@ Trials that wait for a place start in a given order as soon as places and memory
 once: an annealed search over both, with the fluid model as its judge (Saturn, Nagrecha and Kumar 2023, solves a mixed
 integer program for it; the list of a dozen trials needs no solver). Slow trials on one stream hold fast ones up, so
 good lists put equals together.
+
+The same for trials of which some run already (`running`: jobs with the samples that are left): a list is made anew
+whenever a trial ends, fails or is stopped. With a time by which all must be done, `within` finds the most that can be.
 """
 
 from __future__ import annotations
@@ -21,10 +24,23 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Job", "Listed", "LoaderCost", "Schedule", "annealed", "apart", "in_turn", "listed"]
+__all__ = [
+    "Job",
+    "Listed",
+    "LoaderCost",
+    "Schedule",
+    "annealed",
+    "apart",
+    "in_turn",
+    "left_after",
+    "listed",
+    "within",
+]
 
 ROUNDS = 1500
 """Lists that are tried; a dozen trials take a quarter of a second."""
+MANY = 12
+"""With more trials each list takes longer to play, so fewer are tried."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +145,7 @@ def listed(
     at_once: int | None = None,
     memory_bytes: float = math.inf,
     shared: bool = True,
+    running: Sequence[Job] = (),
 ) -> Schedule:
     """Play a list of trials: each starts, in this order, as soon as there is a place and memory for it.
 
@@ -139,10 +156,11 @@ def listed(
         at_once: How many run at once at most; by default all.
         memory_bytes: For all of it. A trial that is larger than this runs alone.
         shared: Whether all are on one stream.
+        running: Trials that have started before, with the samples that are left to them; they take places and memory.
     """
-    waiting, going = list(jobs), list[_Going]()
-    places = at_once or max(1, len(jobs))
-    starts: dict[str, float] = {}
+    waiting, going = list(jobs), [_Going(job, job.samples, job.start_s) for job in running]
+    places = at_once or max(1, len(jobs) + len(running))
+    starts: dict[str, float] = {job.name: 0.0 for job in running}
     ends: dict[str, float] = {}
     now_s = 0.0
     while waiting or going:
@@ -188,6 +206,8 @@ def annealed(
     memory_bytes: float = math.inf,
     rounds: int = ROUNDS,
     seed: int = 0,
+    running: Sequence[Job] = (),
+    most: int | None = None,
 ) -> Listed:
     """Return a good list of trials on one stream: its order, and how many run at once.
 
@@ -198,11 +218,15 @@ def annealed(
         memory_bytes: For all of it.
         rounds: Lists that are tried; more find the last per cent.
         seed: Of the search: the same gives the same.
+        running: Trials that have started before, with the samples that are left to them.
+        most: How many run at once at most, those included; by default all.
     """
     luck = random.Random(seed)
+    places = max(1, min(len(jobs) + len(running), most or len(jobs) + len(running)))
+    rounds = max(1, round(rounds * min(1.0, (MANY / max(1, len(jobs))) ** 2)))
 
     def judged(order: Sequence[Job], at_once: int) -> Listed:
-        found = listed(order, feed, cores, at_once=at_once, memory_bytes=memory_bytes)
+        found = listed(order, feed, cores, at_once=at_once, memory_bytes=memory_bytes, running=running)
         return Listed(tuple(job.name for job in order), at_once, found)
 
     def worth(one: Listed) -> float:  # of equal lists the one whose trials end sooner, on average
@@ -215,13 +239,14 @@ def annealed(
         sorted(jobs, key=lambda job: -job.step_s),  # equals together
         list(jobs),
     ]
-    now = min((judged(order, k) for order in starts for k in range(1, max(1, len(jobs)) + 1)), key=worth)
+    tried_at_once = sorted({1 + (places - 1) * k // MANY for k in range(MANY + 1)})
+    now = min((judged(order, k) for order in starts for k in tried_at_once), key=worth)
     best = now
     for number in range(rounds if len(jobs) > 1 else 0):
         heat = 0.05 * worth(best) * (1 - number / rounds)
         order, at_once = [by_name[name] for name in now.order], now.at_once
         if luck.random() < 0.15:
-            at_once = min(len(jobs), max(1, at_once + luck.choice((-1, 1))))
+            at_once = min(places, max(1, at_once + luck.choice((-1, 1))))
         elif luck.random() < 0.5:
             a, b = luck.sample(range(len(order)), 2)
             order[a], order[b] = order[b], order[a]
@@ -233,3 +258,81 @@ def annealed(
             now = tried
         best = min(best, now, key=worth)
     return best
+
+
+def left_after(running: Sequence[Job], feed: LoaderCost, cores: float, seconds: float) -> dict[str, float]:
+    """Return how many samples are left to each of some trials on one stream after a while, by name.
+
+    Args:
+        running: The trials, with the samples that are left now.
+        feed: The shared loader.
+        cores: For all of it.
+        seconds: From now.
+    """
+    going = [_Going(job, job.samples, job.start_s) for job in running]
+    now_s = 0.0
+    while now_s < seconds:
+        active = [each for each in going if each.begins_s <= now_s and each.left > 0]
+        paces = _paces(active, feed, cores, shared=True)
+        events = [seconds, *(each.begins_s for each in going if each.begins_s > now_s)]
+        events += [now_s + each.left / pace for each, pace in zip(active, paces, strict=True)]
+        then_s = min(events)
+        for each, pace in zip(active, paces, strict=True):
+            gone = pace * (then_s - now_s)
+            each.left = each.left - gone if each.left - gone > 1e-9 * each.job.samples else 0.0
+        now_s = then_s
+    return {each.job.name: each.left for each in going}
+
+
+def within(
+    jobs: Sequence[Job],
+    feed: LoaderCost,
+    cores: float,
+    limit_s: float,
+    *,
+    memory_bytes: float = math.inf,
+    rounds: int = ROUNDS,
+    running: Sequence[Job] = (),
+    most: int | None = None,
+) -> tuple[Listed, dict[str, float]]:
+    """Return a list of the most trials that are done by a time, and of the others when they would be.
+
+    The shortest are taken first, as long as all that were taken still end in time, and so do those that run, unless
+    they would not anyhow.
+
+    Args:
+        jobs: The trials.
+        feed: The shared loader.
+        cores: For all of it.
+        limit_s: By when, in seconds from now.
+        memory_bytes: For all of it.
+        rounds: As `annealed` takes it, for the final list.
+        running: Trials that have started before, with the samples that are left to them.
+        most: How many run at once at most, those included.
+
+    Returns:
+        The list of those that are done in time, and the seconds from now at which each of the others would be done if
+        it were added to them.
+    """
+
+    def best(some: Sequence[Job], rounds: int) -> Listed:
+        return annealed(
+            some, feed, cores, memory_bytes=memory_bytes, rounds=rounds, running=running, most=most
+        )
+
+    late = listed([], feed, cores, running=running).ends_s
+    taken: list[Job] = []
+    left: dict[str, float] = {}
+    for job in sorted(
+        jobs, key=lambda job: job.samples * max(job.step_s + feed.taking_s, feed.wall_s, job.cpu_s)
+    ):
+        ends = best([*taken, job], max(1, rounds // 20)).schedule.ends_s
+        if all(end_s <= max(limit_s, late.get(name, 0.0)) for name, end_s in ends.items()):
+            taken.append(job)
+        else:
+            left[job.name] = ends[job.name]
+    wanted = [job for job in jobs if job in taken]
+    found = best(wanted, rounds)
+    if any(end_s > max(limit_s, late.get(name, 0.0)) for name, end_s in found.schedule.ends_s.items()):
+        found = best(taken, max(1, rounds // 20))  # the list by which they were taken
+    return found, left

@@ -3,15 +3,18 @@
 | module | what it does |
 |---|---|
 | `profiling` | runs each trial for some batches on one stream: what a sample costs it, and its memory |
+| `served` | the same on a stream that is there already, for a planned sweep |
 | `ways` | pure: the ways there are, foretold; which one, and why in words |
 | `result` | `plan`, and `Plan`, which it returns: a table, a Gantt chart as text, `run()` |
+| `placing` | `place`, and `Fitting`, which it returns: what fits together, measured, and what waits |
 | `conducting` | carries a way out |
 
 How long is foretold by `tsnb.planners.scheduling` from what `tsnb.stalling` measures of the loader.
 """
 
+from tsnb.planning.placing import Fitting, place
 from tsnb.planning.profiling import Cost
 from tsnb.planning.result import Plan, plan
 from tsnb.planning.ways import Foretold
 
-__all__ = ["Cost", "Foretold", "Plan", "plan"]
+__all__ = ["Cost", "Fitting", "Foretold", "Plan", "place", "plan"]

@@ -14,12 +14,13 @@ from typing import Any
 from tsnb.experiments.board import launch
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.trial import ENDED, Trial
+from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
+from tsnb.machine.processes import held
 from tsnb.planning.profiling import TrialWish
 from tsnb.planning.ways import APART, IN_TURN, Foretold
 from tsnb.producer import Producer, serve
-from tsnb.sweeps.conductor import Gate
 
 __all__ = ["conduct"]
 
@@ -105,9 +106,17 @@ class _Run:
         return starting
 
     def _may(self, name: str, there: Sequence[str]) -> bool:
-        """Tell whether a trial may start now; one that is too large for all of the memory runs alone."""
-        used = sum(self._sizes.get(each, 0.0) for each in (*there, name))
+        """Tell whether a trial may start now; one that is too large for all of the memory runs alone.
+
+        The process of a trial that has ended stays where what it keeps is large; its memory is not free.
+        """
+        used = sum(self._sizes.get(each, 0.0) for each in (*there, name)) + self._kept_bytes()
         return not there or (len(there) < self._way.at_once and used <= self._memory_bytes)
+
+    def _kept_bytes(self) -> float:
+        ended = [trial.pid for trial in self.done.values()]
+        found = [held(pid) for pid in ended if pid is not None]
+        return sum(each.own_bytes for each in found if each is not None)
 
     def start(self, name: str, stream: str) -> None:
         """Start a trial on a stream."""
@@ -132,3 +141,5 @@ class _Run:
             self.done[name] = self.running.pop(name)
             if name in self.own:
                 self.own.pop(name).stop()
+            if self.waiting:  # for its memory too: what it returned is kept here, and its process ends
+                the_hub().call(self.done[name].life.release())

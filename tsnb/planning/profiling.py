@@ -5,34 +5,53 @@ enough it is stopped, and nothing of it is kept: no record, no process, no strea
 numbers are in another process, so nothing here touches them.
 
 CPU time is counted, and the time in the user's own code less the waits for a core, so it matters little
-that all run at once. The memory is the largest that belonged to the process alone (anonymous pages), as the system
-saw it after real steps with the optimizer's state in it: no estimate.
+that all run at once. The memory is the largest that belonged to the process alone, short peaks between two looks
+included, as the system saw it after real steps with the optimizer's state in it: no estimate. Pages that a trial
+shares with the fork server it came from are not its own.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials as board
 from tsnb.experiments.board import launch
 from tsnb.experiments.functions import plan_function
-from tsnb.experiments.plan import epochs_of, trial_name
+from tsnb.experiments.plan import LONGEST, epochs_of, trial_name
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine import clocks
-from tsnb.machine.processes import use_of
-from tsnb.producer import Producer, serve
+from tsnb.machine.processes import held
+from tsnb.producer import serve
 from tsnb.records.selection import delete
 from tsnb.stalling.measuring import undisturbed
-from tsnb.telemetry.readings import ConsumerReading
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
-__all__ = ["Cost", "TrialWish", "next_wave", "profile", "wanted"]
+__all__ = [
+    "PREFIX",
+    "Cost",
+    "Profiled",
+    "Silent",
+    "TrialWish",
+    "forget",
+    "in_waves",
+    "next_wave",
+    "profile",
+    "profile_name",
+    "starter",
+    "wanted",
+]
+
+PREFIX = "plan-"
+"""What the names of trials begin with while they are profiled."""
 
 BATCHES = 24
 """A trial is stopped when it has taken so many..."""
@@ -41,8 +60,14 @@ SKIP = 4
 LEAST = 3
 """Batches that have to be counted."""
 LOOK_S = 0.02
+HELD_S = 0.1
+"""A trial's memory is asked for this often: the kernel walks all its pages each time."""
+OFFERED = 900
+"""Of 1000: how much rather than other processes the system kills a trial that is only profiled."""
 SAFE = 2.0
 """A trial that is not profiled yet is taken to need so many times the memory of the largest that is."""
+MOST = 16
+"""So many are profiled at once at most."""
 LIMIT_S = 120.0
 """A trial that has not asked for enough batches by then is not profiled."""
 
@@ -118,7 +143,7 @@ def _each(given: Any) -> Iterable[Any]:
     return given if isinstance(given, Iterable) else [given]
 
 
-class _Silent:
+class Silent:
     """An outlet that shows nothing."""
 
     def publish(self, kind: str, content: dict[str, Any]) -> None:
@@ -134,6 +159,8 @@ class _TrialClocks:
     computing_s: float
     cpu_s: float
     no_core_s: float
+    at_s: float
+    """When, by the monotonic clock."""
 
     def since(self, before: _TrialClocks, threads: int) -> tuple[float, float]:
         """Return seconds of its own code, and of CPU, a sample."""
@@ -145,39 +172,83 @@ class _TrialClocks:
 
 
 @dataclass
-class _Profiled:
+class Profiled:
     """A trial while it is profiled."""
 
     trial: Trial
+    """The real one, under a name of its own."""
     threads: int
+    """Torch threads that it computes with."""
+    last: ConsumerReading | None = None
+    """What the stream said of it last."""
     began_s: float | None = None
+    """When its process was there, by the monotonic clock."""
     first_s: float | None = None
+    """When it had its first batch, likewise."""
     marks: list[_TrialClocks] = field(default_factory=list)
+    """Its clocks whenever it had taken more batches."""
     memory_bytes: float = 0.0
+    """The largest that was its own."""
+    held_bytes: float = 0.0
+    """What is its own now."""
+    least_s: float = 0.0
+    """Its batches are counted for so long at least."""
+    asked_s: float = 0.0
+    """When its memory was asked for last, by the monotonic clock."""
 
     def look(self, reading: ConsumerReading | None) -> None:
         """Read its clocks, if it has taken batches since."""
         pid = self.trial.pid
         if pid is None:
             return
-        self.began_s = self.began_s or time.monotonic()
-        use = use_of(pid)
-        self.memory_bytes = max(self.memory_bytes, use.anonymous_bytes if use else 0.0)
+        now_s = time.monotonic()
+        if self.began_s is None:
+            self.began_s = now_s
+            _offer(pid)
+        if now_s - self.asked_s >= HELD_S:
+            own, self.asked_s = held(pid), now_s
+            self.held_bytes = own.own_bytes if own else 0.0
+            self.memory_bytes = max(self.memory_bytes, own.most_bytes if own else 0.0)
         if reading is None or not reading.batches:
             return
+        self.last = reading
         self.first_s = self.first_s or time.monotonic()
         cpu_s = clocks.cpu_s(pid)
         late = not self.marks or reading.batches > self.marks[-1].batches
         if cpu_s is not None and reading.batches > SKIP and late:
             no_core_s = clocks.waited_s(pid)
-            mark = _TrialClocks(reading.batches, reading.samples, reading.computing_s, cpu_s, no_core_s)
+            mark = _TrialClocks(
+                reading.batches, reading.samples, reading.computing_s, cpu_s, no_core_s, time.monotonic()
+            )
             self.marks.append(mark)
 
     @property
     def done(self) -> bool:
         """Whether enough was seen, or no more will be."""
-        enough = self.marks and self.marks[-1].batches - self.marks[0].batches >= BATCHES - SKIP
-        return bool(enough) or self.trial.state in ENDED
+        if self.trial.state in ENDED:
+            return True
+        if not self.marks:
+            return False
+        first, last = self.marks[0], self.marks[-1]
+        return last.batches - first.batches >= BATCHES - SKIP and last.at_s - first.at_s >= self.least_s
+
+    @property
+    def per_s(self) -> tuple[float, float]:
+        """Samples/s on the stream by the clock on the wall, and how far off that may be, as a share; 0: not seen."""
+        if len(self.marks) < LEAST:
+            return 0.0, 0.0
+        first, middle, last = self.marks[0], self.marks[len(self.marks) // 2], self.marks[-1]
+
+        def pace(a: _TrialClocks, b: _TrialClocks) -> float:
+            return (b.samples - a.samples) / max(1e-9, b.at_s - a.at_s)
+
+        whole = pace(first, last)
+        return whole, min(1.0, abs(pace(first, middle) - pace(middle, last)) / max(1e-9, 2 * whole))
+
+    @property
+    def failed(self) -> bool:
+        """Whether its code raised, or its process died."""
+        return self.trial.state in {"failed", "lost"}
 
     def cost(self) -> Cost:
         """Return what was found.
@@ -186,7 +257,7 @@ class _Profiled:
             TsnbError: It took too few batches, or failed.
         """
         name = self.trial.name.removeprefix(PREFIX)
-        if self.trial.state in {"failed", "lost"}:
+        if self.failed:
             said = self.trial.logs().strip().splitlines()
             raise TsnbError(
                 f"trial {name!r} failed while it was profiled, so nothing can be planned"
@@ -209,9 +280,6 @@ class _Profiled:
         return Cost(step_s, cpu_s, self.memory_bytes, start_s, last.batches - first.batches, min(1.0, off))
 
 
-PREFIX = "plan-"
-
-
 def next_wave(left: int, largest_bytes: float, memory_bytes: float) -> int:
     """Return how many trials may be profiled at once now, of whose memory nothing is known yet.
 
@@ -222,7 +290,7 @@ def next_wave(left: int, largest_bytes: float, memory_bytes: float) -> int:
     """
     if left <= 1 or largest_bytes <= 0:
         return min(1, left)
-    return max(1, int(min(left, memory_bytes / (SAFE * largest_bytes))))
+    return max(1, int(min(left, MOST, memory_bytes / (SAFE * largest_bytes))))
 
 
 def profile(
@@ -243,43 +311,103 @@ def profile(
         Exception: As `tsnb.run` and `tsnb.serve` raise.
     """
     stream = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
-    watched: dict[str, _Profiled] = {}
-    left = list(wanted)
+    starts = {each.name: starter(each, stream, threads) for each in wanted}
+    with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0) as producer:
+        found = in_waves(starts, producer.status, threads=threads, memory_bytes=memory_bytes, patient=False)
+    return {name: each.cost() for name, each in found.items()}
+
+
+def profile_name(name: str) -> str:
+    """Return what a trial is called while it is profiled: the end of a long name is what tells it from others."""
+    return PREFIX + name[-(LONGEST - len(PREFIX)) :].lstrip("-._")
+
+
+def starter(each: TrialWish, stream: str, threads: int) -> Callable[[], Trial]:
+    """Return what starts a trial on a stream as one that is only profiled."""
+
+    def start() -> Trial:
+        told = plan_function(
+            each.fn, each.params, name=profile_name(each.name), producer=stream, threads=threads
+        )
+        return launch(told, Silent())
+
+    return start
+
+
+def in_waves(
+    starts: Mapping[str, Callable[[], Trial]],
+    look: Callable[[], StreamReading],
+    *,
+    threads: int,
+    memory_bytes: float,
+    patient: bool,
+    least_s: float = 0.0,
+    note: Callable[[Sequence[Profiled]], None] = lambda _: None,
+) -> dict[str, Profiled]:
+    """Run trials for some batches each, as many at once as fit; stop and forget them, and return what was seen.
+
+    Args:
+        starts: By name, what starts the trial under a name of its own.
+        look: Gives a reading of the stream that they are on.
+        threads: Torch threads of each.
+        memory_bytes: For all of them together; 0: one after the other.
+        patient: Whether it goes on when one could not be profiled.
+        least_s: Each is watched for so long at least once it has begun.
+        note: Is given those that run, whenever their memory has been looked at.
+
+    Raises:
+        TsnbError: One failed, or took too few batches; not where it is patient.
+        Exception: As a start or a look raises.
+    """
+    seen: dict[str, Profiled] = {}
+    left = list(starts)
     largest_bytes = 0.0
     try:
-        with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0) as producer:
-            while left:
-                wave = left[: next_wave(len(left), largest_bytes, memory_bytes)]
-                left = left[len(wave) :]
-                together = {each.name: _start(each, stream, threads) for each in wave}
-                watched |= together
-                _watch(list(together.values()), producer)
-                largest_bytes = max(each.memory_bytes for each in watched.values())
-                for each in together.values():
+        while left:
+            wave = left[: next_wave(len(left), largest_bytes, memory_bytes)]
+            left = left[len(wave) :]
+            together = []
+            for name in wave:
+                seen[name] = Profiled(starts[name](), threads, least_s=least_s)
+                together.append(seen[name])
+            _watch(together, look, note)
+            largest_bytes = max(each.memory_bytes for each in seen.values())
+            if not patient:
+                for each in together:
                     each.cost()  # one that failed ends it all now
-            return {name: each.cost() for name, each in watched.items()}
+        return seen
     finally:
-        for each_watched in watched.values():
-            board.drop(each_watched.trial)
-            delete(each_watched.trial.name, all_runs=True)
+        for each in seen.values():
+            forget(each.trial)
 
 
-def _start(each: TrialWish, stream: str, threads: int) -> _Profiled:
-    told = plan_function(
-        each.fn, each.params, name=f"{PREFIX}{each.name}"[:64], producer=stream, threads=threads
-    )
-    return _Profiled(launch(told, _Silent()), threads)
+def _offer(pid: int) -> None:
+    """Let the system, if it has to kill for want of memory, take a trial that is only profiled rather than another."""
+    with contextlib.suppress(OSError):  # no /proc, or it has just ended
+        Path(f"/proc/{pid}/oom_score_adj").write_text(f"{OFFERED}\n")
 
 
-def _watch(together: Sequence[_Profiled], producer: Producer) -> None:
+def forget(trial: Trial) -> None:
+    """Stop a trial that was only profiled, and keep nothing of it."""
+    board.drop(trial)
+    delete(trial.name, all_runs=True)
+
+
+def _watch(
+    together: Sequence[Profiled],
+    look: Callable[[], StreamReading],
+    note: Callable[[Sequence[Profiled]], None],
+) -> None:
     """Look at trials until each has taken enough batches, and stop it then."""
     deadline_s = time.monotonic() + LIMIT_S
     while not all(each.done for each in together) and time.monotonic() < deadline_s:
-        readings = {consumer.name: consumer for consumer in producer.status().consumers}
+        readings = {consumer.name: consumer for consumer in look().consumers}
         for each in together:
             each.look(readings.get(each.trial.name))
             if each.done and each.trial.state not in ENDED:
                 each.trial.stop()  # the others need not wait for it
+        if not any(each.trial.state in ENDED for each in together):
+            note(together)
         time.sleep(LOOK_S)
     for each in together:
         if each.trial.state not in ENDED:

@@ -17,17 +17,19 @@ from typing import TYPE_CHECKING
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.balancing.controller import Controller
+from tsnb.config import MAX_CONSUMERS
 from tsnb.machine.memory import free_memory
 from tsnb.options import StreamOptions, check_in_step
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
 from tsnb.producer.decisions.granting import LOOKAHEAD
-from tsnb.producer.limits import reach_of, require_memory, wide_window
+from tsnb.producer.limits import no_room_for_turns, reach_of, require_memory, wide_window
 from tsnb.producer.loader.growth import Growth
 from tsnb.producer.loader.sources import Source
 from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
 from tsnb.samples.keeper import Keeper
+from tsnb.samples.selection import Trigger
 from tsnb.telemetry.readings import EndReading
 from tsnb.wire import messages as ms
 
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HOLD", "MAX_CONSUMERS", "Core", "Settings"]
 
-MAX_CONSUMERS = 32
-"""Consumers at once. The arena has slots for all of them; address space only, until they come."""
 MAX_ENDS = 32
 """Ends that a new observer is told of: as many as one reading has room for."""
 HOLD = 4
@@ -108,6 +108,7 @@ class Core:
         self.ended = 0
         self.alarm: Callable[[], None] = lambda: None
         self._batch_bytes = 0  # what the first batch took
+        self._reach = 0  # batches that the arena has slots for, beside those that consumers hold
         self._held: set[int] = set()  # slots that consumers hold when it stops
         self._abandoned = False
         self._loader_waits = False
@@ -185,6 +186,42 @@ class Core:
                 self.slots.delivered(placed.slot)
             self.failure = None
             self.step(ev.BatchLoaded(run, placed))
+
+    def set_rounds(self, trigger: Trigger, select: str) -> str:
+        """Give epochs as rounds from the next one on, or no longer; return why that cannot be, else "".
+
+        Args:
+            trigger: When one begins; one that never fires ends the rounds.
+            select: Which samples it has.
+        """
+        with self.lock:
+            if self.growth is None:
+                return (
+                    f"the data set of {self.settings.name!r} does not grow, and rounds are for one that does: serve a "
+                    "DataLoader over tsnb.grow(...)"
+                )
+            try:
+                self.growth.set_rounds(trigger, select)
+            except OSError as error:
+                return f"rounds cannot be written down beside the log of {self.settings.name!r}: {error}"
+            self.step(ev.RoundDue(0 if self.growth.in_words else None))
+            return ""
+
+    def look_at_rounds(self) -> None:
+        """Let a round begin if its trigger says so. Called by the growing data set's own thread."""
+        with self.lock:
+            loading, growth = self.dispatch.epochs.loading, self.growth
+            begins = loading is not None and growth is not None and loading.number >= growth.first_epoch
+            if growth is None or self.stopping or begins or self.dispatch.admission.rounds != 0:
+                return
+            logged = {
+                (session.name, name): value
+                for session in self.sessions.values()
+                if session.role == "consumer"
+                for name, value in session.metrics.items()
+            }
+            if growth.round_due(logged):
+                self.step(ev.RoundDue(1))
 
     def tell_length(self) -> None:
         """Tell consumers how long an epoch is, if that has changed: samples have entered."""
@@ -311,18 +348,15 @@ class Core:
             band = max(band, math.ceil(self.settings.rubber_band * batches))
         band = max(1, min(band, BAND_BYTES // max(1, first_batch_bytes)))
         # what `Dispatch.check` proves can be kept, what the workers have in hand, one being copied
-        kept = (
-            max(self.settings.window, band, reach_of(first_batch_bytes))
-            + 1
-            + MAX_CONSUMERS * (HOLD + LOOKAHEAD)
-        )
+        reach = max(self.settings.window, band, reach_of(first_batch_bytes))
+        kept = reach + 1 + MAX_CONSUMERS * (HOLD + LOOKAHEAD)
         slot_bytes = self.settings.max_batch_bytes or max(MIN_SLOT_BYTES, ROOM * first_batch_bytes)
         require_memory(self.settings.window, band, batches, ahead, first_batch_bytes, free_memory())
         with self.lock:
             self.dispatch.keep_band(band)
             self.arena.fit(kept + 2 * (ahead + 2), slot_bytes)
             self.slots.open(self.arena.slots)
-            self._batch_bytes = first_batch_bytes
+            self._batch_bytes, self._reach = first_batch_bytes, reach
             self.balance(self.dispatch.balance.mode, self.dispatch.balance.weights)
 
     def rebalance(self, on: bool) -> None:
@@ -378,6 +412,16 @@ class Core:
                 if those := tuple(keys[name] for name, wanted in consumers.items() if bool(wanted) is on):
                     self.step(ev.Paused(those, on))
         return ""
+
+    def why_no_turns(self, batches: int) -> str:
+        """Return why turns of so many batches cannot be taken; empty where they can. Called under the lock."""
+        if self.settings.in_step:
+            return (
+                "it is one machine's part of a stream of a cluster, where all go in step: leave rotate= out"
+            )
+        if not self._reach:
+            return ""  # no batch has come yet, so their size is not known
+        return no_room_for_turns(batches, self.settings.window, self._reach, self._batch_bytes, free_memory())
 
     def ask_live(self, asker: int, consumer: str, values: str) -> str:
         """Hand a change of live values on to a consumer, whose answer `tell_live` takes back. From any thread.

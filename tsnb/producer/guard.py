@@ -15,14 +15,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tsnb.config import check_balance, check_name
+from tsnb.config import MAX_CONSUMERS, check_balance, check_name
 from tsnb.errors import RemoteProtocolError
 from tsnb.options import AUTO
 from tsnb.printable import one_line
-from tsnb.producer.core import HOLD, MAX_CONSUMERS, Core
+from tsnb.producer.core import HOLD, Core
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.granting import LOOKAHEAD
 from tsnb.producer.session import Session, taken_in
+from tsnb.samples.selection import Trigger, check_select
 from tsnb.telemetry.readings import END_STATES, EndReading
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode
@@ -155,6 +156,13 @@ class Guard:
                 raise RemoteProtocolError(f"rank {message.rank} of {message.world_size}: {message.cut!r:.80}")
             if len(message.part) > MAX_ORIGIN:
                 raise RemoteProtocolError(f"a part in {len(message.part)} letters")
+            turns = message.rotation and min(message.rotate, message.at_once) < 1
+            if (
+                turns
+                or len(message.rotation) > MAX_ORIGIN
+                or max(message.rotate, message.at_once) > MAX_POSITION
+            ):
+                raise RemoteProtocolError(f"{message.at_once} turns of {message.rotate} batches")
         return message._replace(origin=one_line(message.origin, MAX_ORIGIN))
 
     def divided(self, message: ms.Balance) -> tuple[str, dict[str, float]]:
@@ -219,7 +227,14 @@ class Guard:
         )
 
     def misfit(self, hello: ms.Hello) -> ms.Refused | None:
-        """Return why a rank does not belong to the group that it names, if so."""
+        """Return why a rank does not belong to the group that it names, or why there are no turns, if so."""
+        if hello.rotation and (hello.world_size > 1 or hello.on_lag == "skip"):
+            raise RemoteProtocolError("turns for a rank, or for a consumer that skips")
+        if hello.rotation:
+            with self._core.lock:
+                why = self._core.why_no_turns(hello.rotate)
+            stream = self._core.settings.name
+            return ms.Refused("rotate", f"{stream!r} cannot be taken by turns: {why}") if why else None
         if hello.world_size < 2:
             return None
         if hello.world_size > MAX_CONSUMERS:
@@ -255,11 +270,8 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
         _divide(core, guard, session, message)
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
-    elif isinstance(message, (ms.PauseConsumer, ms.SetLive)):
-        if isinstance(message, ms.PauseConsumer):
-            why = core.pause(message.consumers)
-        else:
-            why = core.ask_live(session.key, message.consumer, message.values)
+    elif isinstance(message, (ms.PauseConsumer, ms.SetLive, ms.RoundsAsked)):
+        why = _steer(core, session, message)
         with core.lock:
             if why:
                 session.send(ms.Refused("unknown", why))
@@ -267,6 +279,23 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
         core.note_end(guard.ended(message))
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from an observer")
+
+
+def _steer(core: Core, session: Session, message: ms.PauseConsumer | ms.SetLive | ms.RoundsAsked) -> str:
+    """Pause, set live values or choose rounds as an observer asks; return why that cannot be, else "".
+
+    Raises:
+        RemoteProtocolError: It asks for something that ours never would.
+    """
+    if isinstance(message, ms.PauseConsumer):
+        return core.pause(message.consumers)
+    if isinstance(message, ms.SetLive):
+        return core.ask_live(session.key, message.consumer, message.values)
+    try:
+        trigger, select = Trigger.from_text(message.trigger), check_select(message.select)
+    except ValueError as error:
+        raise RemoteProtocolError(str(error)[:200]) from None
+    return core.set_rounds(trigger, select)
 
 
 def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms.Rebalance | ms.Tune) -> None:
@@ -307,7 +336,7 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
         with core.lock:
             session.forget_layouts()
         core.step(ev.Heard(session.key, message))
-    elif isinstance(message, (ms.Metrics, ms.Threads, ms.Planned, ms.LiveNow)):
+    elif isinstance(message, (ms.Metrics, ms.Threads, ms.Planned, ms.Continues, ms.LiveNow)):
         with core.lock:
             session.note(message)
     elif isinstance(message, ms.LiveTold):

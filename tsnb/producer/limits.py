@@ -17,6 +17,8 @@ In the modes `free` and `weights` a wide window takes the place of the stream's 
 
 so that one that falls behind costs at most half of the memory that is free at that moment, and never more than 1 GiB.
 
+Where consumers take turns (`rotate=`), the window is as wide as a turn, at most `reach` and what is free.
+
 `machine.memory` says how much is free. Memory that gets short later is not watched.
 """
 
@@ -25,7 +27,7 @@ from __future__ import annotations
 from tsnb.errors import ArenaFull
 from tsnb.machine.memory import Free
 
-__all__ = ["certain_batches", "reach_of", "require_memory", "wide_window"]
+__all__ = ["certain_batches", "no_room_for_turns", "reach_of", "require_memory", "wide_window"]
 
 WIDE_BATCHES = 256
 """A consumer that is further behind than this will not catch up by a wider window."""
@@ -54,6 +56,29 @@ def wide_window(window: int, batch_bytes: int, free: Free | None) -> int:
     if free is not None:
         most = min(most, free.size // (2 * max(1, batch_bytes)))
     return max(window, most)
+
+
+def no_room_for_turns(batches: int, window: int, reach: int, batch_bytes: int, free: Free | None) -> str:
+    """Return why a window of batches cannot be kept until all have had their turn; empty where it can.
+
+    Args:
+        batches: A turn's.
+        window: The stream's own window: there is room for that.
+        reach: Batches that the arena has slots for.
+        batch_bytes: What the first batch takes.
+        free: What can be had; None where the system does not tell.
+    """
+    fits = free is None or batches * batch_bytes <= free.size
+    if batches <= window or (batches <= reach and fits):
+        return ""
+    most = max(window, reach if free is None else min(reach, free.size // max(1, batch_bytes)))
+    where = "" if fits or free is None else f", and {_human(free.size)} are free ({free.where})"
+    wider = f", or serve with window={batches}" if fits else ""
+    return (
+        f"rotate={batches} keeps {batches:,} batches of {_human(batch_bytes)} until all trials have had their turn, "
+        f"{_human(batches * batch_bytes)} in all, and there is room for {most}{where}: give rotate={most} or "
+        f"less{wider}"
+    )
 
 
 def certain_batches(window: int, band: int, batches: int | None, ahead: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 from tsnb.producer.core import HOLD, Core
 from tsnb.producer.decisions.groups import awaited
@@ -13,7 +14,10 @@ from tsnb.producer.session import Session
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 from tsnb.wire import messages as ms
 
-__all__ = ["consumers", "reading", "welcome"]
+__all__ = ["consumers", "reading", "reading_in_letters", "welcome"]
+
+READING_LETTERS = 96 << 10
+"""Letters of a reading: in its packet each quotation mark is two."""
 
 
 def welcome(core: Core) -> ms.Welcome:
@@ -58,8 +62,8 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         epoch=newest.number,
         published=newest.seq(newest.end),
         epoch_batches=source.batches if source else None,
-        window=dispatch.window,
-        window_fill=min(dispatch.drift.ahead, dispatch.window),
+        window=dispatch.drift.window,
+        window_fill=min(dispatch.drift.ahead, dispatch.drift.window),
         batches=dispatch.epochs.end,
         loading_s=core.loading_s,
         blocked_s=blocked_s,
@@ -71,6 +75,8 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         in_place=core.in_place,
         copied=core.copied,
         consumers=tuple(reading for reading, _ in consumers(core, now, blocked_s)),
+        found=core.growth.found if core.growth is not None else None,
+        rounds=core.growth.in_words if core.growth is not None else "",
         cache=core.keeper.counts() if core.keeper is not None else None,
         tuning=core.tuning.reading if core.tuning is not None else None,
         failure=core.failure[0][:500] if core.failure else "",
@@ -81,6 +87,21 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         moves=core.controller.moves if core.controller else (),
         ends=tuple(core.ends)[len(core.ends) - news :],
     )
+
+
+def reading_in_letters(found: StreamReading) -> str:
+    """Return a reading as JSON that fits into a packet: of very many consumers, without some of their own numbers.
+
+    Args:
+        found: The reading.
+    """
+    text = found.to_json()
+    for most in (4, 1, 0):
+        if len(text) <= READING_LETTERS:
+            break
+        shorter = [replace(c, live={}, metrics=dict([*c.metrics.items()][:most])) for c in found.consumers]
+        text = replace(found, consumers=tuple(shorter)).to_json()
+    return text
 
 
 def consumers(core: Core, now: float, blocked_s: float) -> list[tuple[ConsumerReading, Session]]:
@@ -109,7 +130,7 @@ def _producer_state(core: Core) -> str:
         return "failed"
     if not core.arena.slots:
         return "starting"
-    if dispatch.drift.pace_setters():
+    if _pace_setters(core):
         return "blocked"
     active = any(m.phase in (Phase.STREAMING, Phase.ASKED) for m in dispatch.members.values())
     return "serving" if active else "idle"
@@ -140,10 +161,12 @@ def _consumer(
         held_s=held_s,
         metrics=dict(session.metrics),
         weight=core.dispatch.balance.weight(member.name),
-        awaits=awaited(member),
+        awaits="its turn" if member.queued_since_s is not None else awaited(member),
         part=session.part,
         planned=session.planned,
         live=dict(session.live),
+        epochs_before=session.before[0],
+        batches_before=session.before[1],
     )
 
 
@@ -155,12 +178,22 @@ def _consumer_state(core: Core, member: Member) -> str:
     if member.phase is Phase.ASKED:
         return "awaits ranks" if awaited(member) else "waiting"
     if member.phase is Phase.STREAMING:
-        setters = core.dispatch.drift.pace_setters()
-        if member.withheld_since_s is not None and member.waiting_since_s is not None:
-            return "held back"
-        if member in setters:
-            return "sets the pace"
-        if member.waiting_since_s is not None:
-            return "held back" if setters else "waiting"
-        return "skipping" if member.skipping else "streaming"
+        return _streaming_state(member, _pace_setters(core))
     return "parked" if member.parked else "between epochs"
+
+
+def _streaming_state(member: Member, setters: list[Member]) -> str:
+    if member.queued_since_s is not None:
+        return "awaits turn"
+    if member.withheld_since_s is not None and member.waiting_since_s is not None:
+        return "held back"
+    if member in setters:
+        return "sets the pace"
+    if member.waiting_since_s is not None:
+        return "held back" if setters else "waiting"
+    return "skipping" if member.skipping else "streaming"
+
+
+def _pace_setters(core: Core) -> list[Member]:
+    """Return the consumers that fill the window, but those that take turns: theirs is full as a rule."""
+    return [m for m in core.dispatch.drift.pace_setters() if not m.has_turn]

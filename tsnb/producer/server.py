@@ -23,7 +23,7 @@ from tsnb.machine.processes import has_gone, has_told, watch
 from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.guard import ACCEPTS, Guard, hear_consumer, hear_observer
-from tsnb.producer.reporting import reading, welcome
+from tsnb.producer.reporting import reading, reading_in_letters, welcome
 from tsnb.producer.session import Session
 from tsnb.producer.steering import Contention
 from tsnb.transport.channel import Channel, ChannelClosed
@@ -366,7 +366,7 @@ class Server(threading.Thread):
         ended = self._core.ended
         texts = dict.fromkeys({observer.knows_ends for observer in observers}, "")
         for since in texts:
-            texts[since] = reading(self._core, since).to_json()
+            texts[since] = reading_in_letters(reading(self._core, since))
         for observer in observers:
             observer.send(ms.Reading(texts[observer.knows_ends]))
             observer.knows_ends = ended

@@ -15,6 +15,7 @@ from tsnb.engines import cluster_at
 from tsnb.options import AUTO, StreamOptions
 from tsnb.producer.autoworkers import Tuning, first_workers
 from tsnb.producer.core import Core, Settings
+from tsnb.producer.decisions import events as ev
 from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loader.dataloader import is_plain, why_not_persistent
 from tsnb.producer.loader.growth import growth_of
@@ -179,7 +180,9 @@ def serve_here(
     seed, workers = options.seed, first_workers(loader, options.workers)
     settings = Settings(**vars(options), name=name, least_band=least_band, in_step=in_step)
     producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
-    producer.prove()
+    growth = producer.core.growth
+    if growth is None or not growth.in_words:  # else its first batch comes with a round
+        producer.prove()
     if options.rebalance:
         producer.rebalance()
     if options.workers == AUTO:
@@ -235,7 +238,10 @@ def begin(
             growth=growth,
         )
         core.open(source, slots_for(source), "" if source.order else why_unordered(loader, seed, workers))
-        if not primed:
+        in_rounds = growth is not None and bool(growth.in_words)
+        if in_rounds:
+            core.step(ev.RoundDue(0))
+        if in_rounds or not primed:
             core.begin_unprimed()
         address = registry.new_address(settings.name)
         token = registry.new_token()
@@ -246,7 +252,7 @@ def begin(
         server.look_for_entry = functools.partial(registry.put_back, entry)
         undo.pop_all()
     if growth is not None:
-        growth.start()
+        growth.start(core.look_at_rounds)
     feeder.start()
     core.controller = controller_of(core, feeder.native_id or 0)
     core.tuning = Tuning(core, feeder.native_id or 0)

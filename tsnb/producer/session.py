@@ -51,6 +51,8 @@ class Session:
     """On how many threads a consumer computes; None: it has not said."""
     planned: int = 0
     """Epochs that a consumer takes in all; 0: it has not said."""
+    before: tuple[int, int] = (0, 0)
+    """Epochs and loader batches that lay behind a consumer when it came."""
     part: str = ""
     """Which samples a consumer takes, in words; then it is told which ones each batch holds. Empty: all."""
     live: dict[str, str] = field(default_factory=dict)
@@ -110,12 +112,14 @@ class Session:
         """Tell layouts afresh: one of them may have got lost in the consumer, by an interrupt."""
         self._layouts = LayoutWriter()
 
-    def note(self, told: ms.Metrics | ms.Threads | ms.Planned | ms.LiveNow) -> None:
+    def note(self, told: ms.Metrics | ms.Threads | ms.Planned | ms.Continues | ms.LiveNow) -> None:
         """Keep what a consumer says of itself; of the numbers of `tsnb.log` the last, those that are finite."""
         if isinstance(told, ms.Metrics):
             taken_in(self.metrics, told.numbers)
         elif isinstance(told, ms.Threads):
             self.threads = told
+        elif isinstance(told, ms.Continues):
+            self.before = told.epochs, told.batches
         elif isinstance(told, ms.LiveNow):
             self.live = live_in(told.values)
         else:

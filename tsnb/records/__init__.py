@@ -13,6 +13,7 @@
 | `commits` | the commit that a run started from |
 | `tables`, `exporting` | `results`, `history` and `compare`; `export` |
 | `dataframe` | what `results`, `history` and `compare` return where pandas is installed |
+| `detached_entries` | where other notebooks find the trials that outlive theirs |
 | `notices` | a call at each end: `notify` |
 | `trackers` | the same numbers in TensorBoard, MLflow, W&B |
 """

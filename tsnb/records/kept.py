@@ -1,14 +1,15 @@
 """The states of its training that a trial has kept (`tsnb.keep`): files that it goes on from, in `.tsnb/kept`.
 
 ```
-kept/cnn-1/000007-epoch2.pt            as epoch 2 began
-kept/cnn-1/000008-epoch2-batch120.pt   in the middle of it, 120 loader batches taken
+kept/cnn-1/000007-epoch2-samples9600.pt              as epoch 2 began, 9,600 samples taken in all
+kept/cnn-1/000008-epoch2-batch120-samples13440.pt    in the middle of it, 120 loader batches taken
+kept/cnn-1/.clone1-epoch2-batch120.pt.4711           written for a clone, whose folder it is moved to
 ```
 
 The number counts what was written; the file with the highest one is where the trial is. `pass` stands in place of
 `epoch` where the code counts its epochs itself (no `tsnb.epochs`). A file is written beside its place and then put
 there, so that a kill at any moment leaves the one before. Of states from the middle of an epoch only the newest stays,
-of states from an epoch's start the last `EPOCHS`.
+of states from an epoch's start the last few (`history`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -27,12 +29,13 @@ from tsnb.records.project import own_place
 __all__ = ["EPOCHS", "FOLDER", "KeptFile", "KeptFiles"]
 
 EPOCHS = 3
-"""States from an epoch's start that stay, the last ones. One from the middle of an epoch may lie beside them."""
+"""States from an epoch's start that stay by default, the last. One from the middle of an epoch may lie beside them."""
 
 FOLDER = "kept"
 """Where the states lie in the records directory: a folder for each run in it."""
 
-_NAME = re.compile(r"(\d{6,})-(epoch|pass)(\d+)(?:-batch(\d+))?\.pt")
+_NAME = re.compile(r"(\d{6,})-(epoch|pass)(\d+)(?:-batch(\d+))?(?:-samples(\d+))?\.pt")
+_ASIDE = re.compile(r"\.clone\d+-((?:epoch|pass)\d+(?:-batch\d+)?\.pt)\.\d+")
 
 Save = Callable[[BinaryIO], Any]
 Load = Callable[[BinaryIO], dict[str, Any]]
@@ -51,13 +54,44 @@ class KeptFile(NamedTuple):
     """Whether the code has its epochs from `tsnb.epochs`."""
     path: Path
     """The file."""
+    samples: int | None = None
+    """Samples that the trial had taken in all; None: an earlier version of tsnb wrote it."""
 
     def __str__(self) -> str:
         return f"epoch {self.epoch}" + (f", batch {self.batch}" if self.batch is not None else "")
 
 
+def _stem(epoch: int, batch: int | None, counted: bool) -> str:
+    part = "" if batch is None else f"-batch{batch}"
+    return f"{'epoch' if counted else 'pass'}{epoch}{part}"
+
+
+def _write(path: Path, save: Save, *, end: bool) -> None:
+    descriptor = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    with os.fdopen(descriptor, "wb") as file:
+        save(file)
+        file.flush()
+        if end:
+            os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _whole_or_nothing(path: Path) -> Iterator[None]:
+    """Remove a file where writing it, or putting it in its place, is cut short."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        raise
+
+
 class KeptFiles:
     """The states that one run has kept.
+
+    Attributes:
+        place: Their folder.
+        history: States from an epoch's start that stay, the last ones.
 
     Args:
         directory: The project's directory.
@@ -68,6 +102,8 @@ class KeptFiles:
         self.place = directory / FOLDER / label
         self._directory = directory
         self._label = label
+        self.history = EPOCHS
+        self._set_aside = 0
 
     @property
     def all(self) -> list[KeptFile]:
@@ -76,10 +112,16 @@ class KeptFiles:
         with contextlib.suppress(OSError):
             for path in self.place.iterdir():
                 if (named := _NAME.fullmatch(path.name)) is not None:
-                    number, kind, epoch, batch = named.groups()
+                    number, kind, epoch, batch, samples = named.groups()
                     taken = None if batch is None else int(batch)
-                    found.append(KeptFile(int(number), int(epoch), taken, kind == "epoch", path))
-        return sorted(found)
+                    in_all = None if samples is None else int(samples)
+                    found.append(KeptFile(int(number), int(epoch), taken, kind == "epoch", path, in_all))
+        return sorted(found, key=lambda kept: kept.number)
+
+    @property
+    def starts(self) -> dict[int, KeptFile]:
+        """Of those from an epoch's start the newest for each epoch."""
+        return {kept.epoch: kept for kept in self.all if kept.batch is None}
 
     @property
     def newest(self) -> KeptFile | None:
@@ -87,7 +129,14 @@ class KeptFiles:
         return next(reversed(self.all), None)
 
     def write(
-        self, save: Save, *, epoch: int, batch: int | None, counted: bool, end: bool = False
+        self,
+        save: Save,
+        *,
+        epoch: int,
+        batch: int | None,
+        counted: bool,
+        samples: int | None = None,
+        end: bool = False,
     ) -> KeptFile:
         """Keep a state, and remove those that it makes superfluous.
 
@@ -96,6 +145,7 @@ class KeptFiles:
             epoch: As in `KeptFile`.
             batch: As in `KeptFile`.
             counted: As in `KeptFile`.
+            samples: As in `KeptFile`.
             end: Wait until the disk has it, as for the last state of a trial; others are safe from the death of
                 the process only, which costs far less.
 
@@ -107,30 +157,66 @@ class KeptFiles:
         place = own_place(self._directory, FOLDER, self._label)
         last = self.newest
         number = 1 if last is None else last.number + 1
-        part = "" if batch is None else f"-batch{batch}"
-        path = place / f"{number:06d}-{'epoch' if counted else 'pass'}{epoch}{part}.pt"
+        taken = "" if samples is None else f"-samples{samples}"
+        path = place / f"{number:06d}-{_stem(epoch, batch, counted)}{taken}.pt"
         fresh = place / f".{path.name}.{os.getpid()}"
-        descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                save(file)
-                file.flush()
-                if end:
-                    os.fsync(file.fileno())
+        with _whole_or_nothing(fresh):
+            _write(fresh, save, end=end)
             fresh.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                fresh.unlink()
-            raise
-        kept = KeptFile(number, epoch, batch, counted, path)
+        kept = KeptFile(number, epoch, batch, counted, path, samples)
         self._tidy(kept)
         return kept
+
+    def set_aside(self, save: Save, *, epoch: int, batch: int | None, counted: bool) -> Path:
+        """Write a state for a clone; return its file, which `take_in` moves.
+
+        What is never taken is removed when a later process of the trial keeps a state, or with its record.
+
+        Args:
+            save: Writes the state to a file.
+            epoch: As in `KeptFile`.
+            batch: As in `KeptFile`.
+            counted: As in `KeptFile`.
+
+        Raises:
+            Exception: As `write` raises.
+        """
+        place = own_place(self._directory, FOLDER, self._label)
+        self._set_aside += 1
+        path = place / f".clone{self._set_aside}-{_stem(epoch, batch, counted)}.pt.{os.getpid()}"
+        with _whole_or_nothing(path):
+            _write(path, save, end=False)
+        return path
+
+    def take_in(self, path: Path, *, copied: bool = False) -> None:
+        """Begin with a state of another run's, as the only one.
+
+        Args:
+            path: What `set_aside` has returned, or another run's `KeptFile.path`.
+            copied: Leave it there, too; else it is moved.
+
+        Raises:
+            OSError: It is not there any more, or the disk is full; nothing is left here then.
+            Unsafe: Another user could change what lies there.
+        """
+        place = own_place(self._directory, FOLDER, self._label)
+        self.clear()
+        aside = _ASIDE.fullmatch(path.name)
+        stem = path.name.partition("-")[2] if aside is None else aside[1]
+        own = place / f"000001-{stem}"
+        if copied:
+            fresh = place / f".{own.name}.{os.getpid()}"
+            with _whole_or_nothing(fresh), os.fdopen(open_private(path, os.O_RDONLY), "rb") as source:
+                _write(fresh, lambda file: shutil.copyfileobj(source, file, 1 << 20), end=False)
+                fresh.replace(own)
+        else:
+            path.replace(own)
 
     def _tidy(self, newest: KeptFile) -> None:
         """Remove the states that nobody goes on from any more, and what a killed process has left of one."""
         there = self.all
         starts = [kept for kept in there if kept.batch is None]
-        stay = {newest.path, *(kept.path for kept in starts[-EPOCHS:])}
+        stay = {newest.path, *(kept.path for kept in starts[-self.history :])}
         gone = [kept.path for kept in there if kept.path not in stay]
         with contextlib.suppress(OSError):
             own = f".{os.getpid()}"

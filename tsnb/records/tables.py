@@ -13,7 +13,7 @@ from tsnb.records.reading import RunRecord, history_of
 from tsnb.records.scores import best_of, direction_of, rank
 from tsnb.records.selection import NoSuchRecord, check_metric, chosen_runs, value_of
 
-__all__ = ["Table", "compare", "history", "history_table", "results", "results_table", "shown"]
+__all__ = ["Table", "compare", "history", "history_table", "results_table", "shown"]
 
 Table = tuple[list[str], list[list[Any]]]
 """Columns, and rows with a value for each."""
@@ -24,34 +24,6 @@ OWN = (
 )  # fmt: skip
 REPORTED = ("stream", "epochs", "samples", "samples_per_s")
 HISTORY = ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value"]
-
-
-def results(
-    name: str | None = None, *, all_runs: bool = False, sort: str | None = None, tag: str | None = None
-) -> Any:
-    """Return a table of this project's trials: one row a run, as it stands now.
-
-    Columns: name, run (1 for the first of that name), state, started (local time), duration_s, stream, epochs,
-    samples, samples_per_s (empty without a stream), sweep, seed, notebook (or script), git (the commit
-    that it started from, with "-dirty" where files differed from it, "?" where git could not look), tags, parent (only
-    where there are clones: the trial that it was cloned from, and where), then one a parameter and one a logged name
-    (its last value, which is the trial's score). Where a name is taken: "NAME (param)", "NAME (logged)".
-
-    Args:
-        name: Only the trial of this name, or the sweep; left out: all of the project.
-        all_runs: Former runs of each name too, not only the last of each notebook.
-        sort: A logged name: the best trial first, those that are done before the others. Left out: as they began.
-        tag: Only the runs with this tag (`tsnb.tag`), former ones too.
-
-    Returns:
-        A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
-
-    Raises:
-        NoSuchRecord: Nothing is called so, or has that tag; lists what there is.
-        UnknownDirection: Nothing says whether a high or a low value of `sort` is good.
-        TsnbError: The project's records cannot be read.
-    """
-    return shown(*results_table(name, all_runs, sort, tag))
 
 
 def history(metric: str | None = None, name: str | None = None, *, all_runs: bool = False) -> Any:
@@ -75,7 +47,13 @@ def history(metric: str | None = None, name: str | None = None, *, all_runs: boo
 
 
 def results_table(name: str | None, all_runs: bool, sort: str | None = None, tag: str | None = None) -> Table:
-    """Return the columns and rows of `results`."""
+    """Return the columns and rows of `tsnb.results`, which says what they are.
+
+    Raises:
+        NoSuchRecord: Nothing is called so, or has that tag; lists what there is.
+        UnknownDirection: Nothing says whether a high or a low value of `sort` is good.
+        TsnbError: The project's records cannot be read.
+    """
     _, runs = chosen_runs(name, all_runs, tag)
     if sort is not None:
         check_metric(sort, runs)

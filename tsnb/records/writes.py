@@ -23,6 +23,7 @@ __all__ = [
     "cut_rows",
     "enter_start",
     "insert_rows",
+    "own_number",
 ]
 
 REPR_AT_MOST = 500
@@ -53,7 +54,7 @@ class Parent(NamedTuple):
         """Where they parted, in words."""
         if self.epoch is None or self.batch is None:
             return f"after {self.samples} samples"
-        return f"batch {self.batch} of epoch {self.epoch}"
+        return f"batch {self.batch} of epoch {self.epoch + 1}"  # counted from 1, as panels do
 
     def __str__(self) -> str:
         return f"a clone of {self.label!r} from {self.place} on"
@@ -174,14 +175,17 @@ def as_json(values: Mapping[str, Any]) -> str:
     return json.dumps({str(name): _plain(value) for name, value in values.items()})
 
 
+def own_number(value: Any) -> Any:
+    """Return a number of numpy or torch as Python's own; anything else as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+
+
 def _plain(value: Any) -> Any:
     """Return what JSON can hold of one parameter."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     try:
-        if getattr(value, "ndim", None) == 0:
-            return value.item()  # a number of numpy or torch
-        return json.loads(json.dumps(value))
+        return json.loads(json.dumps(own_number(value)))
     except Exception:  # noqa: BLE001 (a user's own class may raise anything)
         return _short(value)
 

@@ -6,6 +6,7 @@ Never imports a producer, a consumer, an arena or torch: a recorded log gives th
 |---|---|
 | `spent` | totals: where each trial's seconds went |
 | `cost` | what a trial had cost when it reached a wanted number |
+| `costed` | `tsnb.results`: the records' table, and what trials had cost in it |
 | `strips` | the same in even steps of time |
 | `story` | all that a report says, as numbers and words |
 | `plain` | names, times and titles; a report as text |
@@ -19,7 +20,8 @@ Never imports a producer, a consumer, an arena or torch: a recorded log gives th
 
 from __future__ import annotations
 
+from tsnb.reports.costed import results
 from tsnb.reports.document import Report, report
 from tsnb.reports.plotting import plot
 
-__all__ = ["Report", "plot", "report"]
+__all__ = ["Report", "plot", "report", "results"]

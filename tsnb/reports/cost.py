@@ -24,7 +24,7 @@ from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import HostReading, StreamReading
 from tsnb.telemetry.words import clock, count, metric
 
-__all__ = ["Prices", "TrialCost", "costs"]
+__all__ = ["Prices", "TrialCost", "costs", "wanted_of"]
 
 _HOUR_S = 3600.0
 _KWH_J = 3.6e6
@@ -105,6 +105,23 @@ class TrialCost:
         if self.priced:
             parts.append(f"price {NOT_MEASURABLE}" if self.price is None else f"price {self.price:.4g}")
         return ", ".join(parts)
+
+
+def wanted_of(until: Mapping[str, float] | None, prices: Prices) -> dict[str, float]:
+    """Return the numbers to reach, by logged name.
+
+    Raises:
+        ValueError: One is not a number, or there is a price and nothing to reach.
+    """
+    wanted = dict(until or {})
+    if prices.asked and not wanted:
+        raise ValueError(
+            "a price is of what it cost until a number was reached: add until={'accuracy': 0.95}."
+        )
+    for key, value in wanted.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"until={{{key!r}: {value!r}}}: give a number to reach.")
+    return wanted
 
 
 def costs(

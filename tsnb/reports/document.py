@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.files import replace_file
 from tsnb.records.scores import direction_of
-from tsnb.reports.cost import Prices, TrialCost, costs
+from tsnb.reports.cost import Prices, TrialCost, costs, wanted_of
 from tsnb.reports.drawing import draw
 from tsnb.reports.figures import draw_word
 from tsnb.reports.plain import plain
@@ -191,14 +191,7 @@ def report(
         ValueError: The file is not a recording, a number or price is invalid, or no trial logs that metric.
     """
     prices = Prices(vcpu_price, kwh_price)
-    wanted = dict(until or {})
-    if prices.asked and not wanted:
-        raise ValueError(
-            "a price is of what it cost until a number was reached: add until={'accuracy': 0.95}."
-        )
-    for key, value in wanted.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ValueError(f"until={{{key!r}: {value!r}}}: give a number to reach.")
+    wanted = wanted_of(until, prices)
     ways = {key: direction_of(key) for key in wanted}
     source = recorded(name) if name is not None and is_recording(name) else streamed(name)  # type: ignore[arg-type]
     found = costs(source.readings, wanted, ways, prices)

@@ -1,24 +1,25 @@
-"""One logged number of many trials as a plotly figure, from the project's records."""
+"""Plotly figures from the project's records: one logged number of many trials; which trial is a clone of which."""
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsnb.records.reading import RunRecord, history_of
 from tsnb.records.scores import best_of, known_direction
-from tsnb.records.selection import check_metric, chosen_runs
+from tsnb.records.selection import NoSuchRecord, check_metric, chosen_runs
 from tsnb.records.tables import grouped
 from tsnb.telemetry.words import COLOURS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["POINTS", "draw_records", "thinned"]
+__all__ = ["POINTS", "draw_lineage", "draw_records", "thinned"]
 
 POINTS = 2_000
 """Points of a line at most: more than a screen has columns only make the notebook large."""
@@ -145,3 +146,104 @@ def _figure(lines: Sequence[_Line], metric: str, by: str | None, x: str) -> go.F
         height=420,
     )
     return figure
+
+
+def draw_lineage(*, name: str | None = None, all_runs: bool = False) -> go.Figure:
+    """Draw which trial is a clone of which: a line each, over the samples that it has seen, from where it branched.
+
+    A clone stands below its parent. Trials without clones or parents are left out, unless they belong to the sweep that
+    is asked for.
+
+    Args:
+        name: Only the trial of this name, or the sweep; left out: all of the project.
+        all_runs: Former runs of each name too, not only the last.
+
+    Returns:
+        A plotly figure.
+
+    Raises:
+        NoSuchRecord: There are no clones.
+        TsnbError: The project's records cannot be read.
+    """
+    import plotly.graph_objects as go
+
+    _, runs = chosen_runs(name, all_runs)
+    by_name = {(run.name, run.number): run for run in runs}
+    parents = {id(run): _parent_of(run, by_name) for run in runs}
+    cloned = {id(parent) for parent in parents.values() if parent is not None}
+    shown = [run for run in runs if name is not None or run.parent is not None or id(run) in cloned]
+    if not any(run.parent is not None for run in shown):
+        raise NoSuchRecord(
+            "no trial is a clone of another one: trial.clone() makes one, and tsnb.population makes many"
+        )
+    ordered = _families(shown, parents)
+    rows = {id(run): row for row, run in enumerate(ordered)}
+    figure = go.Figure()
+    for run, colour in zip(ordered, itertools.cycle(COLOURS)):
+        start, row, parent = _branched(run), rows[id(run)], parents[id(run)]
+        if parent is not None and id(parent) in rows:
+            figure.add_scatter(
+                x=[start, start],
+                y=[rows[id(parent)], row],
+                mode="lines",
+                line={"color": colour, "width": 1, "dash": "dot"},
+                hoverinfo="skip",
+            )
+        figure.add_scatter(
+            x=[start, max(start, run.report.get("samples", 0))],
+            y=[row, row],
+            mode="lines+markers",
+            line={"color": colour, "width": 5},
+            hovertemplate=f"{_told(run)}<br>%{{x}} samples<extra></extra>",
+        )
+    figure.update_layout(
+        template="plotly_white",
+        showlegend=False,
+        xaxis_title=AXES["samples"],
+        yaxis={
+            "tickvals": list(range(len(ordered))),
+            "ticktext": [run.name for run in ordered],
+            "autorange": "reversed",
+        },
+        margin={"l": 60, "r": 20, "t": 30, "b": 50},
+        height=120 + 26 * len(ordered),
+    )
+    return figure
+
+
+def _parent_of(run: RunRecord, by_name: Mapping[tuple[str, int], RunRecord]) -> RunRecord | None:
+    return None if run.parent is None else by_name.get((run.parent.name, run.parent.number))
+
+
+def _branched(run: RunRecord) -> int:
+    """Return how many samples a run had seen when it began: of a clone those of its parent."""
+    return 0 if run.parent is None else run.parent.samples
+
+
+def _families(runs: Sequence[RunRecord], parents: Mapping[int, RunRecord | None]) -> list[RunRecord]:
+    """Return runs with clones below their parents, the one that branched last nearest, so that no lines cross."""
+    ordered: list[RunRecord] = []
+    there = {id(run) for run in runs}
+
+    def enter(run: RunRecord) -> None:
+        ordered.append(run)
+        own = [other for other in runs if parents[id(other)] is run]
+        for clone in sorted(own, key=_branched, reverse=True):
+            enter(clone)
+
+    for run in runs:
+        parent = parents[id(run)]
+        if parent is None or id(parent) not in there:
+            enter(run)
+    return ordered
+
+
+def _told(run: RunRecord) -> str:
+    """Return what is said of a run where the mouse is: its state, whose clone it is, its last values."""
+    live = {change.name: change.value for change in run.changes}
+    said = [
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in live.items()
+    ]
+    origin = [] if run.parent is None else [str(run.parent)]
+    return "<br>".join(html.escape(part) for part in [f"{run.name} ({run.state})", *origin, *said])

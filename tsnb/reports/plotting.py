@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tsnb.errors import TsnbError
 from tsnb.records.selection import NoSuchRecord, chosen_runs
 from tsnb.reports.figures import WORDS, draw_logged, draw_word, logged_names
-from tsnb.reports.logged import draw_records
+from tsnb.reports.logged import draw_lineage, draw_records
 from tsnb.reports.sources import recorded, streamed
 from tsnb.telemetry.words import COLOURS
 from tsnb.words import did_you_mean
@@ -34,7 +34,8 @@ def plot(
 
     Words for a stream: "lag", "fill", "throughput", "loader", "share" (of compute), "computing", "waiting", "held"
     (shares of a trial's time), "spent" (where each second went), "cpu", "memory", "gpu". "plan" draws when each trial
-    of the last `tsnb.plan` starts and ends, and after its `run` when it really did. A stream is known from the
+    of the last `tsnb.plan` starts and ends, and after its `run` when it really did. "lineage" draws which trial is a
+    clone of which, over the samples that each has seen; `name` and `all_runs` go with it. A stream is known from the
     moment when this process began to watch it: `%tensorsocket start`, or the first plot or report.
 
     Args:
@@ -64,6 +65,8 @@ def plot(
         if not drawers:
             raise TsnbError("no plan was made in this process: tsnb.plan(trials, loader=loader) makes one")
         return drawers[-1]()
+    if what == "lineage":
+        return _lineage(name, all_runs, {"by": by, "x": x, "stream": stream, "recording": recording})
     of_records = {"by": by, "x": x, "name": name, "all_runs": all_runs or None}
     given = [option for option, value in of_records.items() if value is not None]
     of_stream = what in WORDS or stream is not None or recording is not None
@@ -79,6 +82,13 @@ def plot(
     if what not in logged_names(readings):
         raise NoSuchRecord(_unknown(what, logged_names(readings), f"on the stream {readings[-1].name!r}"))
     return draw_logged(what, readings)
+
+
+def _lineage(name: str | None, all_runs: bool, others: Mapping[str, object]) -> go.Figure:
+    """Draw which trial is a clone of which, without the options that say nothing there."""
+    if given := [option for option, value in others.items() if value is not None]:
+        raise ValueError(f"{given[0]}= does not go with 'lineage': it takes name= and all_runs=")
+    return draw_lineage(name=name, all_runs=all_runs)
 
 
 def _logged() -> list[str]:

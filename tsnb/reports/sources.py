@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tsnb import registry
+from tsnb.entries import Entry
 from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.watching import Watch, watch, watched
@@ -78,7 +79,8 @@ def _watch_of(name: str | None) -> Watch:
         ended = [word for word, its in known.items() if its.readings() and word not in served]
         name = _only(own if own or len(ended) == 1 else served, known)
     there = known.get(name)
-    if name in served and (there is None or there.over):
+    entry = next((entry for entry in entries if entry.name == name), None)
+    if entry is not None and (there is None or (there.over and not _is_that(entry, there))):
         return watch(name)
     if there is not None and (there.readings() or name in served):
         return there
@@ -88,6 +90,12 @@ def _watch_of(name: str | None) -> Watch:
         f"{', '.join(served) or 'none'}; ended, and known here: {', '.join(ended) or 'none'}. "
         "A recording is named by its path: tsnb.report('FILE.jsonl')."
     )
+
+
+def _is_that(entry: Entry, ended: Watch) -> bool:
+    """Whether an entry is of the stream that has ended: its end is told a moment before its name is free."""
+    readings = ended.readings()
+    return bool(readings) and readings[-1].pid == entry.pid and readings[-1].time_s >= entry.since_s
 
 
 def _only(served: list[str], known: dict[str, Watch]) -> str:

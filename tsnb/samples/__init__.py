@@ -11,5 +11,6 @@
 | `grown` | `grow`: a data set that others add to; finding what is new and whole |
 | `growth_index` | which samples such a data set has: append-only, on disk |
 | `growth_order` | the order of an epoch in which samples enter (pure) |
+| `selection` | `rounds`: when a round of such a data set begins, and which samples it has |
 | `growth_log` | what entered which epoch where: on disk, so that it can be given again |
 """

@@ -6,6 +6,7 @@ in the memory map before they are ordered, and new samples only ever enter at th
 killed at any moment has a successor that orders the same batches again, up to the mark, before it lets anything enter.
 
     epoch begins     BEGUN, epoch, mark, samples of the data set, 0, 0
+    round begins     BEGUN, epoch, mark, samples of the data set, the first of them that it has, seconds since 1970
     samples enter    ENTERED, epoch, place, first, count, 0
 """
 
@@ -47,6 +48,8 @@ class GrowthLog:
     Attributes:
         seed: The stream's.
         identity: Equal for the same log only.
+        next_epoch: The number of the first epoch that has not begun.
+        given: How many of the data set's samples have been in an epoch, or could have been: those found since are new.
 
     Raises:
         TsnbError: It cannot be written, or another producer writes it.
@@ -55,6 +58,7 @@ class GrowthLog:
     def __init__(self, directory: str, name: str, facts: str, seed: int | None) -> None:
         digest = hashlib.blake2b(f"{name} {facts} {seed}".encode(), digest_size=6).hexdigest()
         self._path = Path(directory, f"{name}-{digest}.log")
+        self._rounds = self._path.with_suffix(".rounds")
         self.identity = digest
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -76,6 +80,8 @@ class GrowthLog:
         self.seed = int(self._map[0, 1])
         self._begun: dict[int, int] = {}  # epoch -> its row
         self._entered: dict[int, list[Arrivals]] = {}
+        self.next_epoch = 0
+        self.given = 0
         self._read(1)
 
     def _lock(self, name: str) -> None:
@@ -104,8 +110,11 @@ class GrowthLog:
             if kind == BEGUN:
                 self._begun[epoch] = row
                 self._entered[epoch] = []
+                self.next_epoch = max(self.next_epoch, epoch + 1)
+                self.given = max(self.given, start)
             elif kind == ENTERED and epoch in self._entered:
                 self._entered[epoch].append(Arrivals(place, start, count))
+                self.given = max(self.given, start + count)
 
     def _append(self, *numbers: int) -> None:
         known = len(self._map)
@@ -119,23 +128,52 @@ class GrowthLog:
         """Let another producer write it."""
         os.close(self._file)
 
-    @property
-    def next_epoch(self) -> int:
-        """The number of the first epoch that has not begun."""
-        return max(self._begun, default=-1) + 1
-
-    def begin(self, epoch: int, samples: int) -> None:
+    def begin(self, epoch: int, samples: int, first: int | None = None) -> None:
         """Note that an epoch begins, if it has not begun before.
 
         Args:
             epoch: Its number.
             samples: Those of the data set now.
+            first: The first of them that a round has; None: it is not a round.
 
         Raises:
             OSError, TsnbError: A full disk.
         """
         if epoch not in self._begun:
-            self._append(BEGUN, epoch, 0, samples, 0, 0)
+            self._append(BEGUN, epoch, 0, samples, first or 0, int(time.time()) if first is not None else 0)
+
+    def begun(self, epoch: int) -> bool:
+        """Whether an epoch has begun, under this producer or one before."""
+        return epoch in self._begun
+
+    def is_round(self, epoch: int) -> bool:
+        """Whether an epoch has selected samples, and no others enter."""
+        return bool(self._map[self._begun[epoch], 5])
+
+    def first(self, epoch: int) -> int:
+        """Return the first of the samples that an epoch began with."""
+        return int(self._map[self._begun[epoch], 4])
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last round was chosen, by the system's clock; 0 where the last epoch was not a round."""
+        last = self._begun.get(self.next_epoch - 1)
+        chosen = int(self._map[last, 5]) if last is not None else 0
+        return max(0.0, time.time() - chosen) if chosen else 0.0
+
+    @property
+    def rounds(self) -> str:
+        """What the last producer was told about rounds; empty: nothing."""
+        try:
+            return self._rounds.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+    @rounds.setter
+    def rounds(self, text: str) -> None:
+        beside = self._rounds.with_suffix(".tmp")
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(self._rounds)
 
     def samples(self, epoch: int) -> int:
         """Return the samples of the data set when an epoch began."""

@@ -6,9 +6,11 @@
 |---|---|
 | `spaces`, `space_grammar` | which parameters the trials get; the same as it is written on a magic's line |
 | `queueing` | which trials start now |
+| `planned`, `forecast` | the same by a plan, which is made anew as they end; its costs and words, of real trials |
 | `rungs` | at which steps trials are compared, and which of them are stopped there |
 | `racing`, `difference` | which of the trials that see the same batches is ahead now; the statistics of one pair |
 | `conductor` | the way of all these decisions to real trials, and their common start |
+| `population` | `tsnb.population`: the worst of some trials go on as changed clones of the best |
 | `folds` | `tsnb.crossval`: a trial for each fold, the mean and spread of their scores |
 | `sweep`, `starting` | the trials as a mapping and a table; `tsnb.sweep` |
 """

@@ -2,19 +2,12 @@
 
 The decisions are made elsewhere (`queueing`, `rungs`, `racing`); this is their way to real trials. Everything here runs
 on one thread, that of `run`; the trials' news come from the hub's thread through a queue.
-
-Trials that start together wait for each other at a `Gate`, so that they begin with the same batch. It is a file and a
-lock on it: the sweep holds the lock, and a trial's first `tsnb.attach()` waits until it can have it (shared) too. The
-sweep's process may be killed: the lock goes with it, and the gate is open.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import queue
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,81 +15,13 @@ from typing import NamedTuple
 
 from tsnb.errors import TrialFailed
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
+from tsnb.kernels.gate import WAITING_S, Gate
 from tsnb.kernels.hub import the_hub
 from tsnb.records.writes import LoggedRow
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Cut, Pruner
 
-__all__ = ["WAITING_S", "Conductor", "Gate", "Launcher"]
-
-WAITING_S = 600.0
-"""How long the first to have attached waits for the last, as long as that one lives: code that prepares its own things
-first may take minutes. One that has ended is not waited for."""
-
-SAID_S = 20.0
-"""After so long the missing trials are named."""
-
-
-class Gate:
-    """One gate, shut until all of its trials are there.
-
-    Args:
-        path: The file; made here, gone when the gate is open.
-        names: The trials that it waits for.
-    """
-
-    def __init__(self, path: Path, names: Iterable[str]) -> None:
-        self.path = path
-        self._coming = set(names)
-        self._first_s: float | None = None
-        self._said = False
-        self._lock: int | None = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-
-    @property
-    def shut(self) -> bool:
-        """Whether it still holds trials back."""
-        return self._lock is not None
-
-    def arrived(self, name: str) -> None:
-        """Note that a trial has attached; the last one opens the gate."""
-        if self._first_s is None:
-            self._first_s = time.monotonic()
-        self.gone(name)
-
-    def gone(self, name: str) -> None:
-        """Note that a trial has ended: the gate no longer waits for it."""
-        self._coming.discard(name)
-        if not self._coming:
-            self.open()
-
-    def left_s(self) -> float | None:
-        """Return in how many seconds the gate opens, even if some are missing; None before the first has attached."""
-        if not self.shut or self._first_s is None:
-            return None
-        return max(0.0, self._first_s + WAITING_S - time.monotonic())
-
-    def slow(self) -> list[str]:
-        """Return the missing trials, once, when the others have waited long enough for a line about it."""
-        if not self.shut or self._first_s is None or self._said or time.monotonic() - self._first_s < SAID_S:
-            return []
-        self._said = True
-        return sorted(self._coming)
-
-    def lapse(self) -> list[str]:
-        """Open it although some are missing; return those: they begin with other batches."""
-        missing = sorted(self._coming)
-        self.open()
-        return missing
-
-    def open(self) -> None:
-        """Let everybody pass, from now on."""
-        if self._lock is not None:
-            self.path.unlink(missing_ok=True)  # a trial that comes now finds no file and passes
-            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process forked meanwhile has the descriptor too
-            os.close(self._lock)
-            self._lock = None
-
+__all__ = ["Conductor", "Launcher"]
 
 STREAMLESS = ("ProducerGone", "ProducerNotFound")
 """Failures after which no other trial needs to be tried: there is nothing to attach to."""
@@ -116,6 +41,10 @@ class _TrialNews(NamedTuple):
     state: str
     attached: bool
     rows: Sequence[LoggedRow]
+
+
+class _Changed(NamedTuple):
+    """Something beside the sweep has changed: a clone of one of its trials, say."""
 
 
 class Launcher(ABC):
@@ -173,7 +102,7 @@ class Conductor:
         self._gates: dict[str, Gate] = {}
         self._ended: set[str] = set()
         self._stopping = threading.Event()
-        self._news: queue.SimpleQueue[_TrialNews | None] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[_TrialNews | _Changed | None] = queue.SimpleQueue()
 
     @property
     def _metric(self) -> str:
@@ -183,6 +112,15 @@ class Conductor:
     def waiting(self) -> tuple[str, ...]:
         """Trials that have not started."""
         return self._places.waiting
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Trials that were not started although nothing failed, and why, by name."""
+        return self._places.refused
+
+    def look_again(self) -> None:
+        """Have it seen whether a trial may start now. From any thread; returns at once."""
+        self._news.put(_Changed())
 
     def stop(self) -> None:
         """Have every trial stopped and none started any more. From any thread; returns at once."""
@@ -240,7 +178,10 @@ class Conductor:
             self._places.clear()
             self._end(self.trials.values())
             return
-        self._take(news)
+        if isinstance(news, _Changed):
+            self._places.changed()
+        else:
+            self._take(news)
         self.fill()
 
     def _look_at_gates(self) -> None:
@@ -284,8 +225,11 @@ class Conductor:
     def _start(self, name: str, gate: Gate | None) -> None:
         if gate is not None:
             self._gates[name] = gate
-        trial = self._course.launch(name, None if gate is None else gate.path)
-        self.trials[name] = trial
+        self._take_in(self._course.launch(name, None if gate is None else gate.path))
+
+    def _take_in(self, trial: Trial) -> None:
+        """Follow a trial from now on."""
+        self.trials[trial.name] = trial
         trial.listen(self._hear)
         self._hear(trial, trial.metrics.rows)  # what came before anybody listened
 

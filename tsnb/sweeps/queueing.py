@@ -17,12 +17,16 @@ __all__ = ["Places"]
 class Places:
     """The places of a sweep, and the trials that wait for one.
 
+    Attributes:
+        refused: Trials that were not started, and why, by name.
+
     Args:
         at_once: How many there are.
     """
 
     def __init__(self, at_once: int) -> None:
         self.at_once = at_once
+        self.refused: dict[str, str] = {}
         self._waiting: deque[str] = deque()
         self._taken: set[str] = set()
         self._leaving: set[str] = set()
@@ -52,6 +56,10 @@ class Places:
         self._taken.update(starting)
         return starting
 
+    def join(self, name: str) -> None:
+        """Take in a trial that runs already, in the place of one that is being stopped."""
+        self._taken.add(name)
+
     def leave(self, names: Iterable[str]) -> None:
         """Note that trials are being stopped."""
         self._leaving |= self._taken & set(names)
@@ -60,6 +68,9 @@ class Places:
         """Note that a trial has ended; its place is free."""
         self._taken.discard(name)
         self._leaving.discard(name)
+
+    def changed(self) -> None:
+        """Note that something beside the sweep may let a trial start, or keep it from that."""
 
     def clear(self) -> list[str]:
         """Empty the queue; return the trials that waited."""
@@ -73,6 +84,6 @@ class Places:
         Raises:
             AssertionError: It does not.
         """
-        assert len(self._taken) <= self.at_once
+        assert len(self._taken - self._leaving) <= self.at_once
         assert self._leaving <= self._taken
         assert not self._taken & set(self._waiting)

@@ -1,23 +1,140 @@
-"""Sweeps as they are written on a magic's line: `lr=0.1,0.01`, `lr=loguniform(1e-4,1e-1)`, `cnn-lr{lr}-wd{wd}`.
+"""Sweeps as they are written on a line, a magic's or the terminal's: the options, and the words behind them.
+
+`lr=0.1,0.01`, `lr=loguniform(1e-4,1e-1)`, `cnn-lr{lr}-wd{wd}`, `--halving loss --every 100`.
 
 Values are Python's where they are (numbers, True, None, quoted text, tuples), else text: `--grid optimizer=sgd,adam`.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
 import re
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tsnb.masks import Masked
+from tsnb.options import in_its_words, share, whole
 from tsnb.sweeps import spaces
 from tsnb.sweeps.spaces import Distribution
 
-__all__ = ["filled", "read_grid", "read_sample", "unlike"]
+__all__ = ["Rule", "add_sweep", "filled", "read_grid", "read_rule", "read_sample", "unlike"]
 
 DISTRIBUTIONS = {"uniform": spaces.uniform, "loguniform": spaces.loguniform, "randint": spaces.randint}
+
+
+_COUNT = whole("a whole number, 1 or more", 1).typed
+_SHARE = share("a share, 0 to 1 (2% or 0.02)").typed
+
+RULES = {
+    "halving": ("every", "keep", "mode"),
+    "race": ("error", "mode"),
+    "population": ("every", "share", "mode"),
+}
+"""What the trials of a sweep are compared for, and the options that go with it."""
+EXAMPLES = {
+    "every": "--halving loss --every 100",
+    "keep": "--halving loss --keep 50%",
+    "error": "--race loss --error 1%",
+    "share": "--population loss --share 20%",
+    "mode": "--halving accuracy --mode max",
+}
+
+
+def add_sweep(parser: argparse.ArgumentParser) -> None:
+    """Have a parser take what makes many trials of one function or cell, on every surface alike.
+
+    `--grid` and `--sample` may be given as often as there are parameters. `read_rule` reads what compares the trials.
+    """
+    for flag, read, metavar, told in (
+        ("--grid", read_grid, "NAME=A,B", "values of a parameter; may be repeated"),
+        ("--sample", read_sample, "NAME=uniform(A,B)", "what a parameter is drawn from; may be repeated"),
+    ):
+        parser.add_argument(
+            flag, type=in_its_words(read), action="append", default=[], metavar=metavar, help=told
+        )
+    parser.add_argument("--n", type=_COUNT, metavar="N", help="how many are drawn")
+    parser.add_argument("--at-once", type=_COUNT, metavar="N", help="how many run at once")
+    parser.add_argument("--rotate", type=_COUNT, metavar="BATCHES", help="all live, and train by turns")
+    parser.add_argument("--plan", action="store_true", help="profile them, and run them as all end soonest")
+    parser.add_argument("--until", metavar="18:00", help="plan them, and start only what is done by then")
+    parser.add_argument("--halving", metavar="METRIC", help="stop the worse half, again and again")
+    parser.add_argument("--race", metavar="METRIC", help="stop a trial as soon as another is surely ahead")
+    parser.add_argument(
+        "--population", metavar="METRIC", help="the worst go on as changed clones of the best"
+    )
+    parser.add_argument(
+        "--every",
+        type=_COUNT,
+        metavar="STEPS",
+        help="of halving: the first comparison; of a population: each",
+    )
+    parser.add_argument("--keep", type=_SHARE, metavar="50%", help="of halving: the share that goes on")  # fmt: skip
+    parser.add_argument("--error", type=_SHARE, metavar="1%", help="of a race: the chance of a wrong verdict")
+    parser.add_argument("--share", type=_SHARE, metavar="20%", help="of a population: the share replaced")
+    parser.add_argument(
+        "--mode", choices=("min", "max"), help="whether a low or a high value of the METRIC is good"
+    )
+
+
+class Rule(NamedTuple):
+    """What the trials of a sweep are compared for, as it was typed."""
+
+    word: str
+    """"halving", "race" or "population"."""
+    options: dict[str, Any]
+    """The metric, and what else was typed."""
+
+
+def read_rule(given: argparse.Namespace) -> Rule | None:
+    """Return by what the trials of a sweep are compared; None: they are not.
+
+    Args:
+        given: What was typed, by a parser of `add_sweep`.
+
+    Raises:
+        ValueError: The options do not go together.
+    """
+    words = [word for word in RULES if getattr(given, word) is not None]
+    asked = {name: value for name in EXAMPLES if (value := getattr(given, name)) is not None}
+    if not words:
+        if asked:
+            name = next(iter(asked))
+            ways = " or ".join(f"--{word} METRIC" for word, taken in RULES.items() if name in taken)
+            raise ValueError(f"--{name} goes with {ways}: {EXAMPLES[name]}")
+        return None
+    if len(words) > 1:
+        raise ValueError(
+            f"{' and '.join(f'--{word}' for word in words)} do not go together: give one of them"
+        )
+    word, taken = words[0], RULES[words[0]]
+    if other := next((name for name in asked if name not in taken), None):
+        raise ValueError(
+            f"--{other} does not go with --{word}; it takes {', '.join(f'--{name}' for name in taken)}"
+        )
+    if word == "population":
+        _check_population(given)
+    return Rule(word, {"metric": getattr(given, word), **asked})
+
+
+def _check_population(given: argparse.Namespace) -> None:
+    """Refuse what a population cannot have.
+
+    Raises:
+        ValueError: It was typed.
+    """
+    for name, why in (
+        ("grid", "its values change while the trials run: draw them by --sample lr=loguniform(1e-4,1e-1)"),
+        ("at_once", "all of its trials run at once: --n says how many those are"),
+        ("rotate", "all of its trials run at once"),
+        ("plan", "all of its trials run at once, so there is no order to plan"),
+        ("until", "all of its trials run at once, so there is no order to plan"),
+    ):
+        if getattr(given, name):
+            raise ValueError(f"--{name.replace('_', '-')} does not go with --population; {why}")
+    if not given.sample:
+        raise ValueError("--population needs values to change: --sample lr=loguniform(1e-4,1e-1)")
 
 
 def read_grid(text: str) -> tuple[str, list[Any]]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tsnb.config import check_name
+from tsnb import registry
+from tsnb.config import MAX_CONSUMERS, check_name
 from tsnb.experiments.board import launch
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.engine import engine_of
@@ -24,11 +26,13 @@ from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.outlets import Outlet, TerminalOutlet, outlet_here
+from tsnb.options import runs_here
 from tsnb.sweeps.conductor import Conductor, Launcher
+from tsnb.sweeps.planned import PlanWish
 from tsnb.sweeps.queueing import Places
-from tsnb.sweeps.racing import Race
-from tsnb.sweeps.rungs import Halving
-from tsnb.sweeps.space_grammar import filled, unlike
+from tsnb.sweeps.racing import Race, race
+from tsnb.sweeps.rungs import Halving, halving
+from tsnb.sweeps.space_grammar import Rule, filled, unlike
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
 from tsnb.words import did_you_mean
@@ -106,15 +110,20 @@ def sweep(
     space: Mapping[str, Any] | None = None,
     n: int | None = None,
     at_once: int | None = None,
+    rotate: int | None = None,
     prune: Halving | Race | None = None,
     name: str | None = None,
     seed: int | None = None,
+    plan: bool = False,
+    until: str | datetime | None = None,
     **options: Any,
 ) -> Sweep:
     """Run a function as many trials, each with other parameters, and return at once.
 
     Trials that start together wait for each other before their first batch, so that all get the same batches in the
     same order: a difference between two of them is their parameters'.
+
+    With a plan, it returns when each trial has run for some 20 batches under another name, of which nothing is kept.
 
     Args:
         fn: The function; it gets the parameters by name, and says `tsnb.attach()` and `tsnb.log(...)`.
@@ -124,10 +133,17 @@ def sweep(
         n: How many combinations are drawn from the space.
         at_once: How many trials run at once; the others wait for a place. By default all, if they are no more than
             two for each core, else two for each core; on a cluster as many as it has room for.
+        rotate: Have all trials live side by side from the start, and train by turns: each gets so many batches, then
+            the next ones have their turn. `at_once` is then how many train at the same time. Each batch is prepared
+            once for all, and kept until the last has had it; a trial that waits keeps its memory.
         prune: Stops the worse trials early: `tsnb.halving("loss", every=100)`, or `tsnb.race("loss")`.
         name: What the trials' names begin with, by default the function's name; or the whole name with parameters in
             braces: "cnn-lr{lr}". A running sweep of that name is stopped.
         seed: Seeds the draw from the space, and every trial.
+        plan: Profile the trials first, and run them in the order, as many at once, in which all are done soonest; that
+            is found anew whenever one ends, fails, is stopped or is cloned. `at_once` is then the most.
+        until: By when all must be done: "18:00", "2026-11-24 08:00" or a datetime. A plan is made, and only what can be
+            done by then is started; what is not, and why, is said (`Sweep.not_started`).
         **options: Options of `tsnb.run` (producer, batch_size, threads, engine...) and arguments of the function that
             are the same in all trials.
 
@@ -140,7 +156,9 @@ def sweep(
         UndefinedNames: The function reads names that are not defined.
         NotShippable: It, or a parameter, cannot travel.
         ExtraMissing: `engine="ray"` without Ray.
-        TsnbError: The cluster does not exist.
+        TsnbError: The cluster does not exist; or no plan can be made: the stream has no length, no trial could be
+            profiled.
+        ProducerNotFound: A plan is wanted, and nothing is served; or several streams are, and none is named.
     """
     params = settings(grid, space, n, seed)
     template = name or name_of(fn)
@@ -150,9 +168,11 @@ def sweep(
     ours |= {key: given.pop(key) for key in ("with_", "check") if key in options}
     own = {key: value for key, value in given.items() if key not in OPTION_NAMES}
     title = title_of(template)
-    plan = plan_function(fn, own, name=names[0], **{**ours, "sweep": title})
-    plan = replace(plan, naming=_naming(template, params[0]))
-    return start(title, plan, dict(zip(names, params, strict=True)), at_once, prune)
+    told = plan_function(fn, own, name=names[0], **{**ours, "sweep": title})
+    told = replace(told, naming=_naming(template, params[0]))
+    wish = PlanWish.of(plan, until)
+    each = dict(zip(names, params, strict=True))
+    return start(title, told, each, at_once, prune, wish=wish, rotate=rotate)
 
 
 def sweep_cell(
@@ -163,10 +183,13 @@ def sweep_cell(
     *,
     transform: Callable[[str], str] = str,
     at_once: int | None = None,
+    rotate: int | None = None,
     prune: Halving | Race | None = None,
     also: Iterable[str] = (),
     check: bool = True,
     outlet: Outlet | None = None,
+    plan: bool = False,
+    until: str | datetime | None = None,
     **options: Any,
 ) -> Sweep:
     """Run a cell as many trials, which find their parameters as variables, and return at once.
@@ -178,10 +201,13 @@ def sweep_cell(
         params: The parameters of each trial.
         transform: IPython's `transform_cell`.
         at_once: How many trials run at once.
+        rotate: As `sweep` takes it.
         prune: Which of them are stopped early.
         also: Variables that it takes along whether it reads them or not.
         check: Whether names that are not defined are refused.
         outlet: Where their output goes; left out: under the running cell.
+        plan: As `sweep` takes it.
+        until: Likewise.
         **options: `plan.TrialOptions`, by name.
 
     Raises:
@@ -189,19 +215,70 @@ def sweep_cell(
     """
     names = trial_names(template, params)
     title = title_of(template)
-    settled = TrialOptions(**{**options, "sweep": title})
-    plan = plan_cell(
-        names[0], source, namespace, settled, transform=transform, params=params[0], also=also, check=check
+    wish = PlanWish.of(plan, until)
+    told = settle_cell(
+        title, names[0], source, namespace, params[0], options, transform=transform, also=also, check=check
     )
-    own = {key: value for key, value in params[0].items() if key not in OPTION_NAMES}
+    told = replace(told, naming=_naming(template, params[0]))
+    each = dict(zip(names, params, strict=True))
+    return start(title, told, each, at_once, prune, outlet, wish, rotate)
+
+
+def prune_of(rule: Rule | None) -> Halving | Race | None:
+    """Return the rule for `prune=` that was typed.
+
+    Args:
+        rule: It, unless it is a population; None: there is none.
+
+    Raises:
+        ValueError: A number is out of its range.
+        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
+    """
+    if rule is None:
+        return None
+    return halving(**rule.options) if rule.word == "halving" else race(**rule.options)
+
+
+def settle_cell(
+    title: str,
+    name: str,
+    source: str,
+    namespace: Mapping[str, Any],
+    params: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    transform: Callable[[str], str],
+    also: Iterable[str],
+    check: bool,
+) -> TrialPlan:
+    """Return what the trials of a cell have in common, its variables shipped.
+
+    Args:
+        title: Of the sweep.
+        name: Of its first trial.
+        source: The cell.
+        namespace: The notebook's variables.
+        params: The parameters of the first trial.
+        options: `plan.TrialOptions`, by name.
+        transform: IPython's `transform_cell`.
+        also: Variables that it takes along whether it reads them or not.
+        check: Whether names that are not defined, and parameters that it does not read, are refused.
+
+    Raises:
+        Exception: As `run_cell` raises.
+    """
+    settled = TrialOptions(**{**options, "sweep": title})
+    told = plan_cell(
+        name, source, namespace, settled, transform=transform, params=params, also=also, check=check
+    )
+    own = {key: value for key, value in params.items() if key not in OPTION_NAMES}
     if check:
         try:
-            _require_read(plan, own)
+            _require_read(told, own)
         except BaseException:
-            plan.discard()
+            told.discard()
             raise
-    plan = replace(plan, params=own, signature=_signature(params[0]), naming=_naming(template, params[0]))
-    return start(title, plan, dict(zip(names, params, strict=True)), at_once, prune, outlet)
+    return replace(told, params=own, signature=_signature(params))
 
 
 def _require_read(plan: TrialPlan, names: Iterable[str]) -> None:
@@ -315,6 +392,8 @@ def start(
     at_once: int | None,
     prune: Halving | Race | None,
     outlet: Outlet | None = None,
+    wish: PlanWish | None = None,
+    rotate: int | None = None,
 ) -> Sweep:
     """Start a sweep from its settled plan.
 
@@ -322,36 +401,84 @@ def start(
         title: Its name.
         plan: What its trials have in common.
         params: What each has for itself, by its name.
-        at_once: How many run at once.
+        at_once: How many run at once; where they take turns, train.
         prune: Which of them are stopped early.
         outlet: Where their output goes; left out: under the running cell, or to the terminal.
+        wish: That they are planned first; None: they are not.
+        rotate: The batches of a turn; None: they take none.
 
     Raises:
-        ValueError: `at_once` is below 1, the trials are to be detached, or a device is invalid.
+        ValueError: `at_once` or `rotate` is below 1, the trials are to be detached, a device is invalid, trials on a
+            cluster are to be planned or to take turns, or more of these than a stream takes.
+        ProducerNotFound: They are to take turns, and nothing is served; or several streams are, and none is named.
         Exception: A trial could not be started; then none runs.
     """
     try:
         _check(plan, params, at_once)
+        if rotate is not None:
+            _check_turns(rotate, plan, params, wish)
         engine = engine_of(plan)
         engine.join()
         most, why = engine.places(plan, len(params))
+        if rotate is not None:
+            plan = _with_turns(plan, title, rotate, at_once or most)
+            at_once, most = None, len(params)
         pruner = prune.begin(params, plan.options.seed) if prune else None
+        here = outlet or outlet_here(title)
+        course = Settled(title, plan, params, here)
+        if wish is None:
+            places = Places(at_once or most)
+            places.add(params)
+        else:
+            from tsnb.sweeps.forecast import plan_places  # needs torch
+
+            places = plan_places(plan, params, at_once, wish, course.say)
     except BaseException:
         plan.discard()
         raise
-    here = outlet or outlet_here(title)
-    places = Places(at_once or most)
-    places.add(params)
-    course = Settled(title, plan, params, here)
     conductor = Conductor(course, places, pruner)
     made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()))
     enter(made)
-    if at_once is None and places.at_once < len(params):
+    if wish is None and at_once is None and places.at_once < len(params):
         course.say(
             f"{len(params)} trials, {places.at_once} at once, {why}; at_once={len(params)} runs all of them together"
         )
+    if wish is not None:
+        from tsnb.sweeps.forecast import watch_clones  # needs torch
+
+        watch_clones(conductor, lambda: made.over)
     made.begin()
     return made
+
+
+def _check_turns(
+    rotate: int, plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], wish: PlanWish | None
+) -> None:
+    if isinstance(rotate, bool) or not isinstance(rotate, int) or rotate < 1:
+        raise ValueError(f"rotate={rotate!r}: give the batches of a turn, a whole number, 1 or more.")
+    if wish is not None:
+        raise ValueError(
+            "rotate= trains all trials side by side, and plan= or until= in an order: give one of them."
+        )
+    if not runs_here(plan.options.engine):
+        raise ValueError(
+            f"rotate= does not work with engine={plan.options.engine!r}: turns are taken on one machine. Leave it out."
+        )
+    if len(params) > MAX_CONSUMERS:
+        raise ValueError(
+            f"rotate= attaches all {len(params)} trials at once, and a stream takes {MAX_CONSUMERS}: draw fewer (n=), "
+            "or leave rotate= out."
+        )
+
+
+def _with_turns(plan: TrialPlan, title: str, rotate: int, at_once: int) -> TrialPlan:
+    """Return a plan whose trials take turns on the stream that they attach to by default.
+
+    Raises:
+        ProducerNotFound: Nothing is served; or several streams are, and none is named.
+    """
+    stream = plan.options.producer or registry.find().name
+    return replace(plan, options=replace(plan.options, producer=stream, rotation=(title, rotate, at_once)))
 
 
 def _check(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], at_once: int | None) -> None:

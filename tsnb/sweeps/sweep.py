@@ -104,10 +104,12 @@ class Sweep(Bound, Mapping[str, Trial]):
         if trial is not None:
             return trial
         if name in self.params:
-            raise NoSuchTrial(f"trial {name!r} of sweep {self.name!r} {self._unstarted()}")
+            raise NoSuchTrial(f"trial {name!r} of sweep {self.name!r} {self._unstarted(name)}")
         raise NoSuchTrial(f"sweep {self.name!r} has no trial {name!r}. Its trials: {', '.join(self.params)}")
 
-    def _unstarted(self) -> str:
+    def _unstarted(self, name: str) -> str:
+        if name in self._conductor.refused:
+            return f"was not started: {self._conductor.refused[name]}"
         return "was not started" if self._over.is_set() else "has not been started yet: it waits for a place"
 
     def __iter__(self) -> Iterator[str]:
@@ -120,6 +122,11 @@ class Sweep(Bound, Mapping[str, Trial]):
     def over(self) -> bool:
         """Whether all trials have ended, and none will be started."""
         return self._over.is_set()
+
+    @property
+    def not_started(self) -> dict[str, str]:
+        """The trials that a plan did not start because they could not be done in time (`until=`), and why, by name."""
+        return dict(self._conductor.refused)
 
     @property
     def stopped_early(self) -> dict[str, Cut]:
@@ -251,7 +258,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         trial = self._conductor.trials.get(name)
         if trial is not None:
             return trial.state
-        return "not started" if self._over.is_set() else "queued"
+        return "not started" if self._over.is_set() or name in self._conductor.refused else "queued"
 
     def _counts(self) -> str:
         states = [self._state_of(name) for name in self.params]
@@ -264,6 +271,8 @@ class Sweep(Bound, Mapping[str, Trial]):
             state += f" at step {cut.step}: {cut.why}"
         if name in self._conductor.unpaired:
             state += ", not paired"
+        if name in self._conductor.refused:
+            state += f": {self._conductor.refused[name]}"
         logged = "" if trial is None else shown_scores(trial, leading)
         time = "" if trial is None else f"{trial.duration_s:.1f} s"
         return [name, *(_short(value) for value in self.params[name].values()), state, time, logged]

@@ -50,7 +50,7 @@ class Diagnosis:
     """What limits the stream now."""
 
     kind: str
-    """starting, idle, loader-bound, window-bound, weighed, model-bound, failed, or gone."""
+    """starting, idle, loader-bound, window-bound, weighed, by turns, model-bound, failed, or gone."""
     text: str
     """The whole sentence, the lead included."""
     pace: str | None = None
@@ -99,6 +99,8 @@ def diagnose(
     host = host or later.host
     held = {name: s.held for name, s in parts.items() if s.held >= SMALL}
     waiting = {name: s.waiting for name, s in parts.items() if s.waiting >= SMALL}
+    if in_line := sum(c.state == "awaits turn" for c in later.consumers):
+        return _by_turns(earlier, later, parts, host, in_line)
     if held and _cost(held, earlier, later, in_seconds) >= _cost(waiting, earlier, later, in_seconds):
         return _window_bound(earlier, later, parts, host)
     if waiting:
@@ -149,7 +151,7 @@ def _resting(later: StreamReading) -> Diagnosis:
             NOBODY,
             "The first batches are ready." if ready else "The loader is preparing its first batches.",
         )
-    if incomplete := next((c for c in here if c.awaits), None):
+    if incomplete := next((c for c in here if c.state == "awaits ranks"), None):
         group = incomplete.name.partition("[")[0]
         return _say(
             "idle", f"{group} waits for {incomplete.awaits}.", "An epoch begins when all of them ask for it."
@@ -167,6 +169,33 @@ def _resting(later: StreamReading) -> Diagnosis:
     if any(c.batches for c in here):  # a single reading: nothing to compare with
         return _say("starting", f"{who} {are} reading.", "Where their time goes shows in a moment.")
     return _say("starting", f"{who} {are} attached.", "Nothing has been read yet.")
+
+
+def _by_turns(
+    earlier: StreamReading,
+    later: StreamReading,
+    parts: dict[str, Shares],
+    host: HostReading | None,
+    in_line: int,
+) -> Diagnosis:
+    """Say what limits the trials that have their turn; how many wait for theirs.
+
+    Args:
+        earlier: As `diagnose`.
+        later: Likewise.
+        parts: Where the time of each went, its wait for its turn as time that it was held.
+        host: The machine, as far as it is known.
+        in_line: How many wait for their turn now.
+    """
+    training = {  # of the time in which it was not held
+        name: Shares(s.computing / busy, s.waiting / busy, 0.0)
+        for name, s in parts.items()
+        if (busy := s.computing + s.waiting) >= SMALL
+    }
+    if training and min(s.waiting for s in training.values()) >= SMALL:
+        return _loader_bound(earlier, later, training, host)
+    wait = "wait for their turns" if in_line > 1 else "waits for its turn"
+    return _say("by turns", "The trials take turns.", f"{in_line} of {len(later.consumers)} {wait}.")
 
 
 def _window_bound(

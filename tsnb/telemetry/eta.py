@@ -21,7 +21,6 @@ those that come being as unlike each other; and `LEAST_OFF` at least.
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -241,7 +240,10 @@ def _error(window: Sequence[_Point]) -> float:
             at = to
     if len(paces) < 2:
         return 0.4
-    return statistics.stdev(paces) / math.sqrt(len(paces)) / max(statistics.fmean(paces), 1e-12)
+    # not by `statistics`, which reckons in fractions: this is looked at for each trial
+    mean = math.fsum(paces) / len(paces)
+    off = math.sqrt(math.fsum((pace - mean) ** 2 for pace in paces) / (len(paces) - 1))
+    return off / math.sqrt(len(paces)) / max(mean, 1e-12)
 
 
 def _spread(window: Sequence[_Point], left: int) -> float:

@@ -207,10 +207,11 @@ def frame(
 
 
 def _row(consumer: ConsumerReading, lane: int, pace: Pace, epochs: float, batches: int) -> Iterable[float]:
+    here = consumer.state != "gone"
     return (
         _LANES_AT * lane + _STATES.get(consumer.state, _LANES_AT - 1),
-        consumer.fill,
-        consumer.lag,
+        consumer.fill if here else math.nan,
+        consumer.lag if here else math.nan,  # one that only says how it ended is nowhere in the stream
         pace.samples_per_s,
         pace.computing,
         pace.waiting,

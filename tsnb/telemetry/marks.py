@@ -250,9 +250,16 @@ def never_attached(end: EndReading) -> ConsumerReading:
 @dataclass
 class _Life:
     last: ConsumerReading
+    before: ConsumerReading
+    """The reading that knows what lay behind it when it came."""
     batches: int = 0
     """Those of attachments before this one."""
     epochs: int = 0
+
+    @property
+    def taken(self) -> int:
+        """Loader batches that lie behind it."""
+        return self.batches + self.before.batches_before + self.last.batches
 
 
 class Taken:
@@ -269,18 +276,20 @@ class Taken:
         for consumer in reading.consumers:
             life = self._lives.get(consumer.name)
             if life is None or life.last.pid != consumer.pid:
-                self._lives[consumer.name] = _Life(consumer)
+                self._lives[consumer.name] = _Life(consumer, consumer)
                 continue
             if reading.pid != self._pid or consumer.batches < life.last.batches:
                 life.batches += life.last.batches
                 life.epochs += life.last.epochs
             life.last = consumer
+            if consumer.batches_before:  # a producer that was started again does not know it
+                life.before = consumer
         self._pid = reading.pid
 
     def batches(self, name: str) -> int:
         """Return the loader batches that a trial has taken."""
         life = self._lives.get(name)
-        return 0 if life is None else life.batches + life.last.batches
+        return 0 if life is None else life.taken
 
     def epochs(self, name: str) -> float:
         """Return the epochs that a trial has taken, the one under way as a share; nan before its first.
@@ -288,8 +297,8 @@ class Taken:
         Where the loader has no length, those that it has begun.
         """
         life = self._lives.get(name)
-        if life is None or (life.last.epoch < 0 and not life.batches):
+        if life is None or (life.last.epoch < 0 and not life.taken):
             return math.nan
         if self._whole:
-            return (life.batches + life.last.batches) / self._whole
-        return float(life.epochs + life.last.epochs)
+            return life.taken / self._whole
+        return float(life.epochs + life.before.epochs_before + life.last.epochs)

@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 MOST_ENTRIES = 4096
-"""In one list or table: a stream has 32 consumers, a machine a few hundred counters."""
+"""In one list or table: a stream has 128 consumers, a machine a few hundred counters."""
 MOST_INT = 1 << 62
 MOST_FLOAT = 1e15
 """Seconds and bytes stay far below; a number of the user's own may be larger (`_number_of_users`)."""
@@ -75,13 +75,13 @@ def decoded(cls: Callable[..., _Made], fields: Any) -> _Made:
     """
     if not isinstance(fields, dict):
         raise ValueError(f"{_shown(fields)} in place of a {getattr(cls, '__name__', cls)}")
-    made = {}
-    for name, read in _readers(cls).items():
-        if name in fields:
-            try:
+    made, name = {}, ""
+    try:  # around all of them: readings are read four times a second, and each trial has some thirty fields
+        for name, read in _readers(cls):
+            if name in fields:
                 made[name] = read(fields[name])
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     try:
         return cls(**made)
     except TypeError as error:  # one is missing
@@ -89,9 +89,9 @@ def decoded(cls: Callable[..., _Made], fields: Any) -> _Made:
 
 
 @functools.cache
-def _readers(cls: Any) -> dict[str, Callable[[Any], Any]]:
+def _readers(cls: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
     hints = typing.get_type_hints(cls)
-    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(cls)}
+    return tuple((field.name, _reader(hints[field.name])) for field in dataclasses.fields(cls))
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
@@ -221,12 +221,13 @@ CONSUMER_STATES = (
     "paused",
     "skipping",
     "awaits ranks",
+    "awaits turn",
     "gone",
 )
 """joining: attached, no epoch taken yet; waiting: for the loader; held back: by the window's slowest;
 sets the pace: it is the one whose lag fills the window; parked: it stood still past the stream's patience;
 paused: it was asked to pause, and nobody waits for it; skipping: it has just given up batches that had gone;
-awaits ranks: others of its group have yet to ask for the epoch."""
+awaits ranks: others of its group have yet to ask for the epoch; awaits turn: others of its sweep train (`rotate=`)."""
 
 
 @dataclass(frozen=True)
@@ -266,13 +267,17 @@ class ConsumerReading:
     epochs: int = 0
     """Epochs that it has begun, by its own count: `epoch` is the stream's number."""
     awaits: str = ""
-    """The ranks of its group that it waits for, in words: "ranks 2 and 3 of 4"."""
+    """What it waits for, in words: the ranks of its group, "ranks 2 and 3 of 4"; or "its turn"."""
     part: str = ""
     """Which samples it takes, in words: "fold 1 of 5"; empty: all."""
     planned: int = 0
     """Epochs that its loop takes in all, as its code or its parameter `epochs` says; 0: not known."""
     live: dict[str, str] = field(default_factory=dict)
     """The live values of its process (`tsnb.live`), each as text; sixteen at most."""
+    epochs_before: int = 0
+    """Whole epochs behind it when it came: those of the trial that it is a clone of, or of a process before its own."""
+    batches_before: int = 0
+    """Loader batches, likewise."""
 
 
 END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "lost")
@@ -440,6 +445,10 @@ class StreamReading:
     """The last times that cores or threads were moved, oldest first."""
     ends: tuple[EndReading, ...] = ()
     """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
+    found: int | None = None
+    """Samples that its growing data set has so far; None: it does not grow."""
+    rounds: str = ""
+    """Which samples its rounds have, and when one begins, in words; empty: epochs follow each other."""
     cache: CacheReading | None = None
     """The cache of its samples; None: served without `cache=`."""
     tuning: TuningReading | None = None

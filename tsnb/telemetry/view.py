@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ __all__ = ["MARKS", "Row", "StreamNews", "StreamView", "as_text"]
 MARKS = 200
 """Marks kept: more would not be read, and a sweep of a thousand trials makes two of each."""
 
-_PASSING = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipping"})
+_PASSING = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipping", "awaits turn"})
 """States that change with every batch..."""
 
 _STEADY = 8
@@ -48,6 +48,9 @@ _PACES_EVERY = 8
 """Ticks: what a batch costs a trial changes seldom, and is looked at seldom."""
 
 _URGENT = frozenset({"failed", "gone", "starting", ABSENT})
+
+_STANDING = frozenset({"parked", "paused"})
+"""States of those that hold nobody and are held by nobody."""
 
 _LOOKS = 15
 """Looks at the machine over which energy is told: half a minute."""
@@ -71,8 +74,6 @@ class Row:
     told: Pace = UNKNOWN
     """Its pace when the sentence was said last: the shares of its time that are shown beside it, so that both say the
     same."""
-    eta: Eta = NO_ETA
-    """How long it still takes."""
     state: str = "joining"
     """What to show: one of `CONSUMER_STATES`, or of `END_STATES`."""
     since_s: float = 0.0
@@ -97,6 +98,13 @@ class Row:
     """How many runs of its name came before this one: another process, another curve."""
     states: deque[str] = field(default_factory=lambda: deque(maxlen=_STEADY))
     """Its states of the last ticks."""
+    left: Callable[[str], Eta] = field(default=lambda _: NO_ETA, repr=False, compare=False)
+    """Says how long the trial of a name still takes."""
+
+    @property
+    def eta(self) -> Eta:
+        """How long it still takes; reckoned when somebody asks: most ticks nobody does."""
+        return self.left(self.name)
 
     @property
     def name(self) -> str:
@@ -121,7 +129,6 @@ class StreamView:
     one moment.
 
     Attributes:
-        eta: How long all that are attached still take: until the last one ends.
         ways: Whether a metric is good when it is high (1) or low (-1), for those of which that is known.
         lock: Held while it is fed. May be taken again by the thread that has it.
     """
@@ -133,8 +140,8 @@ class StreamView:
         self.state = ABSENT
         self.say = Diagnosis("starting", "", None, "")
         self.rates = RateWindow()
-        self.eta = NO_ETA
         self._etas = Etas()
+        self._left: dict[str, Eta] = {}  # as of the last reading, as far as somebody has asked
         self.marks: deque[Mark] = deque(maxlen=MARKS)
         self.rows: dict[str, Row] = {}
         self.ways: dict[str, int] = {}
@@ -157,6 +164,16 @@ class StreamView:
             text = energy_use(self._looks).text
         return "" if text == NOT_MEASURABLE else text
 
+    @property
+    def flow(self) -> dict[str, str]:
+        """How the stream flows, as the panel's strip says it: what by title (`words.flow`)."""
+        with self.lock:
+            rows = [row for row in self.rows.values() if row.here and row.reading.state not in _STANDING]
+            window = self.latest.window if self.latest else 0
+            return words.flow(
+                window, [(row.name, row.reading.lag, row.reading.fill, row.pace) for row in rows]
+            )
+
     def feed(self, reading: StreamReading) -> StreamNews:
         """Take in a reading; return what it has brought."""
         with self.lock:
@@ -174,6 +191,7 @@ class StreamView:
         self.marks += marks
         self._taken.feed(reading)
         self._etas.feed(reading)
+        self._left = {}
         news = self._ends.feed(reading)
         logged: list[tuple[int, int, float]] = []
         here = {consumer.name for consumer in reading.consumers if consumer.state != "gone"}
@@ -189,18 +207,23 @@ class StreamView:
                 if row not in drawn:
                     drawn.append(row)
         self._leave(here, reading.time_s)
-        self._estimate()
         self._speak(self._found(), reading.time_s)
         self._best = None
         if self._names != len(self.curves) or reading.time_s - self._ways_s >= _WAYS_S:
             self._learn_ways(reading.time_s)
         return StreamNews(reading, self._frame(reading, drawn, logged), marks)
 
-    def _estimate(self) -> None:
-        """Say how long each still takes, and all of them."""
-        for name, row in self.rows.items():
-            row.eta = self._etas.of(name) if row.here else NO_ETA
-        self.eta = last_of(row.eta for row in self.rows.values() if row.here)
+    @property
+    def eta(self) -> Eta:
+        """How long all that are attached still take: until the last one ends."""
+        with self.lock:
+            return last_of(row.eta for row in self.rows.values() if row.here)
+
+    def _left_of(self, name: str) -> Eta:
+        with self.lock:
+            if name not in self._left:
+                self._left[name] = self._etas.of(name) if self.rows[name].here else NO_ETA
+            return self._left[name]
 
     def note(self, state: str, text: str) -> None:
         """Take in a state that no reading carries: the stream is not served, or has ended."""
@@ -242,15 +265,18 @@ class StreamView:
             (row.reading, row.number, row.pace, -1.0 if math.isnan(row.epochs) else row.epochs, row.batches)
             for row in drawn
         ]
-        etas = {-1: self.eta, **{row.number: row.eta for row in drawn}}
         self._frames += 1
-        seldom = etas if self._frames % _PACES_EVERY == 0 else None
+        seldom = None
+        if self._frames % _PACES_EVERY == 0:
+            seldom = {-1: self.eta, **{row.number: row.eta for row in drawn}}
         return frame(reading, self.origin_s or 0.0, loader, rows, lanes, logged, etas=seldom)
 
     def _row(self, reading: ConsumerReading, now_s: float) -> Row:
         row = self.rows.get(reading.name)
         if row is None:
-            row = self.rows[reading.name] = Row(len(self.rows), reading, since_s=now_s, came_s=now_s)
+            row = self.rows[reading.name] = Row(
+                len(self.rows), reading, since_s=now_s, came_s=now_s, left=self._left_of
+            )
         return row
 
     def _update(self, consumer: ConsumerReading, now_s: float) -> Row:
@@ -372,7 +398,8 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     known = view.rows.values()
     rows = [row for row in known if row.here]
     if rows:
-        lines += ["", _TEXT_COLUMNS, *map(_text_row, rows)]
+        lines += ["", _TEXT_COLUMNS, *map(_text_row, rows), ""]
+        lines.append("; ".join(f"{title.lower()} {said}" for title, said in view.flow.items()))
     if ended := [_text_end(row) for row in known if row.end and not row.here]:
         lines += ["", *ended]
     could = view.rates.loader_alone_per_s() if rows else math.nan

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tsnb.telemetry.eta import Eta
 from tsnb.telemetry.marks import mode_text
+from tsnb.telemetry.rates import Pace
 from tsnb.telemetry.readings import END_STATES, CacheReading, ProbeReading, StreamReading
 from tsnb.words import text_table
 
@@ -24,6 +25,8 @@ __all__ = [
     "clock",
     "consumer_state",
     "count",
+    "flow",
+    "growth_text",
     "incidents",
     "mebibytes",
     "metric",
@@ -170,6 +173,16 @@ def tuned(reading: StreamReading) -> list[str]:
     return [head, *(text_table(probe_rows(tuning.probes)) if tuning.probes else ["nothing was measured yet"])]
 
 
+def growth_text(reading: StreamReading) -> str:
+    """Return how many samples a growing data set has, and which rounds; empty where it does not grow."""
+    if reading.found is None:
+        return ""
+    found = "1 sample" if reading.found == 1 else f"{reading.found:,} samples"
+    return f"{found} found; " + (
+        f"rounds: {reading.rounds}" if reading.rounds else "no rounds, epochs follow each other"
+    )
+
+
 def cached(reading: CacheReading) -> str:
     """Return a stream's cache in one line."""
     if reading.state == "off":
@@ -246,6 +259,42 @@ def all_left(eta: Eta) -> str:
 def workers(reading: StreamReading) -> str:
     """Write how many workers the loader has."""
     return {0: "no workers", 1: "1 worker"}.get(reading.workers, f"{reading.workers} workers")
+
+
+def flow(window: int, rows: Sequence[tuple[str, int, int, Pace]]) -> dict[str, str]:
+    """Say how a stream flows, in four facts: those of the panel's strip (`panel/frontend/src/strip.js`).
+
+    Args:
+        window: Batches that are kept at most.
+        rows: Of each trial that takes batches its name, how many batches it is behind the fastest, how many are ready
+            for it, and its pace.
+
+    Returns:
+        By title: the batches that are prepared, of those that are kept; the trial that is farthest behind; samples/s of
+        each; the trial with the largest share of compute. A dash where nothing is known.
+    """
+    if not rows:
+        return dict.fromkeys(("Buffer", "Lag", "Speed", "Share of compute"), _DASH)
+    far, lag, _, _ = max(rows, key=lambda row: row[1])
+    computing = {name: pace.computing if math.isfinite(pace.computing) else 0.0 for name, _, _, pace in rows}
+    spent, most = sum(computing.values()), max(computing, key=lambda name: computing[name])
+    return {
+        "Buffer": f"{count(max(fill for _, _, fill, _ in rows))} of {count(window)} prepared",
+        "Lag": f"{count(lag)} behind: {far}" if lag > 0 else "all at the front",
+        "Speed": _speeds([pace.samples_per_s for *_, pace in rows if math.isfinite(pace.samples_per_s)]),
+        "Share of compute": f"{percent(computing[most] / spent)} {most}" if spent > 0 else _DASH,
+    }
+
+
+def _speeds(speeds: Sequence[float]) -> str:
+    """Say how fast trials are: "256 each", or "120 to 512" where they differ."""
+    if not speeds:
+        return _DASH
+    slow, fast = min(speeds), max(speeds)
+    if len(speeds) == 1:
+        return count(fast)
+    alike = count(slow) == count(fast) or fast - slow <= 0.05 * fast
+    return f"{count(fast)} each" if alike else f"{count(slow)} to {count(fast)}"
 
 
 def _half_up(value: float) -> int:

@@ -63,6 +63,8 @@ def screen(view: StreamView, width: int, hint: str = "") -> RenderableType:
     rows = view.shown(_ROWS)
     if rows:
         parts += [_table(view, rows, width), Text(), _key(width)]
+        if view.state in words.LIVE:
+            parts.append(_packed([_pair(title.lower(), said) for title, said in view.flow.items()], width))
     else:
         parts.append(
             Text('No trial is attached. In a training script: for batch in tsnb.attach("NAME"): …', _SOFT)
@@ -291,6 +293,8 @@ def _footer(view: StreamView) -> list[Text]:
             f"{words.mebibytes(reading.touched_bytes / _MIB)}, {reading.slots_used} of {reading.slots} slots"
         )
         found.append(_pair("arena", arena if view.state in words.LIVE else _DASH))
+        if reading.found is not None and view.state in words.LIVE:
+            found.append(_pair("data", words.growth_text(reading)))
         if reading.cache is not None and view.state in words.LIVE:
             found.append(_pair("cache", words.cache_text(reading)))
     if view.host and view.state in words.LIVE:

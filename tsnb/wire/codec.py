@@ -20,6 +20,7 @@ from tsnb.wire.messages import (
     Balance,
     Batch,
     Bye,
+    Continues,
     DeviceRefused,
     DeviceTold,
     Drawn,
@@ -48,6 +49,7 @@ from tsnb.wire.messages import (
     Refused,
     Release,
     Rest,
+    RoundsAsked,
     SetLive,
     StopAsked,
     StopConsumer,
@@ -93,6 +95,7 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     19: (PauseAsked, struct.Struct("<B?")),
     20: (Planned, struct.Struct("<BI")),
     21: (LengthTold, struct.Struct("<BII")),
+    24: (Continues, struct.Struct("<BII")),
 }
 _WITH_SECONDS = (11, 12)
 """Kinds whose last field is a time."""
@@ -125,6 +128,7 @@ _JSON: dict[int, type[Any]] = {
     81: LiveTold,
     82: Tune,
     83: LiveNow,
+    84: RoundsAsked,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

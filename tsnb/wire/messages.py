@@ -1,12 +1,12 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Planned  Threads
+consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Planned  Continues  Threads
                        DeviceRefused  LiveTold  LiveNow  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
                        PauseAsked  LiveAsked  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  Tune
-                       TrialEnded
+                       TrialEnded  RoundsAsked
 producer -> observer   Welcome  Refused  Reading  LiveTold  Stopping
 """
 
@@ -24,6 +24,7 @@ __all__ = [
     "Balance",
     "Batch",
     "Bye",
+    "Continues",
     "DeviceRefused",
     "DeviceTold",
     "Drawn",
@@ -52,6 +53,7 @@ __all__ = [
     "Refused",
     "Release",
     "Rest",
+    "RoundsAsked",
     "SetLive",
     "StopAsked",
     "StopConsumer",
@@ -66,7 +68,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 17
+PROTOCOL = 18
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -98,6 +100,12 @@ class Hello(NamedTuple):
     """Whether it was paused there, and still is."""
     part: str = ""
     """Which samples it takes, in words: then it is told which samples each batch holds. Empty: it takes all."""
+    rotation: str = ""
+    """With which others it takes turns: those that say the same. Empty: with none."""
+    rotate: int = 0
+    """The batches of a turn."""
+    at_once: int = 0
+    """How many have their turn at the same time."""
     token: str = ""
     """From the producer's entry in the registry: proof that this process can read it."""
     protocol: int = PROTOCOL
@@ -169,6 +177,15 @@ class Planned(NamedTuple):
 
     epochs: int
     """0: that is not known any more."""
+
+
+class Continues(NamedTuple):
+    """What was taken before this consumer came: by the trial that it is a clone of, or by a process before its own."""
+
+    epochs: int
+    """Whole ones."""
+    batches: int
+    """Of the loader."""
 
 
 class Threads(NamedTuple):
@@ -265,6 +282,15 @@ class Tune(NamedTuple):
     """What all of them together may use; only without a number."""
 
 
+class RoundsAsked(NamedTuple):
+    """An observer asks that the stream's epochs be rounds of selected samples from now on."""
+
+    trigger: str
+    """When a round begins: `samples.selection.Trigger` as JSON; one that never fires ends the rounds."""
+    select: str
+    """Which samples it has: "new", "all" or "recent:5000"."""
+
+
 class TrialEnded(NamedTuple):
     """An observer, a trial's notebook say, tells how the trial ended, for all observers of the stream."""
 
@@ -315,8 +341,8 @@ class Refused(NamedTuple):
     """The producer does not take this connection, or does not do what an observer asked for."""
 
     code: str
-    """`protocol`, `token`, `name-in-use`, `full`, `group` or `stopping`. The connection goes on after `in-step` and
-    `unknown`, and after `group` in answer to an Ask."""
+    """`protocol`, `token`, `name-in-use`, `full`, `group`, `rotate` or `stopping`. The connection goes on after
+    `in-step` and `unknown`, and after `group` in answer to an Ask."""
     reason: str
 
 
@@ -487,6 +513,7 @@ Message = (
     | Rest
     | Metrics
     | Planned
+    | Continues
     | Threads
     | LiveTold
     | LiveNow
@@ -498,6 +525,7 @@ Message = (
     | Balance
     | Rebalance
     | Tune
+    | RoundsAsked
     | TrialEnded
     | Welcome
     | Refused

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SOURCES } from "./sources.mjs";
 
-const { arranged, sorted } = await import(`${SOURCES}/order.js`);
+const { arranged, groups, paramOf, sorted, telling } = await import(`${SOURCES}/order.js`);
+const { parameter } = await import(`${SOURCES}/words.js`);
 const { parts, placeWords } = await import(`${SOURCES}/place.js`);
 
 const lane = (name, end, since_s = 0) => ({ name, here: !end, end: end || "", since_s });
@@ -28,6 +29,33 @@ test("a filter finds names by any of their words", () => {
   const found = arranged(many, { sort: null, filter: "OUT 2", open: ["pruned"] });
   assert.deepEqual(names(many, found.rows), ["out-2", "out-12", ...Array.from({ length: 10 }, (_, k) => `out-2${k}`)]);
   assert.deepEqual(names(many, arranged(many, { sort: null, filter: "bad" }).rows), ["bad"]);
+});
+
+const params = new Map([["run-0", [["lr", "0.1"], ["opt", "'adam'"], ["seed", "1"]]], ["run-1", [["lr", "1e-05"], ["opt", "'sgd'"], ["seed", "1"]]], ["run-2", [["lr", "0.01"], ["seed", "1"], ["extra", "True"]]]]);
+
+test("a filter compares parameters; what is no parameter is looked for in names", () => {
+  const found = (filter) => names(many, arranged(many, { sort: null, filter, params }).rows);
+  assert.deepEqual(found("lr > 0.001"), ["run-0", "run-2"]);
+  assert.deepEqual(found("lr<=0.01 opt=SGD"), ["run-1"]);
+  assert.deepEqual(found("lr=.1"), ["run-0"]);
+  assert.deepEqual(found("depth>3"), []);
+});
+
+test("parameters that differ are columns, those of most trials first; numbers and words sort", () => {
+  assert.deepEqual(telling(many, params), ["lr", "opt", "extra"]);
+  assert.deepEqual(["lr", "opt", "none"].map((name) => paramOf(params, "run-1", name)), [0.00001, "sgd", undefined]);
+  const value = (lane) => paramOf(params, many[lane].name, "lr");
+  assert.deepEqual(sorted([3, 0, 1, 2], { by: "param lr", down: false }, value), [1, 2, 0, 3]);
+  const mixed = { 0: 2, 1: "auto", 2: 10 };
+  assert.deepEqual(sorted([0, 1, 2], { by: "x", down: false }, (k) => mixed[k]), [0, 2, 1]);
+  assert.deepEqual([0.00001, 0.1, 128, 1234567, 0.000123456, "a-long-word", undefined].map(parameter), ["1e-5", "0.1", "128", "1.23e+6", "1.23e-4", "a-long-…", "–"]);
+});
+
+test("rows of a sweep stand together, others below; one kind alone is no group", () => {
+  const sweeps = { "run-1": "first", "run-3": "second", "run-4": "first", "out-0": "first" };
+  const found = groups(many, arranged(many, { sort: null }).rows, sweeps);
+  assert.deepEqual(found.map(({ name, rows, lanes }) => [name, rows.length, lanes.length]), [["first", 2, 3], ["second", 1, 1], ["", 10, 36]]);
+  assert.deepEqual(groups(many.slice(0, 2), [0, 1], {}), []);
 });
 
 test("rows are sorted by number or name; what is unknown comes last either way", () => {

@@ -88,6 +88,13 @@ test("a stream of hours keeps ten minutes in full and some of all before, in bou
   assert.ok(series(again, LANES, 15000).lag[0].every((v) => v === 1));
 });
 
+test("charts end where the last trial was in the stream, not where one said later how it ended", () => {
+  const train = (t) => frame(t, { 0: { lag: 2, rate: 50 } }), word = frame(90, { 0: { state: 5, fill: NaN, lag: NaN, rate: NaN, computing: NaN, held: NaN } });
+  const ended = reel([train(1), train(2), frame(3, {}), word, frame(91, {})]).withoutIdleEnd();
+  assert.equal(ended.last.t, 2);
+  assert.deepEqual(series(ended, LANES, 60).rate[0], [50, 50]);
+});
+
 test("a trial's time line spans its life, with a gap where it was away", () => {
   const here = (t) => frame(t, { 0: { computing: 0.5, held: 0.25 }, 1: {} }), away = (t) => frame(t, { 1: {} });
   const times = Array.from({ length: 40 }, (_, k) => k / 4 + 5);

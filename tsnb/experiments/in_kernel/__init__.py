@@ -7,5 +7,8 @@
 | `pictures` | logged values that are not numbers: pictures, tables, text |
 | `keeping` | what is kept of a trial whose code has ended, and the memory that is given back |
 | `kept_state` | `tsnb.keep`, `tsnb.epochs`: what it keeps of its training, and how it goes on from there |
+| `states` | one such state: what it holds, how it is written, read and put back |
+| `cloning` | a trial becomes two at a batch |
+| `device_memory` | GPU memory that is given back while it is paused |
 | `detaching` | a kernel that outlives its notebook: be found, and end |
 """

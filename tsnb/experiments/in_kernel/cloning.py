@@ -9,6 +9,9 @@
 | a front of its own; the fork server and the notebook take it in | clone, main | `GO_ON`, the clone's run |
 | it goes on, with the changes that were asked for | clone, main | |
 
+Where a fork is not safe, a trial that calls `tsnb.keep` writes its state instead (`kept_state`), and the clone begins
+with that in a new process: `KeptForClone`.
+
 The trial stands still from the fork to the word, so that what it has not taken is kept for both. Whichever process is
 killed in between, nothing is left: a clone whose parent, producer or notebook went ends itself, and a trial whose clone
 died goes on.
@@ -30,9 +33,10 @@ from typing import Any, Protocol
 
 from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
+from tsnb.experiments.in_kernel.kept_state import SetAside, keeper_here
 from tsnb.experiments.in_kernel.reporter import position, tell
 from tsnb.experiments.live_values import values_here
-from tsnb.experiments.news import BRANCH, FORGET_BRANCH, GO_ON, Branched, NotBranched
+from tsnb.experiments.news import BRANCH, FORGET_BRANCH, GO_ON, Branched, KeptForClone, NotBranched
 from tsnb.kernels.cargo import lane
 from tsnb.kernels.in_kernel.front import open_front, turn_output
 from tsnb.kernels.in_kernel.hazards import fork_under, obstacle, quiet, settle_openmp
@@ -103,7 +107,7 @@ class Cloning:
             in_time, self._wished = self._wished is not None, None
             if in_time:
                 attach_defaults.boundary = None
-            return in_time
+            return in_time or keeper_here().forget_branch()
 
     def _go_on(self, settings: dict[str, Any]) -> None:
         self._settings = settings
@@ -134,7 +138,7 @@ class Cloning:
                 or next((c.unclonable for c in consumers if c.unclonable), "")
             )
             if why:
-                tell(NotBranched(why))
+                self._write_instead(why)
                 return
             place, (word, told) = position(), os.pipe()
             drawn = random.getstate()
@@ -148,6 +152,26 @@ class Cloning:
             tell(NotBranched(answer["why"]) if "why" in answer else Branched(answer["pid"], *place))
         finally:
             os.close(own_lane)
+
+    def _write_instead(self, why: str) -> None:
+        """Have the state written for a clone that begins in a new process, where the code keeps one."""
+        keeper = keeper_here()
+        if not keeper.keeps:
+            way = (
+                ""
+                if keeper.trial is None
+                else "; or have its state kept, by tsnb.keep(net=net, optimizer=optimizer)"
+            )
+            tell(NotBranched(f"{why}{way}"))
+            return
+
+        def told(written: SetAside | str) -> None:
+            if isinstance(written, str):
+                tell(NotBranched(f"{why}; and {written}"))
+            else:
+                tell(KeptForClone(str(written.path), why, *written.place))
+
+        keeper.branch_off(told)
 
     def _become(self, wished: dict[str, Any], own_lane: int, told: int, consumers: list[Any]) -> None:
         """Be the clone: stand where the trial stands, tell it so, be a kernel, and wait for the notebook's word."""

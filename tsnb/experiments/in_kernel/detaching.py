@@ -11,8 +11,8 @@ import time
 from ipykernel.kernelapp import IPKernelApp
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.detached_entries import DetachedEntry
 from tsnb.kernels.output.logfile import LogFile
+from tsnb.records.detached_entries import DetachedEntry
 from tsnb.records.run import Run
 
 __all__ = ["enter_detached", "leave"]

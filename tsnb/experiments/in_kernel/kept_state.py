@@ -20,18 +20,20 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from tsnb.config import attach_defaults
 from tsnb.errors import JoinRefused, TsnbError
-from tsnb.records.kept import KeptFiles
+from tsnb.experiments.in_kernel import states
+from tsnb.experiments.in_kernel.states import Restored
+from tsnb.records.kept import EPOCHS, KeptFiles
 
-__all__ = ["EVERY_S", "KeptTrial", "Restored", "StateKeeper", "epochs", "keep", "keeper_here"]
+__all__ = ["EVERY_S", "KeptTrial", "Restored", "SetAside", "StateKeeper", "epochs", "keep", "keeper_here"]
 
 EVERY_S = 30.0
 """How often a state is written by default, in seconds: a crash loses that much at most."""
@@ -39,26 +41,7 @@ EVERY_S = 30.0
 SHARE = 20
 """And no more often than this many times as long as the writing took: it costs 5 % of the time at most."""
 
-_VERSION = 1
-
 _log = logging.getLogger("tsnb")
-
-
-@dataclass(frozen=True)
-class Restored:
-    """From where a trial goes on."""
-
-    epoch: int
-    """The epoch that it goes on in, from 0, as the trial's own loop counts."""
-    batch: int | None
-    """Loader batches of it that it has taken; None: the epoch has not begun."""
-    samples: int
-    """Samples that it has taken in all."""
-    rows: int
-    """Rows that it has logged."""
-
-    def __str__(self) -> str:
-        return f"epoch {self.epoch}" + (f", batch {self.batch}" if self.batch is not None else "")
 
 
 @dataclass
@@ -79,6 +62,23 @@ class KeptTrial:
     """Returns the numbers that are to go on: `rows`, and others."""
     go_back: Callable[[Mapping[str, Any]], None]
     """Puts them back, and has the record go on from there."""
+    more: int = 0
+    """Epochs by which `extend` has made its loop longer than it was, where that had not come to its end."""
+    clone: bool = False
+    """Whether it is a clone, which has nothing else to begin with."""
+
+
+class SetAside(NamedTuple):
+    """A state that was written for a clone."""
+
+    path: Path
+    """Its file, which is the clone's to take."""
+    place: tuple[int | None, int | None, int]
+    """Where it was taken: the stream's epoch, loader batches of it, samples in all."""
+
+
+ForClone = Callable[["SetAside | str"], None]
+"""Takes the state that was written for a clone, or why there is none."""
 
 
 class StateKeeper:
@@ -95,10 +95,11 @@ class StateKeeper:
         self._objects: dict[str, Any] = {}
         self._every_s = EVERY_S
         self._next_s = 0.0
-        self._asked = False
+        self._spared_s = 0.0  # until then, writing would take more than its share
+        self._clones: list[ForClone] = []  # at most one; taken out by whichever thread is first
         self._warned = False
         self._restored: dict[str, Any] = {}  # of what was loaded: that which is still to be put back
-        self._places: dict[tuple[str, str], tuple[dict[str, Any], bool]] = {}
+        self._places: dict[tuple[str, str], tuple[Any, ...]] = {}
         self._where: Restored | None = None
         self._main: tuple[str, str] | None = None
         self._loop: Any = None
@@ -126,9 +127,11 @@ class StateKeeper:
 
     # -- what the user calls -----------------------------------------------------------------------------
 
-    def keep(self, objects: Mapping[str, Any], every_s: float) -> Restored | None:
+    def keep(self, objects: Mapping[str, Any], every_s: float, history: int = EPOCHS) -> Restored | None:
         """Take in objects; in a trial that goes on, put back into them what was kept."""
-        _check(objects, every_s)
+        states.check_objects(objects, every_s)
+        if isinstance(history, bool) or not isinstance(history, int) or history < 1:
+            raise ValueError(f"history={history!r}: give a whole number of epochs, 1 or more.")
         if self.trial is None:
             if self.nowhere:
                 _log.warning("tsnb.keep keeps nothing here: %s", self.nowhere)
@@ -139,11 +142,11 @@ class StateKeeper:
                 "the epoch that was reached. Move it above the loop."
             )
         first = not self._objects
-        self._every_s = every_s
+        self._every_s, self.trial.files.history = every_s, history
         if first and self.trial.resume:
             self._load()
         if self._restored:
-            self._put_back(objects)
+            states.put_back(self._restored["objects"], objects, self._objects)
         self._objects.update(objects)
         if first:
             self._next_s = time.monotonic() + every_s
@@ -173,13 +176,26 @@ class StateKeeper:
         try:
             for number in range(first, count):
                 self._begin(number)
-                if number and self._due and not self._restored:
-                    self._write(batch=None)
+                self._between_epochs(number, ended=number > first)
                 yield number
             self._begin(max(first, count))
             self._write(batch=None, end=True)
         finally:
             self._over = True
+
+    def _between_epochs(self, number: int, *, ended: bool) -> None:
+        """Have a state kept of each epoch's start, where that does not take too much of the time.
+
+        Args:
+            number: The epoch that begins.
+            ended: Whether this process has been through the one before.
+        """
+        if self._restored:
+            return
+        if (number and self._due) or (ended and time.monotonic() >= self._spared_s):
+            self._write(batch=None)
+        if self._clones:
+            self._write_for_clone(None)
 
     def _begin(self, number: int) -> None:
         """An epoch begins, or would be the next."""
@@ -203,8 +219,11 @@ class StateKeeper:
         if self._restored:
             if key == self._restored["main"] or not self._restored["inside"]:
                 self._draw_as_then()
-        elif self._due:
-            self._write(batch=consumer.state_dict()["batch"])
+        else:
+            if self._due:
+                self._write(batch=consumer.state_dict()["batch"])
+            if self._clones:
+                self._write_for_clone(consumer)
 
     def _take_turn(self, loop: Any) -> None:
         """The main consumer's next loop begins: without `tsnb.epochs` the next epoch, else a second pass within one."""
@@ -219,10 +238,14 @@ class StateKeeper:
         place = self._places.pop((consumer.producer, consumer.name), None)
         if place is None:
             return
-        state, begun = place
+        state, begun, *taken = place
+        if taken:  # an earlier version of tsnb did not keep it
+            consumer.count_on(*taken[0])
         exact = self.trial is not None and self.trial.exact and begun
         try:
-            consumer.go_on_from(state, exact=exact)
+            consumer.go_on_from(
+                state, exact=exact, in_order=exact and self.trial is not None and self.trial.clone
+            )
         except JoinRefused as error:
             _log.warning("%s It goes on with a whole epoch.", error)
         except ValueError as error:
@@ -237,44 +260,108 @@ class StateKeeper:
         self._epoch += self._main is not None
         self._write(batch=None, end=True)
 
-    def ask(self) -> None:
-        """Have a state kept at the next batch. From any thread."""
-        self._asked = True
+    # -- clones --------------------------------------------------------------------------------------------
+
+    @property
+    def keeps(self) -> bool:
+        """Whether states of this trial can be kept."""
+        return self.trial is not None and bool(self._objects)
+
+    @property
+    def objects(self) -> Mapping[str, Any]:
+        """What is kept, by name."""
+        return self._objects
+
+    def branch_off(self, told: ForClone) -> None:
+        """Write a state for a clone: here, if this is a boundary of the main loop, else at the next one.
+
+        Called on the training's thread, between two batches of any of its consumers.
+
+        Args:
+            told: Is called with it, or with the reason why there is none.
+        """
+        self._clones.append(told)
+        main = None if self._main is None else _by_name().get(self._main)
+        others = [each for key, each in _by_name().items() if key != self._main and each.iterating]
+        if (
+            main is not None
+            and main.iterating
+            and not (others or self._restored or self._over or self._passed)
+        ):
+            self._write_for_clone(main)
+
+    def forget_branch(self) -> bool:
+        """Write no state for a clone any more; return whether that came in time. From any thread."""
+        try:
+            self._clones.pop()
+        except IndexError:
+            return False
+        return True
+
+    def _write_for_clone(self, main: Any) -> None:
+        """Write what was wished for.
+
+        Args:
+            main: The consumer within whose loop this is; None: an epoch is about to begin.
+        """
+        try:
+            told = self._clones.pop()
+        except IndexError:  # it has just been taken back
+            return
+        assert self.trial is not None
+        why = next((each.given_once for each in _by_name().values() if each.given_once), "")
+        if main is not None and why:
+            told(
+                f"its stream cannot give a clone the rest of this epoch: {why}. Or clone it from an epoch's start: "
+                "clone(at=EPOCH)"
+            )
+            return
+        try:
+            batch = None if main is None else main.state_dict()["batch"]
+            state = self._state(batch)
+            path = self.trial.files.set_aside(
+                lambda file: states.save(state, file), epoch=self._epoch, batch=batch, counted=self._counted
+            )
+        except Exception as error:  # noqa: BLE001 (as in `_write`)
+            told(f"its state could not be written to {self.trial.files.place}: {_said(error)}")
+            return
+        told(SetAside(path, state["progress"]["place"]))
 
     # -- states ------------------------------------------------------------------------------------------
 
     @property
     def _due(self) -> bool:
-        return self._asked or time.monotonic() >= self._next_s
+        return time.monotonic() >= self._next_s
 
     def _write(self, *, batch: int | None, end: bool = False) -> None:
         if not self._objects or self.trial is None:
             return
         began = time.monotonic()
-        self._asked = False
         try:
             state = self._state(batch)
             self.trial.files.write(
-                lambda file: _save(state, file),
+                lambda file: states.save(state, file),
                 epoch=self._epoch,
                 batch=batch,
                 counted=self._counted,
+                samples=state["progress"]["samples"],
                 end=end,
             )
             self._warned = False
         except Exception as error:  # noqa: BLE001 (a state_dict of the user's may raise anything, or hold anything)
             self._warn(error)
         now = time.monotonic()
+        self._spared_s = now + SHARE * (now - began)
         self._next_s = now + (max(self._every_s, SHARE * (now - began)) if self._every_s else 0.0)
 
     def _state(self, batch: int | None) -> dict[str, Any]:
         assert self.trial is not None
         return {
-            "tsnb": _VERSION,
+            "tsnb": states.VERSION,
             "name": self.trial.name,
             "objects": {name: each.state_dict() for name, each in self._objects.items()},
             "places": {key: self._place_of(key, each) for key, each in _by_name().items()},
-            "random": _random_states(),
+            "random": states.random_states(),
             "progress": self.trial.progress(),
             "inside": batch is not None,
             "main": self._main,
@@ -282,9 +369,9 @@ class StateKeeper:
             "until": self._until if self._counted else None,
         }
 
-    def _place_of(self, key: tuple[str, str], consumer: Any) -> tuple[dict[str, Any], bool]:
-        """Return where a consumer stands, and whether it has begun with its stream."""
-        return consumer.state_dict(), consumer.epoch >= 0 or key == self._main
+    def _place_of(self, key: tuple[str, str], consumer: Any) -> tuple[dict[str, Any], bool, tuple[int, int]]:
+        """Return where a consumer stands, whether it has begun with its stream, and what it has taken."""
+        return consumer.state_dict(), consumer.epoch >= 0 or key == self._main, consumer.taken
 
     def _warn(self, error: Exception) -> None:
         """Say once, and again after it has gone well between, that the state is not kept."""
@@ -310,7 +397,12 @@ class StateKeeper:
     def _load(self) -> None:
         """Read the state to go on from. Without one the trial begins from the top, and says so."""
         assert self.trial is not None
-        found = self.trial.files.latest(_load)
+        found = self.trial.files.latest(states.load)
+        if found is None and self.trial.clone:
+            raise TsnbError(
+                f"trial {self.trial.name!r} is to go on as a clone, and the state that was kept for it cannot be read "
+                f"from {self.trial.files.place}: clone its parent again"
+            )
         if found is None:
             _log.warning(
                 "trial %r begins from the top: nothing that it has kept can be read", self.trial.name
@@ -323,40 +415,19 @@ class StateKeeper:
         progress["rows"] = max(progress["rows"], self.trial.least_rows)
         self._where = Restored(kept.epoch, kept.batch, progress["samples"], progress["rows"])
         named = state["name"], self.trial.name
-        self._restored = {**state, "main": _renamed(state["main"], *named)}
-        self._places = {_renamed(key, *named): place for key, place in state["places"].items()}
+        self._restored = {**state, "main": states.renamed(state["main"], *named)}
+        self._places = {states.renamed(key, *named): place for key, place in state["places"].items()}
         self._epoch, self._counted = kept.epoch, kept.counted
         if self.trial.until is not None:
             self._restored["until"] = self.trial.until
+        elif self.trial.more:
+            self._restored["until"] = (self._restored["until"] or 0) + self.trial.more
         self.trial.go_back(progress)
-
-    def _put_back(self, objects: Mapping[str, Any]) -> None:
-        """Put back what was kept of objects.
-
-        Raises:
-            TsnbError: The state has none of that name, or the object does not take it.
-        """
-        states = self._restored["objects"]
-        for name, each in objects.items():
-            if name not in states and name not in self._objects:
-                raise TsnbError(
-                    f"tsnb.keep({name}=...): the state to go on from has no {name!r}, only {', '.join(states)}. Give "
-                    "the names that it was kept by, or run the trial again from the top (rerun)."
-                )
-            if name in states:
-                try:
-                    each.load_state_dict(states.pop(name))
-                except Exception as error:
-                    first = str(error).partition("\n")[0]
-                    raise TsnbError(
-                        f"tsnb.keep({name}=...): the {type(each).__name__} does not take what was kept of it: "
-                        f"{first}. Make it as it was made then, or run the trial again from the top (rerun)."
-                    ) from error
 
     def _draw_as_then(self) -> None:
         """Put the random states back: training is where they were taken."""
         restored, self._restored = self._restored, {}
-        _put_back_random_states(restored["random"])
+        states.draw_as_then(restored["random"])
 
 
 class _Epochs:
@@ -376,95 +447,14 @@ class _Epochs:
         return f"tsnb.epochs({self._count})"
 
 
-def _check(objects: Mapping[str, Any], every_s: Any) -> None:
-    """Refuse what cannot be kept.
-
-    Raises:
-        TypeError: It has no state, or nothing was given.
-        ValueError: `every_s` is not a number of seconds.
-    """
-    if not objects:
-        raise TypeError("tsnb.keep needs what to keep, by name: tsnb.keep(net=net, optimizer=optimizer)")
-    if isinstance(every_s, bool) or not isinstance(every_s, (int, float)) or not every_s >= 0:
-        raise ValueError(f"every_s={every_s!r}: give a number of seconds, 0 or more.")
-    for name, each in objects.items():
-        lacks = [
-            method
-            for method in ("state_dict", "load_state_dict")
-            if not callable(getattr(each, method, None))
-        ]
-        if lacks or isinstance(each, type):
-            kind = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
-            raise TypeError(
-                f"tsnb.keep({name}=...): {kind} has no {' and no '.join(lacks) or 'state of its own'}. Give an object "
-                "that has both, as torch's modules, optimizers and schedulers do."
-            )
-
-
 def _by_name() -> dict[tuple[str, str], Any]:
     """Return this process's consumers by stream and name."""
     found = getattr(sys.modules.get("tsnb.consumer"), "consumers", None)
     return {} if found is None else {(each.producer, each.name): each for each in found() if not each.closed}
 
 
-def _renamed(key: Any, before: str, now: str) -> Any:
-    """Return a consumer's stream and name in a trial that goes on under another name: a clone."""
-    if key is None or not key[1].startswith(before):
-        return key
-    return key[0], now + key[1][len(before) :]
-
-
-def _save(state: Mapping[str, Any], file: BinaryIO) -> None:
-    """Write a state.
-
-    Raises:
-        OSError: It cannot be written: the disk is full.
-    """
-    import torch
-
-    try:
-        torch.save(state, file)
-    except RuntimeError as error:  # what torch makes of a full disk
-        full = error.__context__
-        raise (full if isinstance(full, OSError) else error) from None
-
-
-def _load(file: BinaryIO) -> dict[str, Any]:
-    """Read a state, its tensors on the CPU.
-
-    It is a file of this user's own, which no other user can change, and optimizers may keep any class in their state.
-
-    Raises:
-        TsnbError: Another version of tsnb wrote it.
-        Exception: It is damaged.
-    """
-    import torch
-
-    state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)
-    if state.get("tsnb") != _VERSION:
-        raise TsnbError("it comes from another version of tsnb")
-    return state
-
-
-def _random_states() -> dict[str, Any]:
-    import numpy as np
-    import torch
-
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
-    drawn = np.random.get_state()  # noqa: NPY002 (the user's code may draw from the old generator)
-    return {"python": random.getstate(), "numpy": drawn, "torch": torch.get_rng_state(), "cuda": cuda}
-
-
-def _put_back_random_states(states: Mapping[str, Any]) -> None:
-    import numpy as np
-    import torch
-
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])  # noqa: NPY002 (as above)
-    torch.set_rng_state(states["torch"])
-    if states["cuda"] is not None and torch.cuda.is_available():
-        for device, state in enumerate(states["cuda"][: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(state, device)
+def _said(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 _keeper = StateKeeper()
@@ -484,23 +474,25 @@ def keeper_here() -> StateKeeper:
     return _keeper
 
 
-def keep(*, every_s: float = EVERY_S, **objects: Any) -> Restored | None:
+def keep(*, every_s: float = EVERY_S, history: int = EPOCHS, **objects: Any) -> Restored | None:
     """Keep the state of a trial's training, so that it can go on from there: `tsnb.keep(net=net, optimizer=optimizer)`.
 
     Call it once, before the loop over epochs, when the objects are made. Their state is written at a batch boundary
-    every so often, as an epoch begins when that is due, and at the end, with the place in the stream, the random states
-    of Python, numpy and torch, and the live values. In a trial that goes on (its process had died, with
-    `restart="on-crash"`; `trial.extend`) it puts the last state back into the objects, and `tsnb.attach` and
-    `tsnb.epochs` go on from there. Variables of your own (a running mean, a count of steps) go on if they are part of
-    an object that is kept.
+    every so often, as each epoch of `tsnb.epochs` begins, and at the end, with the place in the stream, the random
+    states of Python, numpy and torch, and the live values. In a trial that goes on (its process had died, with
+    `restart="on-crash"`; `trial.extend`; a clone where forking is not possible, or `clone(at=EPOCH)`) it puts the
+    last state back into the objects, and `tsnb.attach` and `tsnb.epochs` go on from there. Variables of your own (a
+    running mean, a count of steps) go on if they are part of an object that is kept.
 
-    Of states from the middle of an epoch the newest stays, of those from an epoch's start the last three
-    (`.tsnb/kept/NAME-NUMBER`); they go with the trial's record (`tsnb.delete`). A full disk is a warning: training goes
-    on. Outside a trial, nothing is kept.
+    Of states from the middle of an epoch the newest stays, of those from an epoch's start the last `history`
+    (`.tsnb/kept/NAME-NUMBER`): so `history` + 1 times the size of a state is the most that they take. They go with the
+    trial's record (`tsnb.delete`). A full disk is a warning: training goes on. Outside a trial, nothing is kept.
 
     Args:
         every_s: How often a state is written, in seconds. Large states are written less often: writing takes 5 % of the
-            time at most. 0: at every batch, whatever that takes.
+            time at most, so that an epoch's start may be left out, too. 0: at every batch, whatever that takes.
+        history: Of how many epochs the state at their start stays, the last ones: what `trial.clone(at=EPOCH)` can go
+            back to.
         **objects: What is to be kept, by name: anything with `state_dict` and `load_state_dict`.
 
     Returns:
@@ -508,10 +500,10 @@ def keep(*, every_s: float = EVERY_S, **objects: Any) -> Restored | None:
 
     Raises:
         TypeError: An object has no `state_dict` or no `load_state_dict`; names it.
-        ValueError: `every_s` is not a number of seconds.
+        ValueError: `every_s` is not a number of seconds, or `history` not a number of epochs.
         TsnbError: It is called after the loop over `tsnb.epochs` has begun; or the state does not fit the objects.
     """
-    return _keeper.keep(objects, every_s)
+    return _keeper.keep(objects, every_s, history)
 
 
 def epochs(n: int) -> Iterable[int]:

@@ -22,6 +22,7 @@ from typing import Any
 from tsnb.config import attach_defaults
 from tsnb.experiments.in_kernel.cloning import Cloning
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
+from tsnb.experiments.in_kernel.device_memory import DeviceMemory
 from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
 from tsnb.experiments.in_kernel.kept_state import KeptTrial, keeper_here
 from tsnb.experiments.in_kernel.pictures import Pictures
@@ -36,6 +37,7 @@ from tsnb.experiments.in_kernel.reporter import (
 )
 from tsnb.experiments.live_values import values_here
 from tsnb.experiments.news import (
+    RELEASE,
     SET,
     Attaching,
     Begun,
@@ -79,6 +81,9 @@ class _TrialHere:
         self._reported: dict[str, Any] = {}
         self._reported_s = 0.0
         self._standing = 0
+        self.memory = DeviceMemory(
+            settings["name"], lambda: keeper_here().objects, lambda: bool(self._standing)
+        )
         self._changing = threading.Lock()
 
     def begin(self) -> None:
@@ -114,10 +119,12 @@ class _TrialHere:
     def _kept(self) -> KeptTrial:
         """Return what the keeper of its states needs to know."""
         resume = self.settings.get("resume", {})
-        until, rows = resume.get("until"), resume.get("rows", 0)
+        until, rows, more = resume.get("until"), resume.get("rows", 0), resume.get("more", 0)
         name, files = self.settings["name"], self.run.kept
         exact = bool(resume.get("exact"))
-        return KeptTrial(name, files, bool(resume), exact, until, rows, self._progress, self._go_back)
+        clone = "begins" in resume
+        progress = self._progress, self._go_back
+        return KeptTrial(name, files, bool(resume), exact, until, rows, *progress, more, clone)
 
     def _progress(self) -> dict[str, Any]:
         """Return the numbers that go on where a state is gone on from; what was logged until now is handed on first."""
@@ -126,6 +133,7 @@ class _TrialHere:
         return {
             "rows": self.reporter.count,
             "samples": place.samples,
+            "place": tuple(place),
             "report": report(),
             "live": values_here().now,
         }
@@ -139,6 +147,7 @@ class _TrialHere:
         tell(WentBack(rows, samples))
         values_here().go_on_from(progress["live"])
         values_here().plan(change for change in self._planned if change.samples > samples)
+        values_here().begin_with(self.settings["resume"].get("begins", {}), samples)
 
     def branch(self, name: str, settings: dict[str, Any]) -> None:
         """Be a clone's trial from now on. Called in the clone, before its next step.
@@ -171,9 +180,14 @@ class _TrialHere:
         """A consumer of this process begins to stand still because it is paused, or does no more. From any thread."""
         with self._changing:
             before, self._standing = self._standing, self._standing + (1 if on else -1)
-            if bool(before) != bool(self._standing):
+            changed = bool(before) != bool(self._standing)
+            if changed:
                 self.run.state("paused" if on else "running")
                 tell(StandsStill(on))
+        if changed and on:
+            self.memory.give_back()
+        elif changed:
+            self.memory.take_again()
 
     def report(self, *, now: bool = False) -> None:
         """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
@@ -236,6 +250,8 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
     for name in ("name", "producer", "batch_size", "device", "outside"):
         setattr(attach_defaults, name, settings[name])
     attach_defaults.threads_fixed = settings["threads"] is not None
+    turns = settings["rotation"]
+    attach_defaults.rotation = None if turns is None else (turns[0], turns[1], turns[2])
     attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
     attach_defaults.attached = lambda: tell(Attaching())
     variables = arrive(settings, ("Trial", settings["name"]))
@@ -266,7 +282,7 @@ def begin() -> None:
     shell: Any = get_ipython()
     shell.events.register("pre_run_cell", _before_code)
     cloning = Cloning(_courses[-1], settings["name"])
-    cloning.answer({SET: values_here().request})
+    cloning.answer({SET: values_here().request, RELEASE: _courses[-1].memory.request})
     shell.events.register("post_run_cell", _after_code)
     shell.set_custom_exc((KeyboardInterrupt,), _say_nothing if settings["quiet"] else _say_where)
     use_threads(settings["threads"] or 1)

@@ -10,6 +10,7 @@ and `flush_collected`, at the end of every cell, puts all of it into that displa
 
 from __future__ import annotations
 
+import contextlib
 import html
 import os
 import re
@@ -139,8 +140,11 @@ class TerminalOutlet:
             if line + end
         )
         if marked:
-            stream.write(marked if marked.endswith("\n") else marked + "\n")
-            stream.flush()
+            with contextlib.suppress(
+                BrokenPipeError
+            ):  # `| head`: nobody reads on, and the trials have work to do
+                stream.write(marked if marked.endswith("\n") else marked + "\n")
+                stream.flush()
 
 
 def is_unattended(kernel: Any) -> bool:
@@ -212,6 +216,12 @@ class CollectedOutlet(CellOutlet):
         super().publish("update_display_data", content)
 
     def _content(self) -> dict[str, Any]:
+        if len(self._parts) == 1 and isinstance(alone := self._parts[0], _Rich) and WIDGET not in alone.data:
+            return {
+                "data": alone.data,
+                "metadata": {},
+                "transient": self._display,
+            }  # as any cell's own output
         data = {"text/plain": "".join(part.text for part in self._parts).rstrip("\n")}
         if any(isinstance(part, _Rich) for part in self._parts):
             data["text/html"] = "".join(part.html for part in self._parts)

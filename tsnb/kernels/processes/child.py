@@ -1,4 +1,4 @@
-"""One background kernel: its process, its channels, its death.
+"""One background kernel: its process, from the start to its death; `channels` is how it is spoken with.
 
 Everything here runs on the hub's thread. `process` and `forking` start its process and see its end, at once,
 whatever the interpreter in the child was doing. The rest of its process group (DataLoader workers, shell commands) goes
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import errno
 import os
 import secrets
 import shutil
@@ -20,7 +20,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.connect import write_connection_file
 
 from tsnb.config import private_directory, runtime_directory
@@ -28,6 +27,7 @@ from tsnb.kernels.cargo.lane import FileLane
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
 from tsnb.kernels.processes import forking
+from tsnb.kernels.processes.channels import Channels, Output
 from tsnb.kernels.processes.death import Death, KernelDied, OutOfMemory
 from tsnb.kernels.processes.process import ENTRY, KernelProcess, Launch, adopt, environment, require_directory
 from tsnb.machine.owners import Owner
@@ -37,15 +37,6 @@ __all__ = ["ENTRY", "Child", "log_path"]
 
 START_S = 60.0
 """How long a kernel may take until it answers: a second on an idle machine, many on a thrashing one."""
-
-REQUEST_S = 30.0
-"""How long a request in the middle of code may stay out: milliseconds, unless C code holds the interpreter."""
-
-ASK_AGAIN_S = 0.5
-"""A kernel we are not subscribed to yet answers without our seeing its output: ask again."""
-
-Output = Callable[[str, dict[str, Any]], None]
-"""Takes a message's type and content, on the hub's thread."""
 
 
 class Child:
@@ -85,17 +76,12 @@ class Child:
         self._env = env or {}
         self._detached_log = detached_log
         self._log = detached_log or hub.new_path(label, ".log")
-        self._replies: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._idle: dict[str, asyncio.Event] = {}
-        self._orders: set[str] = set()
-        self._requesting = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._published = asyncio.Event()
         self._process: KernelProcess | None = None
         self._lane: FileLane | None = None  # of one that was started from here
         self._sweeper: Sweeper | None = None  # of a detached one's directory
         self._memory: OutOfMemory
-        self._client: AsyncKernelClient
+        self._channels: Channels
+        self._burial: asyncio.Task[None]
 
     @property
     def alive(self) -> bool:
@@ -117,7 +103,7 @@ class Child:
         if self._unwanted:  # killed before there was a process
             await self.kill()
         try:
-            await asyncio.wait_for(self._answer(), START_S)
+            await asyncio.wait_for(self._channels.answer(), START_S)
         except (asyncio.TimeoutError, TimeoutError):
             await self.kill()
             raise KernelDied(
@@ -154,9 +140,10 @@ class Child:
         child._log = log or Path(os.devnull)
         child._connect(adopt(found, hub.loop), str(connection_file))
         try:
-            await asyncio.wait_for(child._answer_meanwhile(), START_S)
+            await asyncio.wait_for(child._channels.answer_meanwhile(), START_S)
         except BaseException as error:
-            child._let_go()
+            child._burial.cancel()
+            child._channels.close()
             if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
                 raise KernelDied(f"the kernel of {label!r} (pid {found.pid}) does not answer") from None
             raise
@@ -188,7 +175,12 @@ class Child:
         lane = child._lane = FileLane(parent._hub.loop)
         try:
             child.connection_file = child._write_connection(parent._hub.new_path("k"))
-            number = parent.lane.pass_on(lane.theirs.fileno())
+            try:
+                number = parent.lane.pass_on(lane.theirs.fileno())
+            except OSError as error:
+                if isinstance(error, ConnectionError) or error.errno == errno.EBADF:
+                    raise KernelDied("the kernel that was to be cloned has died") from None
+                raise
             lane.handed_over()
             said = {"server": None if server is None else server.pid, "lane": number}
             pid = await fork({**said, "connection_file": str(child.connection_file), "log": str(child._log)})
@@ -203,7 +195,7 @@ class Child:
             raise
         child._hub.at_end(child, child.kill)
         try:
-            await asyncio.wait_for(child._be_heard(), START_S)
+            await asyncio.wait_for(child._channels.be_heard(), START_S)
         except BaseException:
             await child.kill()
             raise
@@ -262,35 +254,23 @@ class Child:
         """Open the channels to a process, and watch it."""
         self._process, self.pid = process, process.pid
         self._memory = OutOfMemory(process.pid)
-        self._client = AsyncKernelClient()
-        self._client.load_connection_file(connection_file)
-        self._client.start_channels(stdin=False, hb=False)
-        self._tasks = [asyncio.create_task(self._pump_output()), asyncio.create_task(self._pump_replies())]
-        self._tasks.append(asyncio.create_task(self._bury(process)))
+        self._channels = Channels(connection_file, self._label, self._output, self.death)
+        self._burial = asyncio.create_task(self._bury(process))
 
     async def _bury(self, process: KernelProcess) -> None:
         """Wait for the end of the process; clear it away, its group with it; then tell."""
         ending = await process.ended
         process.signal_group(signal.SIGKILL)
         self._hub.forget(self)
-        await self._drain()
+        await self._channels.drain()
         reason = ending.reason or ("" if self._unwanted else self._memory.reason(ending.code, "its kernel"))
         death = Death(ending.code, self._tail(), reason)
-        for reply in self._replies.values():
-            if not reply.done():
-                reply.set_exception(KernelDied(str(death)))
+        self._channels.fail(death)
         if self._lane is not None:
             self._lane.close()
-        self._tasks.remove(asyncio.current_task())  # type: ignore[arg-type]
-        self._let_go()
+        self._channels.close()
         self._clear_files()
         self.death.set_result(death)
-
-    def _let_go(self) -> None:
-        """Close the channels."""
-        for task in self._tasks:
-            task.cancel()
-        self._client.stop_channels()
 
     def _clear_files(self) -> None:
         if self.connection_file is None:  # adopted: the process that started it may want them
@@ -303,55 +283,6 @@ class Child:
             return
         for path in (*above.glob(f"{self.connection_file.stem}[.-]*"), self._log):
             path.unlink(missing_ok=True)
-
-    async def _drain(self) -> None:
-        """Let what the process published before its end arrive."""
-        for _ in range(20):
-            self._published.clear()
-            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                await asyncio.wait_for(self._published.wait(), 0.02)
-            if not self._published.is_set():
-                return
-
-    async def _answer(self) -> None:
-        """Ask until the kernel has answered and its output is seen to arrive."""
-        while not self.death.done():
-            request = self._client.kernel_info()
-            reply = self._expect(request)
-            both: set[asyncio.Future[Any]] = {reply, self.death}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                await asyncio.wait_for(self._published.wait(), ASK_AGAIN_S)
-                if reply.done():
-                    reply.result()
-                    return
-        raise KernelDied(f"a background kernel did not start: {self.death.result()}")
-
-    async def _answer_meanwhile(self) -> None:
-        """Ask a kernel that may be busy whether it is there: its control channel has a thread of its own."""
-        request = self._client.session.msg("kernel_info_request", {})
-        self._client.control_channel.send(request)
-        reply = asyncio.ensure_future(self._client.get_control_msg())
-        both: set[asyncio.Future[Any]] = {reply, self.death}
-        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        if not reply.done():
-            reply.cancel()
-            raise KernelDied(str(self.death.result()))
-
-    async def _be_heard(self) -> None:
-        """Ask a kernel that may be busy until its output is seen to arrive: what it says before that is lost."""
-        while True:
-            await self._answer_meanwhile()
-            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                await asyncio.wait_for(self._published.wait(), ASK_AGAIN_S)
-                return
-
-    def _expect(self, request: str) -> asyncio.Future[dict[str, Any]]:
-        future: asyncio.Future[dict[str, Any]] = self._hub.loop.create_future()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # never "not retrieved"
-        self._replies[request] = future
-        self._idle[request] = asyncio.Event()
-        return future
 
     @property
     def lane(self) -> FileLane:
@@ -379,89 +310,26 @@ class Child:
             raise KernelDied(f"its kernel cannot be reached: {error}") from None
 
     async def execute(self, code: str, *, order: bool = False) -> dict[str, Any]:
-        """Run code in the kernel; return the reply's content once all its output was handed over.
-
-        Args:
-            code: What to run.
-            order: It is ours, not the user's: it is not counted, and an error of it is in the reply only.
+        """As `Channels.execute`.
 
         Raises:
-            KernelDied: The process ended meanwhile.
+            KernelDied: The process ended meanwhile, or has not been started.
         """
-        if not self.alive:
-            raise KernelDied(str(self.death.result()) if self.death.done() else "its kernel was not started")
-        request = self._client.execute(
-            code, silent=order, store_history=not order, allow_stdin=False, stop_on_error=False
-        )
-        if order:
-            self._orders.add(request)
-        try:
-            reply = await self._expect(request)
-            with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
-                await asyncio.wait_for(self._idle[request].wait(), 5.0)
-        finally:
-            self._replies.pop(request, None)
-            self._idle.pop(request, None)
-            self._orders.discard(request)
-        return reply
+        return await self._connected().execute(code, order=order)
 
     async def request(self, kind: str, content: dict[str, Any]) -> dict[str, Any]:
-        """Ask the kernel something in the middle of its code; return its answer (`in_kernel.output_channel`).
-
-        Args:
-            kind: The kind of request; the kernel answers those that it has handlers for.
-            content: With which words.
+        """As `Channels.request`.
 
         Raises:
-            KernelDied: The process has ended.
+            KernelDied: The process has ended, or has not been started.
             TimeoutError: It did not answer: its interpreter is held up, in C say.
         """
-        if not self.alive:
-            raise KernelDied(str(self.death.result()) if self.death.done() else "its kernel was not started")
-        async with self._requesting:
-            message = self._client.session.msg(kind, content)
-            self._client.control_channel.send(message)
-            reply = asyncio.ensure_future(self._replied(message["header"]["msg_id"]))
-            both: set[asyncio.Future[Any]] = {reply, self.death}
-            try:
-                await asyncio.wait(both, timeout=REQUEST_S, return_when=asyncio.FIRST_COMPLETED)
-                if reply.done():
-                    return reply.result()
-            finally:
-                reply.cancel()
-        if self.death.done():
-            raise KernelDied(str(self.death.result()))
-        raise TimeoutError(
-            f"the kernel did not answer within {REQUEST_S:.0f} s: its code blocks the interpreter. It may answer later"
-        )
+        return await self._connected().request(kind, content)
 
-    async def _replied(self, request: str) -> dict[str, Any]:
-        while True:
-            message = await self._client.get_control_msg()
-            if message["parent_header"].get("msg_id") == request:
-                content: dict[str, Any] = message["content"]
-                return content
-
-    async def _pump_output(self) -> None:
-        while True:
-            message = await self._client.get_iopub_msg()
-            self._published.set()
-            request = message["parent_header"].get("msg_id")
-            if message["msg_type"] == "status":
-                if message["content"]["execution_state"] == "idle" and request in self._idle:
-                    self._idle[request].set()
-            elif message["msg_type"] != "error" or request not in self._orders:
-                try:
-                    self._output(message["msg_type"], message["content"])
-                except Exception:  # a page that cannot be reached must not end the trial
-                    logging.getLogger("tsnb").exception("output of %s could not be shown", self._label)
-
-    async def _pump_replies(self) -> None:
-        while True:
-            message = await self._client.get_shell_msg()
-            reply = self._replies.get(message["parent_header"].get("msg_id", ""))
-            if reply is not None and not reply.done():
-                reply.set_result(message["content"])
+    def _connected(self) -> Channels:
+        if not self.pid:
+            raise KernelDied("its kernel was not started")
+        return self._channels
 
     def interrupt(self) -> None:
         """Interrupt what runs in the kernel (SIGINT to its process group, as Jupyter does)."""

@@ -49,7 +49,7 @@ from tsnb.kernels.processes.process import (
 from tsnb.machine.processes import HAS_PROC, children, has_gone
 from tsnb.native.memfd import has_memfd
 
-__all__ = ["ForkServer", "Unable", "start", "the_server", "warm_up"]
+__all__ = ["ForkServer", "Unable", "await_server", "start", "the_server", "warm_up"]
 
 WARM_S = 15.0
 """How long a kernel waits for a server that is still importing. Later ones do not wait for one that took longer."""
@@ -187,6 +187,15 @@ class ForkServer:
         except (asyncio.TimeoutError, TimeoutError):
             self._late = True
             raise Unable(f"it was not ready within {WARM_S:.0f} s") from None
+
+    async def is_ready(self, wait_s: float) -> bool:
+        """Wait until it can fork; return whether it can."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self._ready), wait_s)
+        except (asyncio.TimeoutError, TimeoutError, Unable):
+            return False
+        self._late = False
+        return self.usable
 
     def _take(self) -> None:
         """Take one packet, if there is one."""
@@ -354,6 +363,17 @@ def the_server(hub: Hub) -> ForkServer | None:
 async def warm_up(hub: Hub) -> None:
     """Start the server, and leave it to its imports."""
     the_server(hub)
+
+
+async def await_server(hub: Hub, wait_s: float) -> bool:
+    """Wait until kernels are forked and no longer spawned; return whether they are.
+
+    Args:
+        hub: The hub.
+        wait_s: How long at most, in seconds.
+    """
+    server = the_server(hub)
+    return server is not None and await server.is_ready(wait_s)
 
 
 async def start(launch: Launch, hub: Hub) -> KernelProcess:

@@ -10,5 +10,6 @@
 | `drift` | how far apart consumers are: window, batches that must be kept, consumers that hold the others |
 | `granting` | batches to consumers, one by one |
 | `groups` | the ranks of one training job, which go on together |
+| `turns` | more consumers than are to compute at once, which take windows of batches by turns |
 | `balance` | dividing compute: by need, by weight, or not at all |
 """

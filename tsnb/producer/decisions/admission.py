@@ -38,6 +38,7 @@ class Admission:
 
     Attributes:
         repeatable: Whether the loader can give an epoch again.
+        rounds: Rounds that may begin, where epochs are rounds; None: any number. One that has begun before always may.
         window: As given; may get smaller. 0 over a cluster: if a pass began before the place that a consumer came
             back to, the next machine would only know that it is any epoch from that number on.
     """
@@ -58,7 +59,8 @@ class Admission:
         self.window = window
         self._patience_s = patience_s
         self._young_until_s: float | None = None
-        self._next = first_epoch + 1
+        self._next = self._fresh = first_epoch + 1  # `_fresh`: no pass of it has begun, nor of those after it
+        self.rounds: int | None = None
         self._out: list[ev.Instruction] = []
         self._now = 0.0
         self._blocked_s = 0.0
@@ -113,6 +115,8 @@ class Admission:
             return []
         if not epoch.taken:
             self._next = epoch.number
+            if epoch.number + 1 == self._fresh:
+                self._fresh = epoch.number
         self._epochs.abandon()
         return [ev.Abandon(epoch.run)]
 
@@ -144,6 +148,7 @@ class Admission:
             member.group.together = False
         member.phase = Phase.STREAMING
         member.resumed = member.keeps_place = False
+        member.came_back = ask.exact and member.skips
         member.begun += epoch.run != member.run
         member.run = epoch.run
         member.epoch = epoch.number
@@ -169,11 +174,8 @@ class Admission:
 
     def _skipping_into(self, member: Member) -> Epoch | None:
         """Return the pass that has gone past its place, for one that would rather skip than lose the rest."""
-        loading, ask = self._epochs.loading, member.asked
-        fits = loading is not None and loading.number == ask.epoch and loading.first <= ask.seq
-        return (
-            loading if member.skips and fits and loading is not None and loading.covers(member.part) else None
-        )
+        ask = member.asked
+        return self._epochs.passing(ask.epoch, ask.seq, member.part) if member.skips else None
 
     def _make_way(self, waiting: list[Member]) -> None:
         """Take the streaming consumers out of the pass being loaded, if another comes back to a place before theirs."""
@@ -217,9 +219,13 @@ class Admission:
         """Begin the pass that the lowest position needs; return whether there is one."""
         exact = [(m.asked.epoch, m.asked.seq) for m in waiting if m.asked.exact and self.repeatable]
         whole = [(max(self._next, m.asked.epoch), 0) for m in waiting if not m.asked.exact]
-        if not exact and not whole:
+        places = [place for place in exact + whole if self.rounds != 0 or place[0] < self._fresh]
+        if not places:
             return False
-        number, seq = min(exact + whole)
+        number, seq = min(places)
+        if number >= self._fresh:
+            self._fresh = number + 1
+            self.rounds = None if self.rounds is None else self.rounds - 1
         # within the window from an epoch's start: loaded from there, so that others can take all of it too
         self._epochs.start(number, seq if seq > self.window else 0, cover=self._wanted())
         resumed = any(m.resumed and (m.asked.epoch, m.asked.seq) == (number, seq) for m in waiting)
@@ -243,6 +249,8 @@ class Admission:
             return ask.now
         if self.repeatable and loading is not None and ask.epoch == loading.number + 1:
             return False  # the others come to it
+        if self.rounds is not None and not ask.seq and ask.epoch >= self._fresh:
+            return False  # its round will come
         if self.repeatable and member.resumed:
             return False  # its place is given again when the others have come to the end of theirs
         waited_s = self._now - member.moved_s

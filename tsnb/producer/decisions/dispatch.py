@@ -28,6 +28,7 @@ The rules:
 - The ranks of one training job go on together, or not at all (`groups`).
 - A pass prepares the samples that somebody takes who is attached when it begins. A consumer that comes later, and takes
   others, waits for the next epoch.
+- Consumers that take turns are granted batches in their turn only, a window of batches each (`turns`).
 - By weight, a consumer that has computed more than its share gets its next batch later (`balance`).
 """
 
@@ -44,6 +45,7 @@ from tsnb.producer.decisions.epochs import Epochs
 from tsnb.producer.decisions.granting import LOOKAHEAD, Granting
 from tsnb.producer.decisions.groups import Groups, enumerated
 from tsnb.producer.decisions.members import Member, Phase
+from tsnb.producer.decisions.turns import Turns
 from tsnb.wire import messages as ms
 
 __all__ = ["HELD_S", "Dispatch"]
@@ -83,10 +85,12 @@ class Dispatch:
         self.balance = FairShares(self.members)
         self.granting = Granting(self.epochs, self.drift, self.balance)
         self.groups = Groups()
+        self.turns = Turns(self.members, self.epochs, self.drift, patience_s)
         self.admission = Admission(self.epochs, self.members, self.drift, window, patience_s, first_epoch)
         self._weighs = False  # compute is divided by weight
         self.due_s: float | None = None
         self._wider = 0  # the window that was, while they are still further apart than the new one
+        self._pinned = 0  # by `check`: the most leases while they are so far apart
         self._lost: list[tuple[Member, int]] = []
         self._out: list[ev.Instruction] = []
         self._now = 0.0
@@ -102,6 +106,7 @@ class Dispatch:
             ev.Withdrawn: self._withdrawn,
             ev.Tick: self._tick,
             ev.Balanced: self._balanced,
+            ev.RoundDue: self._round_due,
             ev.Contended: lambda event: self.balance.note_contended(event.contended),
         }
         self._heard: dict[type[Any], Callable[[int, Any], None]] = {
@@ -155,6 +160,9 @@ class Dispatch:
         member.part = 0 if hello.part else None
         if hello.world_size == 1:
             member.paused = hello.paused
+            if hello.rotation:
+                self.turns.join(member, hello)
+                self._keep_within(self.window)
             return
         self.groups.join(member, hello)
         group = member.group
@@ -199,6 +207,7 @@ class Dispatch:
         member = self.members[key]
         if member.phase is Phase.STREAMING:
             self.granting.end_epoch(member, Phase.ASKED)
+        self.turns.asked(member)
         member.last_step = False
         # paused: it has yet to hear of it, or, as a rank, asks on: it is let in when its group goes on
         member.phase = Phase.AWAY if member.paused else Phase.ASKED
@@ -244,6 +253,8 @@ class Dispatch:
         member = self.members[key]
         if (member.phase is Phase.STREAMING or member.moved_over) and not member.granted:
             member.began_waiting(self._now, self.drift.blocked_s(self._now))
+            if member.rotation is not None and self.turns.is_over(member):
+                self.granting.places_changed = True  # the next one has its turn
 
     def _released(self, key: int, release: ms.Release) -> None:
         self._let_go(self.members[key], release.lease)
@@ -331,6 +342,8 @@ class Dispatch:
                 member.phase = Phase.AWAY
             if member.resumed and self._now - member.moved_s >= self.patience_s:
                 member.keeps_place = False  # its step takes long: the others do not wait for it
+        if self.turns.on:
+            self.turns.pass_on(self._now)
         for member, stood_still_s in self.drift.standing_still(self._now):
             if stood_still_s >= self.patience_s:
                 self.granting.park(member, stood_still_s)
@@ -377,14 +390,23 @@ class Dispatch:
         self.epochs.band = min(self.epochs.band, window)
 
     def _keep_within(self, window: int) -> None:
-        self._wider = max(self._wider, self.window)
-        self.window = self.drift.window = window
+        self._wider = max(self._wider, self.drift.window)
+        self.window = window
+        self.epochs.least_band = self.turns.reach
+        self.drift.window = max(window, self.epochs.least_band)
 
     # -- what follows from every event -------------------------------------------------------------------
+
+    def _round_due(self, event: ev.RoundDue) -> None:
+        self.admission.rounds = event.rounds
 
     def _settle(self) -> None:
         """Let in consumers that asked, grant all batches that can be granted, free those that are no longer needed."""
         self._out += self.admission.admit(self._now, self.drift.blocked_s(self._now))
+        if self.turns.on:
+            self.turns.settle(self._now)
+            if self.epochs.least_band != self.turns.reach:
+                self._keep_within(self.window)
         while self._lost:  # not before a consumer that comes back for that very batch was let in
             self._let_go(*self._lost.pop())
         # by weight in two rounds: a consumer whose epoch ends in the first one no longer computes
@@ -435,7 +457,10 @@ class Dispatch:
                 pins[index] = pins.get(index, 0) + 1
         self.epochs.check(pins, self.drift.needed_from())
         self.balance.check(self.due_s)
-        self._wider = self._wider if self.drift.ahead > self.window else 0
-        leases = sum(len(m.leases) for m in self.members.values())
-        bound = max(self.window, self._wider, self.epochs.band) + 1 + leases
+        self.turns.check()
+        far = self.drift.ahead > self.drift.window
+        self._wider = self._wider if far else 0
+        # one that came back may be let in where only what others held was kept, and those may go
+        self._pinned = max(self._pinned if far else 0, sum(len(m.leases) for m in self.members.values()))
+        bound = max(self.drift.window, self._wider, self.epochs.band) + 1 + self._pinned
         assert self.epochs.kept <= bound, f"{self.epochs.kept} batches kept, {bound} can be needed"

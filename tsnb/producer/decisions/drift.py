@@ -62,11 +62,19 @@ class Drift:
         return self._blocked_s + (now - self._blocked_since if self._blocked_since is not None else 0.0)
 
     def pace_setters(self) -> list[Member]:
-        """Return the consumers that fill the window; empty while it is not full."""
+        """Return the consumers that fill the window, but those that wait for their turn; empty while it is not full."""
         if self._blocked_since is None or self.ahead < self.window:
             return []
         slowest = self._slowest_taken()
-        return [m for m in self._awaited() if self._position(m) == slowest]
+        slow = (m for m in self._awaited() if self._position(m) == slowest)
+        return [m for m in slow if m.queued_since_s is None]
+
+    def held_by_line(self) -> bool:
+        """Whether the window is full, and one of those that fill it waits for its turn (`turns`)."""
+        if self.ahead < self.window:
+            return False
+        slowest = self._slowest_taken()
+        return any(m.queued_since_s is not None and self._position(m) == slowest for m in self._awaited())
 
     def standing_still(self, now: float) -> Iterator[tuple[Member, float]]:
         """Yield the consumers that hold others up, and for how many seconds each has done nothing.
@@ -122,6 +130,7 @@ class Drift:
     def _wanted_since(self, members: Iterable[Member]) -> float | None:
         """Return since when any of these has waited for a batch, or for an epoch; None: none of them waits."""
         there = (m for m in members if not m.granted and m.phase in (Phase.STREAMING, Phase.ASKED))
+        there = (m for m in there if m.queued_since_s is None)  # it waits for its turn
         wanting = (m for m in there if m.phase is Phase.STREAMING or not waits_for_own(m))
         return min((m.wants_since_s for m in wanting if m.wants_since_s is not None), default=None)
 

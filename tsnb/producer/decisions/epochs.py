@@ -76,6 +76,8 @@ class Epochs:
 
     def __init__(self, band: int) -> None:
         self.band = band
+        self.least_band = 0
+        """It keeps at least so many now: the loader goes on so far before the first to ask has taken anything."""
         self.end = 0
         """Index of the next batch to be published."""
         self.loading: Epoch | None = None
@@ -158,6 +160,21 @@ class Epochs:
                 return epoch
         return None
 
+    def passing(self, number: int, seq: int, part: int | None = None) -> Epoch | None:
+        """Return the pass that has come to a part of an epoch's loader batch, though what follows it may have gone.
+
+        One that has ended only where this very batch is kept: a clone of one that skips is at a batch that its parent
+        was granted.
+        """
+        for epoch in reversed(self._epochs.values()):
+            if epoch.number != number or seq < epoch.first or not epoch.covers(part):
+                continue
+            if epoch is self.loading or (
+                epoch.complete and epoch.index(seq) < epoch.end and self.has(epoch.index(seq))
+            ):
+                return epoch
+        return None
+
     def has(self, index: int) -> bool:
         """Whether this batch is kept."""
         return index in self._kept
@@ -205,7 +222,7 @@ class Epochs:
     def _band_start(self) -> int:
         """Return the index from which the rubber band keeps batches: an epoch's start, or nothing."""
         newest = self.newest
-        if newest.joinable and newest.count <= self.band:
+        if newest.joinable and newest.count <= max(self.band, self.least_band):
             return newest.start
         return self.end
 

@@ -28,6 +28,7 @@ __all__ = [
     "Paused",
     "Placed",
     "Renumbered",
+    "RoundDue",
     "Tell",
     "Tick",
     "Wanted",
@@ -150,6 +151,13 @@ class Contended(NamedTuple):
     contended: bool
 
 
+class RoundDue(NamedTuple):
+    """Epochs are rounds, and so many may begin now, for consumers that wait for one."""
+
+    rounds: int | None
+    """0 or 1; None: epochs follow each other."""
+
+
 Event = (
     Heard
     | Paused
@@ -162,6 +170,7 @@ Event = (
     | Tick
     | Balanced
     | Contended
+    | RoundDue
 )
 
 # -- instructions -------------------------------------------------------------------------------------------

@@ -67,10 +67,13 @@ class Granting:
             member.offered_s = self.now
         if member.skips:
             self._skip(member, epoch)
+        end = epoch.end
+        if member.rotation is not None:
+            end = min(end, member.turn_end) if member.has_turn else 0
         weighs = self._balance.mode == "weights"
         # by weight one by one: a batch granted ahead is granted before its share is known
         ahead = 1 if weighs else LOOKAHEAD
-        while withheld := member.cursor < epoch.end and len(member.granted) < ahead:
+        while withheld := member.cursor < end and len(member.granted) < ahead:
             if weighs and self._balance.withholds(member, self.now):
                 break
             self._give(member, epoch)
@@ -90,7 +93,18 @@ class Granting:
         member.cursor += 1
 
     def _skip(self, member: Member, epoch: Epoch) -> None:
-        """Give up what has gone: on to where nothing is missing any more."""
+        """Give up what has gone: on to where nothing is missing any more.
+
+        What it has come back for it gets first, as far as that is kept: a clone what was granted to its parent.
+        """
+        if member.came_back:
+            member.came_back = False
+            while (
+                len(member.granted) < LOOKAHEAD
+                and member.cursor < epoch.end
+                and self._epochs.has(member.cursor)
+            ):
+                self._give(member, epoch)
         onwards = epoch.end
         too_old = self._epochs.end - max(self._drift.window, self._epochs.band)
         while onwards > max(member.cursor, too_old) and self._epochs.has(onwards - 1):

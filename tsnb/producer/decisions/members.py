@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tsnb.wire.messages import Ask
 
-__all__ = ["Grant", "Group", "Member", "Phase"]
+__all__ = ["Grant", "Group", "Member", "Phase", "Rotation"]
 
 
 class Grant(NamedTuple):
@@ -62,6 +62,17 @@ class Group:
 
 
 @dataclass(eq=False)
+class Rotation:
+    """Consumers that take the stream by turns; see `turns`."""
+
+    name: str
+    batches: int = 1
+    """A turn's."""
+    at_once: int = 1
+    """How many have their turn at the same time."""
+
+
+@dataclass(eq=False)
 class Member:
     """One attached consumer."""
 
@@ -74,6 +85,24 @@ class Member:
     rank: int = 0
     back: bool = False
     """Whether it was attached to a producer before this one."""
+    rotation: Rotation | None = None
+    """Those with which it takes turns."""
+    has_turn: bool = False
+    """Whether it is its turn."""
+    turn_end: int = 0
+    """Index up to which it is granted batches then."""
+    turn_run: int = -1
+    """The pass in which that is."""
+    late: bool = False
+    """Whether it stood still in its turn, and lost it: it may have batches left, and compute beside the others."""
+    queued_since_s: float | None = None
+    """Since when it waits for its turn."""
+    queued_s: float = 0.0
+    """Seconds that it has waited for its turn, in all."""
+    queued_then_s: float = 0.0
+    """The same when it began to wait for a batch."""
+    ticket: int = 0
+    """Its place in the line: it got in there after those with a lower number."""
     phase: Phase = Phase.JOINING
     part: int | None = None
     """The samples that it takes, a bit each; None: all."""
@@ -95,6 +124,8 @@ class Member:
     """Loader batches of its epoch that lie behind it: taken, or given up."""
     skipped: int = 0
     """Loader batches it gave up so far."""
+    came_back: bool = False
+    """Whether it skips, was let in at a batch of its own choice, and has been granted nothing since."""
     skipping: bool = False
     """Whether the batch it will take next does not follow on the one before."""
     told_end: bool = False
@@ -167,6 +198,7 @@ class Member:
             self.wants_since_s = now if self.wants_since_s is None else self.wants_since_s
             self.blocked_then_s = blocked_s
             self.withheld_then_s = self.withheld_s
+            self.queued_then_s = self.queued_s
 
     def withhold(self, now: float) -> None:
         """A batch lies ready, and it is not granted."""
@@ -185,10 +217,11 @@ class Member:
         return self.withheld_s + now - max(self.withheld_since_s, self.waiting_since_s)
 
     def _held(self, now: float, blocked_s: float) -> float:
-        """Return how much of its present wait was for the others: for the slowest, or for those with less use."""
+        """Return how much of its present wait was for the others: the slowest, those with less use, its turn."""
         assert self.waiting_since_s is not None
         others = blocked_s - self.blocked_then_s + self._withheld(now) - self.withheld_then_s
-        return min(now - self.waiting_since_s, others)
+        queued_s = self.queued_s + (now - self.queued_since_s if self.queued_since_s is not None else 0.0)
+        return min(now - self.waiting_since_s, others + queued_s - self.queued_then_s)
 
     def took(self, now: float, blocked_s: float) -> None:
         """It took a batch: the time since the last one was spent waiting, held, or computing."""
@@ -205,8 +238,7 @@ class Member:
             return
         if self.withheld_since_s is not None:
             self.let_go(now)
-        waited = now - self.waiting_since_s
-        held = min(waited, blocked_s - self.blocked_then_s + self.withheld_s - self.withheld_then_s)
+        waited, held = now - self.waiting_since_s, self._held(now, blocked_s)
         self.held_s += held
         self.waiting_s += waited - held
         self.waiting_since_s = None

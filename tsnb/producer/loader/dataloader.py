@@ -21,18 +21,18 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
+from tsnb.planners.slow_samples import SampleCosts
 from tsnb.producer.loader.collate import SlotCollate
+from tsnb.producer.loader.crew import BatchPace, WorkerCrew, file_sizes, in_order
 from tsnb.producer.loader.growth import GrowingBatches, Growth
-from tsnb.producer.loader.repeating import Skipped, length, loader_order, replayed, sampler_chain
-from tsnb.producer.loader.tickets import Prepared, TicketCollate, TicketDataset, Tickets, mix
+from tsnb.producer.loader.repeating import length, loader_order, replayed, sampler_chain
+from tsnb.producer.loader.ticket_line import TicketLine, has_lines
+from tsnb.producer.loader.tickets import TICKET_S, TicketCollate, TicketDataset, Tickets, mix
 from tsnb.producer.loader.workers import WorkerStart, mind_own_workers, travelling
 from tsnb.samples.keeper import Keeper
 
 __all__ = ["DataLoaderSource", "Indices", "epoch_samples", "is_plain", "why_not_persistent"]
 
-TICKET_S = 0.002
-"""Batches go to a worker several at a time while that takes no longer than this: ten times what the DataLoader's
-queues cost, and still nothing that a consumer could notice at an epoch's start."""
 MAX_TICKET = 8
 """Batches in a ticket. By then the queues cost little; more would only lie ahead."""
 AHEAD_BYTES = 1 << 25
@@ -144,7 +144,11 @@ class DataLoaderSource:
         self._prepare_workers(loader, SlotCollate(arena, pipe, travelling(loader.collate_fn, mine)))
         if self._tickets is not None:
             fields[name] = self._tickets
-        self._orders = mine.num_workers * (mine.prefetch_factor or 0)  # that the DataLoader keeps open
+        self.prefetch: int = mine.prefetch_factor or 0
+        self._in_order: bool | None = getattr(loader, "in_order", None)
+        self._costs: SampleCosts | None = None
+        self._pace = BatchPace()
+        self._line: TicketLine | None = None  # of workers that stay
         self._batch_s: float | None = None
         self._most = 1
         self._loading: list[Callable[[], Any]] = []  # the iterators of the epoch being loaded
@@ -208,10 +212,9 @@ class DataLoaderSource:
             self._tickets.begin(number, start, None if self._seed is None else mix(self._seed, number, 2))
         self._loading = []
         self.persistent = self._loader.persistent_workers
-        batches = self._begun()
         if self._tickets is None:
-            return replayed(batches, number, start)
-        unpacked = self._unpacked(batches) if self.workers else self._one_by_one(batches, start)
+            return replayed(self._begun(), number, start)
+        unpacked = self._unpacked(start) if self.workers else self._one_by_one(self._begun(), start)
         if self._growing is not None:
             unpacked = self._measured_anew(unpacked, self._growing)
         return unpacked if self._keeper is None else self._to_its_end(unpacked, self._keeper, start)
@@ -270,10 +273,41 @@ class DataLoaderSource:
         self._loading.append(weakref.ref(batches))
         return batches
 
+    def _crew(self) -> WorkerCrew:
+        """Have the loader's workers start, or begin another epoch, and get their tickets."""
+        assert self._tickets is not None
+        fields, line = self._loader.__dict__, None
+        if self._by_line():
+            line = self._line if fields["_iterator"] is not None else TicketLine()
+            # twice: while one worker is at a slow batch, the others fill the room without being sent on each time
+            fields["in_order"], fields["prefetch_factor"] = False, 2 * self.prefetch
+            self._line = line if self._loader.persistent_workers else None
+            if self._costs is None and (samples := length(self._dataset)) is not None:
+                self._costs = SampleCosts(samples, file_sizes(self._dataset))
+        elif self._in_order is not None:
+            fields["in_order"], fields["prefetch_factor"] = self._in_order, self.prefetch
+        fields["collate_fn"].line = line
+        self._tickets.by_line = line is not None
+        return WorkerCrew(self._begun(), self._tickets, line, self._orders, self._costs)
+
+    def _by_line(self) -> bool:
+        """Whether workers take tickets from a line, so that slow batches can be begun earlier.
+
+        What a batch draws must not depend on the worker that prepares it, nor what is in it on when it is ordered; and
+        the DataLoader must let answers through as they come (torch 2.6).
+        """
+        return (
+            self._seed is not None
+            and self.workers > 1
+            and bool(self._in_order)
+            and self._growing is None
+            and has_lines()
+        )
+
     @property
-    def prefetch(self) -> int:
-        """Batches that each worker prepares ahead; 0 without workers."""
-        return self._loader.prefetch_factor or 0
+    def _orders(self) -> int:
+        """Return how many tickets are open at a time."""
+        return self.workers * self.prefetch
 
     @property
     def wanted_workers(self) -> int:
@@ -298,7 +332,7 @@ class DataLoaderSource:
             raise ValueError(why)
         if not advised:
             self._loader.__dict__["check_worker_number_rationality"] = _no_advice
-        self._wanted = workers, prefetch or self._loader.prefetch_factor or 2
+        self._wanted = workers, prefetch or self.prefetch or 2
 
     def why_fixed(self, workers: int) -> str:
         """Return why there cannot be so many workers now; "" if there can."""
@@ -319,48 +353,38 @@ class DataLoaderSource:
             None  # workers that would stay belong to an iterator
         )
         fields["num_workers"] = self.workers = workers
-        fields["prefetch_factor"] = prefetch
-        self._orders = workers * prefetch
+        fields["prefetch_factor"] = self.prefetch = prefetch
         if self._batch_bytes:
             self._most = min(self._most, self._several())
 
-    def _others(self) -> Iterator[Prepared] | None:
+    def _others(self, crew: WorkerCrew) -> WorkerCrew | None:
         """Start other workers on the rest of the epoch, if they are asked for."""
-        wanted = self._wanted
-        if wanted is None or self._tickets is None:
+        if self._wanted is None:
             return None
-        self._set_workers(*wanted)
-        self._tickets.hand_over()
-        self.persistent = (
-            False  # at this epoch's end all end, and the slots that the former ones had come back
-        )
-        return self._begun()
+        crew.finish()
+        self._set_workers(*self._wanted)
+        # at this epoch's end all end, and the slots that the former ones had come back
+        self.persistent = False
+        return self._crew()
 
-    def _unpacked(self, answers: Iterator[Prepared]) -> Iterator[Any]:
-        """Give the batches of each ticket, and its error at its place."""
-        following: Iterator[Prepared] | None = answers
-        while following is not None:
-            answers, following = following, None
-            for prepared in answers:
-                self._measured(prepared.batch_s)
-                for number, batch in enumerate(prepared.batches, prepared.first):
-                    self._note_drawn(number)
-                    yield batch
-                if prepared.error is not None:
-                    if issubclass(prepared.error.exc_type, StopIteration):  # as torch: the epoch ends here
-                        yield from self._in_hand(answers)
-                        yield from self._in_hand(following or iter(()))
-                        return
-                    prepared.error.reraise()  # type: ignore[no-untyped-call]
-                if following is None:
-                    following = self._others()
-
-    def _in_hand(self, answers: Iterator[Prepared]) -> Iterator[Skipped]:
-        """Give what the workers have in hand, order nothing more: the workers may stay, and slots lie in it."""
+    def _unpacked(self, start: int) -> Iterator[Any]:
+        """Give the batches of each ticket, in the order of the epoch, and its error at its place."""
         assert self._tickets is not None
-        self._tickets.enough = True
-        for prepared in answers:
-            yield from map(Skipped, prepared.batches)
+        crews, whole = [self._crew()], False
+        try:
+            yield from in_order(crews, start, self._pace, self._measured, self._note_drawn, self._others)
+            whole = True
+        finally:
+            if not whole:
+                self.wake_workers()  # before they are ended
+            # an error's traceback holds this frame, and workers that a collector of cycles lets go take ten seconds
+            for crew in crews:
+                if not whole or crew.line is not self._line:
+                    crew.end()
+            if not whole:
+                self.drop_workers()
+        if self._tickets.error is not None:
+            raise self._tickets.error
 
     def _measured(self, batch_s: float) -> None:
         """Choose how many batches the next tickets order, from what the last ones cost."""
@@ -377,6 +401,9 @@ class DataLoaderSource:
 
     def drop_workers(self) -> None:
         """Let go of persistent workers."""
+        if self._line is not None:
+            self._line.end()
+            self._line = None
         self._loader.__dict__["_iterator"] = None  # persistent workers: the iterator owns them
 
     def why_empty(self, _number: int) -> str:

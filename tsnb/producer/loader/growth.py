@@ -10,8 +10,10 @@ ends, however fast the data grows, and what came after enters the next.
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from tsnb.samples.grown import Grown
 from tsnb.samples.growth_log import OVER, GrowthLog
 from tsnb.samples.growth_order import Arrivals, EpochOrder
+from tsnb.samples.selection import Standing, Trigger, check_select, chosen, in_words
 
 __all__ = ["GrowingBatches", "Growth", "growth_of"]
 
@@ -53,6 +56,14 @@ def growth_of(loader: Any, name: str, seed: int | None) -> Growth | None:
     return Growth(loader.dataset, log, loader.batch_size or 1, shuffle=shuffle, drop_last=loader.drop_last)
 
 
+def _read_rounds(text: str) -> tuple[Trigger, str]:
+    """Return what a log says about rounds."""
+    if not text:
+        return Trigger(), "new"
+    trigger, select = json.loads(text)
+    return Trigger.from_text(trigger), check_select(select)
+
+
 class Growth:
     """New samples of one stream.
 
@@ -73,7 +84,12 @@ class Growth:
         self._batch_size = batch_size
         self._ended = threading.Event()
         self._error: Exception | None = None
+        self._told: Callable[[], None] = lambda: None
         self._watch = threading.Thread(target=self._look, name="tsnb-grow", daemon=True)
+        self._rounds = threading.Lock()  # guards what follows
+        self._trigger, self._select = _read_rounds(log.rounds)
+        self._since = Standing(log.given, time.monotonic() - log.age_s)
+        self._logged: Mapping[tuple[str, str], float] = {}
         self.log = log
 
     @property
@@ -86,8 +102,13 @@ class Growth:
         """The number of the first epoch that no producer of this log has begun."""
         return self.log.next_epoch
 
-    def start(self) -> None:
-        """Look for new samples from now on."""
+    def start(self, look: Callable[[], None]) -> None:
+        """Look for new samples from now on.
+
+        Args:
+            look: Called after each look.
+        """
+        self._told = look
         self._watch.start()
 
     def close(self) -> None:
@@ -105,6 +126,58 @@ class Growth:
                 self._error = error
             else:
                 self._error = None
+            self._told()
+
+    @property
+    def found(self) -> int:
+        """Samples that have been found."""
+        return len(self._dataset)
+
+    @property
+    def in_words(self) -> str:
+        """What its rounds are; empty where epochs follow each other."""
+        return in_words(self._trigger, self._select)
+
+    def set_rounds(self, trigger: Trigger, select: str) -> None:
+        """Select the samples of each epoch that begins from now on.
+
+        Args:
+            trigger: When one begins; one that never fires: epochs have all samples, as before.
+            select: As `samples.selection.check_select`.
+
+        Raises:
+            OSError: That cannot be written down: a full disk.
+        """
+        with self._rounds:
+            self.log.rounds = json.dumps([trigger.to_text(), select])
+            self._trigger, self._select = trigger, select
+            self._since = Standing(self.log.given, time.monotonic())
+
+    def round_due(self, logged: Mapping[tuple[str, str], float]) -> bool:
+        """Whether a round should begin: its trigger says so, and there is something to select.
+
+        Args:
+            logged: The last numbers that trials logged, by trial and name.
+        """
+        with self._rounds:
+            self._logged = logged
+            now = Standing(self.found, time.monotonic(), logged)
+            due = self._trigger.due(self._since, now)
+            self._since = self._since.better(self._trigger, now)
+            enough = self._batch_size if self._drop_last else 1
+            return due and len(chosen(self._select, now.samples, self.log.given)) >= enough
+
+    def _choose(self, epoch: int, samples: int) -> None:
+        """Begin an epoch that has not begun before: a round, where epochs are rounds."""
+        with self._rounds:
+            if not self.in_words:
+                self.log.begin(epoch, samples)
+                return
+            selected = chosen(self._select, samples, self.log.given)
+            self.log.begin(epoch, samples, int(selected[0]) if len(selected) else samples)
+            self._since = Standing(samples, time.monotonic()).better(
+                self._trigger, Standing(samples, 0.0, self._logged)
+            )
 
     @property
     def count(self) -> int:
@@ -123,9 +196,11 @@ class Growth:
         Raises:
             TsnbError, OSError: The folder has gone, or the disk is full.
         """
-        self.log.begin(epoch, self._dataset.refresh())
+        samples = self._dataset.refresh()
+        if not self.log.begun(epoch):
+            self._choose(epoch, samples)
         order = EpochOrder(
-            np.arange(self.log.samples(epoch), dtype=np.int64),
+            np.arange(self.log.first(epoch), self.log.samples(epoch), dtype=np.int64),
             seed=self.log.seed,
             epoch=epoch,
             batch_size=self._batch_size,
@@ -147,6 +222,8 @@ class Growth:
         Raises:
             Exception: The last look failed.
         """
+        if self.log.is_round(epoch):
+            return
         began = self.log.samples(epoch)
         entries = self.log.entries(epoch)
         known = began + sum(entry.size for entry in entries)

@@ -11,6 +11,9 @@ A ticket holds the indices of one batch, or of several that cost so little that 
 cost more than the batches. Each batch is fetched and collated on its own, so an error ends the ticket at its own
 batch, and the ones before it arrive.
 
+Where the workers have a line of their own (`ticket_line`), the DataLoader sends `BLANK`s, and a worker that gets to one
+takes the next ticket from the line.
+
 A ticket also knows the numbers of its batches in the epoch: with a seed, the random generators of the worker
 process are seeded before each batch. The random numbers of a batch are thus a function of (seed, epoch, batch number),
 whichever worker prepares it, whatever that worker did before, and wherever the epoch was begun.
@@ -21,7 +24,8 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sized
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
@@ -32,8 +36,13 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
 from tsnb.producer.loader.repeating import too_short
+from tsnb.producer.loader.ticket_line import TicketLine
 
-__all__ = ["Prepared", "Ticket", "TicketCollate", "TicketDataset", "Tickets", "mix"]
+__all__ = ["BLANK", "TICKET_S", "Prepared", "Ticket", "TicketCollate", "TicketDataset", "Tickets", "mix"]
+
+TICKET_S = 0.002
+"""Batches go to a worker several at a time while that takes no longer than this: ten times what the DataLoader's
+queues cost, and still nothing that a consumer could notice at an epoch's start."""
 
 
 class Ticket(NamedTuple):
@@ -58,6 +67,12 @@ class Prepared(NamedTuple):
     """Seconds that one of them took."""
     first: int
     """The number, in the epoch, of the first of them."""
+    took: Sequence[bytes] = ()
+    """By batch, the seconds of each of its samples, float32; empty where they were cheap."""
+
+
+BLANK = Ticket([], -1, None)
+"""Lets a worker take a ticket from the line."""
 
 
 class Tickets:
@@ -66,33 +81,45 @@ class Tickets:
     Attributes:
         size: How many batches the next ticket orders; may change at any time. 0 yields what the sampler yields,
             for loaders without workers.
-        enough: Set to end the epoch with the tickets that are out.
+        by_line: Whether the next iteration yields blanks, since workers take tickets from a line.
+        blanks: How many it has yielded.
         cover: The samples that are wanted: bool [samples]; None: all.
         ordered: What the sampler gave for each batch that is out, by its number in the epoch.
+        drawn: What it gave for batches that are not ordered yet.
+        all_drawn: Whether it has no more.
+        error: What the sampler raised; it ends the epoch at its place.
     """
 
     def __init__(self, sampler: Iterable[Any], size: int) -> None:
         self.sampler = sampler
         self.size = size
-        self.enough = False
+        self.by_line = False
+        self.blanks = 0
         self.cover: npt.NDArray[np.bool_] | None = None
         self.ordered: dict[int, Any] = {}
+        self.error: BaseException | None = None
         self._epoch = 0
         self._start = 0
         self._seed: int | None = None
         self._turn = 0  # which of the iterations over one epoch gives tickets
-        self._rest: tuple[Iterator[Any], int] | None = None  # keys, and the number of the next batch
+        self._keys: Iterator[Any] | None = None
+        self._next = 0  # the number of the next batch that is drawn
+        self.drawn: dict[int, Any] = {}
+        self.all_drawn = False
 
     def begin(self, epoch: int, start: int, seed: int | None) -> None:
         """Choose what the next iteration gives: an epoch from its batch `start` on."""
         self._epoch, self._start, self._seed = epoch, start, seed
-        self.enough = False
         self.ordered.clear()
-        self._rest = None
+        self.drawn.clear()
+        self._keys, self._next = None, start
+        self.error, self.all_drawn = None, False
+        self.blanks = 0
 
     def hand_over(self) -> None:
         """End the iteration that goes on; the next one gives the rest of the epoch."""
         self._turn += 1
+        self.blanks = 0
 
     def __len__(self) -> int:
         return len(cast("Sized", self.sampler))
@@ -100,21 +127,72 @@ class Tickets:
     def __iter__(self) -> Iterator[Any]:
         # a generator: the DataLoader calls iter() twice and takes from one, and samplers may draw in iter()
         turn = self._turn
-        keys, number = self._rest or self._from_start()
-        if not self.size:
-            for each, key in enumerate(keys, number):
-                self.ordered[each] = wanted = self._covered(key)
-                if wanted is not None:
-                    yield wanted
-        while (
-            turn == self._turn
-            and not self.enough
-            and (several := [self._covered(key) for key in islice(keys, self.size)])
-        ):
-            first, number = number, number + len(several)
-            self._rest = keys, number
-            self.ordered.update(enumerate(several, first))
-            yield Ticket(several, first, self._seed)
+        while self.by_line and turn == self._turn:
+            self.blanks += 1
+            yield BLANK
+        while turn == self._turn and self._draw():
+            if self.size:
+                yield self.ticket()
+                continue
+            ((number, wanted),) = self.drawn.items()
+            self.drawn.clear()
+            self.ordered[number] = wanted
+            if wanted is not None:
+                yield wanted
+        if turn == self._turn and not self.size and self.error is not None:
+            raise self.error
+
+    def drawn_until(self, number: int) -> Iterator[tuple[int, Any]]:
+        """Draw the batches before a number that were not drawn before; give their numbers and keys."""
+        while self._next < number and not self.all_drawn:
+            one = self._draw_one()
+            if one is not None:
+                yield one
+
+    def ticket(self, first: int | None = None, batch_s: Mapping[int, float] | None = None) -> Ticket:
+        """Order a batch that was drawn, and those behind it that go along.
+
+        Args:
+            first: Its number; None: the first.
+            batch_s: Seconds that those which were drawn take: a slow one goes alone, and no others are drawn.
+        """
+        number = first = next(iter(self.drawn)) if first is None else first
+        keys: list[Any] = []
+        while len(keys) < max(1, self.size):
+            if number not in self.drawn and (
+                batch_s is not None or number != self._next or not self._draw_one()
+            ):
+                break
+            if keys and batch_s is not None and batch_s[number] > TICKET_S:
+                break
+            self.ordered[number] = key = self.drawn.pop(number)
+            keys.append(key)
+            number += 1
+        return Ticket(keys, first, self._seed)
+
+    def _draw(self) -> bool:
+        """Return whether a batch is drawn that was not ordered; draw one if none is."""
+        return bool(self.drawn) or self._draw_one() is not None
+
+    def _draw_one(self) -> tuple[int, Any] | None:
+        if self.all_drawn:
+            return None
+        try:
+            if self._keys is None:
+                self._keys = iter(self.sampler)
+                passed = sum(1 for _ in islice(self._keys, self._start))
+                if passed < self._start:
+                    raise too_short(self._epoch, passed, self._start)
+            key = self._covered(next(self._keys))
+        except StopIteration:
+            self.all_drawn = True
+            return None
+        except BaseException as error:  # noqa: BLE001  # of a user's sampler
+            self.all_drawn, self.error = True, error
+            return None
+        number, self._next = self._next, self._next + 1
+        self.drawn[number] = key
+        return number, key
 
     def _covered(self, key: Any) -> Any:
         """Return what of a batch is wanted; None: nothing of it."""
@@ -127,14 +205,6 @@ class Tickets:
             TypeError,
         ):  # a sampler of the user's gives something else: its batches stay whole
             return key
-
-    def _from_start(self) -> tuple[Iterator[Any], int]:
-        keys = iter(self.sampler)
-        number = sum(1 for _ in islice(keys, self._start))
-        if number < self._start:
-            raise too_short(self._epoch, number, self._start)
-        self._rest = keys, number
-        return self._rest
 
 
 class TicketDataset:
@@ -152,6 +222,9 @@ class TicketDataset:
 class TicketCollate:
     """Stands in for the collate function: prepares a ticket's batches, in the worker.
 
+    Attributes:
+        line: Where a worker that is started now takes tickets from; None: the DataLoader sends them.
+
     Args:
         collate: Makes a batch of samples.
         batched: Whether a key is a list of indices, not the index of a ready batch.
@@ -160,32 +233,55 @@ class TicketCollate:
     def __init__(self, collate: Callable[[Any], Any], *, batched: bool) -> None:
         self._collate = collate
         self._batched = batched
+        self.line: TicketLine | None = None
 
     def __call__(self, fetched: tuple[Any, Ticket]) -> Prepared:
         """Prepare the batches of a ticket, up to the first that fails."""
-        dataset, (keys, first, seed) = fetched
+        dataset, ticket = fetched
+        if ticket.first < 0 and self.line is not None:
+            ticket = self.line.take()
+            if ticket is None:
+                return Prepared([], None, 0.0, -1)
+        keys, first, seed = ticket
         batches: list[Any] = []
+        took: list[bytes] = []
         error = None
         began = time.monotonic()
         try:
             for number, key in enumerate(keys, first):
                 if seed is not None:
                     _seed_draws(seed, number)
-                batches.append(() if key is None else self._collate(self._fetch(dataset, key)))
+                if key is None:
+                    batches.append(())
+                    took.append(b"")
+                    continue
+                samples, took_s = self._fetch(dataset, key)
+                batches.append(self._collate(samples))
+                took.append(took_s.tobytes() if self.line is not None and sum(took_s) > TICKET_S else b"")
         except Exception:  # noqa: BLE001  # whatever the user's dataset raises
             worker = get_worker_info()
             where = f"in DataLoader worker process {worker.id if worker else 0}"
             error = ExceptionWrapper(where=where)  # type: ignore[no-untyped-call]
         batch_s = (time.monotonic() - began) / max(1, len(batches))
-        return Prepared(batches, error, batch_s, first)
+        return Prepared(batches, error, batch_s, first, took)
 
-    def _fetch(self, dataset: Any, key: Any) -> Any:
-        """Fetch as a DataLoader does."""
+    def _fetch(self, dataset: Any, key: Any) -> tuple[Any, array[float]]:
+        """Fetch as a DataLoader does; return what each sample has taken too, in seconds."""
+        began = time.perf_counter()
         if not self._batched:
-            return dataset[key]
+            sample = dataset[key]
+            return sample, array("f", [time.perf_counter() - began])
         if getattr(dataset, "__getitems__", None):
-            return dataset.__getitems__(key)
-        return [dataset[index] for index in key]
+            samples = dataset.__getitems__(key)
+            each_s = (time.perf_counter() - began) / max(1, len(key))
+            return samples, array("f", [each_s]) * len(key)
+        samples, took_s = [], array("f")
+        for index in key:
+            samples.append(dataset[index])
+            now = time.perf_counter()
+            took_s.append(now - began)
+            began = now
+        return samples, took_s
 
 
 def _seed_draws(seed: int, number: int) -> None:

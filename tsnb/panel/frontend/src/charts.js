@@ -1,16 +1,16 @@
-// The charts: three that are always there (lag, throughput, share of compute), and those of the details. What they
+// The large charts: how the stream flows (buffer, lag, speed, share of compute), and those of the details. What they
 // draw comes from the store.
 
 import uPlot from "uplot";
 import { Chart } from "./chart.js";
 import { gpuName } from "./details.js";
 import { make } from "./dom.js";
-import { cpuSeries, gpuSeries, series } from "./series.js";
+import { cpuSeries, gpuSeries } from "./series.js";
 import { COLOURS, again, colourIn } from "./theme.js";
 import { cores, count, percent, steadyTop } from "./words.js";
 
 const LAG = { title: "Lag", unit: "batches behind the fastest", show: (v) => count(v) };
-const RATE = { title: "Throughput", unit: "samples/s", show: (v) => count(v) };
+const RATE = { title: "Speed", unit: "samples/s", show: (v) => count(v) };
 const SHARE = { title: "Share of compute", unit: "by trial", show: (v) => percent(v), stacked: true, told: true };
 const FILL = { title: "Buffer", unit: "batches ready", show: (v) => count(v) };
 const CPU = { title: "CPU", unit: "cores busy, by process", show: (v, top) => (top >= 10 ? count(v) : cores(v)), stacked: true };
@@ -61,9 +61,10 @@ export class Charts {
     this.more = new Group(theme, this.sync, "tsnb-charts tsnb-more");
   }
 
-  /** `over`: the stream has ended, or this is a recording. `details`: whether the other charts are seen too, `machine`: its own. */
-  draw(store, spanS, { over, details, machine = true }) {
-    const { lanes, stream } = store, reel = store.reel.withoutIdleEnd(), found = series(reel, lanes, spanS);
+  /** `over`: the stream has ended, or this is a recording. `main`, `details`: which charts are seen; `machine`: those of
+   * the machine too; `found`: the stream's `series` over that span. */
+  draw(store, spanS, { over, main = true, details, machine = true, found }) {
+    const { lanes, stream } = store, reel = store.reel.withoutIdleEnd();
     const tracks = lanes.map((lane, k) => ({ name: lane ? lane.name : "", colour: colourIn(k, this.theme() && this.theme().dark), dashed: again(k) }));
     const end = reel.last ? reel.last.t : 0, idle = reel !== store.reel;
     const marks = store.marks.map(({ t, text, kind }) => ({ x: Math.min(0, t - end), text: brief(text), whole: text, kind }));
@@ -71,12 +72,13 @@ export class Charts {
     const simple = (lists) => ({ ...base, lists, own: lists });
     const top = (peak) => (before) => [0, steadyTop(before ? before[1] : 0, peak)];
     const window = stream.window || 8;
-    this.main.put(LAG, simple(found.lag), top(Math.max(window, highest(found.lag))));
-    this.main.put(RATE, simple(found.rate), top(highest(found.rate) || 100)); // an axis to look at before anything is on it
-    this.main.put(SHARE, { ...base, lists: found.share, own: found.own }, () => [0, 1]);
-    if (!details) return;
-    this.more.put(FILL, simple(found.fill), top(Math.max(window, highest(found.fill))));
-    if (machine) this.drawMachine(store, reel, base);
+    if (main) {
+      this.main.put(FILL, simple(found.fill), top(Math.max(window, highest(found.fill))));
+      this.main.put(LAG, simple(found.lag), top(Math.max(window, highest(found.lag))));
+      this.main.put(RATE, simple(found.rate), top(highest(found.rate) || 100)); // an axis to look at before anything is on it
+      this.main.put(SHARE, { ...base, lists: found.share, own: found.own }, () => [0, 1]);
+    }
+    if (details && machine) this.drawMachine(store, reel, base);
   }
 
   drawMachine(store, reel, base) {

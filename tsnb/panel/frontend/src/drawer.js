@@ -4,6 +4,7 @@
 import { Act, PauseAct, idle, refusal, square } from "./acts.js";
 import { coloured } from "./ansi.js";
 import { attribute, button, grey, isGrey, make, put, style } from "./dom.js";
+import { Further } from "./further.js";
 import { icon, showIcon } from "./icons.js";
 import { matching } from "./log.js";
 import { shape } from "./shapes.js";
@@ -18,8 +19,8 @@ const CHANGES = 30; // of the newest
 let drawers = 0;
 
 export class Drawer {
-  constructor(send, close, openLog) {
-    Object.assign(this, { send, close, name: "", drawnMs: 0 });
+  constructor(send, close, openLog, open) {
+    Object.assign(this, { send, close, show: open, name: "", drawnMs: 0 });
     this.id = `tsnb-drawer-${++drawers}`;
     this.mark = make("span", "tsnb-mark");
     this.title = make("h3", "tsnb-drawer-name");
@@ -38,15 +39,19 @@ export class Drawer {
     this.error = make("p", "tsnb-drawer-error");
     this.live = make("div", "tsnb-live");
     this.changes = make("ul", "tsnb-changes tsnb-soft");
+    this.further = new Further(send, () => [...this.live.children].map((row) => row.changed()).filter(Boolean));
     this.params = list();
     this.bars = make("div", "tsnb-timeline", ...Array.from({ length: BARS }, () => make("i")));
     attribute(this.bars, "role", "img");
     this.marks = make("div", "tsnb-timeline-marks");
     this.ends = make("div", "tsnb-times-of", make("span"), make("span"));
     this.spent = make("p", "tsnb-soft tsnb-note");
+    this.family = make("ul", "tsnb-family");
     this.numbers = list();
     this.cost = list();
     this.files = make("ul", "tsnb-files");
+    this.figures = make("div", "tsnb-figures");
+    this.pictures = new Map(); // their bytes by mark: what is there is not sent again
     this.query = Object.assign(make("input", "tsnb-filter"), { type: "search", placeholder: "search in the log" });
     attribute(this.query, "aria-label", "search in the log");
     this.query.oninput = () => this.drawLog(true);
@@ -58,18 +63,22 @@ export class Drawer {
     const all = button("open all", "tsnb-log-button", () => openLog(this.name));
     this.parts = {
       live: part("Live values", "used from the next batch on", this.live, this.changes),
+      further: part("Go on", "as two of it, or longer", this.further.element),
       params: part("Parameters", "", this.params),
       time: part("Time line", "", this.marks, this.bars, this.ends, this.spent),
+      family: part("Lineage", "where each branched off", this.family),
       numbers: part("Last numbers", "", this.numbers),
       log: part("Log", "", make("div", "tsnb-log-tools", this.query, this.found, all), this.lines),
-      files: part("Artifacts", "", this.files),
+      files: part("Artifacts", "", this.figures, this.files),
       cost: part("Cost", "over the last seconds", this.cost),
     };
     const inner = make("div", "tsnb-drawer-inner", this.head, this.refusal.element, this.error, ...Object.values(this.parts));
     this.element = make("aside", "tsnb-drawer", inner);
     this.element.id = this.id;
     this.element.hidden = true;
-    this.element.onkeydown = (event) => event.key === "Escape" && close();
+    this.element.onkeydown = (event) => {
+      if (event.key === "Escape") close(); // and not false, which would keep each other key from what has the focus
+    };
     attribute(this.bars, "aria-label", "no time yet");
     this.open("");
   }
@@ -77,7 +86,7 @@ export class Drawer {
   /** Show that trial; empty: none. */
   open(name) {
     if (name !== this.name) {
-      for (const act of [this.stop, this.interrupt, this.pause]) act.of(name);
+      for (const act of [this.stop, this.interrupt, this.pause, this.further]) act.of(name);
       this.refusal.say("");
       this.query.value = "";
       this.lines.replaceChildren();
@@ -95,6 +104,7 @@ export class Drawer {
     if (what === "stop") this.stop.refused(why);
     if (what === "interrupt") this.interrupt.refused(why);
     if (what === this.pause.op) this.pause.refused(why);
+    if (what === "clone" || what === "extend") this.further.refused(what);
     this.refusal.say(what === "set" ? `Not set: ${why}` : `Could not ${what}: ${why}`);
   }
 
@@ -124,10 +134,12 @@ export class Drawer {
     if (facts === this.facts && performance.now() - this.drawnMs < SLOW_MS) return;
     Object.assign(this, { facts, drawnMs: performance.now() });
     this.drawFacts(facts || {}, why);
+    this.further.draw(facts, why);
+    this.drawFamily(store, (facts && facts.lineage) || []);
     if (lane >= 0) this.drawTime(store, lane, facts, state);
   }
 
-  drawFacts({ live = [], params = [], changes = [], artifacts = [], missing, where }, why) {
+  drawFacts({ live = [], params = [], changes = [], artifacts = [], figures = [], missing, where }, why) {
     const { parts } = this;
     parts.live.hidden = !live.length;
     this.drawLive(live, why);
@@ -141,6 +153,46 @@ export class Drawer {
     parts.files.hidden = !artifacts.length;
     items(this.files, artifacts.map(([name, bytes]) => `${name}  ${size(bytes)}`));
     this.files.title = where || "";
+    this.drawFigures(figures);
+  }
+
+  /** Its newest pictures, the newest first; a click shows one as large as the drawer is wide, or small again. */
+  drawFigures(figures) {
+    const known = figures.map(([name, mark, address]) => [name, mark, address || this.pictures.get(mark) || ""]).filter(([, , address]) => /^data:image\//.test(address));
+    this.pictures = new Map(known.map(([, mark, address]) => [mark, address]));
+    const key = [this.name, ...this.pictures.keys()].join("\n");
+    if (key === this.toldFigures) return;
+    this.toldFigures = key;
+    const large = new Set([...this.figures.children].filter((one) => one.getAttribute("aria-expanded") === "true").map((one) => one.title));
+    this.figures.replaceChildren(...known.reverse().map(([name, , address]) => {
+      const picture = Object.assign(make("img"), { src: address, alt: name });
+      const one = button(picture, "tsnb-figure", () => attribute(one, "aria-expanded", one.getAttribute("aria-expanded") !== "true"));
+      one.append(make("span", "tsnb-soft", name));
+      one.title = name;
+      attribute(one, "aria-expanded", large.has(name));
+      return one;
+    }));
+  }
+
+  /** Its family of clones, a parent above its clones: a click on a name opens that one's drawer. */
+  drawFamily(store, family) {
+    this.parts.family.hidden = !family.length;
+    const told = family.map(([name, depth, place, state]) => {
+      const lane = store.lanes.findIndex((one) => one && one.name === name), [first] = lane < 0 ? [] : store.lanes[lane].metrics;
+      const number = first && Number.isFinite(store.value(lane, first)) ? `${first} ${metric(first, store.value(lane, first))}` : "";
+      return { name, depth, lane, words: [place && `from ${place} on`, state, number].filter(Boolean).join(", ") };
+    });
+    const key = JSON.stringify([this.name, told]);
+    if (key === this.toldFamily) return;
+    this.toldFamily = key;
+    this.family.replaceChildren(...told.map(({ name, depth, lane, words }) => {
+      const open = button(name, "tsnb-open", () => this.show(name)), mark = lane < 0 ? make("span") : make("span", "tsnb-mark", shape(lane));
+      const line = make("li", name === this.name ? "tsnb-this" : "", depth ? make("span", "tsnb-branch") : "", mark, open, " ", make("span", "tsnb-soft", words));
+      if (name === this.name) attribute(line, "aria-current", "true");
+      style(line, "--depth", String(Math.max(0, depth - 1)));
+      if (lane >= 0) style(line, "--tsnb-lane", paint(lane));
+      return line;
+    }));
   }
 
   /** A field a value; what somebody types stays until it is sent. */
@@ -165,7 +217,10 @@ export class Drawer {
       put(set, same ? "Set" : `Set ${was} → ${input.value.trim()}`);
       attribute(set, "title", why ? `Set ${name}: not now, ${why}` : `Use it from the next batch on`);
     };
-    input.oninput = word;
+    input.oninput = () => {
+      word();
+      this.further.word();
+    };
     row.onsubmit = (event) => {
       event.preventDefault();
       if (isGrey(set)) return;
@@ -174,6 +229,7 @@ export class Drawer {
       grey(set, true);
     };
     row.append(make("label", "", name), input, set);
+    row.changed = () => (input.value.trim() && input.value.trim() !== was ? [name, input.value.trim()] : null);
     row.show = (value, why) => {
       const changed = value !== was, mine = was !== undefined && input.value.trim() !== was;
       idle = why;

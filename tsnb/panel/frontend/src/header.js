@@ -2,13 +2,14 @@
 
 import { idleStream } from "./acts.js";
 import { attribute, button, grey, isGrey, make, pair, put, style } from "./dom.js";
+import { Weights } from "./weights.js";
 import { LIVE, OVER, clock, count, pace, percent, streamWord, tone } from "./words.js";
 
 const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or held in C for long
 const BALANCE_MS = 8000; // the stream's readings say it within a second
 const MODES = {
   pace: "pace: the window keeps all in step",
-  weights: "weights: a trial that has computed more than its weight lets the others go first; all have 1 until %tensorsocket balance gives others",
+  weights: "weights: a trial that has computed more than its weight lets the others go first; all have 1 until others are set",
   free: "free: each goes as fast as it can, until the kept batches are full",
 };
 const REPORTS_MS = 5000; // a report is made in a moment; its button comes back after this
@@ -29,20 +30,21 @@ export class Header {
     this.window.box.title = "Batches between the fastest and the slowest trial, and the most that are kept";
     this.mode = choice("balance", MODES, (mode) => this.balanced(mode));
     this.mode.box.title = "How compute is divided: in step (pace), by weight, or each as fast as it can until the kept batches are full (free)";
+    this.weights = new Weights((weights) => this.balanced("weights", weights));
     this.report = button("Report", "", () => this.clickedReport());
     this.report.title = "Where each second of each trial went";
     this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
     const title = make("div", "tsnb-title", this.dot, this.name, this.word);
-    const actions = make("div", "tsnb-actions", this.mode.box, this.report, this.stop);
+    const actions = make("div", "tsnb-actions", this.mode.box, this.weights.element, this.report, this.stop);
     this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, actions);
   }
 
   /** Divide compute in another way: what was chosen is shown at once, and what is once the stream says so. */
-  balanced(mode) {
+  balanced(mode, weights) {
     this.asked_mode = mode;
     this.askedMs = Date.now();
     this.why = "";
-    this.send({ op: "balance", mode });
+    this.send({ op: "balance", mode, ...(weights ? { weights } : {}) });
   }
 
   clickedReport() {
@@ -76,6 +78,7 @@ export class Header {
     if (what === "balance") {
       this.asked_mode = null;
       this.why = `Not changed: ${why}`;
+      this.weights.refused(why);
       return;
     }
     if (what === "report") {
@@ -105,6 +108,7 @@ export class Header {
     grey(this.mode.select, why);
     const shown = this.asked_mode || mode;
     if (this.mode.select.value !== shown) this.mode.select.value = shown;
+    this.weights.draw(store, Boolean(last) && shown === "weights", why);
     attribute(this.mode.select, "title", why ? `Not now: ${why}` : this.why || MODES[shown] || "");
     this.drawEpoch(stream, last, live);
     this.report.hidden = !can.report;

@@ -209,11 +209,11 @@ function select(label, chosen) {
 }
 
 /** A list of boxes to tick, behind a button; with a filter where it is long. */
-function menu(label, changed) {
+export function menu(label, changed, { most = MOST, what = "charts" } = {}) {
   const open = button("", "tsnb-menu-button", () => toggle(list.hidden));
   const filter = make("input", "tsnb-filter");
   filter.placeholder = "filter";
-  attribute(filter, "aria-label", "filter metrics");
+  attribute(filter, "aria-label", label === "show" ? "filter metrics" : `filter ${label}`);
   const boxes = make("div", "tsnb-menu-boxes");
   const list = make("div", "tsnb-menu", filter, boxes);
   list.hidden = true;
@@ -249,11 +249,11 @@ function menu(label, changed) {
       }));
       sift();
     }
-    const full = chosen.length >= MOST;
+    const full = chosen.length >= most;
     for (const box of boxes.querySelectorAll("input")) {
       box.checked = chosen.includes(box.value);
       grey(box, full && !box.checked);
-      attribute(box.parentElement, "title", isGrey(box) ? `${MOST} charts at most: take one away first` : "");
+      attribute(box.parentElement, "title", isGrey(box) ? `${most} ${what} at most: take one away first` : "");
     }
   };
   return { element, draw };

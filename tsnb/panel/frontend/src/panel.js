@@ -26,6 +26,14 @@ export default () => {
       notices.begin(store);
       notices.on = Boolean((model.get("view") || {}).notify);
       let savedMs = performance.now();
+      // what a notebook that is saved with its widgets opens with: only here, never sent to the kernel, which knows it better
+      const keep = () => {
+        savedMs = performance.now();
+        const { scene, history, curves } = store.snapshot();
+        model.set("scene", scene);
+        model.set("history", history);
+        model.set("curves", curves);
+      };
 
       // ticks that came while this module loaded are lost: say which was the last, and get the rest if there is more
       const ask = () => {
@@ -36,25 +44,20 @@ export default () => {
         }
       };
       const saved = (model.get("scene") || {}).saved; // a notebook opened anew: if a kernel is there, it knows better
+      if (!saved) keep(); // a page may open when all is over: no news will come
       const hello = () => model.send({ op: "hello", n: saved ? -1 : store.n });
       const hear = (content, buffers) => {
         if (content.op === "all") store.load(content.scene, ...buffers);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
         else if (content.op === "log") log.take(content) || ask();
-        else if (content.op === "params") store.know({ params: new Map(Object.entries(content.trials)), verdicts: content.verdicts, changes: new Map(Object.entries(content.changes || {})) });
+        else if (content.op === "params") store.know(content);
         else if (content.op === "trial") store.shared.facts.set(content.name, content);
         else if (content.op === "refused") views.forEach((view) => view.refused(content));
         if (content.op === "all") notices.begin(store);
         else if (content.op === "tick") notices.news(store);
         views.forEach((view) => view.news());
         const ended = content.state && !LIVE.has(content.state);
-        if (ended || performance.now() - savedMs > SAVE_MS) {
-          savedMs = performance.now();
-          const { scene, history, curves } = store.snapshot();
-          model.set("scene", scene); // only here: never sent to the kernel, which knows it better
-          model.set("history", history);
-          model.set("curves", curves);
-        }
+        if (content.op === "all" || ended || performance.now() - savedMs > SAVE_MS) keep();
       };
       model.on("msg:custom", hear);
       try {
@@ -72,10 +75,11 @@ export default () => {
     },
 
     render({ model, el }) {
+      // not by save_changes(), which would send along all that was set, the history too
       const keep = (chosen) => {
         model.set("view", chosen);
         try {
-          model.save_changes();
+          model.send({ op: "view", view: chosen });
         } catch (error) {
           console.debug("tsnb: no kernel behind this panel", error);
         }

@@ -47,7 +47,7 @@ export class Reel {
    * while the stream is still served. Itself, where somebody is there or nobody ever was.
    */
   withoutIdleEnd() {
-    const { frames, older } = this, here = (frame) => frame.rows.some(Boolean);
+    const { frames, older } = this, here = (frame) => frame.rows.some((row) => row && Number.isFinite(row.lag)); // the last word of one that has ended is none
     let end = frames.length;
     while (end > 0 && !here(frames[end - 1])) end--;
     if (end === 0 || end === frames.length) return this;

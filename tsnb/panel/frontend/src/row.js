@@ -6,7 +6,7 @@ import { icon, showIcon } from "./icons.js";
 import { Place } from "./place.js";
 import { shape } from "./shapes.js";
 import { paint } from "./theme.js";
-import { OVER, consumerState, count, metric, percent, progress, remaining } from "./words.js";
+import { OVER, consumerState, count, metric, parameter, percent, progress, remaining } from "./words.js";
 
 export const METRIC_COLUMNS = 2;
 export const NARROW = 4; // columns that a narrow panel hides
@@ -16,9 +16,11 @@ export const COLUMNS = [
   ["", "tsnb-c-metric tsnb-n"], ["", "tsnb-c-metric tsnb-n"], ["", "tsnb-c-action"],
 ];
 
+export const PARAM_COLUMNS = 3; // at most, on a wide page
+
 export class Row {
   constructor(lane, name, send, choose, open) {
-    Object.assign(this, { lane, name });
+    Object.assign(this, { lane, name, params: [] });
     this.cells = COLUMNS.map(([, className], k) => make(k ? "td" : "th", className));
     const [title, state, where, , time, , , , action] = this.cells;
     title.scope = "row";
@@ -55,6 +57,22 @@ export class Row {
     detail.colSpan = COLUMNS.length - NARROW;
     this.element = make("tbody", "", make("tr", "", ...this.cells), make("tr", "tsnb-second", detail));
     style(this.element, "--tsnb-lane", paint(lane));
+  }
+
+  /** Show these parameters: [[name, value], ...]; their columns stand behind its name. */
+  tell(params) {
+    while (this.params.length > params.length) this.params.pop().remove();
+    while (this.params.length < params.length) {
+      const cell = make("td", paramClass(this.params.length));
+      (this.params[this.params.length - 1] || this.cells[0]).after(cell);
+      this.params.push(cell);
+    }
+    this.params.forEach((cell, k) => {
+      const [name, value] = params[k];
+      put(cell, parameter(value));
+      attribute(cell, "title", value === undefined ? `${name}: not a parameter of it` : `${name} ${value}`);
+    });
+    this.told = params.filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${parameter(value)}`);
   }
 
   /** Show its name in short; who hears or points has all of it. */
@@ -143,7 +161,7 @@ export class Row {
     if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, metrics[0])));
     const all = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
     const rate = this.cells[3].textContent;
-    put(this.detail, [rate === "–" ? "" : `${rate} samples/s`, `epoch ${epoch}`, ...all].filter(Boolean).join("   "));
+    put(this.detail, [...(this.told || []), rate === "–" ? "" : `${rate} samples/s`, `epoch ${epoch}`, ...all].filter(Boolean).join("   "));
     this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${best(name) === this.lane ? " (best)" : ""}`).join("\n");
   }
 
@@ -155,6 +173,9 @@ export class Row {
     return true;
   }
 }
+
+/** The class of the k-th column of parameters: a narrower page has fewer. */
+export const paramClass = (k) => `tsnb-c-param tsnb-c-param-${k + 1} tsnb-n`;
 
 function curve() {
   const [line, path] = ["svg", "polyline"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));

@@ -11,7 +11,7 @@ import { NO_ETA } from "./words.js";
 const MARKS = 200; // the kernel keeps as many
 const NEAR_S = 0.06; // times travel in float32: after a day they are right to a hundredth of a second
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
-const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping"]);
+const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping", "awaits turn"]);
 
 /** What a trial does in a time, that sums over the streams it is on. */
 export const FLOWING = ["samplesPerS", "computing", "waiting", "held"];
@@ -41,8 +41,12 @@ export class Numbers {
 
   /** The lane with the best number under a name, of those that are shown: among the done, while none is among all. */
   bestOf(name) {
+    return this.bestAmong(this.lanes.map((_, k) => k), name);
+  }
+
+  bestAmong(lanes, name) {
     const way = this.ways[name] || 0;
-    const those = this.lanes.map((lane, k) => [k, lane && lane.metrics.includes(name) ? this.value(k, name) : NaN]).filter(([, value]) => !Number.isNaN(value));
+    const those = lanes.map((k) => [k, this.lanes[k]]).map(([k, lane]) => [k, lane && lane.metrics.includes(name) ? this.value(k, name) : NaN]).filter(([, value]) => !Number.isNaN(value));
     if (!way || those.length < 2) return -1;
     const done = those.filter(([k]) => !this.lanes[k].here && this.lanes[k].end === "done");
     return (done.length ? done : those).reduce((best, one) => (way * one[1] > way * best[1] ? one : best))[0];
@@ -58,6 +62,7 @@ export class Store extends Numbers {
     this.log = new Log();
     this.params = new Map(); // of this notebook's trials: name -> [[parameter, value as text], ...]
     this.changes = new Map(); // of their live values: name -> [[seconds since 1970, text], ...]
+    this.sweeps = {}; // the sweep of each that is of one, by name
     this.verdicts = {}; // why those that were pruned were, by name
     this.facts = new Map(); // what the notebook knows of the trials whose drawer is open, by name
     Object.assign(this, shared);

@@ -9,7 +9,7 @@ export class Streams {
   constructor(clock) {
     this.clock = clock;
     // what the notebook knows of its trials, on whichever stream they are
-    this.shared = { log: new Log(), params: new Map(), changes: new Map(), verdicts: {}, facts: new Map() };
+    this.shared = { log: new Log(), params: new Map(), changes: new Map(), verdicts: {}, sweeps: {}, facts: new Map() };
     this.load({});
   }
 
@@ -27,6 +27,7 @@ export class Streams {
     });
     if (scene.streams && scene.log) this.shared.log.load(scene.log);
     this.whole = this.stores.length > 1 ? new Joint(this.stores, this.shared) : this.stores[0];
+    if (scene.known) this.know(scene.known);
   }
 
   /** Take in a tick of one of them; false if one before it was missed and everything must be asked for again. */
@@ -41,7 +42,9 @@ export class Streams {
   }
 
   /** What the notebook has said of its trials. */
-  know(found) {
+  know({ trials = {}, verdicts = {}, changes = {}, sweeps = {} }) {
+    this.known = { trials, verdicts, changes, sweeps };
+    const found = { params: new Map(Object.entries(trials)), verdicts, sweeps, changes: new Map(Object.entries(changes)) };
     Object.assign(this.shared, found);
     Object.assign(this.whole, found);
   }
@@ -49,9 +52,10 @@ export class Streams {
   /** As `Store.snapshot`, of all of them. */
   snapshot() {
     const parts = this.stores.map((store) => store.snapshot()), log = this.shared.log.snapshot();
-    if (parts.length === 1) return { ...parts[0], scene: { ...parts[0].scene, log } };
+    const { known } = this;
+    if (parts.length === 1) return { ...parts[0], scene: { ...parts[0].scene, log, known } };
     const lengths = parts.map(({ history, curves }) => [history.byteLength, curves.byteLength]);
-    const scene = { streams: parts.map((one) => one.scene), lengths, saved: true, log };
+    const scene = { streams: parts.map((one) => one.scene), lengths, saved: true, log, known };
     return { scene, history: joined(parts.map((one) => one.history)), curves: joined(parts.map((one) => one.curves)) };
   }
 }

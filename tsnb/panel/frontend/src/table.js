@@ -4,9 +4,10 @@
 import { attribute, button, make, put } from "./dom.js";
 import { metricsOf } from "./lanes.js";
 import { shortened } from "./learning.js";
-import { arranged } from "./order.js";
-import { COLUMNS, METRIC_COLUMNS, NARROW, Row } from "./row.js";
-import { LIVE, OVER, allLeft } from "./words.js";
+import { arranged, groups, paramOf, telling } from "./order.js";
+import { COLUMNS, METRIC_COLUMNS, NARROW, PARAM_COLUMNS, Row, paramClass } from "./row.js";
+import { menu } from "./lessons.js";
+import { LIVE, OVER, allLeft, metric } from "./words.js";
 
 const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
 const ORDER_MS = 5000; // as often as the order may change by itself
@@ -18,31 +19,37 @@ const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0
 export class Table {
   constructor(send, choose, light, keep, open) {
     Object.assign(this, { send, choose, light, keep, open, kept: { sort: null, open: [] }, filter: "", order: [], orderedMs: -Infinity });
+    Object.assign(this, { params: [], paramHeads: [], groups: [], groupHeads: new Map() });
     this.rows = new Map();
     this.folds = new Map();
-    this.head = COLUMNS.map(([label, name], k) => this.header(label, name, k));
+    this.head = COLUMNS.map(([label, name], k) => this.header(label, name, SORTED[k]));
     this.labels = this.head.map((cell) => cell.querySelector(".tsnb-sort-word"));
     this.head[this.head.length - 1].append(make("span", "tsnb-unseen", "actions"));
     this.table = make("table", "tsnb-table tsnb-trials", make("thead", "", make("tr", "", ...this.head)));
     this.table.setAttribute("aria-label", "Trials on this stream");
     this.sieve = make("input", "tsnb-filter tsnb-sieve");
-    Object.assign(this.sieve, { type: "search", placeholder: "filter trials by name" });
-    attribute(this.sieve, "aria-label", "filter trials by name");
+    Object.assign(this.sieve, { type: "search", placeholder: "filter: a name, or lr > 0.001" });
+    attribute(this.sieve, "aria-label", "filter trials by name or parameters");
     this.sieve.oninput = () => this.change({}, (this.filter = this.sieve.value));
+    this.bySweep = button("by sweep", "tsnb-choice", () => this.change({ ungrouped: !this.kept.ungrouped }));
+    attribute(this.bySweep, "title", "Rows of one sweep stand together below its name");
+    this.columns = menu("columns", () => {}, { most: PARAM_COLUMNS, what: "columns" });
+    this.tools = make("div", "tsnb-row-tools", this.sieve);
     this.empty = make("p", "tsnb-empty");
     this.key = key();
     this.allLeft = make("span", "tsnb-all-left");
     this.key.append(this.allLeft);
     this.scroll = make("div", "tsnb-scroll", this.table);
-    this.element = make("div", "tsnb-rows", this.sieve, this.scroll, this.empty, this.key);
+    this.element = make("div", "tsnb-rows", this.tools, this.scroll, this.empty, this.key);
     this.element.onpointerleave = () => light(null);
   }
 
-  header(label, name, k) {
+  header(label, name, by) {
     const cell = make("th", name);
     cell.scope = "col";
-    if (!SORTED[k]) return cell;
-    const sort = button(make("span", "tsnb-sort-word", label), "tsnb-sort", () => this.sortBy(SORTED[k]));
+    cell.by = by;
+    if (!by) return cell;
+    const sort = button(make("span", "tsnb-sort-word", label), "tsnb-sort", () => this.sortBy(by));
     cell.append(sort);
     return cell;
   }
@@ -61,7 +68,7 @@ export class Table {
 
   /** Once: as it is best read (numbers from the largest), then the other way, then as they joined. */
   sortBy(by) {
-    const { sort } = this.kept, first = !["name", "state", "metric 0"].includes(by);
+    const { sort } = this.kept, first = !["name", "state", "metric 0"].includes(by) && !by.startsWith("param ");
     if (!sort || sort.by !== by) this.change({ sort: { by, down: first } });
     else this.change({ sort: sort.down === first ? { by, down: !first } : null });
   }
@@ -74,17 +81,23 @@ export class Table {
       this.labels[METRICS_AT + k].parentElement.hidden = !metrics[k];
     }
     put(this.labels[4], OVER.has(state) ? "where its time went" : "where its time goes");
-    this.head.forEach((cell, k) => {
-      const { sort } = this.kept, on = sort && SORTED[k] && sort.by === SORTED[k];
-      if (SORTED[k]) attribute(cell, "aria-sort", on ? (sort.down ? "descending" : "ascending") : "none");
-    });
+    this.drawParams(store);
+    for (const cell of [...this.head, ...this.paramHeads]) {
+      const { sort } = this.kept, on = sort && cell.by && sort.by === cell.by;
+      if (cell.by) attribute(cell, "aria-sort", on ? (sort.down ? "descending" : "ascending") : "none");
+    }
+    this.shorten(store);
     this.arrange(store, metrics);
     this.callThem(store);
     const fresh = this.due(store, state, metrics);
     for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics, fresh);
     const none = !store.lanes.some(Boolean);
     this.sieve.hidden = store.lanes.length < SIFTED_FROM;
+    this.bySweep.hidden = !this.canGroup;
+    attribute(this.bySweep, "aria-pressed", !this.kept.ungrouped);
     this.element.classList.toggle("tsnb-many", store.lanes.length >= SIFTED_FROM);
+    const tools = store.lanes.length >= SIFTED_FROM ? this.tools : this.key; // of few trials they get no line of their own
+    if (this.bySweep.parentElement !== tools) tools.append(this.bySweep, this.columns.element);
     this.empty.hidden = !none;
     this.key.hidden = none;
     put(this.allLeft, live && !store.recorded ? allLeft(store.all) : "");
@@ -101,17 +114,53 @@ export class Table {
     return true;
   }
 
+  /** A column for each chosen parameter, of those by which trials differ; the first ones, where nobody has chosen. */
+  drawParams(store) {
+    const all = telling(store.lanes, store.params), { columns } = this.kept;
+    const params = (columns || all).filter((name) => all.includes(name)).slice(0, PARAM_COLUMNS), key = params.join("\n");
+    this.columns.element.hidden = !all.length;
+    this.columns.draw(all, params, (names) => this.change({ columns: names }));
+    this.element.classList.toggle("tsnb-has-params", params.length > 0);
+    if (key === this.params.join("\n")) return;
+    this.params = params;
+    for (const cell of this.paramHeads) cell.remove();
+    this.paramHeads = params.map((name, k) => {
+      const cell = this.header(name, paramClass(k), `param ${name}`);
+      cell.title = name;
+      return cell;
+    });
+    this.head[0].after(...this.paramHeads);
+    for (const fold of [...this.folds.values(), ...this.groupHeads.values()]) this.widen(fold);
+  }
+
+  /** As many cells as rows have columns of parameters. */
+  widen(fold) {
+    for (const cell of fold.querySelectorAll(".tsnb-c-param")) cell.remove();
+    fold.querySelector("tr").append(...this.params.map((_, k) => make("td", `tsnb-fold ${paramClass(k)}`)));
+    return fold;
+  }
+
   /** Names that begin alike are cut where they do, so that what differs can be read. */
-  callThem(store) {
+  shorten(store) {
     const names = [...new Set(store.lanes.filter(Boolean).map(({ name }) => name))], key = names.join("\n");
     if (key !== this.called) Object.assign(this, { called: key, short: shortened(names, NAME_LETTERS) });
-    for (const row of this.rows.values()) row.call(this.short[row.name]);
+  }
+
+  callThem(store) {
+    for (const row of this.rows.values()) {
+      row.call(this.short[row.name]);
+      row.tell(this.params.map((name) => [name, paramOf(store.params, row.name, name)]));
+    }
   }
 
   /** Put rows and folds in their order. It does not change while somebody points at a row or works in it. */
   arrange(store, metrics) {
     const value = (lane, by) => this.value(store, lane, by, metrics);
-    const { rows, folds } = arranged(store.lanes, { ...this.kept, filter: this.filter }, value);
+    const { rows: all, folds } = arranged(store.lanes, { ...this.kept, filter: this.filter, params: store.params }, value);
+    const found = groups(store.lanes, all, store.sweeps), { shut = [], ungrouped } = this.kept;
+    this.canGroup = found.length > 0;
+    this.groups = ungrouped ? [] : found;
+    const rows = this.groups.length ? this.groups.flatMap((group) => (shut.includes(group.name) ? [] : group.rows)) : all;
     const busy = this.element.matches(":hover") || this.element.contains(document.activeElement);
     const same = rows.length === this.order.length && rows.every((lane) => this.rows.has(lane));
     const now = performance.now();
@@ -120,17 +169,47 @@ export class Table {
       const shown = new Set(rows);
       for (const [lane, row] of this.rows) if (!shown.has(lane)) this.drop(lane, row);
       for (const lane of rows) if (!this.rows.has(lane)) this.add(lane, store.lanes[lane].name);
-      const wanted = rows.map((lane) => this.rows.get(lane).element);
+      const elements = (lanes) => lanes.map((lane) => this.rows.get(lane).element);
+      const wanted = this.groups.length ? this.groups.flatMap(({ name, rows: own }) => [this.groupHead(name), ...(shut.includes(name) ? [] : elements(own))]) : elements(rows);
+      for (const [name, head] of this.groupHeads) if (!this.groups.some((group) => group.name === name)) (head.remove(), this.groupHeads.delete(name));
       wanted.forEach((element, k) => this.table.tBodies[k] !== element && this.table.insertBefore(element, this.table.tBodies[k] || null));
       this.order = rows;
     }
+    for (const group of this.groups) this.drawGroup(store, group, metrics, shut.includes(group.name));
     this.drawFolds(store, folds);
+  }
+
+  groupHead(name) {
+    if (!this.groupHeads.has(name)) {
+      const head = this.fold(() => {
+        const { shut = [] } = this.kept;
+        this.change({ shut: shut.includes(name) ? shut.filter((one) => one !== name) : [...shut, name] });
+      });
+      head.classList.add("tsnb-group");
+      this.groupHeads.set(name, head);
+    }
+    return this.groupHeads.get(name);
+  }
+
+  /** The line above a sweep's rows: how many do what, and the best of them. */
+  drawGroup(store, { name, lanes }, metrics, shut) {
+    const head = this.groupHeads.get(name);
+    if (!head) return;
+    const line = head.querySelector("button"), counts = new Map();
+    for (const lane of lanes) {
+      const word = store.lanes[lane].here ? "running" : store.stateOf(lane).state === "gone" ? "left" : store.stateOf(lane).state;
+      counts.set(word, (counts.get(word) || 0) + 1);
+    }
+    const told = [...counts].map(([word, count]) => `${count} ${word}`).join(", "), best = metrics[0] ? store.bestAmong(lanes, metrics[0]) : -1;
+    put(line, name ? `sweep ${name}` : "no sweep");
+    attribute(line, "aria-expanded", !shut);
+    put(head.querySelector(".tsnb-soft"), told + (best < 0 ? "" : `; best ${metrics[0]} ${metric(metrics[0], store.value(best, metrics[0]))}: ${this.short[store.lanes[best].name]}`));
   }
 
   drawFolds(store, folds) {
     for (const [word, fold] of this.folds) if (!folds.some((one) => one.word === word)) (fold.remove(), this.folds.delete(word));
     for (const { word, lanes, open } of folds) {
-      if (!this.folds.has(word)) this.folds.set(word, this.fold(word));
+      if (!this.folds.has(word)) this.folds.set(word, this.endFold(word));
       const fold = this.folds.get(word), line = fold.querySelector("button");
       if (fold !== this.table.lastElementChild) this.table.append(fold);
       put(line, `${lanes.length} ${word}`);
@@ -141,20 +220,25 @@ export class Table {
     }
   }
 
-  fold(word) {
-    const line = button("", "tsnb-toggle", () => {
+  endFold(word) {
+    return this.fold(() => {
       const { open } = this.kept;
       this.change({ open: open.includes(word) ? open.filter((one) => one !== word) : [...open, word] });
     });
-    const cell = make("td", "tsnb-fold", line, " ", make("span", "tsnb-soft")), rest = make("td", "tsnb-fold tsnb-c-rate");
+  }
+
+  /** A line across the table with a button; `act`: what that does. */
+  fold(act) {
+    const line = button("", "tsnb-toggle", act), cell = make("td", "tsnb-fold", line, " ", make("span", "tsnb-soft")), rest = make("td", "tsnb-fold tsnb-c-rate");
     cell.colSpan = COLUMNS.length - NARROW; // a narrow table has no more columns, and must not get them by this
     rest.colSpan = NARROW;
-    return make("tbody", "tsnb-folded", make("tr", "", cell, rest));
+    return this.widen(make("tbody", "tsnb-folded", make("tr", "", cell, rest)));
   }
 
   value(store, lane, by, metrics) {
     const row = store.lastRow(lane), here = store.lanes[lane].here;
     if (by === "name") return store.lanes[lane].name;
+    if (by.startsWith("param ")) return paramOf(store.params, store.lanes[lane].name, by.slice(6));
     if (by === "state") return store.stateOf(lane).state;
     if (by.startsWith("metric")) return store.value(lane, metrics[Number(by.slice(-1))] || "");
     if (by === "epochs") return row ? row.epochs : NaN;

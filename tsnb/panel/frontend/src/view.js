@@ -10,38 +10,43 @@ import { keepPlainKeys } from "./keys.js";
 import { Lessons } from "./lessons.js";
 import { LogPane } from "./logpane.js";
 import { Sentence } from "./sentence.js";
+import { series } from "./series.js";
+import { Strip } from "./strip.js";
 import { Table } from "./table.js";
 import { onThemeChange, readTheme } from "./theme.js";
 import { OVER, spanFor } from "./words.js";
 
 const PARAMS_MS = 5000;
-let views = 0;
-const MANY = 8; // more trials than this: what each does over time cannot be told apart, so it is among the details
+let views = 0, flows = 0;
 const SPANS = [[120, "2 min", "the last 2 minutes"], [600, "10 min", "the last 10 minutes"], [Infinity, "all", "all there is"]];
 
-/** What is drawn of one stream: its line at the top and its sentence, its charts over time, and more of them on demand. */
+/** What is drawn of one stream: its line at the top and its sentence, the strip of its flow, and large charts on request. */
 class Flow {
-  constructor(send, at, theme) {
+  constructor(send, at, theme, toggled) {
     this.header = new Header(at ? (content) => send({ ...content, at }) : send);
     this.sentence = new Sentence();
     this.charts = new Charts(theme);
     this.details = new Details(this.charts.more.element);
     this.title = make("h3", "tsnb-section tsnb-strip-name");
     this.head = make("div", "tsnb-flow-head", this.header.element, this.sentence.element);
-    this.strip = make("div", "tsnb-strip", this.title, this.charts.main.element);
+    this.charts.main.element.id = `tsnb-flow-${++flows}`;
+    this.cells = new Strip(toggled, this.charts.main.element.id);
+    this.strip = make("div", "tsnb-strip", this.title, this.cells.element, this.charts.main.element);
   }
 
-  /** `alone`: whether there is no other; `rest`: whether its charts are among the details. */
-  draw(store, { spanS, details, rest, alone, at }) {
+  /** `alone`: whether there is no other; `large`: whether its large charts are open. */
+  draw(store, { spanS, details, large, alone, at }) {
     const state = shownState(store);
     this.header.draw(store, state);
     this.sentence.draw(store, state);
-    this.title.hidden = alone || rest;
+    this.title.hidden = alone;
     if (!alone) put(this.title, store.stream.name || "no stream yet");
     this.details.shown = details;
     this.details.draw(store);
-    this.charts.main.element.hidden = rest;
-    if (!rest) this.charts.draw(store, spanFor(store.reel.ageS, spanS), { over: OVER.has(state), details, machine: at === 0 });
+    this.charts.main.element.hidden = !large;
+    const shownS = spanFor(store.reel.ageS, spanS), found = large || details ? series(store.reel.withoutIdleEnd(), store.lanes, shownS) : undefined;
+    this.cells.draw(store, shownS, large, found);
+    if (found) this.charts.draw(store, shownS, { over: OVER.has(state), main: large, details, machine: at === 0, found });
   }
 }
 
@@ -58,7 +63,7 @@ export class View {
     const pointed = (lane) => (this.flows.forEach(({ charts }) => charts.light(lane)), this.lessons.light(lane));
     this.flows = [];
     this.table = new Table(send, choose, pointed, (rows) => this.keep({ rows }), (name) => this.show(name === this.drawer.name ? "" : name));
-    this.drawer = new Drawer(send, () => this.show(""), (name) => choose(name));
+    this.drawer = new Drawer(send, () => this.show(""), (name) => choose(name), (name) => this.show(name));
     this.lessons = new Lessons(() => this.theme, (learning) => this.keep({ learning }), { pointed, wantParams: () => this.wantParams() });
     this.kept = kept && typeof kept === "object" ? kept : {};
     this.keep = (change) => keep && keep((this.kept = { ...this.kept, ...change }));
@@ -85,7 +90,7 @@ export class View {
   /** As many flows as there are streams. */
   fit() {
     const wanted = this.streams.stores.length;
-    while (this.flows.length < wanted) this.flows.push(new Flow(this.send, this.flows.length, () => this.theme));
+    while (this.flows.length < wanted) this.flows.push(new Flow(this.send, this.flows.length, () => this.theme, () => this.enlarge()));
     while (this.flows.length > wanted) {
       const { head, strip, details, charts } = this.flows.pop();
       [head, strip, details.element].forEach((element) => element.remove());
@@ -98,6 +103,12 @@ export class View {
       this.details.append(details.element);
     });
     this.root.classList.toggle("tsnb-streams", wanted > 1);
+  }
+
+  /** Open the large charts of the flow, or close them. */
+  enlarge() {
+    this.keep({ flow: !this.kept.flow });
+    this.news();
   }
 
   /** Open that trial's drawer; empty: close it, and go back to where one was. */
@@ -116,7 +127,8 @@ export class View {
 
   /** Ask for what the notebook knows of the trial whose drawer is open: it forgets pages that do not. */
   ask() {
-    if (this.drawer.name || this.asked_trial) this.send({ op: "trial", name: this.drawer.name });
+    const { name, pictures } = this.drawer, has = name === this.asked_trial && pictures.size ? { has: [...pictures.keys()] } : {};
+    if (name || this.asked_trial) this.send({ op: "trial", name, ...has });
     this.asked_trial = this.drawer.name;
   }
 
@@ -226,8 +238,8 @@ export class View {
     this.asked = undefined;
     const began = performance.now(), { store } = this, state = shownState(store);
     this.fit();
-    const { stores } = this.streams, rest = store.lanes.length > MANY && !this.detailed;
-    this.flows.forEach((flow, at) => flow.draw(stores[at], { spanS: this.spanS, details: Boolean(this.detailed), rest, alone: stores.length === 1, at }));
+    const { stores } = this.streams, large = this.kept.flow === true;
+    this.flows.forEach((flow, at) => flow.draw(stores[at], { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, at }));
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
     this.drawer.draw(store, state);
     this.lessons.draw(store);
@@ -239,7 +251,6 @@ export class View {
     attribute(this.notify, "aria-pressed", this.notices.on);
     attribute(this.notify, "title", this.notices.words);
     this.logs.hidden = !store.log.can && !store.log.name;
-    this.spansBox.hidden = rest;
     if (store.log.can) this.wantParams();
     this.mark(state, performance.now() - began);
   }

@@ -88,6 +88,15 @@ export function metric(name, value) {
   return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(3);
 }
 
+const PARAM_LETTERS = 8;
+
+/** A parameter's value where there is little room: 0.00012345 -> 1.23e-4; all of it is in its tooltip. */
+export function parameter(value) {
+  if (value === undefined) return "–";
+  const text = typeof value !== "number" ? value : value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3) ? Number(value.toPrecision(3)).toExponential() : String(Number(value.toPrecision(5)));
+  return text.length > PARAM_LETTERS ? `${text.slice(0, PARAM_LETTERS - 1)}…` : text;
+}
+
 /** A logged number beside an axis from `low` to `high`: as many decimals as tell its labels apart. */
 export function axisMetric(name, value, [low, high]) {
   const share = /acc/i.test(name) && low >= 0 && high <= 1.001, scale = share ? 100 : 1;

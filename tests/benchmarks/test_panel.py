@@ -1,0 +1,46 @@
+"""The benchmark of the panel: the counts that it prints hold here; its times depend on the machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import panel
+from benchmarks.panel import GOALS, a_day, opening, ticks, told
+from tsnb.telemetry.frames import POINTS
+from tsnb.telemetry.history import MOST, PAGE_BYTES
+
+
+def test_a_tick_has_no_more_bytes_than_it_may() -> None:
+    """Of 3 and of 50 trials that all log two numbers in each; 20 streams have twenty times those of one."""
+    assert ticks(3, 60)["bytes"] <= GOALS["bytes 3"]
+    assert ticks(50, 24)["bytes"] <= GOALS["bytes 50"]
+    assert ticks(3, 24, 20)["bytes"] == pytest.approx(20 * ticks(3, 24)["bytes"], rel=0.02)
+
+
+def test_what_a_page_is_given_does_not_grow_with_the_hours() -> None:
+    """Nor does what the kernel keeps: frames and curves stay within their bounds."""
+    tape = told(3, 6000)
+    assert len(tape._history) <= MOST
+    assert opening(tape)["bytes"] <= PAGE_BYTES + 3 * 2 * POINTS * 16 + 20_000
+
+
+def test_it_prints_what_it_has_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row each with its aim, and the same as JSON."""
+    found = {
+        "cores": 2,
+        "load": 0.5,
+        "tick": {"3": ticks(3, 8)},
+        "opening": {"3 trials, 8 readings": opening(told(3, 8))},
+        "page": {},
+        "day MiB": a_day(1, 8),
+    }
+    monkeypatch.setattr(panel, "measured", lambda quick, page: found)
+    assert panel.main(["--quick", "--json", str(tmp_path / "panel.json")]) == 0
+    said = capsys.readouterr().out
+    assert "| kernel ms a tick, 3 |" in said and "| 0.2 |" in said and "Not measured: a page" in said
+    assert json.loads((tmp_path / "panel.json").read_text(encoding="utf-8"))["day MiB"] == found["day MiB"]

@@ -1,0 +1,310 @@
+"""A sweep that is planned: what starts when, by a clock of its own; then a small one with real trials."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+import tsnb
+from tsnb.errors import TsnbError
+from tsnb.planners.scheduling import Job, LoaderCost, annealed, left_after, listed, within
+from tsnb.sweeps.planned import Conditions, PlannedPlaces, clock_time, read_until
+
+FEED = LoaderCost(0.0004, 0.0006, 0.0001)
+
+
+def job(name: str, samples: float = 10_000, ms: float = 1.0, memory: float = 1.0) -> Job:
+    return Job(name, samples, ms / 1000, ms / 1000, memory)
+
+
+def mix(seed: int, number: int) -> list[Job]:
+    luck = random.Random(seed)
+    return [
+        job(f"t{i}", luck.choice((2e4, 1e5, 3e5)), luck.uniform(0.2, 4.0), luck.choice((1.0, 2.0, 3.0)))
+        for i in range(number)
+    ]
+
+
+class World:
+    """Trials that go as fast as they really do, whatever was measured of them; no process, no clock but this."""
+
+    def __init__(self, jobs: Sequence[Job], *, cores: float = 2.0, memory: float = 6.0, **more: Any) -> None:
+        self.now_s = 0.0
+        self.real = {each.name: each for each in jobs}
+        self.left = {each.name: each.samples for each in jobs}
+        self.running: dict[str, float] = {}
+        self.clones: dict[str, tuple[str, float]] = {}
+        self.ended: dict[str, float] = {}
+        self.cores, self.memory = cores, memory
+        believed = more.pop("believed", {each.name: each for each in jobs})
+        told = Conditions(
+            believed, FEED, cores, memory, more.pop("off", 0.1), more.pop("end_s", float("inf"))
+        )
+        self.places = PlannedPlaces(
+            more.pop("at_once", len(jobs)),
+            told,
+            clock=lambda: self.now_s,
+            taken=self.taken,
+            clones=lambda: dict(self.clones),
+            rounds=200,
+        )
+        self.places.add(self.real)
+
+    def taken(self) -> Mapping[str, float]:
+        return {name: self.real[name].samples - self.left[name] for name in self.running}
+
+    def step(self) -> str | None:
+        """Start what starts, and go on to the next end; return the name of the one that ended."""
+        for name in self.places.start():
+            self.running[name] = self.now_s
+        self.places.check()
+        assert (
+            sum(self.real[name].memory_bytes for name in self.running) <= self.memory
+            or len(self.running) == 1
+        )
+        if not self.running:
+            return None
+        going = [replace(self.real[name], samples=self.left[name]) for name in self.running]
+        ends = listed([], FEED, self.cores, running=going).ends_s
+        first = min(ends, key=ends.__getitem__)
+        self.go(ends[first])
+        self.end(first)
+        return first
+
+    def go(self, seconds: float) -> None:
+        going = [replace(self.real[name], samples=self.left[name]) for name in self.running]
+        self.left |= left_after(going, FEED, self.cores, seconds)
+        self.now_s += seconds
+
+    def end(self, name: str) -> None:
+        self.running.pop(name)
+        self.ended[name] = self.now_s
+        if self.clones.pop(name, None):
+            self.places.changed()
+        else:
+            self.places.end(name)
+
+    def run(self) -> float:
+        while not self.places.over:
+            self.step()
+        return self.now_s
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_plan_that_is_made_anew_forgives_costs_that_were_wrong(seed: int) -> None:
+    """Costs 30 % off either way: within a tenth of a plan that knew them; each trial runs once, memory is kept."""
+    luck, jobs = random.Random(seed), mix(seed, 8)
+    wrong = {
+        j.name: replace(j, step_s=j.step_s * (f := luck.uniform(0.7, 1.3)), cpu_s=j.cpu_s * f) for j in jobs
+    }
+    ideal_s = annealed(jobs, FEED, 2, memory_bytes=6.0, rounds=400).schedule.makespan_s
+    world = World(jobs, believed=wrong)
+    assert ideal_s * 0.99 <= world.run() <= ideal_s * 1.1
+    assert world.ended.keys() == {j.name for j in jobs} and not world.places.refused
+
+
+def test_a_failure_or_an_early_stop_lets_the_next_start_at_once() -> None:
+    """Whatever ends, the memory that comes free is taken; those that are stopped together are replaced together."""
+    world = World([job(f"t{i}", 1e5, memory=2.0) for i in range(5)])
+    first = world.places.start()
+    assert len(first) == 3, "two bytes each of six"
+    world.running = dict.fromkeys(first, 0.0)
+    assert world.places.start() == [], "nothing has happened since"
+    world.go(5.0)
+    world.places.leave(first[:2])
+    world.end(first[0])
+    assert world.places.start() == []
+    world.end(first[1])
+    assert len(world.places.start()) == 2
+
+
+def test_a_clone_takes_its_parent_s_memory_and_ends_with_it() -> None:
+    """A trial does not start beside a clone that takes its place in memory; it does once that has ended."""
+    world = World([job("a", 1e5, memory=3.0), job("b", 1e5, memory=3.0), job("c", 2e4, memory=3.0)])
+    started = world.places.start()
+    assert len(started) == 2
+    last = next(iter({"a", "b", "c"} - set(started)))
+    world.running = dict.fromkeys(started, 0.0)
+    world.go(1.0)
+    ended, stays = started
+    world.clones["copy"] = stays, 1000.0
+    world.real["copy"], world.left["copy"], world.running["copy"] = world.real[stays], 5e4, 1.0
+    world.end(ended)
+    assert world.places.start() == [], "the clone has its memory"
+    world.end("copy")
+    assert world.places.start() == [last]
+
+
+def test_only_what_is_done_in_time_starts_and_the_rest_is_said() -> None:
+    """The shortest first; all that started is done by then; each of the others has a time when it would be."""
+    jobs = [job("short", 2e4), job("middle", 1e5), job("long", 1e6), job("longest", 4e6)]
+    world = World(jobs, end_s=700.0)
+    found = world.places.foretell()
+    assert set(found.order) == {"short", "middle"} and set(found.late_s) == {"long", "longest"}
+    assert all(end_s > 700.0 for end_s in found.late_s.values())
+    assert world.run() <= 700.0
+    assert world.ended.keys() == {"short", "middle"}
+    assert world.places.refused.keys() == {"long", "longest"} == set(world.places.refused)
+    assert all(why.startswith("it would be done at ") for why in world.places.refused.values())
+    assert world.places.waiting == ()
+
+
+def test_time_that_comes_free_is_given_to_a_trial_that_had_none() -> None:
+    """One fails after a second: what did not fit in time before does now. None has time: none starts."""
+    world = World([job("a", 3e5, memory=6.0), job("b", 4e5, memory=6.0)], end_s=800.0)
+    assert world.places.start() == ["a"] and world.places.waiting == ("b",)
+    world.running["a"] = 0.0
+    world.go(1.0)
+    world.end("a")
+    assert world.places.start() == ["b"]
+    none = World([job("a", 1e6), job("b", 1e6)], end_s=10.0)
+    assert none.places.start() == [] and none.places.over and set(none.places.refused) == {"a", "b"}
+
+
+def test_forecasts_are_stretched_by_how_fast_the_trials_really_go() -> None:
+    """All three times slower than measured: once the first have shown it, the times that are said become longer."""
+    jobs = [job(f"t{i}", 1e5, 3.0, memory=3.0) for i in range(6)]
+    hoped = {j.name: replace(j, step_s=j.step_s / 3, cpu_s=j.cpu_s / 3) for j in jobs}
+    world = World(jobs, believed=hoped, end_s=1000.0)
+    assert len(world.places.foretell().order) >= 4
+    started = world.places.start()
+    world.running = dict.fromkeys(started, 0.0)
+    world.go(60.0)
+    world.end(started[0])
+    assert world.places.start() != [] and world.places.stretch > 1.4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_most_trials_are_done_within_a_time(seed: int) -> None:
+    """All taken end in time, those that run are not held up past it, and one more at least cannot be added."""
+    jobs = mix(seed, 6)
+    all_s = annealed(jobs, FEED, 2, memory_bytes=6.0, rounds=200).schedule.makespan_s
+    going = [replace(jobs[0], name="going", samples=jobs[0].samples / 2)]
+    found, late = within(jobs, FEED, 2, all_s / 2, memory_bytes=6.0, rounds=200, running=going)
+    alone = listed([], FEED, 2, running=going).ends_s["going"]
+    for name, end_s in found.schedule.ends_s.items():
+        assert end_s <= max(all_s / 2, alone if name == "going" else 0.0) * (1 + 1e-9)
+    assert sorted([*found.order, *late]) == [f"t{i}" for i in range(6)] and late and found.order
+    every, none = within(jobs, FEED, 2, 10 * all_s, memory_bytes=6.0, rounds=200, running=going)
+    assert len(every.order) == 6 and not none
+
+
+def test_what_runs_already_takes_places_and_memory() -> None:
+    """With what is left to it; a list of none is played too, and time that has passed is taken off."""
+    going = [replace(job("going", memory=4.0), samples=5_000)]
+    free = LoaderCost(0.0, 0.0, 0.0)
+    assert listed([], free, 8, running=going).ends_s == pytest.approx({"going": 5.0})
+    found = listed([job("next", memory=4.0)], free, 8, running=going, memory_bytes=6.0)
+    assert found.starts_s == pytest.approx({"going": 0.0, "next": 5.0})
+    assert listed([job("next")], free, 8, at_once=1, running=going).starts_s["next"] == pytest.approx(5.0)
+    assert annealed([job("next")], free, 8, running=going, most=1).schedule.makespan_s == pytest.approx(15.0)
+    two = [*going, replace(job("slow", 1e3, 2.0), start_s=1.0)]
+    assert left_after(two, free, 8, 1.0) == pytest.approx({"going": 4000.0, "slow": 1000.0})
+    assert left_after(two, free, 8, 2.0) == pytest.approx({"going": 3500.0, "slow": 500.0})
+    assert left_after(two, free, 8, 100.0) == {"going": 0.0, "slow": 0.0}
+
+
+def test_a_time_of_the_day_is_the_next_one() -> None:
+    """Today's if it is to come, else tomorrow's; a whole date, a datetime; what is none, and the past, are refused."""
+    here = timezone(timedelta(hours=2))
+    now = datetime(2026, 3, 1, 17, 0, tzinfo=here)
+    for given, wanted in (
+        ("18:00", datetime(2026, 3, 1, 18, 0, tzinfo=here)),
+        ("9:30", datetime(2026, 3, 2, 9, 30, tzinfo=here)),
+        ("2026-03-04 08:00", datetime(2026, 3, 4, 8, 0, tzinfo=here)),
+        (datetime(2026, 3, 1, 19, 0, tzinfo=here), datetime(2026, 3, 1, 19, 0, tzinfo=here)),
+    ):
+        assert read_until(given, now) == wanted.timestamp()
+    for wrong in ("soon", "25:00", "6pm", 1800, "2026-02-30 08:00"):
+        with pytest.raises(ValueError, match=r"is not a time: give \"18:00\""):
+            read_until(wrong, now)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has passed: it is 2026-03-01 17:00"):
+        read_until("2026-03-01 16:00", now)
+    noon = datetime.now().astimezone().replace(hour=12, minute=0, second=0, microsecond=0).timestamp()
+    assert clock_time(noon + 3600, noon) == "13:00"
+    assert "-" in clock_time(noon + 2 * 86_400, noon), "another day is named"
+
+
+SOURCE = """
+def train(ms=1.0, epochs=1, fails=False):
+    import time
+    import tsnb
+    taken = 0
+    for _ in range(epochs):
+        for (labels,) in tsnb.attach():
+            taken += len(labels)
+            if fails and taken > 8:
+                raise RuntimeError("out of luck")
+            end = time.thread_time() + ms / 1000 * len(labels)
+            while time.thread_time() < end:
+                pass
+    return taken
+"""
+
+
+def make_train() -> Any:
+    """A function that travels by value: this file cannot be imported in a trial."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(SOURCE, made)
+    return made["train"]
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each gets all of its epochs, nothing of the profiles stays, and what would be late is said and not started."""
+    train = make_train()
+    late = datetime.now().astimezone() + timedelta(hours=1)
+    grid: dict[str, list[Any]] = {"ms": [1.0, 2.0], "epochs": [2, 10**6]}
+    sweep = tsnb.sweep(train, grid=grid, until=late, name="t").wait(120)
+    assert {trial.name: trial.result() for trial in sweep.values()} == {
+        "t-ms1.0-epochs2": 800,
+        "t-ms2.0-epochs2": 800,
+    }
+    assert set(sweep.not_started) == {"t-ms1.0-epochs1000000", "t-ms2.0-epochs1000000"}
+    said = capsys.readouterr().out
+    assert "2 of 4 done in" in said and "not started, as it would not be done by" in said
+    assert repr(sweep).count("not started: it would be done at ") == 2
+    assert set(tsnb.trials) == set(sweep), "nothing of the profiles is kept"
+    deadline_s = time.monotonic() + 60
+    while left := [each.name for each in numbers.status().consumers if each.state != "gone"]:
+        assert time.monotonic() < deadline_s, left
+        time.sleep(0.05)
+    with pytest.raises(TsnbError, match="was not started: it would be done at"):
+        sweep["t-ms1.0-epochs1000000"]
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_trial_that_cannot_be_profiled_is_run_all_the_same(
+    numbers: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It fails in its place, with its own words; the others are planned. If none can be, that is the error."""
+    train = make_train()
+    sweep = tsnb.sweep(train, grid={"fails": [False, True]}, ms=2.0, plan=True, name="f").wait(120)
+    assert {trial.name: trial.state for trial in sweep.values()} == {
+        "f-fails-False": "done",
+        "f-fails-True": "failed",
+    }
+    assert "f-fails-True is taken to cost what the others do" in capsys.readouterr().out
+    with pytest.raises(TsnbError, match="out of luck"):
+        tsnb.sweep(train, grid={"ms": [1.0]}, fails=True, plan=True)
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_trials_too_short_to_be_profiled_are_planned_by_how_long_they_took(numbers: Any) -> None:
+    """One that is over after three batches is no reason to refuse the sweep."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(
+        "def train(x):\n    import tsnb\n    for number, _ in zip(range(3), tsnb.attach()):\n        pass",
+        made,
+    )
+    sweep = tsnb.sweep(made["train"], grid={"x": [1, 2]}, plan=True, name="brief").wait(120)
+    assert {trial.state for trial in sweep.values()} == {"done"} and len(sweep) == 2

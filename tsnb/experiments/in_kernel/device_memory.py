@@ -1,0 +1,148 @@
+"""The GPU memory of what `tsnb.keep` has, given back while the trial stands still: `trial.pause(release=True)`.
+
+| step | thread |
+|---|---|
+| the request: refused where there is nothing to give back, else noted | control |
+| the trial stands still: each tensor's memory is copied to the host, and the allocator's cache is emptied | training |
+| it goes on: copied back; where the GPU has no room by now, it waits for it and says so | training |
+
+Tensors stay the objects that they are, and those that share memory (tied weights, the flat weights of an RNN) share it
+afterwards. What is not kept stays on the GPU: activations that a variable holds, the last batch, the CUDA context.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tsnb.config import attach_defaults
+from tsnb.errors import TsnbError
+
+__all__ = ["DeviceMemory"]
+
+ROOM_S = 0.5
+"""How often a trial that goes on looks whether the GPU has room for it."""
+
+_log = logging.getLogger("tsnb")
+
+
+class DeviceMemory:
+    """Gives back the GPU memory of kept objects while their training stands still.
+
+    Args:
+        name: The trial's name.
+        objects: Returns the kept objects, by name.
+        stands: Returns whether the training stands still now.
+    """
+
+    def __init__(
+        self, name: str, objects: Callable[[], Mapping[str, Any]], stands: Callable[[], bool]
+    ) -> None:
+        self._name = name
+        self._objects = objects
+        self._stands = stands
+        self._wished = False
+        self._moved: list[tuple[Any, Any]] = []  # tensors, and where they were
+
+    def request(self, _content: Mapping[str, Any]) -> None:
+        """Give it back from the next time on that the training stands still, or now. On the control channel's thread.
+
+        Raises:
+            TsnbError: There is nothing to give back; says why, and what to do.
+        """
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            raise TsnbError(
+                "it uses no GPU, so there is no GPU memory to give back: pause() without release=True pauses it"
+            )
+        if not self._objects():
+            raise TsnbError(
+                "only what its code keeps can be given back: put tsnb.keep(net=net, optimizer=optimizer) before its "
+                "loop over epochs. pause() without release=True pauses it"
+            )
+        self._wished = True
+        if self._stands() and attach_defaults.boundary is None:
+            attach_defaults.boundary = self.give_back
+
+    def give_back(self) -> None:
+        """Move the tensors to the host, if that was wished for. On the training's thread, which stands still."""
+        if not self._wished:
+            return
+        import torch
+
+        self._wished = False
+        there = [tensor for tensor in _tensors(self._objects().values()) if tensor.is_cuda]
+        self._moved = [(tensor, tensor.device) for tensor in there]
+        _move(self._moved, to_host=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    def take_again(self) -> None:
+        """Move them back where they were. On the training's thread, before it goes on."""
+        import torch
+
+        self._wished, told = False, False
+        while self._moved:
+            try:
+                _move(self._moved, to_host=False)
+                self._moved = []
+            except torch.cuda.OutOfMemoryError as error:
+                torch.cuda.empty_cache()
+                if not told:
+                    first = str(error).partition("\n")[0]
+                    _log.warning("trial %r waits for room on its GPU to go on: %s", self._name, first)
+                told = True
+                time.sleep(ROOM_S)
+
+
+def _tensors(objects: Any) -> Iterator[Any]:
+    """Yield the tensors that modules and optimizers hold, gradients too."""
+    import torch
+
+    for each in objects:
+        if isinstance(each, torch.nn.Module):
+            for tensor in (*each.parameters(), *each.buffers()):
+                yield tensor
+                if tensor.grad is not None:
+                    yield tensor.grad
+        elif isinstance(each, torch.optim.Optimizer):
+            yield from _held_by(each.state.values())
+
+
+def _held_by(values: Any) -> Iterator[Any]:
+    import torch
+
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _held_by(value.values())
+        elif isinstance(value, (list, tuple)):
+            yield from _held_by(value)
+
+
+def _move(tensors: list[tuple[Any, Any]], *, to_host: bool) -> None:
+    """Give tensors memory elsewhere with what they hold; those that share it share the new one. All of them, or none.
+
+    Args:
+        tensors: With the GPU that each belongs on.
+        to_host: To the host; else to that GPU.
+    """
+    import torch
+
+    made: dict[int, Any] = {}
+    views = []
+    with torch.no_grad():
+        for tensor, device in tensors:
+            storage = tensor.untyped_storage()
+            key = storage.data_ptr()
+            if key not in made:
+                made[key] = storage.cpu() if to_host else storage.cuda(device.index)
+            view = torch.empty(0, dtype=tensor.dtype, device="cpu" if to_host else device)
+            views.append(view.set_(made[key], tensor.storage_offset(), tensor.size(), tensor.stride()))
+        for (tensor, _), view in zip(tensors, views, strict=True):
+            tensor.data = view

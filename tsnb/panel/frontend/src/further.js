@@ -1,0 +1,76 @@
+// How a trial goes on: as two, its clone with the values that stand in the drawer's fields; or, once it is done, for more epochs.
+
+import { attribute, grey, isGrey, make, put } from "./dom.js";
+
+const WAITS_MS = { clone: 5000, extend: 3000 }; // a control that was used comes back after this
+const ELSEWHERE = "it was started elsewhere, and its notebook does that";
+
+export class Further {
+  /** `changed`: gives what the fields of live values say that is not so yet, [[name, text], ...]. */
+  constructor(send, changed) {
+    Object.assign(this, { send, changed, name: "", usedMs: {}, why: {} });
+    this.called = field("text", "name of the clone");
+    this.called.placeholder = "a name of its own";
+    this.clone = this.form("clone", this.called);
+    this.epochs = Object.assign(field("number", "epochs more"), { min: 1, step: 1, value: 1 });
+    this.extend = this.form("extend", this.epochs);
+    this.epochs.oninput = () => this.word();
+    this.element = make("div", "", this.clone.row, this.extend.row);
+  }
+
+  form(op, input) {
+    const go = Object.assign(make("button", `tsnb-button tsnb-log-button tsnb-${op}`, op === "clone" ? "Clone" : "Go on"), { type: "submit" });
+    const row = make("form", "tsnb-live-row", make("label", "", op === "clone" ? "Clone" : "More epochs"), input, go);
+    row.onsubmit = (event) => {
+      event.preventDefault();
+      if (isGrey(go)) return;
+      this.usedMs[op] = Date.now();
+      this.send({ op, name: this.name, ...this.said(op) });
+      this.word();
+    };
+    return { row, go };
+  }
+
+  said(op) {
+    return op === "clone" ? { as: this.called.value.trim(), changes: this.changed() } : { epochs: Math.round(Number(this.epochs.value)) };
+  }
+
+  /** They are for that trial from now on. */
+  of(name) {
+    Object.assign(this, { name, usedMs: {} });
+    this.called.value = "";
+    this.epochs.value = 1;
+  }
+
+  refused(op) {
+    this.usedMs[op] = 0;
+    this.word();
+  }
+
+  /** `facts`: what the notebook knows of the trial; `idle`: why nothing can be asked of it now. */
+  draw(facts, idle) {
+    const known = facts && !facts.missing && facts.cannot, gone = idle === "this is a recording" || idle.startsWith("the notebook's") ? idle : "";
+    this.why = { clone: idle || (known ? known.clone : ELSEWHERE), extend: gone || (known ? known.extend : ELSEWHERE) };
+    this.word();
+  }
+
+  word() {
+    const changes = this.changed().map(([name, text]) => `${name} ${text}`).join(", "), more = Number(this.epochs.value);
+    const waits = (op, said) => (Date.now() - (this.usedMs[op] || 0) < WAITS_MS[op] ? said : "");
+    const wrong = Number.isInteger(more) && more >= 1 ? "" : "give a whole number of epochs, 1 or more";
+    tell(this.clone.go, changes ? `Clone with ${changes}` : "Clone", this.why.clone || waits("clone", "it is being cloned"), `Clone ${this.name}`);
+    tell(this.extend.go, wrong ? "Go on" : `Go on for ${more}`, this.why.extend || wrong || waits("extend", "it goes on"), `Extend ${this.name}`);
+  }
+}
+
+function field(type, label) {
+  const input = Object.assign(make("input", "tsnb-filter tsnb-value-now"), { type });
+  attribute(input, "aria-label", label);
+  return input;
+}
+
+function tell(go, text, why, what) {
+  put(go, text);
+  grey(go, why);
+  attribute(go, "title", why ? `${what}: not now, ${why}` : text === "Clone" ? `${what}: both go on from its next batch` : `${what}: ${text}`);
+}

@@ -1,0 +1,145 @@
+// How the stream flows, in a strip that is always in sight: buffer, lag, speed, share of compute, each as a number in words (those
+// of `tsnb status` and `tsnb top`) and a small curve with the marks. A click opens the large charts below, another closes them.
+
+import { attribute, button, make, put } from "./dom.js";
+import { series } from "./series.js";
+import { paint } from "./theme.js";
+import { count, percent, steadyTop } from "./words.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const WIDE = 200, HIGH = 26; // of a small curve, in its own units: it is stretched to the cell
+const MANY = 8; // more trials than this: only the farthest, the slowest and the fastest have lines
+const MANY_MS = 1000; // and they are drawn once a second
+const POINTS = 80; // of a small curve
+
+/** Title, unit, and what the small curve is of. The titles are those of the large charts. */
+export const CELLS = [
+  ["Buffer", "batches", "prepared, of those that are kept"],
+  ["Lag", "batches", "behind the fastest"],
+  ["Speed", "samples/s", "of each trial"],
+  ["Share of compute", "%", "by trial"],
+];
+
+/** What the cells say: {Buffer: "8 of 8 prepared", ...}; `tsnb.telemetry.words.flow` says the same, and a test compares. */
+export function flowWords({ lanes, last, states, stream, head }) {
+  const rows = [];
+  ((last && last.rows) || []).forEach((row, k) => {
+    if (lanes[k] && lanes[k].here && !["parked", "paused", "gone"].includes(states[row.state])) rows.push([row, lanes[k].name]);
+  });
+  if (!rows.length) return Object.fromEntries(CELLS.map(([title]) => [title, "–"]));
+  const most = (value) => rows.reduce((best, one) => (value(one[0]) > value(best[0]) ? one : best));
+  const [farthest, who] = most((row) => row.lag), known = rows.filter(([row]) => Number.isFinite(row.samplesPerS)).map(([row]) => row.samplesPerS);
+  const slow = Math.min(...known), fast = Math.max(...known), spent = rows.reduce((sum, [row]) => sum + (row.computing || 0), 0);
+  const [largest, whose] = most((row) => row.computing || 0), alike = count(slow) === count(fast) || fast - slow <= 0.05 * fast;
+  return {
+    Buffer: `${count(head)} of ${count(stream.window || 0)} prepared`,
+    Lag: farthest.lag > 0 ? `${count(farthest.lag)} behind: ${who}` : "all at the front",
+    Speed: !known.length ? "–" : known.length === 1 ? count(fast) : alike ? `${count(fast)} each` : `${count(slow)} to ${count(fast)}`,
+    "Share of compute": spent > 0 ? `${percent((largest.computing || 0) / spent)} ${whose}` : "–",
+  };
+}
+
+/** `points`: [[x, y], ...] between 0 and 1, null where nothing is known. */
+function path(points) {
+  let out = "", pen = "M";
+  for (const [x, y] of points) {
+    if (y === null || !Number.isFinite(y)) {
+      pen = "M";
+      continue;
+    }
+    out += `${pen}${(x * WIDE).toFixed(1)} ${((1 - Math.min(1, y)) * (HIGH - 2) + 1).toFixed(1)}`;
+    pen = "L";
+  }
+  return out;
+}
+
+/** At most so many of a list's places, the last one among them. */
+function places(length, most = POINTS) {
+  const step = Math.max(1, length / most);
+  return Array.from({ length: Math.min(length, most) }, (_, k) => Math.max(0, length - 1 - Math.round((Math.min(length, most) - 1 - k) * step)));
+}
+
+class Cell {
+  constructor([title, unit, of], clicked) {
+    this.title = title;
+    this.words = make("b", "tsnb-cell-words");
+    this.curve = document.createElementNS(SVG, "svg");
+    for (const [name, value] of [["class", "tsnb-cell-curve"], ["viewBox", `0 0 ${WIDE} ${HIGH}`], ["preserveAspectRatio", "none"], ["aria-hidden", "true"]]) this.curve.setAttribute(name, value);
+    const head = make("span", "tsnb-cell-head", make("span", "", title), make("span", "tsnb-cell-unit", unit));
+    this.element = button(head, "tsnb-cell", clicked);
+    this.element.append(this.words, this.curve);
+    this.of = `${title}, ${unit} ${of}`;
+  }
+
+  /** `lines`: [{d, colour, area}], painted in this order. */
+  draw(words, lines, marks, open) {
+    put(this.words, words);
+    const name = `${this.of}: ${words}`;
+    attribute(this.element, "aria-label", name);
+    attribute(this.element, "title", `${name}. ${open ? "Close" : "Open"} the large charts`);
+    attribute(this.element, "aria-expanded", open);
+    if (!lines) return;
+    while (this.curve.childNodes.length > lines.length + 1) this.curve.lastChild.remove();
+    while (this.curve.childNodes.length < lines.length + 1) this.curve.append(document.createElementNS(SVG, "path"));
+    [...lines, { d: marks, kind: "tsnb-cell-marks" }].forEach(({ d, colour = "", kind = "tsnb-cell-line" }, k) => {
+      const one = this.curve.childNodes[k];
+      attribute(one, "d", d);
+      attribute(one, "class", kind);
+      if (one.style.getPropertyValue("--tsnb-lane") !== colour) one.style.setProperty("--tsnb-lane", colour);
+    });
+  }
+}
+
+export class Strip {
+  /** `toggled`: opens or closes the large charts; `controls`: their id. */
+  constructor(toggled, controls) {
+    this.cells = CELLS.map((cell) => new Cell(cell, toggled));
+    this.element = make("div", "tsnb-cells", ...this.cells.map(({ element }) => element));
+    attribute(this.element, "role", "group");
+    attribute(this.element, "aria-label", "How the stream flows");
+    this.cells.forEach(({ element }) => attribute(element, "aria-controls", controls));
+    this.tops = [0, 0, 0];
+  }
+
+  /** `found`: what `series` gave for this span, where somebody has asked it already. */
+  draw(store, spanS, open, found) {
+    const words = flowWords(store), now = performance.now(), many = store.lanes.length > MANY;
+    const due = !many || now - (this.drawnMs || -Infinity) >= MANY_MS || this.drawnOf !== store.n - (store.n % 4);
+    const { lines, marks } = due ? this.curves(store, spanS, found) : {};
+    if (due) Object.assign(this, { drawnMs: now, drawnOf: store.n - (store.n % 4) });
+    this.cells.forEach((cell, k) => cell.draw(words[cell.title], lines && lines[k], marks, open));
+  }
+
+  curves(store, spanS, found) {
+    const reel = store.reel.withoutIdleEnd(), { x, lag, rate, fill, share } = found || series(reel, store.lanes, spanS);
+    const at = places(x.length), across = (k) => 1 + x[k] / spanS, many = store.lanes.length > MANY;
+    const peak = (lists, k) => lists.reduce((top, list) => (list[k] > top ? list[k] : top), -1), known = (v) => (v < 0 ? null : v);
+    const line = (list, top, colour) => ({ d: path(at.map((k) => [across(k), list[k] === null ? null : list[k] / top])), colour });
+    const soft = "var(--tsnb-soft)", window = store.stream.window || 8, max = (list) => list.reduce((top, v) => (v > top ? v : top), 0);
+    const prepared = x.map((_, k) => known(peak(fill, k))), farthest = x.map((_, k) => known(peak(lag, k))), fastest = x.map((_, k) => known(peak(rate, k)));
+    this.tops = [[prepared, window], [farthest, window], [fastest, 1]].map(([list, least], k) => steadyTop(this.tops[k], Math.max(least, max(list))));
+    const each = (lists, top, all) => (many ? [line(all, top, soft)] : lists.map((list, lane) => line(list, top, paint(lane))));
+    const origin = reel.last ? reel.last.t : 0;
+    const marks = store.marks.map(({ t }) => 1 + (t - origin) / spanS).filter((v) => v >= 0 && v <= 1).map((v) => `M${(v * WIDE).toFixed(1)} 0V${HIGH}`).join("");
+    return {
+      marks,
+      lines: [
+        [{ ...line(prepared, this.tops[0], soft) }],
+        each(lag, this.tops[1], farthest),
+        each(rate, this.tops[2], fastest),
+        areas(share, at, across),
+      ],
+    };
+  }
+}
+
+/** Shares lie one on another: the topmost is painted first, each over the one before. */
+function areas(share, at, across) {
+  return share.map((list, lane) => {
+    const seen = at.filter((k) => list[k] !== null && list[k] !== undefined);
+    if (!seen.length) return { d: "", colour: paint(lane), kind: "tsnb-cell-area" };
+    const top = path(seen.map((k) => [across(k), list[k]]));
+    const [from, to] = [seen[0], seen[seen.length - 1]].map((k) => (across(k) * WIDE).toFixed(1));
+    return { d: `${top}L${to} ${HIGH}L${from} ${HIGH}Z`, colour: paint(lane), kind: share.length > MANY ? "tsnb-cell-area tsnb-cell-thin" : "tsnb-cell-area" };
+  }).reverse();
+}

@@ -1,0 +1,526 @@
+"""`tsnb.place`: which trials fit together, measured, so that none is killed for want of memory.
+
+First each trial runs alone on one stream, for some batches with its optimizer's state: its peak memory is what the
+system counted, and what all trials may use is what was free meanwhile, with what the trial held itself. Then groups
+of up to four that fit run together on that stream, and two of each group go on when the others have been stopped: how
+fast each is together, against alone.
+
+    fits together     sum of peaks, each a little larger for what the rest of a training adds <= memory
+    worth it          seconds a sample one after the other / seconds a sample of the slowest together, above 1
+
+The order is the list with which all end soonest (`tsnb.planners.scheduling`); what does not fit waits in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tsnb.errors import TsnbError
+from tsnb.experiments.trial import ENDED, Trial
+from tsnb.machine.cores import available_cores
+from tsnb.machine.memory import free_memory
+from tsnb.planners.scheduling import Job, Listed, annealed
+from tsnb.planning.conducting import conduct
+from tsnb.planning.profiling import (
+    LEAST,
+    LIMIT_S,
+    LOOK_S,
+    PREFIX,
+    SKIP,
+    Cost,
+    Profiled,
+    TrialWish,
+    forget,
+    in_waves,
+    starter,
+    wanted,
+)
+from tsnb.planning.served import Meter
+from tsnb.planning.ways import LISTED, Foretold, duration
+from tsnb.producer import serve
+from tsnb.stalling.measuring import undisturbed
+from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.words import mebibytes
+from tsnb.words import bytes_of, html_table, text_table
+
+__all__ = ["CoRun", "Fitting", "PlacedTrial", "place"]
+
+GROWS = 0.05
+"""A trial may grow by this share after the batches for which it was watched."""
+KEPT = 0.05
+"""This share of what is free is left to everything else."""
+LEAST_OFF = 0.1
+"""No forecast from so few batches is closer than this."""
+GROUP = 4
+"""So many are run together at most to see how fast they are."""
+WORTH = 0.03
+"""Running more at once has to be better by this."""
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class PlacedTrial:
+    """Where one trial runs, and with which others."""
+
+    name: str
+    """Its name."""
+    peak_bytes: tuple[float, float]
+    """Its largest memory: as measured, and what is kept free for it."""
+    where: str
+    """"now", "queued" or "nowhere"."""
+    after: tuple[str, ...]
+    """Trials that end before it starts, if it is queued."""
+    together: tuple[str, ...]
+    """Those that run when it starts."""
+    alone_per_s: float
+    """Samples/s alone on the stream, measured; 0: not seen."""
+    together_per_s: float
+    """Samples/s in the largest group in which it was measured; 0: in none."""
+    group: int
+    """How large that was."""
+    off: float
+    """How far off the paces may be, as a share."""
+    why: str
+    """Its place, in words."""
+
+
+@dataclass(frozen=True)
+class CoRun:
+    """Some trials that were run together for a moment."""
+
+    names: tuple[str, ...]
+    """Which."""
+    per_s: Mapping[str, float]
+    """Samples/s of each, by name."""
+    seconds: float
+    """How long they were watched."""
+
+    def gain(self, alone_per_s: Mapping[str, float]) -> float:
+        """Return how many times as fast they are done as one after the other, if each takes as many samples."""
+        if not all(alone_per_s.get(name) and self.per_s.get(name) for name in self.names):
+            return 0.0
+        return sum(1 / alone_per_s[name] for name in self.names) * min(self.per_s.values())
+
+
+@dataclass(frozen=True, repr=False)
+class Fitting:
+    """Which trials fit together. Shown as a table with the reasons in words."""
+
+    rows: tuple[PlacedTrial, ...]
+    """The trials, in the order in which they start."""
+    runs: tuple[CoRun, ...]
+    """What was run together, measured."""
+    way: Foretold
+    """How `run` runs those that fit."""
+    memory_bytes: float
+    """For all that run at once."""
+    memory_where: str
+    """What sets that limit."""
+    text: str
+    """The result, in words."""
+    wanted: tuple[TrialWish, ...] = ()
+    """The trials."""
+    loader: Any = field(default=None, compare=False)
+    """What they train on."""
+    threads: int = 1
+    """Torch threads of each."""
+
+    @property
+    def table(self) -> list[list[str]]:
+        """A head and a row for each trial."""
+        rows = [["trial", "peak memory", "where", "together with", "alone", "together", "why"]]
+        for each in self.rows:
+            low, high = each.peak_bytes
+            rows.append(
+                [
+                    each.name,
+                    f"{size(low)} to {size(high)}",
+                    each.where,
+                    ", ".join(each.together) or "none",
+                    _pace(each.alone_per_s, each.off),
+                    f"{_pace(each.together_per_s, each.off)}, {each.group} at once" if each.group else "",
+                    each.why,
+                ]
+            )
+        return rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain values, for JSON."""
+        return {
+            "text": self.text,
+            "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
+            "memory_where": self.memory_where,
+            "at_once": self.way.at_once,
+            "order": list(self.way.order),
+            "makespan_s": self.way.makespan_s,
+            "interval_s": list(self.way.interval_s),
+            "trials": [
+                {
+                    "name": each.name,
+                    "peak_bytes": list(each.peak_bytes),
+                    "where": each.where,
+                    "after": list(each.after),
+                    "together": list(each.together),
+                    "alone_per_s": each.alone_per_s or None,
+                    "together_per_s": each.together_per_s or None,
+                    "group": each.group or None,
+                    "off": each.off,
+                    "why": each.why,
+                }
+                for each in self.rows
+            ],
+            "runs": [
+                {"names": list(each.names), "per_s": dict(each.per_s), "seconds": each.seconds}
+                for each in self.runs
+            ],
+        }
+
+    def run(self, *, name: str = "placed") -> dict[str, Trial]:
+        """Run the trials that fit, each when its memory is free; return them when all have ended.
+
+        The loader is served under a name while they run. An interrupt stops them all.
+
+        Args:
+            name: The stream's name.
+
+        Returns:
+            The trials, by name; those that fit nowhere are not among them.
+
+        Raises:
+            TsnbError: None of them fits.
+            NameInUse: That name is being served.
+            Exception: As `tsnb.serve` and `tsnb.run` raise.
+        """
+        fits = [each for each in self.wanted if each.name in self.way.order]
+        if not fits:
+            raise TsnbError(self.text)
+        sizes = {each.name: each.peak_bytes[1] for each in self.rows}
+        return conduct(self.way, fits, self.loader, name, self.threads, sizes, self.memory_bytes)
+
+    def __repr__(self) -> str:
+        return "\n\n".join([self.text, "\n".join(text_table(self.table)), self._below()])
+
+    def _repr_html_(self) -> str:
+        return f"<p><b>{self.text}</b></p>{html_table(self.table)}<p><small>{self._below()}</small></p>"
+
+    def _below(self) -> str:
+        seconds = sum(each.seconds for each in self.runs)
+        return (
+            f"Measured: each trial alone, and {len(self.runs)} groups together for {seconds:.1f} s in all. Peak memory "
+            "is what the system counted, and that with room to grow; speeds are samples/s."
+        )
+
+
+def size(count: float) -> str:
+    """Return bytes as text, by 1024 as memory is counted."""
+    return mebibytes(count / (1 << 20))
+
+
+def _pace(per_s: float, off: float) -> str:
+    return f"{per_s * (1 - off):.3g} to {per_s * (1 + off):.3g}" if per_s else "not seen"
+
+
+def place(
+    trials: Any,
+    *,
+    loader: Any,
+    memory: str | float | None = None,
+    threads: int = 1,
+    seconds: float = 2.0,
+) -> Fitting:
+    """Find out which trials fit together, and which have to wait so that none is killed for want of memory.
+
+    Each trial runs alone for a moment in a process of its own, then groups of up to four that fit; then they are
+    stopped, and nothing of them is kept. The notebook is not changed.
+
+    Args:
+        trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
+            name; each alone, or a pair of the function and its parameters.
+        loader: The DataLoader that they train on.
+        memory: For all of them: "12GiB"; by default all that is free, of the machine or of a control group's limit.
+        threads: Torch threads of each.
+        seconds: How long each trial, and each group, is watched.
+
+    Returns:
+        A table: peak memory, where, together with which, speed together and alone, and why; `run()`.
+
+    Raises:
+        TypeError: Something other than functions was given.
+        ValueError: No trial was given, or a number is out of range.
+        TsnbError: A trial raised, or takes too few batches to be profiled.
+        LoaderFailed: The loader cannot be shared.
+    """
+    several = wanted(trials, None)
+    if not seconds > 0:
+        raise ValueError(f"seconds={seconds!r}: give more than 0 seconds.")
+    given = math.inf if memory is None else bytes_of(memory)
+    stream = f"{PREFIX}{os.getpid()}-place{next(_numbers)}"
+    starts = {each.name: starter(each, stream, threads) for each in several}
+    with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0):
+        room = _Room(Meter(stream))
+        seen = in_waves(
+            starts,
+            room.look,
+            threads=threads,
+            memory_bytes=0.0,
+            patient=True,
+            least_s=seconds,
+            note=room.note,
+        )
+        samples = room.meter.batch_samples(seen) * _batches(loader)
+        costs = {name: each.cost() for name, each in seen.items() if each.trial.state != "lost"}
+        limit = min(room.bytes, given)
+        peaks = {name: each.memory_bytes * (1 + GROWS) for name, each in seen.items()}
+        fits = [each for each in several if each.name in costs and peaks[each.name] <= limit]
+        alone = {name: each.per_s[0] for name, each in seen.items()}
+        runs = [
+            run
+            for names in groups([each.name for each in fits], peaks, limit)
+            for run in _together({name: starts[name] for name in names}, room.meter.look, threads, seconds)
+        ]
+    off = max([LEAST_OFF, *(each.per_s[1] for each in seen.values()), *(cost.off for cost in costs.values())])
+    jobs = [_job(each, costs[each.name], each.epochs * samples, peaks[each.name]) for each in fits]
+    found = annealed(
+        jobs, room.meter.cost(), available_cores(), memory_bytes=limit, most=at_once(runs, alone)
+    )
+    where = room.where if room.bytes <= given else "that you gave"
+    rows = placed(several, found, peaks, alone, runs, {n: e.per_s[1] for n, e in seen.items()}, limit)
+    way = Foretold(LISTED, found.schedule, off, found.order, found.at_once)
+    return Fitting(
+        rows, tuple(runs), way, limit, where, said(rows, way, limit, where), tuple(several), loader, threads
+    )
+
+
+def _batches(loader: Any) -> int:
+    try:
+        return len(loader)
+    except TypeError:
+        return 1
+
+
+def _job(each: TrialWish, cost: Cost, samples: float, peak_bytes: float) -> Job:
+    return Job(each.name, samples, cost.step_s, cost.cpu_s, peak_bytes, cost.start_s)
+
+
+class _Room:
+    """What is free for trials: looked at while they run, what they hold themselves added.
+
+    Args:
+        meter: Of the stream.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
+        self.where = "that is free"
+        self._seen: list[float] = []
+
+    def look(self) -> StreamReading:
+        """Return a reading of the stream."""
+        return self.meter.look()
+
+    def note(self, trials: Sequence[Profiled]) -> None:
+        """Note what is free now."""
+        free = free_memory()
+        if free is not None:
+            self._seen.append(free.size + sum(each.held_bytes for each in trials))
+            self.where = free.where
+
+    @property
+    def bytes(self) -> float:
+        """For all trials together; infinite where the system does not tell."""
+        if not self._seen:
+            return math.inf
+        few = sorted(self._seen)
+        return few[len(few) // 10] * (1 - KEPT)
+
+
+def groups(names: Sequence[str], peaks: Mapping[str, float], memory_bytes: float) -> list[tuple[str, ...]]:
+    """Return groups of up to four that fit together, the largest trials first; trials that fit with none are left out.
+
+    Args:
+        names: The trials.
+        peaks: Bytes of each, by name.
+        memory_bytes: For all that run at once.
+    """
+    left = sorted(names, key=lambda name: -peaks[name])
+    found = []
+    while left:
+        group = [left.pop(0)]
+        for name in list(left):
+            if len(group) < GROUP and sum(peaks[each] for each in (*group, name)) <= memory_bytes:
+                group.append(name)
+                left.remove(name)
+        if len(group) > 1:
+            found.append(tuple(group))
+    return found
+
+
+def at_once(runs: Sequence[CoRun], alone_per_s: Mapping[str, float]) -> int | None:
+    """Return how many may run at once, from what was measured; None: as many as fit.
+
+    Args:
+        runs: Groups of two to four.
+        alone_per_s: Samples/s of each trial alone, by name.
+    """
+    gains: dict[int, list[float]] = {1: [1.0]}
+    for each in runs:
+        if gain := each.gain(alone_per_s):
+            gains.setdefault(len(each.names), []).append(gain)
+    middle = {number: statistics.median(values) for number, values in gains.items()}
+    most = max(middle)
+    better = [n for n, gain in middle.items() if gain > middle[most] * (1 + WORTH)]
+    return max(better, key=middle.__getitem__) if better and most > 1 else None
+
+
+def placed(
+    several: Sequence[TrialWish],
+    found: Listed,
+    peaks: Mapping[str, float],
+    alone_per_s: Mapping[str, float],
+    runs: Sequence[CoRun],
+    offs: Mapping[str, float],
+    memory_bytes: float,
+) -> tuple[PlacedTrial, ...]:
+    """Return where each trial is, in the order in which they start; those that fit nowhere last."""
+    starts, ends = found.schedule.starts_s, found.schedule.ends_s
+    rows = []
+    for name in (*found.order, *(each.name for each in several if each.name not in found.order)):
+        high = peaks[name]
+        with_: tuple[str, ...] = ()
+        after: tuple[str, ...] = ()
+        best = max((run for run in runs if name in run.names), key=lambda run: len(run.names), default=None)
+        if name not in found.order:
+            where = "nowhere"
+            why = (
+                f"its {size(high)} are more than the {size(memory_bytes)} there are: give it smaller batches or a "
+                "smaller model, or run it on a machine with more memory"
+                if high > memory_bytes
+                else f"it was killed alone, at {size(high)}, before it was measured to its end"
+            )
+        else:
+            now_s = starts[name]
+            with_ = tuple(n for n in found.order if n != name and starts[n] <= now_s < ends[n])
+            after = tuple(n for n in found.order if ends[n] <= now_s)
+            where = "queued" if now_s > 0 else "now"
+            others = f" beside {', '.join(with_)}" if with_ else " alone"
+            why = f"it fits{others}"
+            if after and _short(name, found, peaks, memory_bytes, after[-1]):
+                why = f"it would pass the memory; it fits{others} when {after[-1]} has ended"
+            elif after:
+                why = f"{found.at_once} at once are the fastest; its place comes free when {after[-1]} has ended"
+        rows.append(
+            PlacedTrial(
+                name,
+                (high / (1 + GROWS), high),
+                where,
+                after,
+                with_,
+                alone_per_s.get(name, 0.0),
+                best.per_s.get(name, 0.0) if best else 0.0,
+                len(best.names) if best else 0,
+                max(LEAST_OFF, offs.get(name, 0.0)),
+                why,
+            )
+        )
+    return tuple(rows)
+
+
+def _short(name: str, found: Listed, peaks: Mapping[str, float], memory_bytes: float, before: str) -> bool:
+    """Tell whether a trial waits for memory that another, which ended just before, held."""
+    starts, ends = found.schedule.starts_s, found.schedule.ends_s
+    there = [n for n in found.order if n != name and starts[n] < ends[before] <= ends[n]]
+    return sum(peaks[n] for n in {*there, name, before}) > memory_bytes
+
+
+def said(rows: Sequence[PlacedTrial], way: Foretold, memory_bytes: float, where: str) -> str:
+    """Say in words what fits.
+
+    Args:
+        rows: Where each trial is.
+        way: How they run.
+        memory_bytes: For all that run at once.
+        where: What sets that limit.
+    """
+    now, queued, nowhere = (
+        [row.name for row in rows if row.where == each] for each in ("now", "queued", "nowhere")
+    )
+    all_bytes = sum(row.peak_bytes[1] for row in rows)
+    there = (
+        f"{size(memory_bytes)} {where}"
+        if math.isfinite(memory_bytes)
+        else "the memory, which is not known here"
+    )
+    parts = []
+    if now:
+        if queued or nowhere:
+            parts.append(f"All at once need {size(all_bytes)} of {there}.")
+            parts.append(f"{len(now)} of {len(rows)} start now: {', '.join(now)}.")
+        else:
+            parts.append(f"All {len(rows)} fit at once: {size(all_bytes)} of {there}.")
+        if queued:
+            parts.append(f"{len(queued)} wait until there is room: {', '.join(queued)}.")
+        low, high = map(duration, way.interval_s)
+        parts.append(f"All are done after {low} to {high}, four times in five.")
+    if nowhere:
+        parts.append(f"{', '.join(nowhere)}: too large for {there}, and not started.")
+    return " ".join(parts)
+
+
+def _together(
+    starts: Mapping[str, Callable[[], Trial]],
+    look: Callable[[], StreamReading],
+    threads: int,
+    seconds: float,
+) -> list[CoRun]:
+    """Run a group, watch it; stop half of it, and watch the others, down to two. Nothing of them is kept."""
+    seen: dict[str, Profiled] = {}
+    found = []
+    try:
+        for name, start in starts.items():
+            seen[name] = Profiled(start(), threads)
+        going = list(seen)
+        while len(going) > 1:
+            run = _watched({name: seen[name] for name in going}, look, seconds)
+            if run is None:
+                break
+            found.append(run)
+            going, leaving = going[: len(going) // 2], going[len(going) // 2 :]
+            for name in leaving:
+                seen[name].trial.stop()
+    finally:
+        for each in seen.values():
+            forget(each.trial)
+    return found
+
+
+def _watched(
+    group: Mapping[str, Profiled], look: Callable[[], StreamReading], seconds: float
+) -> CoRun | None:
+    """Watch trials once all have taken some batches; None where one ends before there is something to see."""
+    deadline_s = time.monotonic() + LIMIT_S
+    first: dict[str, tuple[int, int]] = {}
+    last: dict[str, tuple[int, int]] = {}
+    began_s = now_s = time.monotonic()
+    while now_s < deadline_s and not (first and now_s - began_s >= seconds):
+        time.sleep(LOOK_S)
+        now = {consumer.name: (consumer.batches, consumer.samples) for consumer in look().consumers}
+        here = {name: now.get(each.trial.name, (0, 0)) for name, each in group.items()}
+        if any(each.trial.state in ENDED for each in group.values()):
+            break
+        now_s = time.monotonic()
+        if first:
+            last = here
+        elif all(batches > SKIP for batches, _ in here.values()):
+            first, began_s = here, now_s
+    took_s = now_s - began_s
+    if not last or took_s <= 0 or any(last[name][0] - first[name][0] < LEAST for name in group):
+        return None
+    return CoRun(tuple(group), {name: (last[name][1] - first[name][1]) / took_s for name in group}, took_s)

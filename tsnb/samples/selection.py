@@ -1,0 +1,337 @@
+"""Rounds of a data set that grows: when one begins (triggers), and which samples it has (selections).
+
+A round is an epoch of selected samples, for all attached trials. The decisions are pure: counts, seconds and numbers
+come in, a yes or the chosen samples go out. `rounds` tells a running stream.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import operator
+import time
+from collections.abc import Mapping
+from numbers import Integral
+from typing import TYPE_CHECKING, NamedTuple
+
+from tsnb.errors import TsnbError
+from tsnb.records.scores import direction_of, known_direction
+from tsnb.telemetry.observer import Observer, status
+from tsnb.telemetry.readings import StreamReading
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = [
+    "Standing",
+    "Trigger",
+    "add_rounds",
+    "after",
+    "check_select",
+    "chosen",
+    "every",
+    "in_words",
+    "rounds",
+    "rounds_as_typed",
+    "worse",
+]
+
+ASKED_S = 20.0
+"""How long a stream may take to say that its rounds are set."""
+MOST = 16
+"""Numbers that one trigger may look at."""
+SECONDS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Trigger(NamedTuple):
+    """When a round begins: as soon as one of these is so. Made by `every`, `after` and `worse`, joined by `|`."""
+
+    every: int = 0
+    """So many new samples have been found since the last round was chosen; 0: not by this."""
+    after_s: float = 0.0
+    """So many seconds have passed since; 0: not by this."""
+    worse: tuple[tuple[str, str, float], ...] = ()
+    """A logged number's name, "min" or "max", and by how much it is worse than its best since."""
+
+    def __or__(self, other: Trigger) -> Trigger:
+        """Either of the two."""
+        if not isinstance(other, Trigger):
+            return NotImplemented
+        return Trigger(
+            min(filter(None, (self.every, other.every)), default=0),
+            min(filter(None, (self.after_s, other.after_s)), default=0.0),
+            self.worse + other.worse,
+        )
+
+    @property
+    def words(self) -> str:
+        """What it is, as a table shows it."""
+        parts = [f"every {self.every:,} new samples"] if self.every else []
+        parts += [f"after {self.after_s:g} s"] if self.after_s else []
+        parts += [f"{name} worse by {by:g}" for name, _, by in self.worse]
+        return " or ".join(parts)
+
+    def to_text(self) -> str:
+        """Return it as JSON, for `from_text`."""
+        return json.dumps(self)
+
+    @classmethod
+    def from_text(cls, text: str) -> Trigger:
+        """Read what `to_text` wrote.
+
+        Raises:
+            ValueError: It is something else.
+        """
+        try:
+            samples, after_s, numbers = json.loads(text)
+            found = cls(
+                int(samples), float(after_s), tuple((str(n)[:40], str(m), float(by)) for n, m, by in numbers)
+            )
+        except (TypeError, ValueError, RecursionError, OverflowError) as error:
+            raise ValueError(f"not a trigger: {text!r:.80}") from error
+        fits = 0 <= found.every < 1 << 53 and 0 <= found.after_s < 1e9 and len(found.worse) <= MOST
+        if not fits or any(mode not in ("min", "max") or not 0 < by < 1e300 for _, mode, by in found.worse):
+            raise ValueError(f"not a trigger: {text!r:.80}")
+        return found
+
+    def due(self, since: Standing, now: Standing) -> bool:
+        """Whether a round should begin.
+
+        Args:
+            since: When the last one was chosen; its metrics are the best since then.
+            now: What is so now.
+        """
+        if self.every and now.samples - since.samples >= self.every:
+            return True
+        if self.after_s and now.time_s - since.time_s >= self.after_s:
+            return True
+        if self.worse and not since.samples:
+            return True  # nobody has been given anything, so nothing can have got worse
+        return any(self._is_worse(key, value, since) for key, value in now.metrics.items())
+
+    def _is_worse(self, key: tuple[str, str], value: float, since: Standing) -> bool:
+        best = since.metrics.get(key)
+        return best is not None and any(
+            name == key[1] and (value - best if mode == "min" else best - value) >= by
+            for name, mode, by in self.worse
+        )
+
+
+class Standing(NamedTuple):
+    """What triggers look at."""
+
+    samples: int
+    """Found so far."""
+    time_s: float
+    """Any clock's seconds."""
+    metrics: Mapping[tuple[str, str], float] = {}
+    """The last numbers that trials logged, by trial and name; of the past: the best."""
+
+    def better(self, trigger: Trigger, now: Standing) -> Standing:
+        """Return it with the best numbers since, now's included."""
+        best = dict(self.metrics)
+        modes = {name: mode for name, mode, _ in trigger.worse}
+        for key, value in now.metrics.items():
+            if (mode := modes.get(key[1])) is not None:
+                best[key] = (min if mode == "min" else max)(best.get(key, value), value)
+        return self._replace(metrics=best)
+
+
+def every(samples: int) -> Trigger:
+    """A round begins when so many new samples have been found since the last one was chosen.
+
+    Args:
+        samples: 1 or more.
+
+    Raises:
+        ValueError: It is not a whole number of 1 or more.
+    """
+    if isinstance(samples, bool) or not isinstance(samples, Integral) or samples < 1:
+        raise ValueError(
+            f"tsnb.every({samples!r}): give a number of new samples, 1 or more: tsnb.every(2000)."
+        )
+    return Trigger(every=int(samples))
+
+
+def after(duration: float | str) -> Trigger:
+    """A round begins when so much time has passed since the last one was chosen, if there is something to choose.
+
+    Args:
+        duration: Seconds, or "90s", "30min", "1h", "2d".
+
+    Raises:
+        ValueError: It is not a time above 0.
+    """
+    unit = next(
+        (
+            u
+            for u in sorted(SECONDS, key=len, reverse=True)
+            if isinstance(duration, str) and duration.endswith(u)
+        ),
+        "",
+    )
+    try:
+        seconds = float(str(duration).removesuffix(unit)) * SECONDS.get(unit, 1.0)
+    except ValueError:
+        seconds = 0.0
+    if isinstance(duration, bool) or not 0 < seconds < 1e9:
+        raise ValueError(f'tsnb.after({duration!r}): give a time, "90s", "30min" or "1h" say, or seconds.')
+    return Trigger(after_s=seconds)
+
+
+def worse(metric: str, by: float, mode: str | None = None) -> Trigger:
+    """A round begins when a number that a trial logs is worse than its best since the last round was chosen.
+
+    What counts as its best begins with the value at that time. The first round of a stream begins at once.
+
+    Args:
+        metric: Its name, as in `tsnb.log(val_loss=...)`.
+        by: By how much at least; above 0.
+        mode: "min" or "max": which way it is good. Left out: as its name says, or `tsnb.direction`.
+
+    Raises:
+        ValueError: `by` is not above 0, or nothing says which way the number is good.
+    """
+    if isinstance(by, bool) or not isinstance(by, (int, float)) or not 0 < by < float("inf"):
+        raise ValueError(
+            f"tsnb.worse({metric!r}, by={by!r}): give by how much, above 0: tsnb.worse('val_loss', by=0.02)."
+        )
+    return Trigger(worse=((metric, direction_of(metric, mode), float(by)),))
+
+
+def check_select(select: str) -> str:
+    """Return a selection as it is written.
+
+    Raises:
+        ValueError: There is no such selection.
+    """
+    word, _, number = str(select).partition(":")
+    if (word in ("new", "all") and not number) or (
+        word == "recent" and number.isdecimal() and int(number) > 0
+    ):
+        return select
+    raise ValueError(
+        f'select={select!r}: say "new" (samples found since the last round), "all", or "recent:5000" (the last 5000).'
+    )
+
+
+def chosen(select: str, samples: int, before: int) -> npt.NDArray[np.int64]:
+    """Return the samples of a round, in the order in which they were found.
+
+    Args:
+        select: As `check_select`.
+        samples: How many there are.
+        before: How many there were when the round before was chosen.
+    """
+    word, _, number = select.partition(":")
+    import numpy as np  # what only reads a line, or loads the extension, does without
+
+    first = {"new": before, "all": 0}.get(word, max(0, samples - int(number or 0)))
+    return np.arange(first, samples, dtype=np.int64)
+
+
+def in_words(trigger: Trigger, select: str) -> str:
+    """Return rounds as a table shows them; empty where there are none."""
+    return f"{select}, {trigger.words}" if trigger != Trigger() else ""
+
+
+def add_rounds(parser: argparse.ArgumentParser) -> None:
+    """Have a parser take what `rounds_as_typed` reads."""
+    parser.add_argument(
+        "--every", metavar="N", help="a round begins when so many new samples have been found"
+    )
+    parser.add_argument("--after", metavar="TIME", help="or when so much time has passed: 90s, 30min, 1h")
+    parser.add_argument(
+        "--worse",
+        action="append",
+        default=[],
+        metavar="METRIC=BY[:max]",
+        help="or when a logged number is worse by so much than its best; :min or :max where its name does not say",
+    )
+    parser.add_argument(
+        "--select", default=None, metavar="new|all|recent:N", help="which samples a round has (new)"
+    )
+    parser.add_argument("--off", action="store_true", help="epochs follow each other again")
+
+
+def rounds_as_typed(given: argparse.Namespace, name: str | None) -> StreamReading:
+    """Set or end a stream's rounds as options say, if they say anything; return what it tells of itself then.
+
+    Args:
+        given: What a parser of `add_rounds` read.
+        name: The stream's; may be None while one producer is running.
+
+    Raises:
+        ValueError: The options do not go together, or a value is invalid.
+        TsnbError: As `rounds` raises.
+    """
+    triggers = []
+    if given.every is not None:
+        triggers.append(every(int(given.every) if given.every.isdecimal() else given.every))
+    if given.after is not None:
+        triggers.append(after(given.after))
+    for text in given.worse:
+        metric, is_there, rest = text.rpartition("=")
+        by, _, mode = rest.partition(":")
+        try:
+            number = float(by)
+        except ValueError:
+            is_there, number = "", 0.0
+        if not is_there or not metric:
+            raise ValueError(f"--worse {text}: give a logged name and by how much: --worse val_loss=0.02")
+        if not mode and known_direction(metric) is None:
+            raise ValueError(
+                f"nothing says whether a high or a low {metric!r} is good: --worse {metric}={by}:max (or :min)"
+            )
+        triggers.append(worse(metric, number, mode or None))
+    if given.off and (triggers or given.select is not None):
+        raise ValueError("--off ends the rounds: leave out the other options, or leave out --off")
+    if given.select is not None and not triggers:
+        raise ValueError(
+            "--select says which samples a round has: say when one begins, too, with --every 2000, --after 1h or "
+            "--worse val_loss=0.02"
+        )
+    if triggers or given.off:
+        rounds(name, functools.reduce(operator.or_, triggers) if triggers else None, given.select or "new")
+    return status(name)
+
+
+def rounds(name: str | None, trigger: Trigger | None, select: str = "new") -> None:
+    """Give a stream over a data set that grows (`tsnb.grow`) in rounds from its next epoch on.
+
+    A round is an epoch of selected samples, for all attached trials. It begins when its trigger says so, and there is
+    something to select; trials wait for it. The stream's log keeps what was selected, so that it can be given again.
+
+    Args:
+        name: The stream's; may be None while one producer is running.
+        trigger: `tsnb.every(2000)`, `tsnb.after("1h")`, `tsnb.worse("val_loss", by=0.02)`, or several joined by `|`.
+            None: epochs follow each other again, each with all samples.
+        select: "new": those found since the last round was chosen. "all". "recent:5000": the last 5000.
+
+    Raises:
+        ProducerNotFound: No producer has that name.
+        ProducerGone: It died before it answered.
+        ValueError: There is no such selection, or `trigger` is not a trigger.
+        TsnbError: Its data set does not grow, or it does not answer.
+    """
+    check_select(select)
+    if trigger is not None and (not isinstance(trigger, Trigger) or trigger == Trigger()):
+        raise ValueError(
+            f"trigger={trigger!r:.60}: give tsnb.every(2000), tsnb.after('1h') or tsnb.worse('val_loss', by=0.02), "
+            "joined by | where there are several; or None to end the rounds."
+        )
+    observer = Observer(name)
+    try:
+        asked = trigger or Trigger()
+        wanted = in_words(asked, select)
+        observer.request_rounds(asked.to_text(), select)
+        deadline = time.monotonic() + ASKED_S
+        while (left := deadline - time.monotonic()) > 0:
+            reading = observer.read(left)
+            if reading is not None and reading.rounds == wanted:
+                return
+    finally:
+        observer.close()
+    raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")

@@ -1,0 +1,137 @@
+"""The plan of a sweep of real trials: what they cost, measured on their stream; what it foretells, in words.
+
+The decisions are `planned`'s; this gives it costs, the wall clock, the stream's counters and the clones that are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tsnb.experiments.board import launch, trials
+from tsnb.experiments.engine import ThisMachine, engine_of
+from tsnb.experiments.plan import TrialPlan
+from tsnb.experiments.replanning import replanned
+from tsnb.experiments.trial import ENDED, Trial
+from tsnb.planning.profiling import Silent, profile_name
+from tsnb.planning.served import ServedCosts, costs_on, samples_taken
+from tsnb.planning.ways import duration
+from tsnb.sweeps.conductor import Conductor
+from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time
+
+__all__ = ["plan_places", "watch_clones"]
+
+
+def plan_places(
+    plan: TrialPlan,
+    params: Mapping[str, Mapping[str, Any]],
+    at_once: int | None,
+    wish: PlanWish,
+    say: Callable[[str], None],
+) -> PlannedPlaces:
+    """Profile the trials of a sweep on its stream; return the places that start them by plan, and say what it is.
+
+    Args:
+        plan: What the trials have in common.
+        params: What each has for itself, by its name.
+        at_once: How many run at once at most; None: as many as the plan finds best.
+        wish: By when they are to be done.
+        say: Shows a line to the user.
+
+    Raises:
+        ValueError: They are to run on a cluster, or do not say how many epochs they take and have to end in time.
+        Exception: As `costs_on` raises.
+    """
+    if not isinstance(engine_of(plan), ThisMachine):
+        raise ValueError("a plan is of this machine: leave plan= and until= out with engine='ray'.")
+    say(f"profiling {len(params)} trials, to plan them")
+    threads = max([plan.options.threads or 1, *(int(own.get("threads") or 1) for own in params.values())])
+    starts = {name: _starter(plan, name, own) for name, own in params.items()}
+    costs = costs_on(plan.options.producer, starts, threads=threads)
+    if costs.open_ended and math.isfinite(wish.end_s):
+        raise ValueError(
+            f"{costs.open_ended[0]} does not say how many epochs it takes, so nobody can say what is done by then: "
+            "give it a parameter epochs, for example epochs=10, or leave until= out."
+        )
+    for name, why in costs.unsure.items():
+        say(f"{name} is taken to cost what the others do: {why}")
+    told = Conditions(
+        {job.name: job for job in costs.jobs},
+        costs.feed,
+        costs.cores,
+        costs.memory_bytes,
+        costs.off,
+        wish.end_s,
+    )
+    places = PlannedPlaces(
+        at_once or len(params),
+        told,
+        clock=time.time,
+        taken=lambda: samples_taken(costs.stream),
+        clones=_clones,
+    )
+    places.add(params)
+    for line in _said(places, costs, wish):
+        say(line)
+    return places
+
+
+def _starter(plan: TrialPlan, name: str, own: Mapping[str, Any]) -> Callable[[], Trial]:
+    def start() -> Trial:
+        one = replanned(plan, {**own, "name": profile_name(name)})
+        alone = replace(one.options, sweep="", log_to=(), restart=None, after=None)
+        return launch(replace(one, options=alone), Silent())
+
+    return start
+
+
+def _clones() -> dict[str, tuple[str, float]]:
+    """Return the clones that run: of each its parent, and how many samples that had taken."""
+    return {
+        trial.name: (trial.parent.name, float(trial.parent.samples))
+        for trial in trials.own
+        if trial.parent is not None and trial.state not in ENDED
+    }
+
+
+def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str]:
+    """Return the first plan in words."""
+    now_s = time.time()
+    found = places.foretell()
+    lines = []
+    if found.order:
+        last_s = max(found.ends_s.values()) - now_s
+        low, high = (duration(last_s * (1 + sign * costs.off)) for sign in (-1, 1))
+        word = "all done" if not found.late_s else f"{len(found.order)} of {len(costs.jobs)} done"
+        lines.append(
+            f"{word} in {duration(last_s)} ({low} to {high}, four times in five), at "
+            f"{clock_time(now_s + last_s, now_s)}; {found.at_once} at once, in the order {', '.join(found.order)}"
+        )
+    if found.late_s:
+        late = ", ".join(f"{name} ({clock_time(end_s, now_s)})" for name, end_s in found.late_s.items())
+        lines.append(
+            f"not started, as it would not be done by {clock_time(wish.end_s, now_s)} (when it would be): {late}"
+        )
+    return lines
+
+
+def watch_clones(conductor: Conductor, over: Callable[[], bool]) -> None:
+    """Have a sweep's plan made anew when a clone has begun or ended, until the sweep is over.
+
+    Args:
+        conductor: The sweep's.
+        over: Whether it is over.
+    """
+
+    def look(trial: Trial) -> None:
+        if over():
+            with contextlib.suppress(ValueError):
+                trials.watchers.remove(look)
+        elif trial.parent is not None:
+            conductor.look_again()
+
+    trials.watchers.append(look)

@@ -1,0 +1,321 @@
+"""The places of a planned sweep: which trials start now is found anew whenever one may start. Pure.
+
+A list (`planners.scheduling`) says in which order the waiting trials are started and how many run at once, so that all
+are done soonest. It is made again at every call of `start`, that is after each end, failure and early stop: from the
+samples that those which run have taken so far, with their clones, and with the memory that they need.
+
+With a time by which all must be done, only trials start that can be done by then, the slow end of the interval
+included. The others wait: they may find time when one is stopped early or fails. When nothing runs any more and none
+fits, the sweep is over and says of each when it would have been done.
+
+How fast the trials really go, against what was foretold, is followed: forecasts are stretched by it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, time, timedelta
+
+from tsnb.planners.scheduling import Job, Listed, LoaderCost, annealed, left_after, within
+from tsnb.sweeps.queueing import Places
+
+__all__ = ["Conditions", "Foresight", "PlanWish", "PlannedPlaces", "clock_time", "read_until"]
+
+ROUNDS = 600
+"""Lists that are tried each time: a tenth of a second for a dozen trials."""
+LEAST_S = 1.0
+"""A pace over a shorter time says nothing."""
+MOST = 5.0
+"""No more than so many times longer, or shorter, is believed."""
+TRUST = 0.5
+"""How far a new pace moves the stretch, as a share of the way (of its logarithm)."""
+
+
+@dataclass(frozen=True)
+class PlanWish:
+    """That a sweep is planned."""
+
+    end_s: float = math.inf
+    """By when all must be done, in seconds since 1970."""
+
+    @classmethod
+    def of(cls, plan: bool, until: str | datetime | None) -> PlanWish | None:
+        """Return what `tsnb.sweep` was asked for; None: no plan.
+
+        Args:
+            plan: Its argument.
+            until: Likewise; where it is given, a plan is made anyhow.
+
+        Raises:
+            ValueError: `until` is not a time, or has passed.
+        """
+        if until is None:
+            return cls() if plan else None
+        return cls(read_until(until, datetime.now().astimezone()))
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the trials of a sweep cost, and what there is for them."""
+
+    jobs: Mapping[str, Job]
+    """Each trial, by name."""
+    feed: LoaderCost
+    """The stream's loader."""
+    cores: float
+    """For all of it."""
+    memory_bytes: float
+    """For all that run at once."""
+    off: float
+    """How far off a forecast may be, as a share, in four of five cases."""
+    end_s: float = math.inf
+    """By when all must be done, by the clock that is given."""
+
+
+@dataclass(frozen=True)
+class Foresight:
+    """What a plan says at one moment."""
+
+    order: tuple[str, ...]
+    """Trials that have not started, the next one first."""
+    at_once: int
+    """How many run at once at most."""
+    ends_s: Mapping[str, float]
+    """When each of them and of those that run will be done, by the clock."""
+    late_s: Mapping[str, float]
+    """Of trials that cannot be done in time, when they would be if they were added."""
+
+
+class PlannedPlaces(Places):
+    """Places whose trials start in the order of a plan.
+
+    Attributes:
+        foresight: What the last plan said; None before the first.
+        stretch: How many times longer it takes than was foretold from the costs, as far as has been seen.
+
+    Args:
+        at_once: How many run at once at most.
+        conditions: What they cost.
+        clock: Seconds, of any clock that goes on.
+        taken: How many samples each running trial has taken so far, by name; may lack some.
+        clones: Trials that run beside those of the sweep as clones of them: of each its parent's name, and how many
+            samples that had taken by then.
+        rounds: Lists that are tried each time.
+    """
+
+    def __init__(
+        self,
+        at_once: int,
+        conditions: Conditions,
+        *,
+        clock: Callable[[], float],
+        taken: Callable[[], Mapping[str, float]],
+        clones: Callable[[], Mapping[str, tuple[str, float]]] = dict,
+        rounds: int = ROUNDS,
+    ) -> None:
+        super().__init__(at_once)
+        self.foresight: Foresight | None = None
+        self.stretch = 1.0
+        self._conditions = conditions
+        self._clock = clock
+        self._samples_taken = taken
+        self._clones = clones
+        self._rounds = rounds
+        self._stale = True
+        self._began_s: dict[str, float] = {}
+        self._samples: dict[str, float] = {}
+        self._before: tuple[float, list[Job]] | None = None
+
+    def add(self, names: Iterable[str]) -> None:
+        """Let trials wait; those of which nothing is known are refused.
+
+        Raises:
+            KeyError: One is not among the conditions' jobs.
+        """
+        some = list(names)
+        for name in some:
+            self._conditions.jobs[name]
+        super().add(some)
+        self._stale = True
+
+    def end(self, name: str) -> None:
+        """Note that a trial has ended; its place is free."""
+        super().end(name)
+        self._stale = True
+
+    def changed(self) -> None:
+        """Note that a clone has begun or ended."""
+        self._stale = True
+
+    def start(self) -> list[str]:
+        """Return the trials that start now, together; the plan is made anew where something has happened since."""
+        if self._leaving or not self._stale or not self._waiting:
+            return []
+        self._stale = False
+        now_s = self._clock()
+        running = self._running(now_s)
+        self._follow(now_s, running)
+        found = self._planned(now_s, running)
+        starting = self._first(found, running)
+        self._taken.update(starting)
+        for name in starting:
+            self._waiting.remove(name)
+            self._began_s[name] = now_s
+        if not starting and not running:
+            self._give_up()
+        self._before = now_s, [*running, *(self._conditions.jobs[name] for name in starting)]
+        return starting
+
+    def foretell(self) -> Foresight:
+        """Return what the plan is now, without starting a trial."""
+        now_s = self._clock()
+        self._planned(now_s, self._running(now_s))
+        assert self.foresight is not None
+        return self.foresight
+
+    def _running(self, now_s: float) -> list[Job]:
+        """Return the trials that run, and clones of them, with the samples that are left."""
+        known = self._conditions.jobs
+        parents = {name: name for name in self._taken}
+        clones = self._clones()
+        before = {clone: samples for clone, (_, samples) in clones.items()}
+        for clone in clones:
+            parents[clone] = _origin(clone, {name: parent for name, (parent, _) in clones.items()})
+        self._samples |= self._samples_taken()
+        found = []
+        for name, parent in parents.items():
+            if parent not in known:
+                continue
+            job, taken = known[parent], self._samples.get(name, 0.0) + before.get(name, 0.0)
+            waited_s = now_s - self._began_s.setdefault(name, now_s)
+            start_s = 0.0 if taken else max(0.0, job.start_s - waited_s)
+            found.append(replace(job, name=name, samples=max(0.0, job.samples - taken), start_s=start_s))
+        return found
+
+    def _follow(self, now_s: float, running: Sequence[Job]) -> None:
+        """Compare how far the trials have come with what was foretold."""
+        if self._before is None or now_s - self._before[0] < LEAST_S:
+            return
+        then_s, jobs = self._before
+        feed, cores = self._conditions.feed, self._conditions.cores
+        foretold = left_after(jobs, feed, cores, (now_s - then_s) / self.stretch)
+        left = {job.name: job.samples for job in running}
+        pairs = [  # those that were taking batches all the time
+            (job.samples - foretold[job.name], job.samples - left[job.name])
+            for job in jobs
+            if job.name in left and job.start_s <= 0 and 0 < left[job.name] < job.samples
+        ]
+        hoped, done = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+        if hoped > 0 and done > 0:
+            self.stretch = min(MOST, max(1 / MOST, self.stretch * (hoped / done) ** TRUST))
+
+    def _planned(self, now_s: float, running: Sequence[Job]) -> Listed:
+        """Make the plan."""
+        told = self._conditions
+        waiting = [told.jobs[name] for name in self._waiting]
+        clones = sum(job.name not in self._taken for job in running)
+        left_s = (told.end_s - now_s) / (self.stretch * (1 + told.off))
+        late: Mapping[str, float] = {}
+        found: Listed
+        if math.isinf(told.end_s):
+            found = annealed(
+                waiting,
+                told.feed,
+                told.cores,
+                memory_bytes=told.memory_bytes,
+                rounds=self._rounds,
+                running=running,
+                most=self.at_once + clones,
+            )
+        else:
+            found, late = within(
+                waiting,
+                told.feed,
+                told.cores,
+                left_s,
+                memory_bytes=told.memory_bytes,
+                rounds=self._rounds,
+                running=running,
+                most=self.at_once + clones,
+            )
+        self.foresight = Foresight(
+            found.order,
+            found.at_once,
+            {name: now_s + self.stretch * end_s for name, end_s in found.schedule.ends_s.items()},
+            {name: now_s + self.stretch * end_s for name, end_s in late.items()},
+        )
+        return found
+
+    def _first(self, found: Listed, running: Sequence[Job]) -> list[str]:
+        """Return the trials of a plan that start now: beside all that run, be it done but for its last steps."""
+        told, first = self._conditions, list[str]()
+        used = sum(job.memory_bytes for job in running)
+        for name in found.order[: max(0, self.free)]:
+            used += told.jobs[name].memory_bytes
+            beside = len(running) + len(first)
+            if found.schedule.starts_s[name] > 0.0 or beside >= found.at_once:
+                break
+            if beside and used > told.memory_bytes:
+                break
+            first.append(name)
+        return first
+
+    def _give_up(self) -> None:
+        """Send away those that cannot be done in time: nothing is left that could end sooner."""
+        late = self.foresight.late_s if self.foresight else {}
+        for name in self.clear():
+            self.refused[name] = f"it would be done at {clock_time(late[name], self._clock())}"
+
+
+def _origin(clone: str, clones: Mapping[str, str]) -> str:
+    """Return the trial that a clone goes back to: its parent may be a clone itself."""
+    name, seen = clone, set[str]()
+    while name in clones and name not in seen:
+        seen.add(name)
+        name = clones[name]
+    return name
+
+
+def clock_time(time_s: float, now_s: float) -> str:
+    """Return a time of the wall clock as text: "18:05", with the day where that is not today's.
+
+    Args:
+        time_s: Seconds since 1970.
+        now_s: The time now, likewise.
+    """
+    when = datetime.fromtimestamp(time_s).astimezone()
+    same = when.date() == datetime.fromtimestamp(now_s).astimezone().date()
+    return when.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
+
+
+def read_until(until: str | datetime, now: datetime) -> float:
+    """Return by when a sweep is to be done, in seconds since 1970.
+
+    Args:
+        until: "18:00", the next time that it is so late; "2026-11-24 08:00"; or a datetime.
+        now: The time now, with its time zone.
+
+    Raises:
+        ValueError: It is not a time, or has passed.
+    """
+    found = until
+    if isinstance(found, str):
+        try:
+            if len(found) <= len("18:00:00"):
+                at = time.fromisoformat(found.zfill(len("18:00")))
+                found = datetime.combine(now.date(), at, now.tzinfo)
+                found = found if found > now else found + timedelta(days=1)
+            else:
+                found = datetime.fromisoformat(found)
+        except ValueError:
+            raise ValueError(
+                f'until={until!r} is not a time: give "18:00", "2026-11-24 08:00" or a datetime'
+            ) from None
+    if not isinstance(found, datetime):
+        raise ValueError(f'until={until!r} is not a time: give "18:00", "2026-11-24 08:00" or a datetime')
+    found = found if found.tzinfo is not None else found.replace(tzinfo=now.tzinfo)
+    if found <= now:
+        raise ValueError(f"until={until!r} has passed: it is {now:%Y-%m-%d %H:%M}")
+    return found.timestamp()
