@@ -52,8 +52,11 @@ def test_a_log_is_read_in_parts_and_a_new_run_from_its_start(shell: Any) -> None
     assert "line" not in again.text + again.open
 
 
-def test_a_drawer_knows_parameters_live_values_and_artifacts_and_sets_a_value(shell: Any) -> None:
+def test_a_drawer_knows_parameters_live_values_and_artifacts_and_sets_a_value(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was given, what is read now, each change with what was before; a value that may not be is refused."""
+    monkeypatch.chdir(tmp_path)  # trials begin where the notebook is
     logs = TrialLogs()
     assert logs.facts("setter") is None
     with pytest.raises(TsnbError, match="was started elsewhere"):

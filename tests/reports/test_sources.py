@@ -51,7 +51,8 @@ def test_a_report_knows_of_the_end_before_the_name_is_free(
 ) -> None:
     """Between the two a second stream of that name was looked for: the picture beside a panel stayed a live one."""
     train("one", 0.01)
-    there = tsnb.report("numbers") and watched()["numbers"]
+    assert tsnb.report("numbers").story.state != "gone"
+    there = watched()["numbers"]
     free, unregister = threading.Event(), registry.unregister
 
     def later(entry: registry.Entry) -> None:
