@@ -194,6 +194,21 @@ def test_clones_at_any_moment_lose_nothing_and_all_can_go_on(seed: int) -> None:
     simulation.settle()
 
 
+def test_one_that_skips_keeps_nothing_of_a_pass_that_came_after_its_own() -> None:
+    """Though no other consumer is left that drives the loader: what others of its kind gave up has gone."""
+    simulation = Simulation(20_068, skips=True, rounds=True, restarts=True, clones=True)
+    simulation.run(800)
+    simulation.settle()
+
+
+@pytest.mark.parametrize("seed", [38, 63, 92])
+def test_a_clone_of_one_in_whose_epoch_the_loader_failed_is_given_what_its_parent_still_is(seed: int) -> None:
+    """And hears of the failure after it, as its parent does (`Simulation.clone` looks)."""
+    simulation = Simulation(seed, failures=True, clones=True)
+    simulation.run(600)
+    simulation.settle()
+
+
 def test_a_clone_of_one_that_skips_is_let_in_however_far_behind_the_others_its_place_is() -> None:
     """In an epoch that has ended, too: what its parent was granted is kept."""
     simulation = Simulation(20_002, restarts=True, skips=True, clones=True)

@@ -176,7 +176,10 @@ class Drift:
         if not self.skipping:
             return there
         waited_for = [m for m in there if not m.skips]
-        skipping = [m for m in there if m.phase is Phase.STREAMING and not m.told_end]
+        newest = (
+            self._epochs.newest.run
+        )  # one in an older pass drives nothing: what is loaded now is not for it
+        skipping = [m for m in there if m.phase is Phase.STREAMING and not m.told_end and m.run == newest]
         if waited_for or not skipping:
             return waited_for
         return [max(skipping, key=self._position)]

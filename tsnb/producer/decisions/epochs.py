@@ -146,13 +146,18 @@ class Epochs:
         return min(fit, key=lambda e: e.number, default=None)
 
     def giving(self, number: int, seq: int, part: int | None = None) -> Epoch | None:
-        """Return the pass that has a part of a loader batch of an epoch and of all after it, or will come to it."""
+        """Return the pass that has a part of a loader batch of an epoch and of all after it, or will come to it.
+
+        One in which the loader failed only where it still has that very batch: a clone's parent was granted it, or has
+        yet to be, and the clone hears of the failure where its parent does.
+        """
         for epoch in reversed(self._epochs.values()):
-            if epoch.number != number or seq < epoch.first or not (epoch is self.loading or epoch.complete):
-                continue
-            if not epoch.covers(part):
+            if epoch.number != number or seq < epoch.first or not epoch.covers(part):
                 continue
             index = epoch.index(seq)
+            failed_later = epoch.failure is not None and index < epoch.end
+            if not (epoch is self.loading or epoch.complete or failed_later):
+                continue
             ahead = index > epoch.end
             # those of later passes, too: it comes to them
             needed = range(index, self.end) if index < epoch.end else ()
