@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import types
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from tsnb.config import check_name
-from tsnb.experiments.plan import LONGEST, trial_name
+from tsnb.experiments.plan import LONGEST, name_of, trial_name
 from tsnb.sweeps.space_grammar import filled
 
 
@@ -31,6 +35,30 @@ from tsnb.sweeps.space_grammar import filled
 def test_a_name_tells_the_parameters(params: dict[str, object], name: str) -> None:
     """Numbers stand at their names, words behind a dash; what reads badly is left out."""
     assert trial_name("train", params) == name
+
+
+class Training:
+    def __call__(self) -> None:
+        pass
+
+    def fit(self) -> None:
+        pass
+
+
+def test_whatever_can_be_called_has_a_name_that_a_sweep_can_bear() -> None:
+    """Python calls every lambda `<lambda>`, which no sweep can be called; long names are cut."""
+    fitting = functools.partial(functools.partial(Training().fit))
+    functions: dict[str, Callable[..., Any]] = {
+        "lambda": lambda: 0,
+        "Training": Training(),
+        "fit": Training().fit,
+    }
+    assert [name_of(fn) for fn in functions.values()] == list(functions)
+    assert name_of(fitting) == "fit"
+    long = types.FunctionType(Training.fit.__code__, {}, "a_b" * 40)
+    functions["long"] = long
+    for fn in functions.values():
+        assert check_name(name_of(fn), "sweep") == name_of(fn)
 
 
 @pytest.mark.parametrize(

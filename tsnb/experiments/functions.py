@@ -26,6 +26,7 @@ from tsnb.experiments.plan import (
     RESULT,
     TrialOptions,
     TrialPlan,
+    name_of,
     trial_name,
 )
 from tsnb.experiments.replanning import check_fit
@@ -148,7 +149,7 @@ def plan_function(
         fn, options = fn.__wrapped__, {**given_there, **options}
     if not callable(fn):
         raise TypeError(f"tsnb.run takes a function, not a {type(fn).__name__}. Nothing was started.")
-    own = getattr(fn, "__name__", type(fn).__name__)
+    own = name_of(fn)
     signature = inspect.signature(fn)
     chosen = name or trial_name(own, params)
     both = OPTION_NAMES & signature.parameters.keys()

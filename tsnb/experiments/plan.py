@@ -7,6 +7,7 @@ starts anything; `check` looks at what the machine has.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import inspect
 import operator
@@ -43,6 +44,7 @@ __all__ = [
     "TrialOptions",
     "TrialPlan",
     "epochs_of",
+    "name_of",
     "shown_value",
     "trial_name",
 ]
@@ -298,6 +300,16 @@ def epochs_of(fn: Callable[..., Any] | None, params: Mapping[str, Any]) -> int |
 
 LONGEST = 64
 """Characters of a name, as `config.check_name` has it."""
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """Return what trials and sweeps of a function are called: of a partial as its function, of an object as its class.
+
+    A lambda's is "lambda": what Python calls it could name nothing.
+    """
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return _clean(str(getattr(fn, "__name__", type(fn).__name__)))[:LONGEST].rstrip("-._") or "trial"
 
 
 def trial_name(stem: str, params: Mapping[str, Any]) -> str:

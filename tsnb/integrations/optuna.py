@@ -21,7 +21,7 @@ from typing import Any
 from tsnb.errors import ExtraMissing
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
-from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
+from tsnb.experiments.plan import OPTION_NAMES, TrialPlan, name_of
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
@@ -31,7 +31,7 @@ from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.racing import Race
 from tsnb.sweeps.rungs import Halving, Pruner
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
-from tsnb.sweeps.starting import Settled, name_of
+from tsnb.sweeps.starting import Settled
 from tsnb.sweeps.sweep import Sweep, enter
 
 try:

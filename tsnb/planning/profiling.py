@@ -26,7 +26,7 @@ from tsnb.errors import TsnbError
 from tsnb.experiments import trials as board
 from tsnb.experiments.board import launch
 from tsnb.experiments.functions import plan_function
-from tsnb.experiments.plan import LONGEST, epochs_of, trial_name
+from tsnb.experiments.plan import LONGEST, epochs_of, name_of, trial_name
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine import clocks
 from tsnb.machine.processes import held
@@ -126,7 +126,7 @@ def wanted(given: Any, epochs: float | None) -> list[TrialWish]:
                 "tsnb.plan takes functions as tsnb.run does, each alone or with its parameters: "
                 'tsnb.plan({"small": (train, {"width": 32}), "large": (train, {"width": 512})}, loader=loader).'
             )
-        own = getattr(fn, "__name__", "trial")
+        own = name_of(fn)
         long = epochs if epochs is not None else params.get("epochs", epochs_of(fn, params) or 1)
         if not isinstance(long, (int, float)) or not long > 0:
             raise ValueError(f"epochs={long!r}: give the number of epochs that a trial takes.")

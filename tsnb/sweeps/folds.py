@@ -12,8 +12,9 @@ import statistics
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from tsnb.experiments.plan import name_of
 from tsnb.native.endings import Bound
-from tsnb.sweeps.starting import name_of, sweep
+from tsnb.sweeps.starting import sweep
 from tsnb.sweeps.sweep import Sweep
 from tsnb.words import html_table, text_table
 

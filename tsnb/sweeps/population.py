@@ -30,7 +30,7 @@ from tsnb.experiments.board import launch
 from tsnb.experiments.clones import CloneWish
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
-from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
+from tsnb.experiments.plan import OPTION_NAMES, TrialPlan, name_of
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
@@ -41,7 +41,7 @@ from tsnb.sweeps.conductor import Conductor, Launcher
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Cut, Rungs
 from tsnb.sweeps.spaces import LogUniform, RandInt, Uniform, settings
-from tsnb.sweeps.starting import Settled, marked, name_of, settle_cell
+from tsnb.sweeps.starting import Settled, marked, settle_cell
 from tsnb.sweeps.sweep import Sweep, enter
 
 __all__ = ["Generations", "Population", "explored", "population"]

@@ -20,7 +20,7 @@ from tsnb.experiments.board import launch
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
-from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, trial_name
+from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, name_of, trial_name
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
@@ -41,7 +41,6 @@ __all__ = [
     "Marked",
     "Settled",
     "marked",
-    "name_of",
     "start",
     "sweep",
     "sweep_cell",
@@ -306,11 +305,6 @@ def _signature(names: Iterable[str]) -> inspect.Signature:
     """Return what a cell takes: an option of ours that is swept over (batch_size) is a variable of the cell, too."""
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Signature([inspect.Parameter(name, kind, default=None) for name in names])
-
-
-def name_of(fn: Callable[..., Any]) -> str:
-    """Return a function's name."""
-    return str(getattr(fn, "__name__", "trial"))
 
 
 def title_of(template: str) -> str:

@@ -10,7 +10,7 @@ export class Further {
   constructor(send, changed) {
     Object.assign(this, { send, changed, name: "", usedMs: {}, why: {} });
     this.called = field("text", "name of the clone");
-    this.called.placeholder = "a name of its own";
+    this.called.placeholder = "new name";
     this.clone = this.form("clone", this.called);
     this.epochs = Object.assign(field("number", "epochs more"), { min: 1, step: 1, value: 1 });
     this.extend = this.form("extend", this.epochs);
