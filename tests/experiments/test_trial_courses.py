@@ -23,6 +23,7 @@ from tests.leftovers import SHM, leftovers, new_leftovers
 from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments import Trial, run_cell, trials
 from tsnb.experiments.board import NoSuchTrial
+from tsnb.experiments.news import WentBack
 from tsnb.experiments.own_life import RESTARTS_AT_MOST
 from tsnb.records.reading import RunRecord, read_runs
 from tsnb.records.run import Run
@@ -265,6 +266,31 @@ def test_stopping_is_no_reason_to_start_again(page: Any, until: Until) -> None:
     trial.stop()
     assert trial.state == "stopped"
     assert trial.restarts == 0
+
+
+UNTOLD = """
+import gc, os, signal
+from tsnb.experiments.in_kernel.reporter import Reporter, tell_rows
+tsnb.log(loss=3.0)
+reporter = next(one for one in gc.get_objects() if isinstance(one, Reporter))
+reporter.flush()
+reporter._sinks.remove(tell_rows)  # as when the kernel is killed before what it has sent is on its way
+for loss in (2.0, 1.0):
+    tsnb.log(loss=loss)
+reporter.flush()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_trial_has_all_numbers_that_its_record_has(page: Any, until: Until) -> None:
+    """What was written down and not told any more is read: the table shows the last number, as the results do."""
+    trial = start("killed", UNTOLD, page)
+    until(lambda: trial.state == "lost")
+    assert [row.numbers["loss"] for row in trial.metrics.rows] == [3.0, 2.0, 1.0]
+    assert trial.metrics["loss"] == tsnb.results("killed")["loss"].iloc[0] == 1.0
+    trial.metrics.cut(1)
+    trial.life.hear(WentBack(2, 0))
+    assert [row.numbers["loss"] for row in trial.metrics.rows] == [3.0, 2.0], "up to where it goes on"
 
 
 def test_a_replaced_run_is_asked_to_stop_and_stays_in_the_records(page: Any, until: Until) -> None:

@@ -14,7 +14,7 @@ from tests.panel.streams import three_models
 from tests.telemetry.test_following import FakeStream
 from tests.telemetry.watches import forget_watches
 from tsnb.errors import ProducerGone
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.readings import EndReading, StreamReading
 from tsnb.telemetry.view import StreamNews
 from tsnb.telemetry.watching import Watch, listen, unlisten, watch, watched
 
@@ -114,6 +114,24 @@ def test_whoever_listens_hears_all_of_it_over_one_connection() -> None:
     watching.unlisten(early)
     watching.unlisten(late)
     assert not watching._follower._thread.is_alive()
+
+
+def test_an_end_that_is_told_before_the_first_reading_comes_with_it() -> None:
+    """A trial of a second may be over by then: its state and last number were on no screen until a later reading."""
+    stream, ear = FakeStream(), Ear()
+    watching = Watch("mnist", stream.connect)
+    watching.listen(ear)
+    end = EndReading("mlp", "done", 1.0, metrics={"loss": 0.125})
+    watching.tell_end(end)
+    assert watching.readings() == []
+    reading = next(iter(three_models().run(1.0)))
+    stream.readings.put(reading)
+    stream.up = True
+    assert watching.readings(60.0)[-1].ends == (end,)
+    assert eventually(lambda: len(ear.heard) == 2) and ear.heard[0] == reading
+    assert ear.heard[1].consumers == reading.consumers and ear.heard[1].ends == (end,)
+    watching.unlisten(ear)
+    watching.close()
 
 
 def test_a_stream_that_has_ended_is_waited_for_again_when_somebody_listens() -> None:

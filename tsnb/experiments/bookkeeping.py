@@ -65,6 +65,11 @@ class LoggedNumbers(Mapping[str, float]):
         self.add(there)
 
     @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self._kinds)
+
+    @property
     def rows(self) -> list[LoggedRow]:
         """Every `tsnb.log` of the trial, in order."""
         return list(self._each())

@@ -17,13 +17,13 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Branch, Delivery, KeptStart, Outcome
-from tsnb.experiments.bookkeeping import LoggedNumbers, written
+from tsnb.experiments.bookkeeping import LoggedNumbers, asked, written
 from tsnb.experiments.news import (
     Attaching,
     Changed,
@@ -286,6 +286,9 @@ class TrialLife(ABC):
         if state == "stopped" and self.ended_by != state:
             state = self.ended_by
             await written(self._run.stopped_by, state)  # its kernel knows only that it was stopped
+        if outcome.state in {"lost", "stopped"}:  # else its kernel told all rows before its end
+            with contextlib.suppress(TsnbError):
+                self._take_written((await asked(self._run.rows))[0])
         await self._tell_end(state)
         first, _, rest = self.failure.partition("\n")
         detail = f"\n{rest}" if state == "lost" and rest else ""
@@ -344,6 +347,9 @@ class TrialLife(ABC):
                 self._tell([])
             case WentBack(rows, samples):
                 self.metrics.cut(rows)
+                if self.metrics.count < rows:
+                    with contextlib.suppress(TsnbError):
+                        self._take_written(self._run.rows()[0][:rows])
                 self.changes = [change for change in self.changes if change.samples <= samples]
                 self._tell([])
             case Directions(by_metric):
@@ -356,6 +362,12 @@ class TrialLife(ABC):
         """Take what it has logged since the last time."""
         self.metrics.add(rows)
         self._tell(rows)
+
+    def _take_written(self, written: Sequence[LoggedRow]) -> None:
+        """Take rows that its process wrote down and could not tell any more: it was killed a moment later."""
+        here = self.metrics.count
+        if len(written) > here and (not here or written[here - 1].time_s == self.metrics.rows[-1].time_s):
+            self.take_rows(list(written[here:]))
 
     @property
     def shown_state(self) -> str:

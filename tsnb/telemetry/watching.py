@@ -105,6 +105,8 @@ class Watch:
         self._over = threading.Event()
         self._said: tuple[str, str, str] | None = None
         self._listeners: list[Viewer] = []
+        self._early_ends: list[EndReading] = []
+        """Told before the first reading came."""
         self._released = False
         self._lock = threading.Lock()
         """Guards the history, the last word and the listeners, so that a new listener misses nothing."""
@@ -209,11 +211,14 @@ class Watch:
                 self._history.anew()
                 self._over.clear()
             self._state, self._said = reading.state, None
-            tick = self._feed(reading)
+            ticks = [self._feed(reading)]
+            early, self._early_ends = self._early_ends, []
+            ticks += [self._feed(self._with(end)) for end in early]
             listeners = list(self._listeners)
         self._first.set()
         for listener in listeners:
-            listener.tell(tick)
+            for tick in ticks:
+                listener.tell(tick)
 
     def _feed(self, reading: StreamReading) -> StreamNews:
         tick = self._view.feed(reading)
@@ -226,15 +231,12 @@ class Watch:
         Its notebook knows it first: the stream's readings say so a moment later, or never more.
         """
         with self._lock:
-            known = self._history.readings()
-            if not known or self._released:
+            if self._released:
                 return
-            last = known[-1]
-            # of a stream that has ended no reading will say that it has left
-            stays = [c for c in last.consumers if self._said is None or end.pid != c.pid]
-            # behind the last reading, and before the next
-            reading = replace(last, time_s=last.time_s + 1e-3, ends=(end,), consumers=tuple(stays), host=None)
-            tick = self._feed(reading)
+            if not self._history.readings():
+                self._early_ends.append(end)
+                return
+            tick = self._feed(self._with(end))
             listeners, said = list(self._listeners), self._said
             if said is not None:
                 self._view.note(*said[:2])
@@ -242,6 +244,13 @@ class Watch:
             listener.tell(tick)
             if said is not None:
                 listener.note(*said)
+
+    def _with(self, end: EndReading) -> StreamReading:
+        """Return the last reading with an end in it, behind that reading and before the next."""
+        last = self._history.readings()[-1]
+        # of a stream that has ended no reading will say that it has left
+        stays = [c for c in last.consumers if self._said is None or end.pid != c.pid]
+        return replace(last, time_s=last.time_s + 1e-3, ends=(end,), consumers=tuple(stays), host=None)
 
     def _another(self, reading: StreamReading) -> bool:
         """Whether a reading is of another producer than the last one, or of one that has begun again."""
