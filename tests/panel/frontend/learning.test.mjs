@@ -95,6 +95,15 @@ test("names are shortened where they are alike", () => {
   assert.equal(new Set(end).size, 2, end.join());
 });
 
+test("names of a sweep are shortened by what they share, whatever else was there before", () => {
+  const sweep = ["1", "2"].flatMap((width) => ["0.003", "0.0003"].map((lr) => `lambda-width${width}-lr${lr}`));
+  assert.equal(shortened(["mlp", "wide-cnn", ...sweep], 17)[sweep[0]], "…width1-lr0.003");
+  const narrow = Object.values(shortened(["mlp", "wide-cnn", ...sweep], 11));
+  assert.deepEqual(narrow.slice(0, 3), ["mlp", "wide-cnn", "…h1-lr0.003"]);
+  assert.equal(new Set(narrow).size, 6, narrow.join());
+  assert.ok(narrow.every((name) => name.length <= 11), narrow.join());
+});
+
 test("the point that is nearest", () => {
   assert.deepEqual([-1, 0.4, 0.6, 9].map((at) => nearest([0, 1, 2], at)), [0, 0, 1, 2]);
   assert.equal(nearest([], 1), -1);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SOURCES, lane } from "./sources.mjs";
 
-const { axesOf, bestSoFar, labelsOf, numberAxis } = await import(`${SOURCES}/sweep.js`);
+const { axesOf, bestSoFar, labelsOf, lanesOfSweeps, numberAxis } = await import(`${SOURCES}/sweep.js`);
 
 test("the best so far goes one way only, steps where it is beaten, and names who has it", () => {
   const curves = [{ lane: 0, x: [0, 2, 4], y: [3, 2, 2.5] }, { lane: 1, x: [1, 3, 6], y: [NaN, 1, 4] }];
@@ -28,4 +28,10 @@ test("of a loss the lowest is on top", () => {
   assert.deepEqual([...axis.at], [[0, 0], [1, 1]]);
   assert.deepEqual(labelsOf(axis), [[1, "0.25"], [0.5, "0.375"], [0, "0.5"]]);
   assert.deepEqual([...numberAxis("loss", [[0, 0.5]]).at], [[0, 0]]);
+});
+
+test("a sweep's view is of the trials of sweeps; of all, where there is none", () => {
+  const lanes = [lane("alone"), lane("a"), undefined, lane("b")];
+  assert.deepEqual([...lanesOfSweeps(lanes, { a: "s", b: "s" })], [1, 3]);
+  assert.deepEqual([...lanesOfSweeps(lanes, {})], [0, 1, 3]);
 });

@@ -162,15 +162,26 @@ export function spread(heights, gap, top, bottom) {
 /** What is left of names that begin alike: {whole: short}; ["resnet18-lr-0.1", "resnet18-lr-0.3"] -> "…0.1", "…0.3" beyond 14 letters. */
 export function shortened(names, most = 14) {
   const parts = names.map((name) => name.split(/(?<=[-_ /,=])/));
-  let same = 0;
-  while (names.length > 1 && parts.every((p) => p.length > same + 1 && p[same] === parts[0][same])) same++;
-  const cut = parts.map((p, k) => (names[k].length > most && same ? `…${p.slice(same).join("")}` : names[k]));
+  const families = new Map(); // the trials of a sweep begin alike, whatever else is there
+  for (const p of parts) families.set(p[0], [...(families.get(p[0]) || []), p]);
+  const cut = parts.map((p, k) => {
+    const same = names[k].length > most ? alikeTo(families.get(p[0])) : 0;
+    return same ? `…${p.slice(same).join("")}` : names[k];
+  });
   const fit = (name) => (name.length > most ? `${name.slice(0, Math.ceil(most / 2))}…${name.slice(1 - Math.floor(most / 2))}` : name);
-  const short = cut.map(fit);
+  // behind what is shared the ends tell more than the beginnings
+  const short = cut.map((name, k) => (name !== names[k] && name.length > most ? `…${name.slice(1 - most)}` : fit(name)));
   return Object.fromEntries(names.map((name, k) => {
     const alike = names.filter((_, j) => short[j] === short[k]);
     return [name, alike.length > 1 ? fromWhere(name, alike, most) : short[k]];
   }));
+}
+
+/** How many parts several names have in common, each with one of its own left. */
+function alikeTo(family) {
+  let same = 0;
+  while (family.length > 1 && family.every((p) => p.length > same + 1 && p[same] === family[0][same])) same++;
+  return same;
 }
 
 /** A name from the letter on by which it differs from others. */

@@ -3,7 +3,7 @@
 import { attribute, button, grey, isGrey, make, put, style } from "./dom.js";
 import { metricsOf } from "./lanes.js";
 import { Parallel } from "./parallel.js";
-import { axesOf, bestSoFar, numberAxis } from "./sweep.js";
+import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
 import { IN_COLOUR, against, curvesOf, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
@@ -98,12 +98,13 @@ export class Lessons {
     if (!this.best.element.isConnected) this.body.replaceChildren(this.best.element, this.parallel.element);
     attribute(this.body, "data-charts", 2);
     this.wantParams();
-    const curves = curvesOf(store, name, { axis, smooth });
+    const shown = lanesOfSweeps(store.lanes, store.sweeps);
+    const curves = curvesOf(store, name, { axis, smooth }).filter(({ lane }) => shown.has(lane));
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
     const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "is not known: tsnb.direction says whether high is good", way, lit: null, sets: [] };
     this.best.draw({ ...what, curves: best, log: log.includes(name), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
-    const values = store.lanes.map((lane, k) => [k, lane ? store.value(k, name) : NaN]).filter(([, value]) => Number.isFinite(value));
+    const values = [...shown].map((k) => [k, store.value(k, name)]).filter(([, value]) => Number.isFinite(value));
     const order = ranked(values.map(([lane, value]) => ({ lane, name: store.lanes[lane].name, y: [value] })), way); // as their rows say
     const axes = axesOf(store.lanes, store.params), coloured = new Set(order.slice(0, IN_COLOUR).map(({ lane }) => lane));
     const lines = order.map(({ lane, name }) => ({ lane, name, colour: coloured.has(lane) ? colourIn(lane, dark) : null })).reverse();

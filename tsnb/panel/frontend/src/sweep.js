@@ -21,6 +21,12 @@ export function bestSoFar(curves, way) {
   return { lane: best.lane, x, raw: y, y };
 }
 
+/** The lanes that a sweep's view is of: those of sweeps; all, where there is none. `sweeps`: name of the trial -> its sweep's. */
+export function lanesOfSweeps(lanes, sweeps) {
+  const all = lanes.flatMap((lane, k) => (lane ? [k] : [])), swept = all.filter((k) => sweeps[lanes[k].name]);
+  return new Set(swept.length ? swept : all);
+}
+
 /**
  * The parameters that differ: [{name, kind: "number" | "log" | "word", low, high, words, at: Map lane -> 0..1}], first those that
  * trials have most values of. `params`: name of the trial -> [[parameter, value as text], ...].

@@ -13,6 +13,7 @@ const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
 const ORDER_MS = 5000; // as often as the order may change by itself
 const METRICS_AT = 6;
 const NAME_LETTERS = 17; // of a name, that its column has room for
+const BESIDE_PARAMS = 11; // the same, with columns of parameters beside it
 const METRICS_MS = 1000;
 const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
 
@@ -142,8 +143,8 @@ export class Table {
 
   /** Names that begin alike are cut where they do, so that what differs can be read. */
   shorten(store) {
-    const names = [...new Set(store.lanes.filter(Boolean).map(({ name }) => name))], key = names.join("\n");
-    if (key !== this.called) Object.assign(this, { called: key, short: shortened(names, NAME_LETTERS) });
+    const names = [...new Set(store.lanes.filter(Boolean).map(({ name }) => name))], most = this.params.length ? BESIDE_PARAMS : NAME_LETTERS, key = [most, ...names].join("\n");
+    if (key !== this.called) Object.assign(this, { called: key, short: shortened(names, most) });
   }
 
   callThem(store) {
