@@ -83,8 +83,7 @@ def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
     assert sweep.wait(LIMIT_S) is sweep and sweep.over
     assert {cut.step for cut in sweep.stopped_early.values()} == {60, 120}
     assert set(sweep.stopped_early) == {"train-late0.4", "train-late0.8", "train-late1.2"}
-    # records of other tests' sweeps in this process are there too
-    verdicts = {name: said for name, said in TrialLogs().verdicts().items() if name in sweep.params}
+    verdicts = TrialLogs().verdicts()
     assert verdicts == {name: f"{cut.why} at step {cut.step}" for name, cut in sweep.stopped_early.items()}
     best = sweep.best()
     assert best.name == "train-late0.0" and best.state == "done"
@@ -102,6 +101,13 @@ def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
     assert rows[0]["samples"] == 1200 > rows[1]["samples"] > rows[3]["samples"] > 0
     with pytest.raises(ValueError, match="has logged 'acc'"):
         sweep.best("acc")
+    again = sweep["train-late0.4"].rerun(endless=False)  # of the same name: nobody has stopped this one
+    assert again.wait(LIMIT_S).name == "train-late0.4"
+    logs = TrialLogs()
+    assert set(logs.verdicts()) == {"train-late0.8", "train-late1.2"}
+    assert again.name not in logs.sweeps() and best.name in logs.sweeps()
+    facts = logs.facts(again.name)
+    assert facts is not None and facts["verdict"] == ""
 
 
 def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.panel.streams import three_models
 from tsnb.errors import ProducerGone, ProducerNotFound, RemoteProtocolError
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.readings import HostReading, StreamReading
+from tsnb.telemetry.readings import EndReading, HostReading, StreamReading
 
 
 class FakeStream:
@@ -124,6 +125,25 @@ def test_it_tells_the_end_and_finds_the_next_producer(
     stream.readings.put(three_models().reading())
     listener.heard_until("reading")
     assert stream.opened >= 2
+
+
+def test_who_had_ended_before_the_stream_did_is_told_to_have_left(stream: FakeStream) -> None:
+    """A terminal or a recording has no other word of it: the trial would be shown as attached for good."""
+    told: list[StreamReading] = []
+    over = threading.Event()
+    follower = Follower(
+        None, told.append, lambda state, *_: over.set() if state == "gone" else None, stream.connect
+    )
+    reading = list(three_models().run(2.0))[-1]
+    one = reading.consumers[0]
+    stream.readings.put(replace(reading, ends=(EndReading(one.name, "done", reading.time_s, one.pid),)))
+    stream.readings.put(ProducerGone("gone"))
+    stream.up = True
+    follower.start()
+    assert over.wait(60.0)
+    follower.close()
+    assert [c.name for c in told[0].consumers if c not in told[1].consumers] == [one.name]
+    assert told[1].ends == () and told[1].time_s > told[0].time_s and len(told) == 2
 
 
 def test_after_the_end_it_stays_with_its_stream(stream: FakeStream, listener: Listener) -> None:

@@ -134,6 +134,50 @@ def test_an_end_that_is_told_before_the_first_reading_comes_with_it() -> None:
     watching.close()
 
 
+def test_a_stream_that_is_known_to_be_there_is_looked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that begins and ends between two looks was never seen, with all that its trials logged."""
+    monkeypatch.setattr("tsnb.telemetry.following._RETRY_S", 1000.0)
+    stream, ear = FakeStream(), Ear()
+    watching = Watch("mnist", stream.connect)
+    watching.listen(ear)
+    assert eventually(lambda: ear.notes == ["absent"] or watching.known.note is not None)
+    stream.readings.put(next(iter(three_models().run(1.0))))
+    stream.up = True
+    watching.catch_up(60.0)
+    assert len(watching.readings()) == 1
+    watching.unlisten(ear)
+    watching.close()
+    watching.catch_up(1000.0)  # nobody follows it: there is nothing to wait for
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_what_a_trial_logged_last_counts_though_its_end_is_told_before_it_leaves(leaves: bool) -> None:
+    """With its stream's next reading, or with the stream's own end, after which no reading says that it has left."""
+    stream, ear = FakeStream(), Ear()
+    watching = Watch("mnist", stream.connect)
+    watching.listen(ear)
+    reading = list(three_models().run(2.0))[-1]
+    stream.readings.put(reading)
+    stream.up = True
+    assert watching.readings(60.0)
+    one = reading.consumers[0]
+    end = EndReading(one.name, "done", reading.time_s, one.pid, metrics={"f1": 0.75})
+    watching.tell_end(end)
+    rest = tuple(c for c in reading.consumers if c is not one)
+    if leaves:
+        stream.readings.put(replace(reading, time_s=reading.time_s + 0.25, consumers=rest))
+        assert eventually(lambda: len(ear.heard) == 3)
+    else:
+        stream.up = False
+        stream.readings.put(ProducerGone("gone"))
+        assert eventually(lambda: bool(ear.notes) and ear.notes[-1] == "gone")
+    assert [c.name for c in watching.readings()[-1].consumers] == [c.name for c in rest]
+    row = watching.view.rows[one.name]
+    assert (row.here, row.state, row.end, row.metrics["f1"]) == (False, "done", "done", 0.75)
+    watching.unlisten(ear)
+    watching.close()
+
+
 def test_a_stream_that_has_ended_is_waited_for_again_when_somebody_listens() -> None:
     """Its history is not lost by that, until another stream of its name begins one."""
     stream, ear = FakeStream(), Ear()

@@ -47,7 +47,7 @@ from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
 from tsnb.records.writes import LiveChange, LoggedRow, Parent
-from tsnb.telemetry.observer import Observer, consumers_of, pause
+from tsnb.telemetry.observer import TOLD_S, Observer, consumers_of, pause
 from tsnb.telemetry.readings import EndReading
 from tsnb.telemetry.watching import watched
 
@@ -454,10 +454,13 @@ def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
     with contextlib.suppress(TsnbError, OSError):
         names = [name for name in streams.split(", ") if name] or [producer or registry.find(None).name]
         for name in names:
-            if name in (watches := watched()):
-                watches[name].tell_end(end)
+            watch = watched().get(name)
+            if watch is not None:
+                watch.tell_end(end)
             with contextlib.suppress(TsnbError, OSError), contextlib.closing(Observer(name)) as observer:
                 observer.tell_end(end)
+                if watch is not None:
+                    watch.catch_up(TOLD_S)
 
 
 def pause_trials(lives: Iterable[TrialLife], *, on: bool) -> None:

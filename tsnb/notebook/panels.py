@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.experiments.board import trials
@@ -39,6 +39,9 @@ from tsnb.panel import Panel
 from tsnb.panel import dashboard as panel_of
 from tsnb.panel.logs import LogPart
 from tsnb.telemetry.readings import StreamReading
+
+if TYPE_CHECKING:
+    from tsnb.sweeps.sweep import Sweep
 
 __all__ = [
     "EVERY_S",
@@ -251,16 +254,13 @@ class TrialLogs:
 
     def verdicts(self) -> dict[str, str]:
         """Return why trials of sweeps were stopped for others that were better, by name."""
-        from tsnb.sweeps.sweep import known
-
-        cuts = [cut for sweep in known() for cut in sweep.stopped_early.values()]
-        return {cut.name: f"{cut.why} at step {cut.step}" for cut in cuts}
+        return {name: said for name in trials if (said := _verdict(name))}
 
     def sweeps(self) -> dict[str, str]:
-        """Return the sweep of each trial that is of one, by the trial's name; of several the last."""
+        """Return the sweep of each trial that is of one, also of those that wait for a place, by the trial's name."""
         from tsnb.sweeps.sweep import known
 
-        return {name: sweep.name for sweep in known() for name in sweep.params}
+        return {name: sweep.name for sweep in known() for name in sweep.params if _is_of(sweep, name)}
 
     def changes(self) -> dict[str, list[list[Any]]]:
         """Return when live values of trials were set, and to what, by name."""
@@ -340,8 +340,16 @@ def _verdict(name: str) -> str:
     """Return why a trial was stopped for others that were better; of this one alone, for its drawer asks often."""
     from tsnb.sweeps.sweep import known
 
-    cuts = [cut for sweep in known() if name in sweep and (cut := sweep.stopped_early.get(name)) is not None]
-    return f"{cuts[-1].why} at step {cuts[-1].step}" if cuts else ""
+    for sweep in reversed(known()):
+        if name in sweep and _is_of(sweep, name) and (cut := sweep.stopped_early.get(name)) is not None:
+            return f"{cut.why} at step {cut.step}"
+    return ""
+
+
+def _is_of(sweep: Sweep, name: str) -> bool:
+    """Whether the trial of a name is the sweep's own, started or not: one run later may have the name of another."""
+    now = trials.get(name)
+    return now is None or name not in sweep or sweep[name] is now
 
 
 def _lineage(trial: Trial) -> list[list[Any]]:

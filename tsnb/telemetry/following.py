@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.telemetry.host import HostSampler
+from tsnb.telemetry.marks import Ends
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.rates import SPAN_S
 from tsnb.telemetry.readings import ABSENT, StreamReading
@@ -73,6 +74,7 @@ class Follower:
         self.ended_for_good = False
         """Whether the stream was stopped last time, and no other producer was said to take it over."""
         self._closing = threading.Event()
+        self._looking = threading.Event()
         self._connection: Observer | None = None
         self._thread = threading.Thread(target=self._run, name=f"tsnb-follow-{name or 'any'}", daemon=True)
 
@@ -83,8 +85,13 @@ class Follower:
     def close(self, timeout_s: float = 2.0) -> None:
         """Stop following and wait for the thread, unless it is the one that asks."""
         self._closing.set()
+        self._looking.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
+
+    def look(self) -> None:
+        """Look for the producer now: it is known to be there."""
+        self._looking.set()
 
     def request_stop(self) -> None:
         """Ask the producer to stop in good order.
@@ -115,7 +122,8 @@ class Follower:
             except ProducerNotFound as error:
                 if not was_there:
                     self._on_note(ABSENT, _nobody(self._name, error), self._name or "")
-                self._closing.wait(_RETRY_S)
+                self._looking.wait(_RETRY_S)
+                self._looking.clear()
                 continue
             except (TsnbError, OSError) as error:  # a producer that is just going, or just coming
                 _log.debug("cannot follow %s: %s", self._name, error)
@@ -128,6 +136,8 @@ class Follower:
         self._connection = connection
         sampler: HostSampler | None = None
         looks = True
+        last: StreamReading | None = None
+        ends = Ends()
         try:
             while not self._closing.is_set():
                 reading = connection.read(_READ_S)
@@ -142,8 +152,12 @@ class Follower:
                     except Exception:  # noqa: BLE001  # the machine is an extra: no oddity of it may end the stream
                         _log.warning("the machine cannot be looked at", exc_info=True)
                         looks = False
+                last = reading
+                ends.feed(reading)
                 self._on_reading(reading)
         except (ProducerGone, OSError):
+            if last is not None and (over := ends.over(last)) is not None:
+                self._on_reading(over)
             self.ended_for_good = getattr(connection, "successor_s", None) == 0.0
             ended = f"The stream {connection.name} has ended; its history stays here."
             self._on_note("gone", ended, connection.name)

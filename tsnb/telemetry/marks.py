@@ -228,6 +228,24 @@ class Ends:
         self._here, self._pids = set(here), known
         return news
 
+    def over(self, last: StreamReading) -> StreamReading | None:
+        """Return a stream's last reading without those whose end is known: after its end no reading says they left.
+
+        Args:
+            last: The last that was fed.
+
+        Returns:
+            One a moment later, without ends of its own; None where nobody is left to leave.
+        """
+        stay = tuple(
+            c
+            for c in last.consumers
+            if c.state == "gone" or (end := self.by_name.get(c.name)) is None or end.pid not in (0, c.pid)
+        )
+        if len(stay) == len(last.consumers):
+            return None
+        return replace(last, time_s=last.time_s + 1e-3, consumers=stay, ends=(), host=None)
+
     def _take(self, name: str, end: EndReading, news: dict[str, EndReading]) -> None:
         before = self.by_name.get(name)
         if end.state == "left" and before is not None and before.pid == end.pid and before.state != "left":

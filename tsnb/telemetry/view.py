@@ -200,6 +200,9 @@ class StreamView:
             row = self._update(consumer, reading.time_s)
             logged += self._log(row, consumer.metrics, reading.time_s)
             drawn.append(row)
+        left = {name for name, row in self.rows.items() if row.here and name not in here}
+        # told while it was still attached, it counts when it leaves
+        news |= {name: end for name in left if (end := self._ends.by_name.get(name)) is not None}
         for name, end in news.items():
             if name not in here:
                 row = self._ended(name, end, reading.time_s)
@@ -231,6 +234,11 @@ class StreamView:
             self.state = state
             self.say = Diagnosis(state, text, None, text)
             self._said_s = -math.inf
+
+    def over(self) -> StreamReading | None:
+        """Return what is fed when the stream has ended: see `Ends.over`."""
+        with self.lock:
+            return None if self.latest is None else self._ends.over(self.latest)
 
     def settle(self) -> None:
         """Say what the last reading means, however short ago something else was said."""

@@ -101,6 +101,7 @@ class Watch:
         self._await_s = await_s
         self._absent_s = time.monotonic()
         self._first = threading.Event()
+        self._reads = threading.Event()
         self._state = ABSENT
         self._over = threading.Event()
         self._said: tuple[str, str, str] | None = None
@@ -216,6 +217,7 @@ class Watch:
             ticks += [self._feed(self._with(end)) for end in early]
             listeners = list(self._listeners)
         self._first.set()
+        self._reads.set()
         for listener in listeners:
             for tick in ticks:
                 listener.tell(tick)
@@ -245,6 +247,19 @@ class Watch:
             if said is not None:
                 listener.note(*said)
 
+    def catch_up(self, timeout_s: float) -> None:
+        """Wait for a reading of a stream that is known to be served, where none has come yet.
+
+        One that lives for less than a second would not be seen otherwise: it is looked for twice a second.
+
+        Args:
+            timeout_s: Seconds to wait.
+        """
+        if self._over.is_set() and not self._listeners:
+            return  # nobody follows it any more
+        self._follower.look()
+        self._reads.wait(timeout_s)
+
     def _with(self, end: EndReading) -> StreamReading:
         """Return the last reading with an end in it, behind that reading and before the next."""
         last = self._history.readings()[-1]
@@ -261,10 +276,15 @@ class Watch:
         with self._lock:
             if self._released or (state == ABSENT and self._history.readings()):
                 return  # its end has been told
+            over = None if state == ABSENT else self._view.over()
+            ticks = [] if over is None else [self._feed(over)]
             self._state, self._said = state, (state, text, name)
+            self._reads.clear()
             self._view.note(state, text)
             listeners = list(self._listeners)
         for listener in listeners:
+            for tick in ticks:
+                listener.tell(tick)
             listener.note(state, text, name)
         if state != ABSENT:
             self._absent_s = time.monotonic()
