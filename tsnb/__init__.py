@@ -32,6 +32,7 @@ _PUBLIC = {
     "crossval": "tsnb.sweeps.folds",
     "CrossValidation": "tsnb.sweeps.folds",
     "log": "tsnb.telemetry.metrics",
+    "log_losses": "tsnb.consumer",
     "record": "tsnb.telemetry.recording",
     "status": "tsnb.telemetry.observer",
     "stop": "tsnb.telemetry.observer",
@@ -75,7 +76,7 @@ _PUBLIC = {
 if TYPE_CHECKING:
     from tsnb.checks.devices import Devices, devices
     from tsnb.checks.examining import doctor
-    from tsnb.consumer import Consumer, attach
+    from tsnb.consumer import Consumer, attach, log_losses
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
     from tsnb.experiments.in_kernel.kept_state import epochs, keep
@@ -140,6 +141,7 @@ __all__ = [
     "live",
     "log",
     "log_artifact",
+    "log_losses",
     "notify",
     "place",
     "plan",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer.rebatching import Rebatcher
+from tsnb.consumer.rebatching import Rebatcher, part
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.errors import BatchNotShareable
 from tsnb.producer.loader.packing import SlotWriter
@@ -45,6 +45,37 @@ def test_every_sample_comes_once_in_order(sizes: list[int], batch_size: int) -> 
     assert [i for d in out for i in d.leaves[1].tolist()] == list(range(start))
     assert [i for d in out for i in d.leaves[0][:, 0].tolist()] == list(range(start))
     assert [s for d in out for s in d.leaves[2]] == [f"s{i}" for i in range(start)]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.booleans()), min_size=1, max_size=12),
+    st.integers(1, 30),
+    st.data(),
+)
+def test_each_row_keeps_its_sample_when_batches_are_cut_joined_and_chosen_from(
+    batches: list[tuple[int, bool]], batch_size: int, data: st.DataObject
+) -> None:
+    """The sample that is told of a row is the row's; where one of those joined does not tell, nothing is told."""
+    rebatcher, untold, start = Rebatcher(batch_size, ScratchPool()), set[int](), 0
+    out: list[Delivered] = []
+    for rows, tells in batches:
+        batch = delivered(start, rows)
+        batch.drawn = np.arange(1000 + start, 1000 + start + rows, dtype="<u4").tobytes() if tells else b""
+        own = data.draw(st.none() | st.sets(st.integers(0, rows - 1)), label="own")
+        untold |= set() if tells else set(range(start, start + rows))
+        out += rebatcher.feed(batch, None if own is None else np.array(sorted(own), np.int64))
+        start += rows
+    rest = rebatcher.rest()
+    for batch in [*out, *([] if rest is None else [rest])]:
+        ids = batch.leaves[1].tolist()
+        told = np.frombuffer(batch.drawn, "<u4").tolist()
+        assert told == ([] if untold & set(ids) else [1000 + i for i in ids])
+        second = part(batch, 1, 2)
+        if told and len(ids) > 1:
+            assert np.frombuffer(second.drawn, "<u4").tolist() == [
+                1000 + i for i in second.leaves[1].tolist()
+            ]
 
 
 def test_only_batches_that_straddle_two_are_copied() -> None:

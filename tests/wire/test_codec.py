@@ -29,6 +29,7 @@ EXAMPLES: list[ms.Message] = [
     ms.Leave(),
     ms.Rest(),
     ms.Metrics({"loss": 0.25}),
+    ms.Losses(b"\7\0\0\0\1\0\0\0", b"\0\0\x80?\0\0\0?"),
     ms.Bye(),
     ms.StopProducer(60.0),
     ms.StopConsumer("resnet"),

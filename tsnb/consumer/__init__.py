@@ -10,12 +10,13 @@
 | `unpacking`, `leaves` | a slot as tensors; each tensor, array and object in it |
 | `rebatching`, `parts` | batches of another size; which rows are its own |
 | `device` | batches on a GPU: shared there, or copied ahead |
+| `losses` | what a trial reports of the samples of a batch |
 | `notices`, `allotment` | what a user is told once; cores and threads that the balancer gave |
 | `dataloader` | a consumer as a torch `DataLoader` |
 """
 
-from tsnb.consumer.attaching import attach, consumers, detach_all, rest_all
+from tsnb.consumer.attaching import attach, consumers, detach_all, log_losses, rest_all
 from tsnb.consumer.consumer import Consumer
 from tsnb.consumer.options import Stats
 
-__all__ = ["Consumer", "Stats", "attach", "consumers", "detach_all", "rest_all"]
+__all__ = ["Consumer", "Stats", "attach", "consumers", "detach_all", "log_losses", "rest_all"]

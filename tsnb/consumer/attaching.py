@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,9 +24,18 @@ from tsnb.consumer.consumer import Consumer, rest_siblings
 from tsnb.consumer.options import Options, ranks_hint
 from tsnb.consumer.parts import Part
 from tsnb.engines import stream_of_cluster
-from tsnb.errors import NameInUse, ProducerNotFound
+from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 
-__all__ = ["attach", "branch_all", "consumers", "detach_all", "device_here", "name_in_clone", "rest_all"]
+__all__ = [
+    "attach",
+    "branch_all",
+    "consumers",
+    "detach_all",
+    "device_here",
+    "log_losses",
+    "name_in_clone",
+    "rest_all",
+]
 
 _HELD_OUT = "-held-out"
 DYING_S = 0.5
@@ -227,6 +237,33 @@ def _between_producers(producer: str | None, name: str) -> Consumer | None:
 def consumers() -> list[Consumer]:
     """Return this process's consumers, and detached ones until their name is taken again."""
     return list(_consumers.values())
+
+
+def log_losses(losses: Any) -> None:
+    """Report the loss of each sample of the batch that this thread's loop was given last, as `Consumer.report`.
+
+    For loops that iterate `tsnb.attach(...)` without keeping the consumer:
+    `tsnb.log_losses(cross_entropy(model(x), y, reduction="none"))`.
+
+    Args:
+        losses: One finite number for each row, in order: a tensor on any device, an array or a list.
+
+    Raises:
+        TypeError, ValueError: They are not that; nothing has been reported then.
+        TsnbError: As `Consumer.report`, or this thread has several loops, or none.
+    """
+    mine = [c for c in _consumers.values() if c.given is not None and c.thread == threading.get_ident()]
+    found = list(dict.fromkeys(mine))
+    if len(found) != 1:
+        there = " and ".join(f"{c.name!r}" for c in found)
+        raise TsnbError(
+            f"tsnb.log_losses cannot tell whose losses these are: this thread is in the loops of {there}. Say "
+            "consumer.report(losses) with the consumer that tsnb.attach returned."
+            if found
+            else "tsnb.log_losses is about the batch that a loop was given last, and no loop over a stream runs in "
+            "this thread: call it in the loop, right after the losses of a batch are computed."
+        )
+    found[0].report(losses)
 
 
 def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Consumer:

@@ -18,6 +18,7 @@ from tsnb import registry
 from tsnb.consumer.dataloader import ConsumerDataset, ConsumerLoader
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
+from tsnb.consumer.losses import Given, checked, in_messages
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options, Stats, epoch_length, full_batch_size, require_part
 from tsnb.consumer.rebatching import Rebatcher
@@ -33,6 +34,7 @@ from tsnb.errors import (
     NameInUse,
     ProducerGone,
     RemoteProtocolError,
+    TsnbError,
 )
 from tsnb.native.endings import Bound
 from tsnb.wire import messages as ms
@@ -62,6 +64,7 @@ class Consumer(Bound):
     Attributes:
         name: The consumer's name; that of a rank is like `bert[0]`.
         producer: The stream's name.
+        given: What is known of the rows of the batch that its loop was given last; None: it is not in a loop.
     """
 
     instead = (
@@ -91,6 +94,8 @@ class Consumer(Bound):
         self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
         self._batches_at_rest = 0
+        self.given: Given | None = None
+        self._reported: Given | None = None
         _made.add(self)
 
     # -- what a training loop sees -----------------------------------------------------------------------
@@ -149,6 +154,7 @@ class Consumer(Bound):
             raise self._in_use()
         self.thread = threading.get_ident()
         self._leave_clock()
+        self.given = None
         epoch = EpochIterator(self, loop)
         self._entered_s = time.monotonic()
         rest_siblings(self.producer, self.name)
@@ -243,6 +249,55 @@ class Consumer(Bound):
             reconnects=self._line.reconnects,
             on_device=self._line.on_device,
         )
+
+    def report(self, losses: Any) -> None:
+        """Report the loss of each sample of the batch that the loop was given last.
+
+        Rounds choose samples by them (`tsnb.rounds(..., select="hard:0.3")`); for a data set that grows, `tsnb.grow`.
+        Does not keep the graph of what is reported. Losses on a GPU are waited for and copied.
+
+        Args:
+            losses: One finite number for each row, in order: a tensor on any device, an array or a list.
+
+        Raises:
+            TypeError, ValueError: They are not that; nothing has been reported then.
+            TsnbError: It is not the time to report: no batch was given, or its losses were reported before. Or the
+                stream's data set does not grow, or does not tell which samples the rows are.
+        """
+        given = self._rows_given("report(losses)")
+        if given is self._reported:
+            raise TsnbError(
+                f"the losses of this batch of {self.name!r} were reported before: report once a batch, right after "
+                "they are computed."
+            )
+        values = checked(losses, given.rows)
+        self._reported = given
+        self._line.say(*in_messages(given.drawn, values))
+
+    def _rows_given(self, call: str) -> Given:
+        """Return what is known of the rows of the present batch.
+
+        Raises:
+            TsnbError: There is no such batch, or it is not known which samples they are.
+        """
+        stream, given = self._line.connection.welcome, self.given
+        if not stream.grows:
+            raise TsnbError(
+                f"consumer.{call} is for rounds, and the data set of {stream.name!r} does not grow, so it has none: "
+                "serve a DataLoader over tsnb.grow(...)."
+            )
+        if given is None:
+            raise TsnbError(
+                f"consumer.{call} is about the batch that the loop was given last, and {self.name!r} is not in a "
+                "loop: call it in the loop over its batches."
+            )
+        if not given.drawn:
+            raise TsnbError(
+                f"consumer.{call} needs a row for each sample, and this batch of {stream.name!r} does not tell which "
+                "samples its rows are. Let the collate_fn make one row of each sample, in their order, and a batch "
+                "have 30,000 rows or fewer."
+            )
+        return given
 
     def tell_metrics(self) -> None:
         """Tell the producer what was logged since the last time, after the loop too. From any thread."""
@@ -503,6 +558,7 @@ class Consumer(Bound):
     def leave(self, loop: Loop) -> None:
         """Leave the epoch: the loop was left by `break`, an exception, or deleted."""
         if self._session.loop is loop:
+            self.given = None
             self._end_epoch()
             if self.thread == threading.get_ident():  # else the collector came by in another thread
                 with contextlib.suppress(ProducerGone, ConsumerReplaced):  # the next step says so

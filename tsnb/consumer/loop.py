@@ -23,7 +23,8 @@ import torch
 from tsnb.config import attach_defaults
 from tsnb.consumer.device import Prefetch
 from tsnb.consumer.line import pass_boundary
-from tsnb.consumer.rebatching import chosen, cut, part
+from tsnb.consumer.losses import Given
+from tsnb.consumer.rebatching import DRAWN_BYTES, chosen, cut, part
 from tsnb.consumer.session import Loop, Place
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import NameInUse, TsnbError
@@ -127,22 +128,24 @@ class EpochIterator(Iterator[Any], Bound):
         except StopIteration:
             self._loop.place = self._loop.place.next_epoch()
             self._in_step = False
+            self._consumer.given = None
             raise
         notices.given(delivered, guard=options.guard or self._consumer.guarded)
         place = self._place_after(delivered)
         if options.device is not None:
             delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
-        batch = delivered.tree()
+        batch, given = delivered.tree(), Given(delivered.drawn)
         if options.transform is not None:
             try:
                 batch = options.transform(batch)
             except Exception:
                 # it was given: a loop that goes on gets the next one
-                self._loop.place, self._in_step = place, False
+                self._loop.place, self._in_step, self._consumer.given = place, False, given
                 raise
         # no call from here on: Python looks for signals at calls, and an interrupt here would lose the batch
         self._loop.place = place
         self._in_step = False
+        self._consumer.given = given
         return batch
 
     def _stand_between(self) -> None:
@@ -215,6 +218,8 @@ class EpochIterator(Iterator[Any], Bound):
                 self._parts.append((number, len(own)))
                 self._ready = self._rebatcher.feed(fresh, own) if len(own) else iter(())
                 continue
+            if len(fresh.drawn) != DRAWN_BYTES * fresh.rows:
+                fresh.drawn = b""  # not a row for each sample
             if self._first and self._loop.place.offset:
                 rows = fresh.require_rows(
                     f"going on at row {self._loop.place.offset}", "Begin with a whole epoch"

@@ -21,10 +21,12 @@ from tsnb.consumer.parts import own_rows
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import BatchNotShareable
 
-__all__ = ["Rebatcher", "chosen", "cut", "part"]
+__all__ = ["DRAWN_BYTES", "Rebatcher", "chosen", "cut", "part"]
 
 
 Rows = npt.NDArray[np.int64]
+DRAWN_BYTES = 4
+"""Of what a batch tells of a row, in `Delivered.drawn`."""
 
 
 class Rebatcher:
@@ -84,6 +86,7 @@ class Rebatcher:
             self._joint = self._empty_like(part)
             self.copied += 1
         joint = self._joint
+        told = bool(part.drawn) and len(joint.drawn) == DRAWN_BYTES * self._filled
         if joint.layout.spec != part.layout.spec:
             raise self._misfit("the batches differ in their structure")
         for index, (into, leaf) in enumerate(zip(joint.leaves, part.leaves, strict=True)):
@@ -101,6 +104,7 @@ class Rebatcher:
                 room.copy_(leaf[taken])
             else:
                 _gather(leaf, taken, room)
+        joint.drawn = joint.drawn + _column(part.drawn, taken) if told else b""
         self._filled += rows
 
     def _empty_like(self, part: Delivered) -> Delivered:
@@ -162,7 +166,15 @@ def cut(delivered: Delivered, start: int, stop: int) -> Delivered:
     leaves = [leaf[start:stop] for leaf in delivered.leaves]
     rows = Delivered(delivered.layout, leaves, stop - start, shared=delivered.shared)
     rows.memory, rows.private = delivered.memory, delivered.private
+    rows.drawn = _column(delivered.drawn, slice(start, stop))
     return rows
+
+
+def _column(told: bytes, taken: slice | Rows) -> bytes:
+    """Return what is told of some rows, `DRAWN_BYTES` each; nothing where nothing is."""
+    if isinstance(taken, slice):
+        return told[DRAWN_BYTES * taken.start : DRAWN_BYTES * taken.stop]
+    return np.frombuffer(told, "<u4")[taken].tobytes() if told else b""
 
 
 def _row_bytes(leaf: Any) -> int:

@@ -14,10 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.balancing.controller import Controller
 from tsnb.config import MAX_CONSUMERS
+from tsnb.errors import RemoteProtocolError
 from tsnb.machine.memory import free_memory
 from tsnb.options import StreamOptions, check_in_step
 from tsnb.producer.decisions import events as ev
@@ -206,6 +209,23 @@ class Core:
                 return f"rounds cannot be written down beside the log of {self.settings.name!r}: {error}"
             self.step(ev.RoundDue(0 if self.growth.in_words else None))
             return ""
+
+    def note_losses(self, consumer: str, told: ms.Losses) -> None:
+        """Keep what a consumer reports of the samples that it was given.
+
+        Args:
+            consumer: Its name; the ranks of a group train one model.
+            told: Which samples, and their losses.
+
+        Raises:
+            RemoteProtocolError: Ours would not have sent such losses.
+        """
+        if self.growth is None:
+            return  # for the one that served another data set before
+        losses = np.frombuffer(told.losses, "<f4")
+        if not np.isfinite(losses).all():
+            raise RemoteProtocolError("a loss that is not a number")
+        self.growth.losses.note(consumer.partition("[")[0], np.frombuffer(told.samples, "<u4"), losses)
 
     def look_at_rounds(self) -> None:
         """Let a round begin if its trigger says so. Called by the growing data set's own thread."""

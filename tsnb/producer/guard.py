@@ -41,6 +41,8 @@ EARNED_A_PACKET = 8
 EARNED_A_SECOND = 100
 BYTES_A_POINT = 4096
 """A packet costs one, and one more for each of these: a few large ones are as much work as many small ones."""
+LOSSES_A_POINT = 1 << 15
+"""The same for losses, which are numbers to be added: four packets tell those of the largest batch that tells them."""
 HELLO_S = 5.0
 """Ours say Hello with the connect; a machine that swaps may take its time."""
 MAX_STRANGERS = 64
@@ -116,8 +118,8 @@ class Guard:
         """
         visit, spent = self._visits[session.key], 0
         while spent < LOOK and (packet := session.channel.receive()) is not None:
-            spent += 1 + len(packet) // BYTES_A_POINT
             message = decode(packet)
+            spent += 1 + len(packet) // (LOSSES_A_POINT if isinstance(message, ms.Losses) else BYTES_A_POINT)
             if isinstance(message, ms.Ask) and max(message.epoch, message.seq) > MAX_POSITION:
                 raise RemoteProtocolError(
                     f"an epoch or a batch that no stream reaches: {message.epoch}, {message.seq}"
@@ -317,6 +319,18 @@ def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms
             session.send(ms.Refused(code, str(error).removesuffix(".")))
 
 
+def _hand_on(core: Core, session: Session, message: ms.LiveTold | ms.Losses) -> None:
+    """Take what a consumer says for others than the decisions.
+
+    Raises:
+        RemoteProtocolError: Ours would not have said it.
+    """
+    if isinstance(message, ms.Losses):
+        core.note_losses(session.name, message)
+    else:
+        core.tell_live(message)
+
+
 def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
     """Turn what a consumer says into an event, or note it.
 
@@ -339,8 +353,8 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
     elif isinstance(message, (ms.Metrics, ms.Threads, ms.Planned, ms.Continues, ms.LiveNow)):
         with core.lock:
             session.note(message)
-    elif isinstance(message, ms.LiveTold):
-        core.tell_live(message)
+    elif isinstance(message, (ms.LiveTold, ms.Losses)):
+        _hand_on(core, session, message)
     elif isinstance(message, ms.DeviceRefused):
         core.leave_device(session.key)
     elif isinstance(message, ms.Bye):

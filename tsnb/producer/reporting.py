@@ -39,6 +39,7 @@ def welcome(core: Core) -> ms.Welcome:
         indexed=indices.samples,
         each_once=indices.each_once,
         unindexed=indices.why_not,
+        grows=core.growth is not None,
     )
 
 

@@ -221,6 +221,7 @@ class Server(threading.Thread):
                 return False
             session.role, session.name, session.origin = hello.role, hello.shown_name, hello.origin
             session.part = hello.part
+            session.tells_rows = bool(hello.part) or self._core.growth is not None
             if hello.role == "observer":
                 session.send(welcome(self._core))
                 self._next_reading_s = 0.0

@@ -54,7 +54,9 @@ class Session:
     before: tuple[int, int] = (0, 0)
     """Epochs and loader batches that lay behind a consumer when it came."""
     part: str = ""
-    """Which samples a consumer takes, in words; then it is told which ones each batch holds. Empty: all."""
+    """Which samples a consumer takes, in words. Empty: all."""
+    tells_rows: bool = False
+    """Whether a consumer is told which samples each batch holds: it takes a part, or the data set grows."""
     live: dict[str, str] = field(default_factory=dict)
     """The live values of a consumer's process, each as text."""
     number: int = field(default_factory=itertools.count().__next__)
@@ -93,7 +95,7 @@ class Session:
             self.send(ms.LayoutTold(number, placed.layout))
         if place is not None:
             self.send(ms.OnDevice(granted.lease, place))
-        if self.part:
+        if self.tells_rows:
             self.send(ms.Drawn(granted.lease, indices_of(placed.drawn)))
         self.send(
             ms.Batch(

@@ -35,6 +35,7 @@ from tsnb.wire.messages import (
     LiveAsked,
     LiveNow,
     LiveTold,
+    Losses,
     Message,
     Metrics,
     NotJoined,
@@ -105,7 +106,10 @@ _ASK_KIND = 33
 _DRAWN_KIND = 34
 _DRAWN_HEAD = struct.Struct("<BI")
 _WANTS_KIND = 35
+_LOSSES_KIND = 36
 _ASK_HEAD = struct.Struct("<BIII???")
+_OF_BYTES = (_LAYOUT_KIND, _DRAWN_KIND, _WANTS_KIND, _LOSSES_KIND)
+"""Kinds whose last fields are bytes, of any number."""
 _LEASE_BYTES = 4
 _JSON: dict[int, type[Any]] = {
     64: Hello,
@@ -156,6 +160,8 @@ def encode(message: Message) -> bytes:
             packet = _LAYOUT_HEAD.pack(_LAYOUT_KIND, message.number) + message.layout
         elif isinstance(message, Wants):
             packet = _DRAWN_HEAD.pack(_WANTS_KIND, message.offset) + message.mask
+        elif isinstance(message, Losses):
+            packet = bytes((_LOSSES_KIND,)) + message.samples + message.losses
         elif isinstance(message, Drawn):
             packet = _DRAWN_HEAD.pack(_DRAWN_KIND, message.lease) + message.indices
         else:
@@ -190,17 +196,31 @@ def decode(packet: bytes) -> Message:
             raise RemoteProtocolError(f"{cls.__name__} with {fields[-1]} seconds")
         made: Message = tuple.__new__(cls, fields)  # as `_make`, which checks the length again
         return made
+    if kind in _OF_BYTES:
+        return _decode_bytes(kind, packet)
+    if kind == _ASK_KIND:
+        return _decode_ask(packet)
+    if kind in _JSON:
+        return _decode_json(_JSON[kind], packet[1:])
+    raise RemoteProtocolError(f"unknown message kind {kind}")
+
+
+def _decode_bytes(kind: int, packet: bytes) -> Message:
+    """Read a message that ends in bytes, of any number.
+
+    Raises:
+        RemoteProtocolError: There are too few, or not whole numbers of them.
+    """
     if kind == _LAYOUT_KIND and len(packet) >= _LAYOUT_HEAD.size:
         return LayoutTold(_LAYOUT_HEAD.unpack_from(packet)[1], packet[_LAYOUT_HEAD.size :])
     if kind == _DRAWN_KIND and len(packet) % 4 == _DRAWN_HEAD.size % 4 and len(packet) >= _DRAWN_HEAD.size:
         return Drawn(_DRAWN_HEAD.unpack_from(packet)[1], packet[_DRAWN_HEAD.size :])
     if kind == _WANTS_KIND and len(packet) >= _DRAWN_HEAD.size:
         return Wants(_DRAWN_HEAD.unpack_from(packet)[1], packet[_DRAWN_HEAD.size :])
-    if kind == _ASK_KIND:
-        return _decode_ask(packet)
-    if kind in _JSON:
-        return _decode_json(_JSON[kind], packet[1:])
-    raise RemoteProtocolError(f"unknown message kind {kind}")
+    if kind == _LOSSES_KIND and len(packet) % 8 == 1:
+        middle = 1 + len(packet) // 2
+        return Losses(packet[1:middle], packet[middle:])
+    raise RemoteProtocolError(f"a message of kind {kind} with {len(packet)} bytes")
 
 
 def is_rank_gone(packet: bytes) -> bool:

@@ -1,7 +1,7 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Planned  Continues  Threads
-                       DeviceRefused  LiveTold  LiveNow  Bye
+consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Losses  Planned  Continues
+                       Threads  DeviceRefused  LiveTold  LiveNow  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
                        PauseAsked  LiveAsked  StopAsked  Stopping
@@ -39,6 +39,7 @@ __all__ = [
     "LiveAsked",
     "LiveNow",
     "LiveTold",
+    "Losses",
     "Message",
     "Metrics",
     "NotJoined",
@@ -68,7 +69,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 18
+PROTOCOL = 19
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -170,6 +171,15 @@ class Metrics(NamedTuple):
     """The last numbers given to `tsnb.log`."""
 
     numbers: dict[str, float]
+
+
+class Losses(NamedTuple):
+    """The losses of samples that a trial has trained on, for rounds that choose by them."""
+
+    samples: bytes
+    """The index of each sample in the loader's dataset, as little-endian uint32."""
+    losses: bytes
+    """The loss of each, as little-endian float32."""
 
 
 class Planned(NamedTuple):
@@ -334,6 +344,8 @@ class Welcome(NamedTuple):
     """Whether an epoch has each of them exactly once."""
     unindexed: str = ""
     """Why batches cannot tell; empty where they can."""
+    grows: bool = False
+    """Whether its data set grows: then a Drawn comes before each Batch, and losses are heard."""
     protocol: int = PROTOCOL
 
 
@@ -369,7 +381,7 @@ class Batch(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Comes before a Batch, for a consumer that takes a part of the samples."""
+    """Comes before a Batch, for a consumer that takes a part of the samples, and of a data set that grows."""
 
     lease: int
     """The batch's."""
@@ -512,6 +524,7 @@ Message = (
     | Leave
     | Rest
     | Metrics
+    | Losses
     | Planned
     | Continues
     | Threads

@@ -264,7 +264,8 @@ class DataLoaderSource:
     def _note_drawn(self, number: int) -> None:
         assert self._tickets is not None
         keys = self._tickets.ordered.pop(number, None)
-        self.drawn = keys if self.indices.samples is not None else None
+        told = self.indices.samples is not None or self._growing is not None
+        self.drawn = keys if told else None
 
     def _begun(self) -> Iterator[Any]:
         """Have the loader's workers start; return its iterator."""

@@ -22,6 +22,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from tsnb.samples.grown import Grown
 from tsnb.samples.growth_log import OVER, GrowthLog
 from tsnb.samples.growth_order import Arrivals, EpochOrder
+from tsnb.samples.losses import SampleLosses
 from tsnb.samples.selection import Standing, Trigger, check_select, chosen, in_words
 
 __all__ = ["GrowingBatches", "Growth", "growth_of"]
@@ -73,6 +74,9 @@ class Growth:
         batch_size: Samples in a batch.
         shuffle: As `EpochOrder`.
         drop_last: As `EpochOrder`.
+
+    Attributes:
+        losses: What trials report of its samples.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class Growth:
         self._since = Standing(log.given, time.monotonic() - log.age_s)
         self._logged: Mapping[tuple[str, str], float] = {}
         self.log = log
+        self.losses = SampleLosses(dataset.__len__)
 
     @property
     def order(self) -> str:

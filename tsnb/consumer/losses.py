@@ -1,0 +1,84 @@
+"""The losses that a trial reports of the batch that it has just computed, for rounds that choose samples by them.
+
+Which sample a row is comes with each batch of a data set that grows (`wire.messages.Drawn`), and is cut and joined as
+the rows are (`rebatching`). So what is reported goes to the producer by sample, whatever the size of this consumer's
+batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tsnb.wire import messages as ms
+
+__all__ = ["Given", "checked", "in_messages"]
+
+MOST = 8000
+"""Samples in one message: 64 kB, half of what a packet may have."""
+MAX_LOSS = 1e30
+"""Moving averages of float32 stay finite far below their largest number."""
+
+
+class Given(NamedTuple):
+    """What is known of the rows of a batch that a loop was given."""
+
+    drawn: bytes
+    """The index of each row's sample, as `wire.messages.Drawn`; empty: it is not known."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of which the sample is known."""
+        return len(self.drawn) // 4
+
+
+def checked(losses: Any, rows: int) -> npt.NDArray[np.float32]:
+    """Return reported losses: float32 [rows].
+
+    Args:
+        losses: A tensor on any device, an array or a list; one number for each row.
+        rows: Of the batch.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: They are not as many as rows, or one is not a finite number.
+    """
+    try:
+        if losses is None:
+            raise TypeError
+        tensor = losses.detach().cpu() if isinstance(losses, torch.Tensor) else losses
+        found = np.asarray(tensor.float() if isinstance(tensor, torch.Tensor) else tensor, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"the losses of a batch are a tensor, an array or a list of numbers, and this is a "
+            f"{type(losses).__name__}: {losses!r:.60}."
+        ) from None
+    if found.shape != (rows,):
+        raise ValueError(
+            f"losses of shape {found.shape} for a batch of {rows} samples: report one loss for each sample, before "
+            'they are averaged: cross_entropy(model(x), y, reduction="none"), say.'
+        )
+    wrong = np.flatnonzero(~(np.abs(found) < MAX_LOSS))
+    if len(wrong):
+        raise ValueError(
+            f"the loss of row {wrong[0]} is {found[wrong[0]]}, so nothing of this batch was reported. Report finite "
+            "losses only: a training that diverges needs a smaller learning rate."
+        )
+    return found.astype(np.float32)
+
+
+def in_messages(drawn: bytes, losses: npt.NDArray[np.float32]) -> Iterator[ms.Losses]:
+    """Give the messages that tell the losses of some samples.
+
+    Args:
+        drawn: As `Given`.
+        losses: float32, one for each.
+    """
+    told = losses.astype("<f4").tobytes()
+    for start in range(0, len(told), 4 * MOST):
+        stop = start + 4 * MOST
+        yield ms.Losses(drawn[start:stop], told[start:stop])
