@@ -10,6 +10,7 @@ import struct
 import sys
 import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,6 +192,40 @@ def test_words_are_sent_once() -> None:
     assert {"state", "stream", "say", "origin_s"} <= first.keys()
     again = tape.feed(replace(reading, time_s=reading.time_s + 0.25)).content
     assert again == {"op": "tick", "n": 2}
+
+
+def test_words_of_the_ticks_add_up_to_the_scene() -> None:
+    """Whatever changes of a trial: joins, metrics, who is awaited, its part, its end, another run of its name."""
+    tape, told = Tape(), dict[str, dict[str, Any]]()
+    readings = list(three_models().run(30))
+    first = readings[-1].consumers[0]
+    end = EndReading(
+        first.name, "failed", readings[-1].time_s + 1, first.pid, "ValueError: no", {"loss": 7.0}
+    )
+    changes: list[dict[str, Any] | None] = [
+        {"awaits": "rank 2 of 4"},
+        {"awaits": ""},
+        {"part": "fold 1 of 5"},
+        {"metrics": {"f1": 0.5}},
+        {"pid": 7},
+        None,
+        None,
+        {"pid": 8, "batches": 0},
+    ]
+    for number, change in enumerate(changes):
+        rest = readings[-1].consumers[1:]
+        readings.append(
+            replace(
+                readings[-1],
+                time_s=readings[-1].time_s + 0.25,
+                consumers=rest if change is None else (replace(first, **change), *rest),
+                ends=(end,) if number == 6 else (),
+            )
+        )
+    for reading in readings:
+        told |= tape.feed(reading).content.get("lanes", {})
+        assert [told[str(k)] for k in range(len(told))] == tape.scene()["lanes"]
+    assert told["0"]["run"] == 2 and told["0"]["metrics"][-1] == "f1"
 
 
 def test_a_lane_stays_with_its_name() -> None:

@@ -253,6 +253,9 @@ def test_a_reading_survives_as_text_and_a_newer_one_can_be_read() -> None:
     """Observers of another version see what they know."""
     reading = stream(consumer("a", metrics={"loss": 0.5}))
     assert StreamReading.from_json(reading.to_json()) == reading
+    brief = reading.to_json(brief=True)
+    assert StreamReading.from_json(brief) == reading
+    assert '"loss":0.5' in brief and '"moves"' not in brief and 2 * len(brief) < 1.5 * len(reading.to_json())
     newer = reading.to_json().replace('"window":8', '"window":8,"new_thing":1')
     assert StreamReading.from_json(newer) == reading
     with pytest.raises(ValueError, match="not a stream reading"):

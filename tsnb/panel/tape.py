@@ -72,6 +72,8 @@ class Tape:
         self._ticks = 0
         self._told: dict[str, Any] = {}
         self._lanes: list[dict[str, Any]] = []
+        self._lanes_of: list[tuple[Any, ...]] = []
+        """What each of those was made of."""
 
     def share(self, view: StreamView, history: History) -> None:
         """Use a view and history that another object feeds, with all that they hold."""
@@ -79,7 +81,7 @@ class Tape:
         self._seen = history.added
         self._ticks += history.added
         with view.lock:
-            self._told, self._lanes = self._words(), self._lane_words()
+            self._told, _ = self._words(), self._changed_lanes()
 
     @property
     def name(self) -> str:
@@ -208,20 +210,50 @@ class Tape:
     def _news(self) -> dict[str, Any]:
         """Return the words that differ from what was said before, and keep them."""
         with self.view.lock:
-            words, lanes = self._words(), self._lane_words()
+            words, changed = self._words(), self._changed_lanes()
         before = self._told or {"state": ABSENT, "ways": {}}
         changes = {key: value for key, value in words.items() if before.get(key) != value}
-        changed = {
-            str(k): lane for k, lane in enumerate(lanes) if k >= len(self._lanes) or self._lanes[k] != lane
-        }
         if changed:
             changes["lanes"] = changed
-        self._told, self._lanes = words, lanes
+        self._told = words
         return changes
+
+    def _changed_lanes(self) -> dict[str, dict[str, Any]]:
+        """Return the words of the lanes that have changed, and keep them; the view's lock is held."""
+        begin_s = self.view.origin_s or 0.0
+        changed = {}
+        for k, row in enumerate(self.view.rows.values()):
+            made_of = _made_of(row)
+            if k < len(self._lanes_of) and made_of == self._lanes_of[k]:
+                continue
+            lane = _lane(row, begin_s)
+            if k == len(self._lanes):
+                self._lanes.append({})
+                self._lanes_of.append(())
+            if lane != self._lanes[k]:
+                changed[str(k)] = lane
+            self._lanes[k], self._lanes_of[k] = lane, made_of
+        return changed
 
     def _mark(self, mark: Mark) -> list[Any]:
         time_s = round(mark.time_s - (self.view.origin_s or 0.0), 2)
         return [time_s, mark.kind, mark.consumer, mark.text]
+
+
+def _made_of(row: Row) -> tuple[Any, ...]:
+    """Return all that a lane's words follow from: most lanes are as they were, and this is cheaper than the words."""
+    # a row's names are only added to; what it logged last is put in place as a whole
+    return (
+        row.here,
+        row.came_s,
+        len(row.places),
+        row.run,
+        row.reading.awaits,
+        row.end,
+        row.error,
+        row.last,
+        row.reading.part,
+    )
 
 
 def _lane(row: Row, begin_s: float) -> dict[str, Any]:

@@ -96,12 +96,12 @@ def reading_in_letters(found: StreamReading) -> str:
     Args:
         found: The reading.
     """
-    text = found.to_json()
+    text = found.to_json(brief=True)
     for most in (4, 1, 0):
         if len(text) <= READING_LETTERS:
             break
         shorter = [replace(c, live={}, metrics=dict([*c.metrics.items()][:most])) for c in found.consumers]
-        text = replace(found, consumers=tuple(shorter)).to_json()
+        text = replace(found, consumers=tuple(shorter)).to_json(brief=True)
     return text
 
 

@@ -130,11 +130,12 @@ def _parts(earlier: StreamReading, later: StreamReading, paces: Mapping[str, Pac
         was = before.get(now.name)
         if was is None or was.pid != now.pid or was.batches > now.batches:
             was = replace(now, computing_s=0.0, waiting_s=0.0, held_s=0.0)
-        found = shares(was, now)
-        if found is not None:
-            pace = paces.get(now.name)
-            shown = pace is not None and not math.isnan(pace.computing)
-            parts[now.name] = Shares(pace.computing, pace.waiting, pace.held) if pace and shown else found
+        pace = paces.get(now.name)
+        if pace is None or math.isnan(pace.computing):
+            if (found := shares(was, now)) is not None:
+                parts[now.name] = found
+        elif _inside_s(now) > _inside_s(was):
+            parts[now.name] = Shares(pace.computing, pace.waiting, pace.held)
     return parts
 
 

@@ -21,6 +21,8 @@ those that come being as unlike each other; and `LEAST_OFF` at least.
 from __future__ import annotations
 
 import math
+import operator
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -103,6 +105,10 @@ class _Point(NamedTuple):
     """Taken or given up so far."""
 
 
+_inside_s = operator.attrgetter("inside_s")
+_batches = operator.attrgetter("batches")
+
+
 @dataclass
 class _Course:
     """What is known of one trial on one stream."""
@@ -174,13 +180,10 @@ class _Course:
         back_s = max(LEAST_S, SHARE * (last.inside_s - first.inside_s))
         if last.inside_s - self.changed_s >= ENOUGH_S:
             back_s = min(back_s, last.inside_s - self.changed_s)
-        at = len(self.points) - 1
-        while at > 0 and (
-            last.inside_s - self.points[at].inside_s < back_s
-            or last.batches - self.points[at].batches < LEAST_BATCHES
-        ):
-            at -= 1
-        return self.points[at:]
+        # the newest point that is as far back, by both
+        by_time = bisect_right(self.points, last.inside_s - back_s, key=_inside_s)
+        by_batches = bisect_right(self.points, last.batches - LEAST_BATCHES, key=_batches)
+        return self.points[max(0, min(by_time, by_batches) - 1) :]
 
     def eta(self, epoch_batches: int | None) -> Eta:
         """Return how long it still takes."""
@@ -232,9 +235,7 @@ def _error(window: Sequence[_Point]) -> float:
     paces, at = [], 0
     for k in range(1, blocks + 1):
         until_s = first.inside_s + (last.inside_s - first.inside_s) * k / blocks
-        to = next(
-            (n for n in range(at, len(window)) if window[n].inside_s >= until_s - 1e-9), len(window) - 1
-        )
+        to = min(bisect_left(window, until_s - 1e-9, at, key=_inside_s), len(window) - 1)
         if to > at:
             paces.append(_step_s(window[at : to + 1]))
             at = to

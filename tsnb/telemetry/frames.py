@@ -146,6 +146,7 @@ POINT = (
 )
 """What each number of a curve's point means."""
 
+_A_POINT = len(POINT)
 _MIB = 1024.0 * 1024.0
 _STATES = {state: number for number, state in enumerate(CONSUMER_STATES)}
 _LANES_AT, _METRICS_AT = 16, 1024
@@ -283,8 +284,8 @@ class Curves:
         if curve is None:
             curve = self._points[lane, metric] = array("f")
             self._room = max(FEWEST, min(POINTS, BUDGET // len(self._points)))
-        curve.extend(point if abs(point[3]) <= _MOST else (*point[:3], _bounded(point[3])))
-        if len(curve) > len(POINT) * self._room:
+        curve.extend(point if -_MOST <= point[3] <= _MOST else (*point[:3], _bounded(point[3])))
+        if len(curve) > _A_POINT * self._room:
             self._points[lane, metric] = _thinned(curve)
 
     def forget(self, lane: int) -> None:

@@ -78,7 +78,8 @@ def marks(earlier: StreamReading, later: StreamReading, host: HostReading | None
     found += _probed(earlier, later)
     before, after = _here(earlier), _here(later)
     for name, consumer in after.items():
-        found += [Mark(now_s, kind, name, text) for kind, text in _changes(before.get(name), consumer, again)]
+        if not _as_before(was := before.get(name), consumer):
+            found += [Mark(now_s, kind, name, text) for kind, text in _changes(was, consumer, again)]
     # while a producer is started again its consumers come back one by one: they have not left
     found += [Mark(now_s, "left", name, f"{name} left") for name in before if name not in after and not again]
     known = host or earlier.host
@@ -131,6 +132,18 @@ def mode_text(reading: StreamReading) -> str:
 
 def _here(reading: StreamReading) -> dict[str, ConsumerReading]:
     return {consumer.name: consumer for consumer in reading.consumers if consumer.state != "gone"}
+
+
+def _as_before(before: ConsumerReading | None, after: ConsumerReading) -> bool:
+    """Whether there is nothing to tell of a consumer, as of most of them at most times."""
+    return (
+        before is not None
+        and before.pid == after.pid
+        and before.batches <= after.batches
+        and before.state == after.state
+        and before.skipped == after.skipped
+        and before.live == after.live
+    )
 
 
 def _changes(

@@ -144,37 +144,30 @@ class RateWindow:
 
     def pace(self, consumer: ConsumerReading) -> Pace:
         """Return the pace of a consumer of the last reading."""
-        now_s, since_s = self._readings[-1].time_s, self._since_s.get(consumer.name, math.inf)
-        k = self._back
-        while k < len(self._readings) and self._readings[k].time_s < since_s:
+        readings, name = self._readings, consumer.name
+        since_s, k, last = self._since_s.get(name, math.inf), self._back, len(readings) - 1
+        while k < last and readings[k].time_s < since_s:
             k += 1
-        if k >= len(self._readings) - 1:
+        if k >= last:
             return UNKNOWN
         # further back for consumers that took nothing since then
         while (
-            k > 0
-            and self._readings[k - 1].time_s >= since_s
-            and self._before(k, consumer).batches >= consumer.batches
+            k > 0 and readings[k - 1].time_s >= since_s and self._by_name[k][name].batches >= consumer.batches
         ):
             k -= 1
-        return _between(self._before(k, consumer), consumer, now_s - self._readings[k].time_s)
-
-    def _before(self, k: int, consumer: ConsumerReading) -> ConsumerReading:
-        return self._by_name[k][consumer.name]
+        return _between(self._by_name[k][name], consumer, readings[last].time_s - readings[k].time_s)
 
 
 def _between(before: ConsumerReading, after: ConsumerReading, seconds: float) -> Pace:
-    spent = [
-        max(0.0, after.computing_s - before.computing_s),
-        max(0.0, after.waiting_s - before.waiting_s),
-        max(0.0, after.held_s - before.held_s),
-    ]
+    computing_s = max(0.0, after.computing_s - before.computing_s)
+    waiting_s = max(0.0, after.waiting_s - before.waiting_s)
+    held_s = max(0.0, after.held_s - before.held_s)
     # time is booked when a step ends, so a long step can bring more seconds than have passed
-    whole = max(seconds, sum(spent))
+    whole = max(seconds, computing_s + waiting_s + held_s)
     batches, samples = after.batches - before.batches, after.samples - before.samples
-    step_s = spent[0] / batches if batches else math.nan
-    computing, waiting, held = (s / whole for s in spent)
-    return Pace(samples / seconds, computing, waiting, held, step_s, alone(samples, spent[0]))
+    step_s = computing_s / batches if batches else math.nan
+    shares = computing_s / whole, waiting_s / whole, held_s / whole
+    return Pace(samples / seconds, *shares, step_s, alone(samples, computing_s))
 
 
 def alone(count: float, computing_s: float) -> float:

@@ -339,17 +339,22 @@ class StreamView:
 
     def _log(self, row: Row, metrics: Mapping[str, float], now_s: float) -> list[tuple[int, int, float]]:
         """Keep the new ones of a trial's logged numbers; return them as a frame has them."""
-        found = []
+        if metrics == row.metrics:
+            return []
+        found, lane, known, places = [], row.number, row.metrics, row.places
+        epochs = -1.0 if math.isnan(row.epochs) else row.epochs
+        at = (now_s - (self.origin_s or 0.0), float(row.batches), epochs)
         for name, value in metrics.items():
-            known = row.metrics.get(name)
-            if value == known or (name not in row.places and len(row.places) >= _NAMES):
+            if value == known.get(name):
                 continue
-            row.metrics[name] = value
-            metric = row.places.setdefault(name, len(row.places))
-            epochs = -1.0 if math.isnan(row.epochs) else row.epochs
-            point = (now_s - (self.origin_s or 0.0), float(row.batches), epochs, value)
-            self.curves.add(row.number, metric, point)
-            found.append((row.number, metric, value))
+            metric = places.get(name)
+            if metric is None:
+                if len(places) >= _NAMES:
+                    continue
+                metric = places[name] = len(places)
+            known[name] = value
+            self.curves.add(lane, metric, (*at, value))
+            found.append((lane, metric, value))
         return found
 
     def _learn_ways(self, now_s: float) -> None:
