@@ -212,10 +212,13 @@ class Fitting:
         return f"<p><b>{self.text}</b></p>{html_table(self.table)}<p><small>{self._below()}</small></p>"
 
     def _below(self) -> str:
-        seconds = sum(each.seconds for each in self.runs)
+        seconds, groups = sum(each.seconds for each in self.runs), len(self.runs)
+        together = f"{groups} group{'s' * (groups > 1)} together for {seconds:.1f} s in all"
+        if not groups:
+            together = "no group together: no two fit, or one of each had ended before it could be watched"
         return (
-            f"Measured: each trial alone, and {len(self.runs)} groups together for {seconds:.1f} s in all. Peak memory "
-            "is what the system counted, and that with room to grow; speeds are samples/s."
+            f"Measured: each trial alone, and {together}. Peak memory is what the system counted, and that with room "
+            "to grow; speeds are samples/s."
         )
 
 

@@ -265,10 +265,11 @@ class Profiled:
             )
         first, last = (self.marks[0], self.marks[-1]) if self.marks else (None, None)
         if first is None or last is None or last.batches - first.batches < LEAST:
-            raise TsnbError(
-                f"trial {name!r} took too few batches to be profiled; it needs {SKIP + LEAST + 1} at least, from "
-                "tsnb.attach(): give it smaller batches or more epochs."
-            )
+            least, took = SKIP + LEAST + 1, self.last.batches if self.last else 0
+            why = f"took too few batches to be profiled; it needs {least} at least, from tsnb.attach()"
+            if took >= least:
+                why = f"was over too soon to be profiled: its {took} batches passed between two looks at it"
+            raise TsnbError(f"trial {name!r} {why}: give it smaller batches or more epochs.")
         step_s, cpu_s = last.since(first, self.threads)
         middle = self.marks[len(self.marks) // 2]
         off = 0.0
