@@ -113,6 +113,11 @@ attach_defaults = AttachDefaults()
 """The defaults of this process."""
 
 
+def is_name(name: object) -> bool:
+    """Whether it can name a producer, consumer or trial."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
 def check_name(name: object, kind: str) -> str:
     """Return `name` if it can name a producer, consumer or trial.
 
@@ -123,7 +128,7 @@ def check_name(name: object, kind: str) -> str:
     Raises:
         ValueError: Not 1-64 letters, digits, dots, dashes or underscores, starting with a letter or digit.
     """
-    if isinstance(name, str) and _NAME.fullmatch(name):
+    if isinstance(name, str) and is_name(name):
         return name
     near = re.sub(r"[^A-Za-z0-9._-]+", "-", str(name)).strip("-._")[:64]
     hint = f" Try {near!r}." if near else ""

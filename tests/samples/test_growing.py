@@ -29,7 +29,7 @@ from tsnb.notebook.grammar import TENSORSOCKET, parse
 from tsnb.producer.loader.growth import GrowingBatches, Growth, growth_of
 from tsnb.samples.growth_index import GrowthIndex
 from tsnb.samples.growth_order import Arrivals, EpochOrder
-from tsnb.samples.selection import Standing, Trigger, after, check_select, chosen, every, worse
+from tsnb.samples.selection import Standing, Trigger, after, every, read_select, worse
 
 HANG_S = 60.0
 
@@ -457,7 +457,8 @@ def test_a_number_is_worse_than_its_best_of_the_same_trial() -> None:
 )
 def test_a_selection_is_the_samples_that_it_says(select: str, first: int) -> None:
     """In the order in which they were found."""
-    assert chosen(check_select(select), 100, 70).tolist() == list(range(first, 100))
+    selection = read_select(select)
+    assert (selection.first(100, 70), selection.size(100, 70)) == (first, 100 - first)
 
 
 def test_rounds_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
@@ -473,7 +474,10 @@ def test_rounds_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
             tsnb.worse("val_loss", by)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="nothing says"):
         tsnb.worse("val", 0.02)
-    for select in ("newest", "recent", "recent:0", "recent:-1", "new:3", "", 7, None):
+    for select in (
+        *("newest", "recent", "recent:0", "recent:-1", "new:3", "", 7, None),
+        *("hard", "hard:0", "hard:1.5", "hard:nan", "hard:much", "hard:0.3:", "hard:0.3:a b", "hard:0.3:a:b"),
+    ):
         with pytest.raises(ValueError, match='say "new"'):
             tsnb.rounds("s", tsnb.every(3), select)  # type: ignore[arg-type]
     for trigger in (3, "1h", Trigger()):

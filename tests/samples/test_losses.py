@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tsnb.consumer.losses import MOST, checked, in_messages
 from tsnb.errors import TsnbError
+from tsnb.producer.loader.growth import GrowingBatches, growth_of
+from tsnb.samples.inclusion import EVEN, hard, probabilities
 from tsnb.samples.losses import SampleLosses
+from tsnb.samples.selection import Trigger
 
 HANG_S = 60.0
 
@@ -82,13 +87,13 @@ def test_losses_that_cannot_be_meant_are_refused(losses: Any, says: str) -> None
 
 def test_losses_are_taken_from_what_has_them() -> None:
     """Tensors with a graph, of any type; arrays; lists; many go in several messages."""
-    for given in (
+    for reported in (
         torch.tensor([1.0, 2.0], requires_grad=True) * 1,
         torch.tensor([1, 2], dtype=torch.bfloat16),
         np.array([1, 2]),
         [1.0, torch.tensor(2.0)],
     ):
-        assert checked(given, 2).tolist() == [1, 2]
+        assert checked(reported, 2).tolist() == [1, 2]
     many = np.arange(2 * MOST + 1)
     told = list(in_messages(many.astype("<u4").tobytes(), many.astype(np.float32)))
     assert np.concatenate([np.frombuffer(m.samples, "<u4") for m in told]).tolist() == many.tolist()
@@ -207,3 +212,161 @@ def test_batches_whose_rows_are_not_samples_say_so(tmp_path: Path) -> None:
         for batch in consumer:
             with pytest.raises(TsnbError, match="one row of each sample"):
                 consumer.report(batch * 1.0)
+
+
+# -- rounds that have rather those with a high loss -------------------------------------------------------------------
+
+LOSSES = st.lists(st.floats(-1, 1e6) | st.just(float("nan")), min_size=1, max_size=60)
+
+
+@given(LOSSES, st.floats(0.01, 1), st.integers(0, 1 << 60))
+def test_a_round_has_as_many_samples_as_wanted_each_once_and_the_same_again(
+    losses: list[float], share: float, seed: int
+) -> None:
+    """Whatever the losses: the probabilities add up, none is above 1 or 0, and weights undo them."""
+    known = np.array(losses)
+    wanted = max(1, round(share * len(losses)))
+    likely = probabilities(known, wanted)
+    assert likely.min() > 0 and likely.max() <= 1 and abs(likely.sum() - wanted) < 1e-6
+    samples, weights = hard(known, wanted, seed, 3)
+    assert len(samples) == wanted and (np.diff(samples) > 0).all()
+    np.testing.assert_allclose(weights, wanted / (len(losses) * likely[samples]), rtol=1e-5)
+    assert weights.max() <= 1 / EVEN + 1e-3
+    assert hard(known, wanted, seed, 3).samples.tolist() == samples.tolist()
+
+
+def test_a_sample_comes_as_often_as_its_loss_says_and_the_weighted_mean_is_that_of_all() -> None:
+    """Over 4,000 rounds of 20 of 60: each share within 5 standard errors, and so is the mean of weighted losses."""
+    losses = np.linspace(0, 3, 60) ** 3
+    losses[7] = np.nan
+    likely, rounds = probabilities(losses, 20), 4000
+    assert likely[-1] == 1 and likely[59] > 5 * likely[0] and 0.2 < likely[7] < 0.4
+    counts, means = np.zeros(60), []
+    for number in range(rounds):
+        samples, weights = hard(losses, 20, 5, number)
+        counts[samples] += 1
+        means.append(float((weights * np.nan_to_num(losses)[samples]).mean()))
+    error = np.sqrt(likely * (1 - likely) / rounds)
+    assert (np.abs(counts / rounds - likely) <= 5 * error + 1e-9).all()
+    truth = np.nan_to_num(losses).mean()
+    assert abs(np.mean(means) - truth) < 5 * np.std(means) / np.sqrt(rounds)
+    assert (
+        abs(
+            np.mean([np.nan_to_num(losses)[hard(losses, 20, 5, i).samples].mean() for i in range(99)]) - truth
+        )
+        > 1
+    )
+
+
+def test_losses_that_tell_nothing_draw_evenly() -> None:
+    """None reported, or all the same, or none above 0: a plain draw, with weights of 1."""
+    for losses in (np.full(30, np.nan), np.full(30, 2.0), np.full(30, -1.0), np.zeros(30)):
+        assert set(hard(losses, 10, 1).weights.tolist()) == {1.0}
+
+
+def test_a_killed_producer_s_successor_gives_the_round_that_was_drawn(tmp_path: Path) -> None:
+    """The same samples and weights, though what was reported is lost; and a file that has gone is named."""
+
+    def producer() -> Any:
+        loader = DataLoader(numbers(tmp_path, 40), 4, shuffle=True)
+        growth = growth_of(loader, "s", 5)
+        assert growth is not None
+        return growth
+
+    growth = producer()
+    growth.set_rounds(tsnb.after(1), "hard:0.25")
+    growth.losses.note("a", np.arange(40), np.arange(40, dtype=np.float32))
+    assert not growth.round_due({}, ["a"])
+    growth._since = growth._since._replace(time_s=-1e9)
+    assert growth.round_due({}, ["a"])
+    epoch = growth.first_epoch
+
+    def order() -> tuple[list[list[int]], list[bytes]]:
+        batches = GrowingBatches(growth)
+        batches.set_epoch(epoch)
+        found = list(batches)
+        return found, [growth.weights_of(batch) for batch in found]
+
+    first = order()
+    given_samples = [i for batch in first[0] for i in batch]
+    assert len(set(given_samples)) == len(given_samples) == 10 and np.mean(given_samples) > 20
+    likely = probabilities(np.arange(40.0), 10)
+    told = np.concatenate([np.frombuffer(text, "<f4") for text in first[1]])
+    np.testing.assert_allclose(told, 10 / (40 * likely[given_samples]), rtol=1e-5)
+    growth.log.close()  # which the system does when it is killed
+    growth = producer()
+    assert growth.in_words == "hard:0.25, after 1 s"
+    assert order() == first and growth.first_epoch == epoch + 1
+    growth.set_rounds(Trigger(), "new")
+    epoch += 1
+    assert set(order()[1]) == {b""}, "an epoch of all has no weights"
+    epoch -= 1
+    (kept,) = (tmp_path / "index").glob("*.round")
+    kept.write_bytes(kept.read_bytes()[:-1])
+    with pytest.raises(TsnbError, match=r"is damaged"):
+        order()
+    kept.unlink()
+    with pytest.raises(TsnbError, match=r"not kept any more"):
+        order()
+    growth.log.close()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("own", [{}, {"batch_size": 3}])
+def test_a_round_of_hard_samples_has_those_of_high_loss_and_their_weights(
+    tmp_path: Path, own: dict[str, Any]
+) -> None:
+    """A whole epoch first, which has no weights; then a quarter; by the losses of one trial where that is said."""
+    loader = DataLoader(numbers(tmp_path, 80), 8, shuffle=True, num_workers=1)
+    with tsnb.serve(loader, name="g", seed=1) as producer, tsnb.attach("a", "g", **own) as consumer:
+        growth = producer.core.growth
+        assert growth is not None
+        with pytest.raises(TsnbError, match="is not in a loop"):
+            consumer.weights  # noqa: B018  # raises
+        for batch in consumer:
+            assert consumer.weights.tolist() == [1.0] * len(batch)
+            consumer.report(torch.where(batch < 8, 100.0, 1.0))
+        wait_until(lambda: bool(np.isfinite(losses_of(producer)).all()))
+        likely = probabilities(losses_of(producer), 20)
+        growth.losses.note("gone", np.arange(80), np.full(80, 1e6, np.float32))  # of a trial that has left
+        tsnb.rounds("g", tsnb.after(0.01), "hard:0.25")
+        assert producer.status().rounds == "hard:0.25, after 0.01 s"
+        for _ in range(2):
+            seen: list[int] = []
+            for batch in consumer:
+                expected = 20 / (80 * likely[batch.numpy()])
+                np.testing.assert_allclose(consumer.weights.numpy(), expected, rtol=1e-5)
+                seen += batch.tolist()
+            assert len(set(seen)) == len(seen) == 20 and set(range(8)) <= set(seen)
+        tsnb.rounds("g", tsnb.after(0.01), "hard:0.25:b")
+        growth.losses.note("b", np.arange(80), np.where(np.arange(80) >= 72, 100.0, 1.0).astype(np.float32))
+        for _ in range(2):
+            seen = [i for batch in consumer for i in batch.tolist()]
+        assert set(range(72, 80)) <= set(seen)
+
+
+@pytest.mark.system
+def test_a_trial_that_goes_on_in_the_middle_of_a_round_has_the_rest_of_it_with_its_weights(
+    tmp_path: Path,
+) -> None:
+    """By a state, from a stream that was served again: each sample of the round once, each with its own weight."""
+    loader = DataLoader(numbers(tmp_path, 60), 8, shuffle=True)
+    taken: dict[int, float] = {}
+    with tsnb.serve(loader, name="g", seed=1) as producer, tsnb.attach("a", "g", batch_size=5) as consumer:
+        for batch in consumer:
+            consumer.report(batch * 1.0)
+        wait_until(lambda: bool(np.isfinite(losses_of(producer)).all()))
+        tsnb.rounds("g", tsnb.after(0.01), "hard:0.5")
+        for step, batch in enumerate(consumer):
+            taken.update(zip(batch.tolist(), consumer.weights.tolist(), strict=True))
+            if step == 2:
+                break
+        state = consumer.state_dict()
+    with tsnb.serve(loader, name="g", seed=1), tsnb.attach("a", "g", batch_size=5) as consumer:
+        consumer.load_state_dict(state)
+        for batch in consumer:
+            assert not taken.keys() & set(batch.tolist())
+            taken.update(zip(batch.tolist(), consumer.weights.tolist(), strict=True))
+    assert len(taken) == 30
+    likely = probabilities(np.arange(60.0), 30)
+    np.testing.assert_allclose([taken[i] for i in taken], [30 / (60 * likely[i]) for i in taken], rtol=1e-5)

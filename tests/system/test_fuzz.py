@@ -60,6 +60,7 @@ SAID_BY_OTHERS: list[ms.Message] = [
     ms.LayoutTold(0, b"[]"),
     ms.Batch(0, 0, 0, 0, 8, 1, 0, 0),
     ms.Drawn(1, b"\1\0\0\0"),
+    ms.Weighted(1, b"\0\0\x80?"),
     ms.Losses(b"\1\0\0\0", b"\0\0\x80?"),
     ms.EpochStarted(1, 0, 0),
     ms.EpochEnded(0, 4),

@@ -49,6 +49,7 @@ EXAMPLES: list[ms.Message] = [
     ms.DeviceRefused("no peer"),
     ms.OnDevice(5, 3),
     ms.Drawn(5, b"\1\0\0\0\2\0\0\0"),
+    ms.Weighted(5, b"\0\0\x80?\0\0\0?"),
     ms.EpochStarted(1, 2, 40),
     ms.NotJoined(1, 2, 120, 10),
     ms.EpochEnded(3, 79),

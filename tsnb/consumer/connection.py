@@ -96,6 +96,7 @@ class Connection:
         self.allotted: ms.Allotted | None = None
         """What this process was given last, to be followed at the next step."""
         self.drawn: ms.Drawn | None = None
+        self.weighted: ms.Weighted | None = None
         """Which samples the batch holds that comes next."""
         self._retired = False
         self.idle = False
@@ -207,6 +208,8 @@ class Connection:
             self.on_device.lies(message.lease, message.place)
         elif isinstance(message, ms.Drawn):
             self.drawn = message
+        elif isinstance(message, ms.Weighted):
+            self.weighted = message
         elif isinstance(message, ms.LengthTold):
             self.welcome = self.welcome._replace(**message._asdict())
         elif isinstance(message, (ms.DeviceTold, ms.DeviceRefused)):

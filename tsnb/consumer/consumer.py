@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from tsnb import registry
 from tsnb.consumer.dataloader import ConsumerDataset, ConsumerLoader
@@ -273,6 +274,20 @@ class Consumer(Bound):
         values = checked(losses, given.rows)
         self._reported = given
         self._line.say(*in_messages(given.drawn, values))
+
+    @property
+    def weights(self) -> torch.Tensor:
+        """The weights of the rows of the batch that the loop was given last: float32 [rows], on this consumer's device.
+
+        In a round that has some samples rather than others (`select="hard:0.3"`, "balanced"), the mean of
+        weights * losses has the mean loss over all samples as its expectation. In all other epochs each weight is 1.
+
+        Raises:
+            TsnbError: There is no such batch, the stream's data set does not grow, or it is not known which samples
+                the rows are.
+        """
+        weights = self._rows_given("weights").weighted()
+        return weights if self.options.device is None else weights.to(self.options.device)
 
     def _rows_given(self, call: str) -> Given:
         """Return what is known of the rows of the present batch.

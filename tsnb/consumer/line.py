@@ -366,6 +366,8 @@ class Line:
         self.samples += batch.rows
         if (drawn := connection.drawn) is not None and drawn.lease == batch.lease:
             delivered.drawn = drawn.indices
+        if (weighted := connection.weighted) is not None and weighted.lease == batch.lease:
+            delivered.weights = weighted.weights
         if refusal := connection.on_device.refusal:
             self.notices.device_refused(refusal)
         if unpacker.crowded and not self.session.options.private:

@@ -134,7 +134,7 @@ class EpochIterator(Iterator[Any], Bound):
         place = self._place_after(delivered)
         if options.device is not None:
             delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
-        batch, given = delivered.tree(), Given(delivered.drawn)
+        batch, given = delivered.tree(), Given(delivered.drawn, delivered.weights)
         if options.transform is not None:
             try:
                 batch = options.transform(batch)

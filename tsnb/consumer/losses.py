@@ -29,11 +29,19 @@ class Given(NamedTuple):
 
     drawn: bytes
     """The index of each row's sample, as `wire.messages.Drawn`; empty: it is not known."""
+    weights: bytes = b""
+    """The weight of each, as `wire.messages.Weighted`; empty: all are 1."""
 
     @property
     def rows(self) -> int:
         """Rows of which the sample is known."""
         return len(self.drawn) // 4
+
+    def weighted(self) -> torch.Tensor:
+        """Return the weight of each row: float32 [rows]."""
+        if len(self.weights) != len(self.drawn):
+            return torch.ones(self.rows)
+        return torch.from_numpy(np.frombuffer(self.weights, "<f4").astype(np.float32))
 
 
 def checked(losses: Any, rows: int) -> npt.NDArray[np.float32]:

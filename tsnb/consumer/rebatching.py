@@ -26,7 +26,7 @@ __all__ = ["DRAWN_BYTES", "Rebatcher", "chosen", "cut", "part"]
 
 Rows = npt.NDArray[np.int64]
 DRAWN_BYTES = 4
-"""Of what a batch tells of a row, in `Delivered.drawn`."""
+"""Of what a batch tells of a row, in `Delivered.drawn` and in `Delivered.weights`."""
 
 
 class Rebatcher:
@@ -105,6 +105,7 @@ class Rebatcher:
             else:
                 _gather(leaf, taken, room)
         joint.drawn = joint.drawn + _column(part.drawn, taken) if told else b""
+        joint.weights = joint.weights + _column(part.weights, taken) if told else b""
         self._filled += rows
 
     def _empty_like(self, part: Delivered) -> Delivered:
@@ -167,6 +168,7 @@ def cut(delivered: Delivered, start: int, stop: int) -> Delivered:
     rows = Delivered(delivered.layout, leaves, stop - start, shared=delivered.shared)
     rows.memory, rows.private = delivered.memory, delivered.private
     rows.drawn = _column(delivered.drawn, slice(start, stop))
+    rows.weights = _column(delivered.weights, slice(start, stop))
     return rows
 
 

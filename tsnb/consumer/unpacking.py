@@ -41,9 +41,10 @@ class Delivered:
         memory: The slot's memory, without keeping it; None where the leaves lie elsewhere.
         private: Whether this consumer wants to write: numpy arrays are read-only else.
         drawn: For each row the index of its sample, as `wire.messages.Drawn`; empty where it is not known.
+        weights: For each row its weight, as `wire.messages.Weighted`; empty where all are 1.
     """
 
-    __slots__ = ("drawn", "layout", "leaves", "memory", "private", "rows", "seq", "shared")
+    __slots__ = ("drawn", "layout", "leaves", "memory", "private", "rows", "seq", "shared", "weights")
 
     def __init__(self, layout: Layout, leaves: list[Any], rows: int, *, shared: bool) -> None:
         self.layout = layout
@@ -54,6 +55,7 @@ class Delivered:
         self.memory: weakref.ref[Any] | None = None
         self.private = False
         self.drawn = b""
+        self.weights = b""
 
     def tree(self) -> Any:
         """Return the batch as the loader yielded it.

@@ -240,7 +240,8 @@ class Core:
                 if session.role == "consumer"
                 for name, value in session.metrics.items()
             }
-            if growth.round_due(logged):
+            attached = {s.name.partition("[")[0] for s in self.sessions.values() if s.role == "consumer"}
+            if growth.round_due(logged, attached):
                 self.step(ev.RoundDue(1))
 
     def tell_length(self) -> None:

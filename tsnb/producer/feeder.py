@@ -114,6 +114,8 @@ class Feeder(threading.Thread):
         self._count += 1
         if self._source.drawn is not None:
             placed = placed._replace(drawn=self._source.drawn)
+            if self._core.growth is not None:
+                placed = placed._replace(weights=self._core.growth.weights_of(self._source.drawn))
         self._core.publish(self._run, placed, slots_for(self._source) if in_place else None)
         self.proven.set()
 

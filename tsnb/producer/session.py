@@ -97,6 +97,8 @@ class Session:
             self.send(ms.OnDevice(granted.lease, place))
         if self.tells_rows:
             self.send(ms.Drawn(granted.lease, indices_of(placed.drawn)))
+        if self.tells_rows and placed.weights:
+            self.send(ms.Weighted(granted.lease, placed.weights))
         self.send(
             ms.Batch(
                 number,

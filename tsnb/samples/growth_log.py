@@ -7,6 +7,7 @@ killed at any moment has a successor that orders the same batches again, up to t
 
     epoch begins     BEGUN, epoch, mark, samples of the data set, 0, 0
     round begins     BEGUN, epoch, mark, samples of the data set, the first of them that it has, seconds since 1970
+                     the first is -1: those of a file of its own (`keep_selected`)
     samples enter    ENTERED, epoch, place, first, count, 0
 """
 
@@ -23,6 +24,7 @@ import numpy.typing as npt
 
 from tsnb.errors import TsnbError
 from tsnb.samples.growth_order import Arrivals
+from tsnb.samples.inclusion import Selected
 
 __all__ = ["GrowthLog"]
 
@@ -32,6 +34,10 @@ ROW_BYTES = 8 * ROW
 BEGUN, ENTERED = 1, 2
 OVER = 1 << 60
 """The mark of an epoch that has come to its end: nothing enters any more."""
+BY_FILE = -1
+"""In place of a round's first sample."""
+KEPT = 100
+"""Rounds whose samples are kept in files: 12 bytes a sample."""
 LOCK_S = 10.0
 """How long to wait for a producer that is just ending."""
 
@@ -141,6 +147,49 @@ class GrowthLog:
         """
         if epoch not in self._begun:
             self._append(BEGUN, epoch, 0, samples, first or 0, int(time.time()) if first is not None else 0)
+
+    def keep_selected(self, epoch: int, selected: Selected) -> None:
+        """Keep which samples a round has, before it begins: in a file beside, whole or not there.
+
+        Args:
+            epoch: Its number.
+            selected: Which, and their weights.
+
+        Raises:
+            OSError: A full disk.
+        """
+        path = self._file_of(epoch)
+        beside = path.with_suffix(".tmp")
+        beside.write_bytes(
+            selected.samples.astype("<i8").tobytes() + selected.weights.astype("<f4").tobytes()
+        )
+        beside.replace(path)
+        self._file_of(epoch - KEPT).unlink(missing_ok=True)
+
+    def selected(self, epoch: int) -> Selected | None:
+        """Return which samples a round has that was kept so; None where it was not.
+
+        Raises:
+            TsnbError: The file has gone, or is damaged.
+        """
+        if self.first(epoch) != BY_FILE:
+            return None
+        path = self._file_of(epoch)
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            raise TsnbError(
+                f"which samples round {epoch} has is not kept any more ({path}): the last {KEPT} are. Begin with a "
+                "whole epoch."
+            ) from None
+        count, odd = divmod(len(text), 12)
+        samples = np.frombuffer(text, "<i8", count).astype(np.int64)
+        if odd or not count or samples.min() < 0 or samples.max() >= self.samples(epoch):
+            raise TsnbError(f"{path} is damaged: begin with a whole epoch.")
+        return Selected(samples, np.frombuffer(text, "<f4", count, 8 * count).astype(np.float32))
+
+    def _file_of(self, epoch: int) -> Path:
+        return self._path.with_suffix(f".{epoch}.round")
 
     def begun(self, epoch: int) -> bool:
         """Whether an epoch has begun, under this producer or one before."""

@@ -1,7 +1,8 @@
 """Rounds of a data set that grows: when one begins (triggers), and which samples it has (selections).
 
 A round is an epoch of selected samples, for all attached trials. The decisions are pure: counts, seconds and numbers
-come in, a yes or the chosen samples go out. `rounds` tells a running stream.
+come in, a yes or a count goes out; samples that are likelier than others are drawn by `inclusion`.
+`rounds` tells a running stream.
 """
 
 from __future__ import annotations
@@ -13,26 +14,24 @@ import operator
 import time
 from collections.abc import Mapping
 from numbers import Integral
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tsnb.config import is_name
 from tsnb.errors import TsnbError
 from tsnb.records.scores import direction_of, known_direction
 from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.readings import StreamReading
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
 __all__ = [
+    "Selection",
     "Standing",
     "Trigger",
     "add_rounds",
     "after",
     "check_select",
-    "chosen",
     "every",
     "in_words",
+    "read_select",
     "rounds",
     "rounds_as_typed",
     "worse",
@@ -201,35 +200,74 @@ def worse(metric: str, by: float, mode: str | None = None) -> Trigger:
     return Trigger(worse=((metric, direction_of(metric, mode), float(by)),))
 
 
-def check_select(select: str) -> str:
-    """Return a selection as it is written.
+class Selection(NamedTuple):
+    """Which samples a round has, as it was written: "new", "recent:5000", "hard:0.3:cnn"."""
+
+    word: str
+    number: float = 0.0
+    """Of "recent" the samples; of "hard" the share of all samples; 0 where none was given."""
+    trial: str = ""
+    """Of "hard": whose losses count; empty: the mean over all trials."""
+
+    @property
+    def weighs(self) -> bool:
+        """Whether some samples are likelier than others."""
+        return self.word == "hard"
+
+    def size(self, samples: int, before: int) -> int:
+        """Return how many samples a round has.
+
+        Args:
+            samples: How many there are.
+            before: How many there were when the round before was chosen.
+        """
+        if self.word == "hard":
+            return min(samples, max(1, round(self.number * samples)))
+        return samples - self.first(samples, before)
+
+    def first(self, samples: int, before: int) -> int:
+        """Return the first sample of a round that has all from one on."""
+        return {"new": before, "all": 0}.get(self.word, max(0, samples - int(self.number)))
+
+
+def read_select(select: str) -> Selection:
+    """Read a selection as it is written.
 
     Raises:
         ValueError: There is no such selection.
     """
-    word, _, number = str(select).partition(":")
-    if (word in ("new", "all") and not number) or (
-        word == "recent" and number.isdecimal() and int(number) > 0
-    ):
-        return select
+    word, *rest = str(select).split(":")
+    if word in ("new", "all") and not rest:
+        return Selection(word)
+    if word == "recent" and len(rest) == 1 and rest[0].isdecimal() and 0 < int(rest[0]) < 1 << 53:
+        return Selection(word, int(rest[0]))
+    if word == "hard" and len(rest) in (1, 2):
+        share, trial = _share(rest[0]), "".join(rest[1:])
+        if share and (len(rest) == 1 or is_name(trial)):
+            return Selection(word, share, trial)
     raise ValueError(
-        f'select={select!r}: say "new" (samples found since the last round), "all", or "recent:5000" (the last 5000).'
+        f'select={select!r:.80}: say "new" (samples found since the last round), "all", "recent:5000" (the last 5000), '
+        '"hard:0.3" (of all samples 0.3, rather those with a high loss) or "hard:0.3:cnn" (by the losses of cnn).'
     )
 
 
-def chosen(select: str, samples: int, before: int) -> npt.NDArray[np.int64]:
-    """Return the samples of a round, in the order in which they were found.
+def _share(text: str) -> float:
+    """Return a share above 0 and up to 1; 0 where it is something else."""
+    try:
+        share = float(text)
+    except ValueError:
+        return 0.0
+    return share if 0 < share <= 1 else 0.0
 
-    Args:
-        select: As `check_select`.
-        samples: How many there are.
-        before: How many there were when the round before was chosen.
+
+def check_select(select: str) -> str:
+    """Return a selection as it is written.
+
+    Raises:
+        ValueError: As `read_select`.
     """
-    word, _, number = select.partition(":")
-    import numpy as np  # what only reads a line, or loads the extension, does without
-
-    first = {"new": before, "all": 0}.get(word, max(0, samples - int(number or 0)))
-    return np.arange(first, samples, dtype=np.int64)
+    read_select(select)
+    return select
 
 
 def in_words(trigger: Trigger, select: str) -> str:
@@ -251,7 +289,10 @@ def add_rounds(parser: argparse.ArgumentParser) -> None:
         help="or when a logged number is worse by so much than its best; :min or :max where its name does not say",
     )
     parser.add_argument(
-        "--select", default=None, metavar="new|all|recent:N", help="which samples a round has (new)"
+        "--select",
+        default=None,
+        metavar="new|all|recent:N|hard:SHARE",
+        help="which samples a round has (new)",
     )
     parser.add_argument("--off", action="store_true", help="epochs follow each other again")
 
@@ -308,7 +349,9 @@ def rounds(name: str | None, trigger: Trigger | None, select: str = "new") -> No
         name: The stream's; may be None while one producer is running.
         trigger: `tsnb.every(2000)`, `tsnb.after("1h")`, `tsnb.worse("val_loss", by=0.02)`, or several joined by `|`.
             None: epochs follow each other again, each with all samples.
-        select: "new": those found since the last round was chosen. "all". "recent:5000": the last 5000.
+        select: "new": those found since the last round was chosen. "all". "recent:5000": the last 5000. "hard:0.3": of
+            all samples 0.3, the likelier the higher the loss that trials report (`Consumer.report`), with weights
+            (`Consumer.weights`); "hard:0.3:cnn": by the losses of the trial cnn alone.
 
     Raises:
         ProducerNotFound: No producer has that name.

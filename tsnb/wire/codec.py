@@ -62,6 +62,7 @@ from tsnb.wire.messages import (
     Tune,
     Waiting,
     Wants,
+    Weighted,
     Welcome,
 )
 
@@ -107,9 +108,11 @@ _DRAWN_KIND = 34
 _DRAWN_HEAD = struct.Struct("<BI")
 _WANTS_KIND = 35
 _LOSSES_KIND = 36
+_WEIGHTED_KIND = 37
 _ASK_HEAD = struct.Struct("<BIII???")
-_OF_BYTES = (_LAYOUT_KIND, _DRAWN_KIND, _WANTS_KIND, _LOSSES_KIND)
+_OF_BYTES = (_LAYOUT_KIND, _DRAWN_KIND, _WANTS_KIND, _LOSSES_KIND, _WEIGHTED_KIND)
 """Kinds whose last fields are bytes, of any number."""
+_HEADED: dict[type[Any], int] = {Wants: _WANTS_KIND, Drawn: _DRAWN_KIND, Weighted: _WEIGHTED_KIND}
 _LEASE_BYTES = 4
 _JSON: dict[int, type[Any]] = {
     64: Hello,
@@ -158,12 +161,10 @@ def encode(message: Message) -> bytes:
             packet += struct.pack(f"<{len(message.held)}I", *message.held)
         elif isinstance(message, LayoutTold):
             packet = _LAYOUT_HEAD.pack(_LAYOUT_KIND, message.number) + message.layout
-        elif isinstance(message, Wants):
-            packet = _DRAWN_HEAD.pack(_WANTS_KIND, message.offset) + message.mask
         elif isinstance(message, Losses):
             packet = bytes((_LOSSES_KIND,)) + message.samples + message.losses
-        elif isinstance(message, Drawn):
-            packet = _DRAWN_HEAD.pack(_DRAWN_KIND, message.lease) + message.indices
+        elif isinstance(message, (Wants, Drawn, Weighted)):
+            packet = _DRAWN_HEAD.pack(_HEADED[type(message)], message[0]) + message[1]
         else:
             fields = json.dumps(message._asdict(), separators=(",", ":")).encode()
             packet = bytes((_JSON_OF[type(message)],)) + fields
@@ -213,8 +214,10 @@ def _decode_bytes(kind: int, packet: bytes) -> Message:
     """
     if kind == _LAYOUT_KIND and len(packet) >= _LAYOUT_HEAD.size:
         return LayoutTold(_LAYOUT_HEAD.unpack_from(packet)[1], packet[_LAYOUT_HEAD.size :])
-    if kind == _DRAWN_KIND and len(packet) % 4 == _DRAWN_HEAD.size % 4 and len(packet) >= _DRAWN_HEAD.size:
-        return Drawn(_DRAWN_HEAD.unpack_from(packet)[1], packet[_DRAWN_HEAD.size :])
+    whole = len(packet) % 4 == _DRAWN_HEAD.size % 4 and len(packet) >= _DRAWN_HEAD.size
+    if kind in (_DRAWN_KIND, _WEIGHTED_KIND) and whole:
+        told = Drawn if kind == _DRAWN_KIND else Weighted
+        return told(_DRAWN_HEAD.unpack_from(packet)[1], packet[_DRAWN_HEAD.size :])
     if kind == _WANTS_KIND and len(packet) >= _DRAWN_HEAD.size:
         return Wants(_DRAWN_HEAD.unpack_from(packet)[1], packet[_DRAWN_HEAD.size :])
     if kind == _LOSSES_KIND and len(packet) % 8 == 1:

@@ -4,7 +4,7 @@ consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  M
                        Threads  DeviceRefused  LiveTold  LiveNow  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
-                       PauseAsked  LiveAsked  StopAsked  Stopping
+                       Weighted  PauseAsked  LiveAsked  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  Tune
                        TrialEnded  RoundsAsked
 producer -> observer   Welcome  Refused  Reading  LiveTold  Stopping
@@ -66,6 +66,7 @@ __all__ = [
     "Tune",
     "Waiting",
     "Wants",
+    "Weighted",
     "Welcome",
 ]
 
@@ -298,7 +299,7 @@ class RoundsAsked(NamedTuple):
     trigger: str
     """When a round begins: `samples.selection.Trigger` as JSON; one that never fires ends the rounds."""
     select: str
-    """Which samples it has: "new", "all" or "recent:5000"."""
+    """Which samples it has, as `samples.selection.check_select`: "new" or "hard:0.3", say."""
 
 
 class TrialEnded(NamedTuple):
@@ -387,6 +388,15 @@ class Drawn(NamedTuple):
     """The batch's."""
     indices: bytes
     """For each row the index of its sample in the loader's dataset, as little-endian uint32; empty: it is not known."""
+
+
+class Weighted(NamedTuple):
+    """Comes before a Batch of a round in which some samples were likelier than others."""
+
+    lease: int
+    """The batch's."""
+    weights: bytes
+    """For each row its weight, as little-endian float32."""
 
 
 class EpochStarted(NamedTuple):
@@ -548,6 +558,7 @@ Message = (
     | DeviceRefused
     | OnDevice
     | Drawn
+    | Weighted
     | EpochStarted
     | NotJoined
     | EpochEnded

@@ -48,6 +48,8 @@ class Placed(NamedTuple):
     values_bytes: int
     drawn: Sequence[Any] | None = None
     """What the sampler gave for its rows: indices of the dataset, where a source can tell."""
+    weights: bytes = b""
+    """The weight of each of them, as `wire.messages.Weighted`; empty: all are 1."""
 
 
 # -- events: from the connections ---------------------------------------------------------------------------

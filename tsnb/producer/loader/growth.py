@@ -13,17 +13,18 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from tsnb.samples.grown import Grown
-from tsnb.samples.growth_log import OVER, GrowthLog
+from tsnb.samples.growth_log import BY_FILE, OVER, GrowthLog
 from tsnb.samples.growth_order import Arrivals, EpochOrder
+from tsnb.samples.inclusion import Selected, hard
 from tsnb.samples.losses import SampleLosses
-from tsnb.samples.selection import Standing, Trigger, check_select, chosen, in_words
+from tsnb.samples.selection import Selection, Standing, Trigger, check_select, in_words, read_select
 
 __all__ = ["GrowingBatches", "Growth", "growth_of"]
 
@@ -90,10 +91,12 @@ class Growth:
         self._error: Exception | None = None
         self._told: Callable[[], None] = lambda: None
         self._watch = threading.Thread(target=self._look, name="tsnb-grow", daemon=True)
+        self._selected: Selected | None = None  # of the epoch that was begun last; None: its weights are 1
         self._rounds = threading.Lock()  # guards what follows
         self._trigger, self._select = _read_rounds(log.rounds)
         self._since = Standing(log.given, time.monotonic() - log.age_s)
         self._logged: Mapping[tuple[str, str], float] = {}
+        self._attached: Collection[str] = ()
         self.log = log
         self.losses = SampleLosses(dataset.__len__)
 
@@ -158,31 +161,54 @@ class Growth:
             self._trigger, self._select = trigger, select
             self._since = Standing(self.log.given, time.monotonic())
 
-    def round_due(self, logged: Mapping[tuple[str, str], float]) -> bool:
+    def round_due(self, logged: Mapping[tuple[str, str], float], attached: Collection[str] = ()) -> bool:
         """Whether a round should begin: its trigger says so, and there is something to select.
 
         Args:
             logged: The last numbers that trials logged, by trial and name.
+            attached: Names of the trials that are attached.
         """
         with self._rounds:
-            self._logged = logged
+            self._logged, self._attached = logged, attached
             now = Standing(self.found, time.monotonic(), logged)
             due = self._trigger.due(self._since, now)
             self._since = self._since.better(self._trigger, now)
             enough = self._batch_size if self._drop_last else 1
-            return due and len(chosen(self._select, now.samples, self.log.given)) >= enough
+            return due and read_select(self._select).size(now.samples, self.log.given) >= enough
 
     def _choose(self, epoch: int, samples: int) -> None:
         """Begin an epoch that has not begun before: a round, where epochs are rounds."""
+        if not self.in_words:
+            self.log.begin(epoch, samples)
+            return
+        selection = read_select(self._select)
+        if selection.weighs:  # not under the lock: a million samples take a moment
+            self.log.keep_selected(epoch, self._drawn(selection, epoch, samples))
+            self.log.begin(epoch, samples, BY_FILE)
+        else:
+            self.log.begin(epoch, samples, selection.first(samples, self.log.given))
         with self._rounds:
-            if not self.in_words:
-                self.log.begin(epoch, samples)
-                return
-            selected = chosen(self._select, samples, self.log.given)
-            self.log.begin(epoch, samples, int(selected[0]) if len(selected) else samples)
             self._since = Standing(samples, time.monotonic()).better(
                 self._trigger, Standing(samples, 0.0, self._logged)
             )
+
+    def _drawn(self, selection: Selection, epoch: int, samples: int) -> Selected:
+        """Return the samples of a round in which some are likelier than others."""
+        self.losses.keep({*self._attached, selection.trial})
+        losses = self.losses.mean(samples, selection.trial)
+        return hard(losses, selection.size(samples, self.log.given), self.log.seed, epoch)
+
+    def weights_of(self, samples: Sequence[int]) -> bytes:
+        """Return the weights of a batch's samples, as `wire.messages.Weighted`; empty where all are 1.
+
+        Args:
+            samples: Of the epoch that was begun last.
+        """
+        if self._selected is None:
+            return b""
+        known, weights = self._selected
+        found: bytes = weights[np.searchsorted(known, np.asarray(samples))].astype("<f4").tobytes()
+        return found
 
     @property
     def count(self) -> int:
@@ -204,8 +230,11 @@ class Growth:
         samples = self._dataset.refresh()
         if not self.log.begun(epoch):
             self._choose(epoch, samples)
+        selected = self._selected = self.log.selected(epoch)
         order = EpochOrder(
-            np.arange(self.log.first(epoch), self.log.samples(epoch), dtype=np.int64),
+            np.arange(self.log.first(epoch), self.log.samples(epoch), dtype=np.int64)
+            if selected is None
+            else selected.samples,
             seed=self.log.seed,
             epoch=epoch,
             batch_size=self._batch_size,
