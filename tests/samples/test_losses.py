@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tsnb.consumer.losses import MOST, checked, in_messages
-from tsnb.errors import TsnbError
+from tsnb.errors import LoaderFailed, TsnbError
 from tsnb.producer.loader.growth import GrowingBatches, growth_of
-from tsnb.samples.inclusion import EVEN, hard, probabilities
+from tsnb.samples.inclusion import EVEN, balanced, hard, probabilities
 from tsnb.samples.losses import SampleLosses
 from tsnb.samples.selection import Trigger
 
@@ -370,3 +370,98 @@ def test_a_trial_that_goes_on_in_the_middle_of_a_round_has_the_rest_of_it_with_i
     assert len(taken) == 30
     likely = probabilities(np.arange(60.0), 30)
     np.testing.assert_allclose([taken[i] for i in taken], [30 / (60 * likely[i]) for i in taken], rtol=1e-5)
+
+
+# -- rounds that balance classes --------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=60), st.none() | st.integers(1, 80), st.integers(0, 99)
+)
+def test_a_balanced_round_has_as_many_of_each_class_as_it_can(
+    labels: list[int], wanted: int | None, seed: int
+) -> None:
+    """As many as the smallest has; or as many in all as wanted, spread as evenly as the classes allow."""
+    classes = np.array(labels)
+    samples, weights = balanced(classes, wanted, seed)
+    counts = {c: labels.count(c) for c in set(labels)}
+    taken = {c: int((classes[samples] == c).sum()) for c in counts}
+    assert (np.diff(samples) > 0).all()
+    if wanted is None:
+        assert set(taken.values()) == {min(counts.values())}
+    else:
+        assert sum(taken.values()) == min(wanted, len(labels))
+        short = [c for c in counts if taken[c] < counts[c]]
+        assert all(taken[c] >= max(taken.values()) - 1 for c in short)
+    for c, count in counts.items():
+        mine = weights[classes[samples] == c]
+        np.testing.assert_allclose(mine, len(samples) * count / (len(labels) * max(1, taken[c])), rtol=1e-5)
+
+
+def test_each_sample_of_a_class_comes_as_often() -> None:
+    """Over 2,000 rounds, within 5 standard errors of its share; and the weighted mean is that of all samples."""
+    labels, values = np.array([0] * 30 + [1] * 6), np.arange(36.0)
+    drawn = [balanced(labels, None, 3, number) for number in range(2000)]
+    counts = np.bincount(np.concatenate([d.samples for d in drawn]), minlength=36) / 2000
+    assert (counts[30:] == 1).all() and (np.abs(counts[:30] - 0.2) < 5 * np.sqrt(0.2 * 0.8 / 2000)).all()
+    means = [float((d.weights * values[d.samples]).mean()) for d in drawn]
+    assert abs(np.mean(means) - values.mean()) < 5 * np.std(means) / np.sqrt(2000)
+
+
+@pytest.mark.system
+def test_a_balanced_round_of_a_stream_has_its_classes_new_ones_too(tmp_path: Path) -> None:
+    """By the function that tells a sample's class, which is asked once a sample; with the weights of the classes."""
+    listed, asked = [f"cat {i}" for i in range(30)] + [f"dog {i}" for i in range(6)], list[str]()
+
+    def label(text: str) -> str:
+        asked.append(text)
+        return text.split(maxsplit=1)[0]
+
+    grown = tsnb.grow(lambda: listed, str, index=tmp_path, label=label)
+    loader = DataLoader(grown, 4, shuffle=True, num_workers=1)
+    with tsnb.serve(loader, name="g", seed=1) as producer, tsnb.attach("a", "g") as consumer:
+        list(consumer)
+        tsnb.rounds("g", tsnb.after(0.01), "balanced")
+        assert producer.status().rounds == "balanced, after 0.01 s"
+        taken = [text for batch in consumer for text in batch]
+        assert sorted(text.split()[0] for text in taken) == ["cat"] * 6 + ["dog"] * 6
+        listed += [f"fox {i}" for i in range(4)]
+        wait_until(lambda: producer.status().found == 40)
+        tsnb.rounds("g", tsnb.after(0.01), "balanced:14")
+        for _ in range(2):
+            rows = [
+                (t, w) for batch in consumer for t, w in zip(batch, consumer.weights.tolist(), strict=True)
+            ]
+        weights = {text.split()[0]: weight for text, weight in rows}
+        counts = {name: sum(text.startswith(name) for text, _ in rows) for name in weights}
+        assert sorted(counts.values()) == [4, 5, 5] and counts["fox"] == 4
+        for name, count in (("cat", 30), ("dog", 6), ("fox", 4)):
+            assert abs(weights[name] - 14 * count / (40 * counts[name])) < 1e-5
+    assert sorted(asked) == sorted(listed), "asked once a sample"
+
+
+@pytest.mark.system
+def test_classes_that_are_not_told_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    """No function; one that raises; one that is not a function; and a stream that is served again without it."""
+    with pytest.raises(TypeError, match="label="):
+        tsnb.grow(list, str, index=tmp_path, label="name")  # type: ignore[arg-type]
+    loader = DataLoader(numbers(tmp_path, 20), 4)
+    with tsnb.serve(loader, name="g") as producer:
+        with pytest.raises(TsnbError, match=r"needs the class of each sample.*label="):
+            tsnb.rounds("g", tsnb.after(1), "balanced")
+        assert producer.status().rounds == ""
+
+    def wrong(text: str) -> int:
+        return 1 // int(text)
+
+    grown = tsnb.grow(lambda: [str(i) for i in range(20)], int, index=tmp_path / "index", label=wrong)
+    with tsnb.serve(DataLoader(grown, 4), name="g", seed=3), tsnb.attach("a", "g") as consumer:
+        list(consumer)
+        tsnb.rounds("g", tsnb.after(0.01), "balanced:9")
+        with pytest.raises(LoaderFailed, match=r"label= of tsnb\.grow raised ZeroDivisionError for sample 0"):
+            list(consumer)
+    with tsnb.serve(loader, name="g", seed=3), tsnb.attach("a", "g") as consumer:
+        with pytest.raises(LoaderFailed, match=r"needs the class of each sample"):
+            list(consumer)
+        tsnb.rounds("g", None)
+        assert len(torch.cat(list(consumer))) == 20

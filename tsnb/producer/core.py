@@ -203,6 +203,8 @@ class Core:
                     f"the data set of {self.settings.name!r} does not grow, and rounds are for one that does: serve a "
                     "DataLoader over tsnb.grow(...)"
                 )
+            if why := self.growth.why_not(select):
+                return why
             try:
                 self.growth.set_rounds(trigger, select)
             except OSError as error:

@@ -13,6 +13,7 @@
 | `growth_order` | the order of an epoch in which samples enter (pure) |
 | `selection` | `rounds`: when a round of such a data set begins, and which samples it has |
 | `inclusion` | which samples a round draws where some are likelier, and their weights (pure) |
+| `labels` | the class of each sample |
 | `losses` | what trials report of the losses of samples |
 | `growth_log` | what entered which epoch where: on disk, so that it can be given again |
 """

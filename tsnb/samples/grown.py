@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch.utils.data import Dataset
 
 from tsnb.errors import TsnbError
 from tsnb.samples.growth_index import GrowthIndex, SampleRecord
+from tsnb.samples.labels import Labels
 
 __all__ = ["Grown", "grow"]
 
@@ -38,10 +39,17 @@ class Grown(Dataset[Any]):
     """A data set that grows; made by `tsnb.grow`.
 
     `len()` is the number of samples that `refresh` has seen: it never changes behind a DataLoader's back.
+
+    Attributes:
+        labels: The class of each sample; None: it does not tell, or this is a worker's copy.
     """
 
     def __init__(
-        self, source: _Folder | _Lines | _Listing, parse: Callable[[Any], Any], index: GrowthIndex
+        self,
+        source: _Folder | _Lines | _Listing,
+        parse: Callable[[Any], Any],
+        index: GrowthIndex,
+        label: Callable[[Any], Any] | None = None,
     ) -> None:
         self._source = source
         self._parse = parse
@@ -50,10 +58,11 @@ class Grown(Dataset[Any]):
         self._known: set[bytes] = set()
         self._listed = 0  # of the index's samples that `_known` has
         self._lock = threading.Lock()
+        self.labels = None if label is None else Labels(label, lambda number: source.fetch(index, number))
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel without the lock, and without what only a writer needs."""
-        return {**self.__dict__, "_lock": None, "_known": set(), "_listed": 0}
+        return {**self.__dict__, "_lock": None, "_known": set(), "_listed": 0, "labels": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=threading.Lock())
@@ -325,6 +334,7 @@ def grow(
     *,
     index: str | os.PathLike[str] | None = None,
     settle_s: float = 1.0,
+    label: Callable[[Any], Hashable] | None = None,
 ) -> Grown:
     """Return a data set that grows while it is used: a folder of files, the lines of a file, or what a function lists.
 
@@ -339,18 +349,24 @@ def grow(
         index: Directory for the index. Left out: `.tsnb-index` in the folder, or beside the file with its name.
         settle_s: Seconds for which a file must not have been written to before it is taken. 0 is for folders where
             every file is renamed into its place: from a name that begins with a dot or ends in .tmp or .part.
+        label: Tells a sample's class, for rounds that balance them (`select="balanced"`): a function of what `parse`
+            gets, that returns a text or a number. Called once for each sample, where the stream is served.
 
     Returns:
         A map-style data set; samples keep their numbers for good.
 
     Raises:
         TsnbError: The folder or file is not there, or its index cannot be kept.
-        TypeError: `parse` cannot be called.
+        TypeError: `parse` or `label` cannot be called.
         ValueError: `settle_s` is negative, or a function is given without `index=`.
     """
     if not callable(parse):
         raise TypeError(
             f"parse= must be a function that makes a sample, and a {type(parse).__name__} cannot be called."
+        )
+    if label is not None and not callable(label):
+        raise TypeError(
+            f"label= must be a function that tells a sample's class, and a {type(label).__name__} cannot be called."
         )
     if not settle_s >= 0:
         raise ValueError(f"settle_s={settle_s!r}: give seconds, 0 or more.")
@@ -368,6 +384,6 @@ def grow(
         beside = path.with_name(f".{path.name}.tsnb-index") if lines else path / ".tsnb-index"
         place = os.fspath(beside if index is None else index)
         found = _Lines(str(path)) if lines else _Folder(str(path), settle_s)
-    grown = Grown(found, parse, GrowthIndex(str(Path(place).absolute())))
+    grown = Grown(found, parse, GrowthIndex(str(Path(place).absolute())), label)
     grown.refresh()
     return grown

@@ -12,7 +12,7 @@ import functools
 import json
 import operator
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import NamedTuple
 
@@ -205,24 +205,27 @@ class Selection(NamedTuple):
 
     word: str
     number: float = 0.0
-    """Of "recent" the samples; of "hard" the share of all samples; 0 where none was given."""
+    """Of "recent" and "balanced" the samples; of "hard" the share of all samples; 0 where none was given."""
     trial: str = ""
     """Of "hard": whose losses count; empty: the mean over all trials."""
 
     @property
     def weighs(self) -> bool:
         """Whether some samples are likelier than others."""
-        return self.word == "hard"
+        return self.word in ("hard", "balanced")
 
-    def size(self, samples: int, before: int) -> int:
+    def size(self, samples: int, before: int, classes: Sequence[int] = ()) -> int:
         """Return how many samples a round has.
 
         Args:
             samples: How many there are.
             before: How many there were when the round before was chosen.
+            classes: How many of them each class has, where classes are balanced.
         """
         if self.word == "hard":
             return min(samples, max(1, round(self.number * samples)))
+        if self.word == "balanced":
+            return min(samples, int(self.number)) if self.number else len(classes) * min(classes, default=0)
         return samples - self.first(samples, before)
 
     def first(self, samples: int, before: int) -> int:
@@ -237,9 +240,14 @@ def read_select(select: str) -> Selection:
         ValueError: There is no such selection.
     """
     word, *rest = str(select).split(":")
-    if word in ("new", "all") and not rest:
+    if word in ("new", "all", "balanced") and not rest:
         return Selection(word)
-    if word == "recent" and len(rest) == 1 and rest[0].isdecimal() and 0 < int(rest[0]) < 1 << 53:
+    if (
+        word in ("recent", "balanced")
+        and len(rest) == 1
+        and rest[0].isdecimal()
+        and 0 < int(rest[0]) < 1 << 53
+    ):
         return Selection(word, int(rest[0]))
     if word == "hard" and len(rest) in (1, 2):
         share, trial = _share(rest[0]), "".join(rest[1:])
@@ -247,7 +255,8 @@ def read_select(select: str) -> Selection:
             return Selection(word, share, trial)
     raise ValueError(
         f'select={select!r:.80}: say "new" (samples found since the last round), "all", "recent:5000" (the last 5000), '
-        '"hard:0.3" (of all samples 0.3, rather those with a high loss) or "hard:0.3:cnn" (by the losses of cnn).'
+        '"hard:0.3" (of all samples 0.3, rather those with a high loss), "hard:0.3:cnn" (by the losses of cnn), '
+        '"balanced" (of each class as many) or "balanced:5000" (5000 in all).'
     )
 
 
@@ -291,7 +300,7 @@ def add_rounds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--select",
         default=None,
-        metavar="new|all|recent:N|hard:SHARE",
+        metavar="new|all|recent:N|hard:SHARE|balanced",
         help="which samples a round has (new)",
     )
     parser.add_argument("--off", action="store_true", help="epochs follow each other again")
@@ -351,7 +360,9 @@ def rounds(name: str | None, trigger: Trigger | None, select: str = "new") -> No
             None: epochs follow each other again, each with all samples.
         select: "new": those found since the last round was chosen. "all". "recent:5000": the last 5000. "hard:0.3": of
             all samples 0.3, the likelier the higher the loss that trials report (`Consumer.report`), with weights
-            (`Consumer.weights`); "hard:0.3:cnn": by the losses of the trial cnn alone.
+            (`Consumer.weights`); "hard:0.3:cnn": by the losses of the trial cnn alone. "balanced": of each class as
+            many as the smallest one has, classes by `tsnb.grow(..., label=)`; "balanced:5000": 5000 in all, as evenly
+            as the classes allow.
 
     Raises:
         ProducerNotFound: No producer has that name.

@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
+from tsnb.errors import TsnbError
 from tsnb.samples.grown import Grown
 from tsnb.samples.growth_log import BY_FILE, OVER, GrowthLog
 from tsnb.samples.growth_order import Arrivals, EpochOrder
-from tsnb.samples.inclusion import Selected, hard
+from tsnb.samples.inclusion import Selected, balanced, hard
+from tsnb.samples.labels import STEP
 from tsnb.samples.losses import SampleLosses
 from tsnb.samples.selection import Selection, Standing, Trigger, check_select, in_words, read_select
 
@@ -129,12 +131,19 @@ class Growth:
     def _look(self) -> None:
         while not self._ended.wait(LOOK_S):
             try:
-                self._dataset.refresh()
+                self._ask_classes(self._dataset.refresh())
             except Exception as error:  # noqa: BLE001  # of the user's listing too: the loading thread raises it
                 self._error = error
             else:
                 self._error = None
             self._told()
+
+    def _ask_classes(self, samples: int) -> None:
+        """Have the class of each sample known, where rounds balance them, before a round is chosen."""
+        labels = self._dataset.labels
+        if labels is not None and read_select(self._select).word == "balanced":
+            while labels.known < samples and not self._ended.is_set():
+                labels.of(min(samples, labels.known + STEP))
 
     @property
     def found(self) -> int:
@@ -174,7 +183,20 @@ class Growth:
             due = self._trigger.due(self._since, now)
             self._since = self._since.better(self._trigger, now)
             enough = self._batch_size if self._drop_last else 1
-            return due and read_select(self._select).size(now.samples, self.log.given) >= enough
+            selection = read_select(self._select)
+            if selection.word != "balanced":
+                return due and selection.size(now.samples, self.log.given) >= enough
+            labels = self._dataset.labels
+            if labels is None or self._error is not None:
+                return due  # choosing raises what is wrong
+            classes = labels.counts(now.samples).tolist()
+            return due and labels.known >= now.samples and selection.size(now.samples, 0, classes) >= enough
+
+    def why_not(self, select: str) -> str:
+        """Return why rounds cannot have such samples; empty where they can."""
+        if read_select(select).word == "balanced" and self._dataset.labels is None:
+            return f"select={select!r} needs the class of each sample: give tsnb.grow a function that tells it, label="
+        return ""
 
     def _choose(self, epoch: int, samples: int) -> None:
         """Begin an epoch that has not begun before: a round, where epochs are rounds."""
@@ -193,7 +215,16 @@ class Growth:
             )
 
     def _drawn(self, selection: Selection, epoch: int, samples: int) -> Selected:
-        """Return the samples of a round in which some are likelier than others."""
+        """Return the samples of a round in which some are likelier than others.
+
+        Raises:
+            TsnbError: Classes are to be balanced, and there are none.
+        """
+        if selection.word == "balanced":
+            if self._dataset.labels is None:
+                raise TsnbError(f"{self.why_not(selection.word)}; or choose other rounds with tsnb.rounds.")
+            labels = self._dataset.labels.of(samples)
+            return balanced(labels, int(selection.number) or None, self.log.seed, epoch)
         self.losses.keep({*self._attached, selection.trial})
         losses = self.losses.mean(samples, selection.trial)
         return hard(losses, selection.size(samples, self.log.given), self.log.seed, epoch)
