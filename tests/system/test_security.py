@@ -214,7 +214,7 @@ def test_who_does_not_know_the_entrys_token_is_told_nothing_and_gets_nothing(ser
 
 
 def test_numbers_and_texts_of_any_size_are_shown_cut(serving: Script) -> None:
-    """What a peer says about itself reaches observers: short, printable, finite."""
+    """What a peer says about itself reaches observers: short, printable; nan and inf as they are."""
     channel = connect(find("s").address)
     with closing([channel]):
         channel.send(encode(hello("consumer", "x", "\x1b[31m" + "o" * 1000)))
@@ -230,7 +230,8 @@ def test_numbers_and_texts_of_any_size_are_shown_cut(serving: Script) -> None:
                 pass
         finally:
             observer.close()
-        assert reading.consumers[0].metrics == {"n" * 40: 1.0}
+        shown = {name: str(number) for name, number in reading.consumers[0].metrics.items()}
+        assert shown == {"nan": "nan", "inf": "inf", "n" * 40: "1.0"}
         other = connect(find("s").address)
         with closing([other]):
             other.send(encode(hello("consumer", "x", "second")))

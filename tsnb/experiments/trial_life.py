@@ -439,8 +439,7 @@ def end_reading(
         failure: What went wrong: one line, then the traceback.
         metrics: The last numbers that it logged.
     """
-    finite = {metric: value for metric, value in metrics.items() if math.isfinite(value)}
-    return EndReading(name, state, time_s, pid, failure.partition("\n")[0][:MOST_LETTERS], finite)
+    return EndReading(name, state, time_s, pid, failure.partition("\n")[0][:MOST_LETTERS], dict(metrics))
 
 
 def tell_end(end: EndReading, streams: str, producer: str | None) -> None:

@@ -32,6 +32,7 @@ left out), and its scene is {"streams": [scene, ...], "lengths": [[bytes of hist
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -267,7 +268,9 @@ def _lane(row: Row, begin_s: float) -> dict[str, Any]:
         "awaits": row.reading.awaits if row.here else "",
         "end": row.end,
         "error": row.error,
-        "last": row.last,
+        "last": {
+            name: number if math.isfinite(number) else repr(number) for name, number in row.last.items()
+        },
         "part": row.reading.part,
     }
 

@@ -158,11 +158,11 @@ def taken_in(metrics: dict[str, float], numbers: dict[str, float]) -> dict[str, 
 
     Args:
         metrics: Those that are kept; changed.
-        numbers: Those that were sent; any that is not finite is left out.
+        numbers: Those that were sent; nan and inf count as well: a loss that is none is what its reader must see.
     """
     for name, value in numbers.items():
         fits = name in metrics or len(metrics) < MAX_METRICS
         # compared, not converted first: JSON has integers of a thousand digits, which overflow as a float
-        if fits and isinstance(value, (int, float)) and abs(value) < sys.float_info.max:
+        if fits and (type(value) is float or (type(value) is int and abs(value) < sys.float_info.max)):
             metrics[str(name)[:40]] = float(value)
     return metrics

@@ -15,7 +15,8 @@ one and a half), children included.
 
 Readings may be made of JSON that came from elsewhere: a producer, a recording, a relay. Every field is checked here,
 once (`decoded`). A field has the type that its dataclass says, numbers are finite and within bounds that arithmetic and
-drawing bear, texts are one printable line, lists and tables are not endless. Unknown fields are left out.
+drawing bear, texts are one printable line, lists and tables are not endless. What a trial has logged may be nan or
+infinite: in JSON that is the text "nan", "inf" or "-inf". Unknown fields are left out.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import sys
 import types
 import typing
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tsnb.machine.inventory import GpuReading
@@ -144,7 +146,13 @@ def _number(value: Any) -> float:
     return value  # type: ignore[no-any-return]  # an int or a float
 
 
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+"""Numbers of the user's own that JSON has no words for."""
+
+
 def _number_of_users(value: Any) -> float:
+    if isinstance(value, str) and value in _NOT_FINITE:
+        return _NOT_FINITE[value]
     if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
         raise ValueError(f"{_shown(value)} in place of a number")
     return float(value)
@@ -465,13 +473,14 @@ class StreamReading:
         Args:
             brief: Leave out what each field has where nothing else is said: `from_json` reads the same of it, faster.
         """
-        return json.dumps(_brief(self) if brief else asdict(self), separators=(",", ":"))
+        return json.dumps(_fields(self, brief=brief), separators=(",", ":"), allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> StreamReading:
         """Read what `to_json` wrote. Unknown fields are ignored, so a newer producer can be watched.
 
-        Texts are printable lines, numbers finite: code that shows a reading need not check again.
+        Texts are printable lines, numbers finite but for those that users have logged: code that shows a reading need
+        not check again.
 
         Raises:
             ValueError: The text is not a reading.
@@ -482,18 +491,22 @@ class StreamReading:
             raise ValueError(f"not a stream reading: {error}"[:300]) from None
 
 
-def _brief(value: Any) -> Any:
-    """Return a reading, or a part of one, as JSON has it, without the fields that have their default."""
+def _fields(value: Any, *, brief: bool) -> Any:
+    """Return a reading, or a part of one, as JSON has it; `brief`: without the fields that have their default."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
     if isinstance(value, tuple):
-        return [_brief(part) for part in value]
+        return [_fields(part, brief=brief) for part in value]
     if isinstance(value, dict):
-        return {key: _brief(part) for key, part in value.items()}
+        return {key: _fields(part, brief=brief) for key, part in value.items()}
     if not dataclasses.is_dataclass(value):
         return value
     cls: Any = type(value)
-    plain = _plain(cls)
+    plain = _plain(cls) if brief else {}
     parts = ((name, getattr(value, name)) for name in _readers(cls))
-    return {name: _brief(part) for name, part in parts if name not in plain or part != plain[name]}
+    return {
+        name: _fields(part, brief=brief) for name, part in parts if name not in plain or part != plain[name]
+    }
 
 
 @functools.cache

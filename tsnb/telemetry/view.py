@@ -345,7 +345,8 @@ class StreamView:
         epochs = -1.0 if math.isnan(row.epochs) else row.epochs
         at = (now_s - (self.origin_s or 0.0), float(row.batches), epochs)
         for name, value in metrics.items():
-            if value == known.get(name):
+            before = known.get(name)
+            if value == before or (before is not None and math.isnan(value) and math.isnan(before)):
                 continue
             metric = places.get(name)
             if metric is None:

@@ -217,10 +217,12 @@ def used_of(used: float, total: float) -> str:
     return f"{part.removesuffix(whole[-4:])} of {whole}"
 
 
-def metric(name: str, value: float) -> str:
-    """Write a logged number: accuracies of 0 to 1 as per cent, others with four figures at most."""
-    if not math.isfinite(value):
+def metric(name: str, value: float | None) -> str:
+    """Write a logged number: accuracies of 0 to 1 as per cent, others with four figures at most; None: a dash."""
+    if value is None:
         return _DASH
+    if not math.isfinite(value):
+        return repr(value)
     if re.search("acc", name, re.IGNORECASE) and 0 <= value <= 1:
         return f"{value * 100:.1f} %"
     size = abs(value)

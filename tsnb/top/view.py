@@ -221,7 +221,7 @@ def _logged(name: str, best: Mapping[str, str]) -> _Column:
         name,
         max(8, min(12, len(name))),
         lambda row: Text(
-            words.metric(name, row.metrics.get(name, math.nan)), "bold" if best.get(name) == row.name else ""
+            words.metric(name, row.metrics.get(name)), "bold" if best.get(name) == row.name else ""
         ),
         right=True,
     )

@@ -45,6 +45,9 @@ test("the difference to a trial is taken at the same batches, and only where bot
   const base = { lane: 0, x: [0, 10, 20], raw: [4, 2, 1], y: [4, 2, 1] };
   const [other] = against([base, { lane: 1, x: [5, 10, 30], raw: [3.5, 2, 0], y: [3.5, 2, 0] }], 0);
   assert.deepEqual([other.x, other.y], [[5, 10], [0.5, 0]]);
+  const line = (lane, step, less) => Array.from({ length: 50 }, (_, k) => k * step).reduce((c, x) => ({ lane, x: [...c.x, x], raw: [...c.raw, 9 - x - less], y: [...c.y, 0] }), { x: [], raw: [], y: [] });
+  const [far] = against([line(0, 2, 0), line(1, 1, 0.25)], 0, 0.9);
+  assert.ok(far.y.every((v) => near(v, -0.25)), "smoothing does not change a difference that is always the same");
   assert.equal(valueAt(base, -1), null);
   assert.equal(valueAt(base, 15), 1.5);
 });

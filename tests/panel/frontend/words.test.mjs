@@ -40,7 +40,7 @@ test("logged numbers: accuracies as per cent, others with few figures", () => {
   assert.equal(words.metric("accuracy", 95.8), "95.8");
   assert.equal(words.metric("loss", 0.1421), "0.142");
   assert.equal(words.metric("lr", 0.00012), "1.2e-4");
-  assert.equal(words.metric("loss", NaN), "–");
+  assert.deepEqual([NaN, Infinity, -Infinity, undefined].map((v) => words.metric("loss", v)), ["nan", "inf", "-inf", "–"]);
 });
 
 test("an epoch counts what is done", () => {

@@ -29,7 +29,7 @@ export class Curves {
 
   last(lane, metric) {
     const points = this.of(lane, metric);
-    return points.length ? points[points.length - 1][3] : NaN;
+    return points.length ? points[points.length - 1][3] : undefined;
   }
 
   all() {

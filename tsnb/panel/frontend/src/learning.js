@@ -50,14 +50,16 @@ export function smooth(values, weight) {
   });
 }
 
-/** Each curve less that of one trial at the same place: the difference after the same batches. That one is left out. */
-export function against(curves, lane) {
+/** Each curve less that of one trial at the same place: the difference after the same batches. That one is left out. Differences
+ * are of what was logged, and are smoothed then: two smoothed curves lag behind differently where one logs more often. */
+export function against(curves, lane, weight = 0) {
   const other = curves.find((curve) => curve.lane === lane);
   if (!other) return curves;
   return curves.filter((curve) => curve !== other).map((curve) => {
-    const kept = curve.x.map((x, k) => [x, k, valueAt(other, x)]).filter(([, , value]) => value !== null);
-    const less = (list) => kept.map(([, k, value]) => list[k] - value);
-    return { ...curve, x: kept.map(([x]) => x), raw: less(curve.raw), y: less(curve.y) };
+    const logged = { x: other.x, y: other.raw };
+    const kept = curve.x.map((x, k) => [x, k, valueAt(logged, x)]).filter(([, , value]) => value !== null);
+    const raw = kept.map(([, k, value]) => curve.raw[k] - value);
+    return { ...curve, x: kept.map(([x]) => x), raw, y: raw.length > FEW ? smooth(raw, weight) : raw };
   });
 }
 

@@ -117,7 +117,7 @@ export class Lessons {
     const base = store.lanes.findIndex((lane) => lane && lane.name === other);
     let curves = curvesOf(store, name, { axis, smooth });
     const paired = base >= 0 && curves.some(({ lane }) => lane === base);
-    if (paired) curves = against(curves, base);
+    if (paired) curves = against(curves, base, smooth);
     const best = curves.length > ALL_IN_COLOUR ? ranked(curves, way).slice(0, IN_COLOUR) : curves;
     const show = (value) => (paired && value > 0 ? "+" : "") + metric(paired ? "" : name, value);
     return {

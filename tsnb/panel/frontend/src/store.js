@@ -16,6 +16,9 @@ const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "
 /** What a trial does in a time, that sums over the streams it is on. */
 export const FLOWING = ["samplesPerS", "computing", "waiting", "held"];
 
+/** A number as JSON has it: it has no words for those that are not finite. */
+const number = (value) => ({ nan: NaN, inf: Infinity, "-inf": -Infinity })[value] ?? value;
+
 /** What is asked of logged numbers, of one stream or of several alike. */
 export class Numbers {
   /** The values of a lane's metric, oldest first, at most `most` of them. */
@@ -28,8 +31,8 @@ export class Numbers {
   /** The last number that a lane has logged under a name; of one that has ended with all its digits. */
   value(lane, name) {
     const { here, last, metrics } = this.lanes[lane];
-    if (!here && last && name in last) return last[name];
-    return metrics.includes(name) ? this.lastOf(lane, name) : NaN;
+    if (!here && last && name in last) return number(last[name]);
+    return metrics.includes(name) ? this.lastOf(lane, name) : undefined;
   }
 
   /** As `bestOf`, looked up once a tick. */
@@ -46,7 +49,7 @@ export class Numbers {
 
   bestAmong(lanes, name) {
     const way = this.ways[name] || 0;
-    const those = lanes.map((k) => [k, this.lanes[k]]).map(([k, lane]) => [k, lane && lane.metrics.includes(name) ? this.value(k, name) : NaN]).filter(([, value]) => !Number.isNaN(value));
+    const those = lanes.map((k) => [k, this.lanes[k]]).map(([k, lane]) => [k, lane && lane.metrics.includes(name) ? this.value(k, name) : NaN]).filter(([, value]) => value !== undefined && !Number.isNaN(value));
     if (!way || those.length < 2) return -1;
     const done = those.filter(([k]) => !this.lanes[k].here && this.lanes[k].end === "done");
     return (done.length ? done : those).reduce((best, one) => (way * one[1] > way * best[1] ? one : best))[0];

@@ -264,7 +264,7 @@ export class Joint extends Numbers {
 
   lastOf(lane, name) {
     const points = this.curve(lane, name);
-    return points.length ? points[points.length - 1][3] : NaN;
+    return points.length ? points[points.length - 1][3] : undefined;
   }
 
   timesOf(lane, bars) {

@@ -2,6 +2,7 @@
 // of `tsnb status` and `tsnb top`) and a small curve with the marks. A click opens the large charts below, another closes them.
 
 import { attribute, button, make, put } from "./dom.js";
+import { shortened } from "./learning.js";
 import { series } from "./series.js";
 import { paint } from "./theme.js";
 import { count, percent, steadyTop } from "./words.js";
@@ -10,6 +11,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const WIDE = 200, HIGH = 26; // of a small curve, in its own units: it is stretched to the cell
 const MANY = 8; // more trials than this: only the farthest, the slowest and the fastest have lines
 const MANY_MS = 1000; // and they are drawn once a second
+const NAME = 18; // letters of a trial's name in a cell
 const POINTS = 80; // of a small curve
 
 /** Title, unit, and what the small curve is of. The titles are those of the large charts. */
@@ -21,7 +23,7 @@ export const CELLS = [
 ];
 
 /** What the cells say: {Buffer: "8 of 8 prepared", ...}; `tsnb.telemetry.words.flow` says the same, and a test compares. */
-export function flowWords({ lanes, last, states, stream, head }) {
+export function flowWords({ lanes, last, states, stream, head }, call = (name) => name) {
   const rows = [];
   ((last && last.rows) || []).forEach((row, k) => {
     if (lanes[k] && lanes[k].here && !["parked", "paused", "gone"].includes(states[row.state])) rows.push([row, lanes[k].name]);
@@ -33,9 +35,9 @@ export function flowWords({ lanes, last, states, stream, head }) {
   const [largest, whose] = most((row) => row.computing || 0), alike = count(slow) === count(fast) || fast - slow <= 0.05 * fast;
   return {
     Buffer: `${count(head)} of ${count(stream.window || 0)} prepared`,
-    Lag: farthest.lag > 0 ? `${count(farthest.lag)} behind: ${who}` : "all at the front",
+    Lag: farthest.lag > 0 ? `${count(farthest.lag)} behind: ${call(who)}` : "all at the front",
     Speed: !known.length ? "–" : known.length === 1 ? count(fast) : alike ? `${count(fast)} each` : `${count(slow)} to ${count(fast)}`,
-    "Share of compute": spent > 0 ? `${percent((largest.computing || 0) / spent)} ${whose}` : "–",
+    "Share of compute": spent > 0 ? `${percent((largest.computing || 0) / spent)} ${call(whose)}` : "–",
   };
 }
 
@@ -71,9 +73,9 @@ class Cell {
     this.of = `${title}, ${unit} ${of}`;
   }
 
-  /** `lines`: [{d, colour, area}], painted in this order. */
-  draw(words, lines, marks, open) {
-    put(this.words, words);
+  /** `shown`: the words with names as short as rows have them; `lines`: [{d, colour, area}], painted in this order. */
+  draw(words, shown, lines, marks, open) {
+    put(this.words, shown);
     const name = `${this.of}: ${words}`;
     attribute(this.element, "aria-label", name);
     attribute(this.element, "title", `${name}. ${open ? "Close" : "Open"} the large charts`);
@@ -103,11 +105,19 @@ export class Strip {
 
   /** `found`: what `series` gave for this span, where somebody has asked it already. */
   draw(store, spanS, open, found) {
-    const words = flowWords(store), now = performance.now(), many = store.lanes.length > MANY;
+    const words = flowWords(store), shown = flowWords(store, (name) => this.call(store, name)), now = performance.now(), many = store.lanes.length > MANY;
     const due = !many || now - (this.drawnMs || -Infinity) >= MANY_MS || this.drawnOf !== store.n - (store.n % 4);
     const { lines, marks } = due ? this.curves(store, spanS, found) : {};
     if (due) Object.assign(this, { drawnMs: now, drawnOf: store.n - (store.n % 4) });
-    this.cells.forEach((cell, k) => cell.draw(words[cell.title], lines && lines[k], marks, open));
+    this.cells.forEach((cell, k) => cell.draw(words[cell.title], shown[cell.title], lines && lines[k], marks, open));
+  }
+
+  /** A name as short as the cell needs it, cut so that it differs from others. */
+  call(store, name) {
+    if (name.length <= NAME) return name;
+    const names = [...new Set(store.lanes.filter(Boolean).map((lane) => lane.name))], key = names.join("\n");
+    if (key !== this.called) Object.assign(this, { called: key, short: shortened(names, NAME) });
+    return this.short[name] ?? name;
   }
 
   curves(store, spanS, found) {

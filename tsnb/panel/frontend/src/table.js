@@ -13,6 +13,8 @@ const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
 const ORDER_MS = 5000; // as often as the order may change by itself
 const METRICS_AT = 6;
 const NAME_LETTERS = 17; // of a name, that its column has room for
+const FEWEST_LETTERS = 9; // on the narrowest page
+const NARROW_NAME = 120, LETTER = 8.2, MARK = 30; // px: a column that has no room for so many; a letter of it, and beside it
 const BESIDE_PARAMS = 11; // the same, with columns of parameters beside it
 const METRICS_MS = 1000;
 const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
@@ -75,7 +77,8 @@ export class Table {
   }
 
   draw(store, state) {
-    Object.assign(this, { store, shownState: state });
+    const wide = this.head[0].clientWidth; // before anything is written: the page has been laid out
+    Object.assign(this, { store, shownState: state, room: wide && wide < NARROW_NAME ? Math.max(FEWEST_LETTERS, Math.floor((wide - MARK) / LETTER)) : 0 });
     const live = LIVE.has(state), metrics = metricsOf(store.lanes).slice(0, METRIC_COLUMNS);
     for (let k = 0; k < METRIC_COLUMNS; k++) {
       put(this.labels[METRICS_AT + k], metrics[k] || "");
@@ -143,7 +146,7 @@ export class Table {
 
   /** Names that begin alike are cut where they do, so that what differs can be read. */
   shorten(store) {
-    const names = [...new Set(store.lanes.filter(Boolean).map(({ name }) => name))], most = this.params.length ? BESIDE_PARAMS : NAME_LETTERS, key = [most, ...names].join("\n");
+    const names = [...new Set(store.lanes.filter(Boolean).map(({ name }) => name))], most = Math.min(this.params.length ? BESIDE_PARAMS : NAME_LETTERS, this.room || NAME_LETTERS), key = [most, ...names].join("\n");
     if (key !== this.called) Object.assign(this, { called: key, short: shortened(names, most) });
   }
 

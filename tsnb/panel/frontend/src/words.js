@@ -81,7 +81,8 @@ export const cores = (value) => (Number.isFinite(value) ? value.toFixed(value < 
 
 /** A logged number: accuracies between 0 and 1 as per cent, others with four figures at most. */
 export function metric(name, value) {
-  if (!Number.isFinite(value)) return "–";
+  if (value === undefined || value === null) return "–";
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
   if (/acc/i.test(name) && value >= 0 && value <= 1) return `${(value * 100).toFixed(1)} %`;
   const size = Math.abs(value);
   if (value !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1);

@@ -1,0 +1,276 @@
+"""The panel where it is used hard: numbers that are none, long names, the keyboard alone, twenty streams."""
+
+from __future__ import annotations
+
+import io
+import math
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, expect
+from rich.console import Console
+
+from tests.browser.chromium import ARTIFACTS
+from tests.browser.host import Host
+from tests.browser.test_panel_page import CUT, OVERFLOW
+from tests.panel.streams import Stream, Trial, three_models
+from tsnb.panel.tape import Tape
+from tsnb.telemetry.readings import EndReading, StreamReading
+from tsnb.telemetry.view import as_text
+from tsnb.top.view import screen
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+def logs(reading: StreamReading, **metrics: dict[str, float]) -> StreamReading:
+    """Return a reading whose trials have logged these numbers, as it comes over the wire."""
+    consumers = tuple(
+        replace(c, metrics={**c.metrics, **metrics.get(c.name.replace("-", "_"), {})})
+        for c in reading.consumers
+    )
+    return StreamReading.from_json(replace(reading, consumers=consumers).to_json(brief=True))
+
+
+@pytest.mark.parametrize("seconds", [12, 60, 90])
+def test_the_strip_says_the_words_of_status_and_of_top(browser: Browser, seconds: int) -> None:
+    """Every fact of the flow, and every trial's state: while some join, in full run, and with one parked."""
+    host = Host(browser, 1200)
+    host.open(three_models().run(seconds))
+    view = host.tape.view
+    status = as_text(view, "stream mnist")
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    console.print(screen(view, 200))
+    assert isinstance(console.file, io.StringIO)
+    top = console.file.getvalue()
+    titles = host.page.locator(".tsnb-cell-head > span:first-child").all_text_contents()
+    said = host.page.locator(".tsnb-cell-words").all_text_contents()
+    assert titles == ["Buffer", "Lag", "Speed", "Share of compute"] and all(map(str.strip, said))
+    for title, words in zip(titles, said, strict=True):
+        assert f"{title.lower()} {words}" in status.splitlines()[-2]
+        assert f"{title.lower()} {words}" in " ".join(top.split())
+    names = host.page.locator(".tsnb-trials .tsnb-open").all_text_contents()
+    states = host.page.locator(
+        ".tsnb-trials tbody > tr:first-child .tsnb-c-state > span:last-child"
+    ).all_text_contents()
+    assert len(names) == len(states) >= 3
+    for name, state in zip(names, states, strict=True):
+        plain = state.split(" ")[0] if state.startswith("parked") else state
+        assert any(line.startswith(f"{name} ") and f" {plain} " in line for line in status.splitlines())
+        assert any(line.startswith(f"■ {name} ") and f" {plain} " in line for line in top.splitlines())
+
+
+INKED = """() => [...document.querySelectorAll('.tsnb-plot canvas')].map((canvas) => {
+  const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  let inked = 0;
+  for (let k = 0; k < data.length; k += 4) {
+    const [r, g, b, a] = data.subarray(k, k + 4);
+    inked += a > 0 && Math.max(r, g, b) - Math.min(r, g, b) > 40;
+  }
+  return inked;
+})"""
+
+
+def test_numbers_that_are_none_are_shown_as_such_and_are_never_the_best(browser: Browser) -> None:
+    """Logged live, in a page that opens later, and as the last of one that has ended; the other curves go on."""
+    host, stream = Host(browser, 1200), three_models()
+    host.open(stream.run(30))
+    ink = host.page.evaluate(INKED)
+    for reading in stream.run(2):
+        last = logs(reading, cnn_small={"loss": math.nan}, resnet10={"loss": math.inf, "accuracy": -math.inf})
+        host.feed(last)
+    again = host.tape.feed(replace(last, time_s=last.time_s + 0.1)).frame
+    assert len(host.tape.feed(replace(last, time_s=last.time_s + 0.2)).frame) <= len(again), (
+        "nan is told once"
+    )
+    late = Host(browser, 1200)
+    late.tape = host.tape
+    late.open()
+    for one in (host, late):
+        one.settle()
+        rows = {
+            name: one.page.locator(".tsnb-trials tbody", has_text=name).first.locator(".tsnb-c-metric")
+            for name in ("cnn-small", "resnet10")
+        }
+        assert [cells.first.inner_text() for cells in rows.values()] == ["nan", "inf"]
+        assert rows["resnet10"].last.inner_text() == "-inf"
+        assert not one.page.locator(".tsnb-best", has_text="nan").count()
+        assert not one.page.locator(".tsnb-best", has_text="inf").count()
+        assert all(now > 0.5 * before for now, before in zip(one.page.evaluate(INKED), ink, strict=True))
+        assert not one.errors
+    assert (
+        host.tape.view.best["loss"].startswith("resnet18") and host.tape.view.best["accuracy"] != "resnet10"
+    )
+    host.shot(ARTIFACTS / "panel-not-finite.png")
+    end = EndReading(
+        "cnn-small", "failed", last.time_s + 9, 1000, "ValueError: loss is nan", {"loss": math.nan}
+    )
+    host.feed(replace(last, time_s=last.time_s + 1, consumers=last.consumers[1:], ends=(end,)))
+    host.settle()
+    row = host.page.locator(".tsnb-trials tbody", has_text="cnn-small").first
+    expect(row.locator(".tsnb-c-metric").first).to_have_text("nan")
+    assert "loss nan" in as_text(host.tape.view, "stream")
+    assert not host.errors
+
+
+@pytest.mark.parametrize("width", [1200, 620])
+def test_names_of_64_letters_can_be_told_apart(browser: Browser, width: int) -> None:
+    """They differ at their end, in the middle, or at their beginning; nothing is cut or pushed, all is said in full."""
+    alike = "a-very-long-name-of-a-trial-that-says-all-of-its-parameters-lr"
+    names = [alike + "01", alike + "02", alike[:30] + "X" + alike[31:] + "01", "b" + alike[1:] + "01"]
+    assert {len(name) for name in names} == {64}
+    host = Host(browser, width)
+    random.seed(5)
+    host.open(Stream([Trial(name, 0.02 + 0.01 * k) for k, name in enumerate(names)]).run(20))
+    shown = host.page.locator(".tsnb-trials .tsnb-open")
+    texts = shown.all_inner_texts()
+    assert len(set(texts)) == 4 and max(map(len, texts)) < 40
+    assert (
+        shown.evaluate_all("all => all.map(one => one.getAttribute('aria-label') || one.textContent)")
+        == names
+    )
+    assert host.page.evaluate(OVERFLOW) == [0, 0]
+    cut = host.page.evaluate(CUT)
+    assert [text for text in cut if text not in texts] == [], cut
+    assert cut == []
+    plain = Host(browser, width)
+    random.seed(5)
+    plain.open(Stream([Trial(name, 0.02 + 0.01 * k) for k, name in enumerate("abcd")]).run(20))
+    tall = "() => [...document.querySelectorAll('.tsnb-trials tbody')].map(one => one.offsetHeight)"
+    assert host.page.evaluate(tall) == plain.page.evaluate(tall), "rows are as high as those of short names"
+    host.shot(ARTIFACTS / f"panel-long-names-{width}.png")
+    assert not host.errors
+
+
+WALK = """() => {
+  const at = document.activeElement, box = at.getBoundingClientRect(), css = getComputedStyle(at);
+  if (at === document.body) return null;
+  const ring = (css.outlineStyle !== 'none' && parseFloat(css.outlineWidth) > 0) || css.boxShadow !== 'none';
+  const all = [...document.querySelectorAll('.tsnb-panel *')];
+  return {at: all.indexOf(at), name: at.getAttribute('aria-label') || at.innerText || at.title || at.tagName, ring,
+    seen: box.width > 0 && box.height > 0 && css.visibility !== 'hidden', y: box.top + scrollY};
+}"""
+
+
+def walked(host: Host, back: bool = False) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for _ in range(200):
+        host.page.keyboard.press("Shift+Tab" if back else "Tab")
+        at = host.page.evaluate(WALK)
+        if at is None or any(at["at"] == one["at"] for one in found):
+            break  # round once
+        found.append(at)
+    return found
+
+
+def test_all_of_it_is_reached_and_worked_by_keyboard(browser: Browser) -> None:
+    """Tab goes through all controls in the order in which they stand, each with a ring; Escape closes what is open."""
+    host = Host(browser, 1200)
+    host.tape.allow(interrupt=True, report=True)
+    host.open(three_models().run(40))
+    page = host.page
+    steps = walked(host)
+    assert len(steps) > 15 and len({step["at"] for step in steps}) == len(steps), "no trap"
+    assert [step["name"] for step in steps if not (step["ring"] and step["seen"])] == []
+    assert [step["at"] for step in steps] == sorted(step["at"] for step in steps), "as they stand in the page"
+    controls = page.evaluate("""() => {
+      const all = [...document.querySelectorAll('.tsnb-panel *')];
+      const control = 'button, select, input, [role=slider], [role=tab]';
+      return all.map((one, at) => [one, at]).filter(([one]) => one.matches(control)
+        && one.getClientRects().length && getComputedStyle(one).visibility !== 'hidden' && !one.disabled)
+        .map(([one, at]) => [at, one.getAttribute('aria-label') || one.innerText || one.title]);
+    }""")
+    reached = {step["at"] for step in steps}
+    assert [name for at, name in controls if at not in reached] == []
+    assert [step["at"] for step in walked(host, back=True)] == [step["at"] for step in reversed(steps)]
+    opener = page.locator(".tsnb-trials .tsnb-open").first
+    opener.focus()
+    page.keyboard.press("Enter")
+    page.locator(".tsnb-drawer").wait_for()
+    page.keyboard.press("Escape")
+    expect(page.locator(".tsnb-drawer")).to_be_hidden()
+    expect(opener).to_be_focused()
+    menu = page.get_by_role("button", name="loss, accuracy")
+    menu.focus()
+    page.keyboard.press("Enter")
+    page.locator(".tsnb-learning .tsnb-menu").wait_for()
+    page.keyboard.press("Escape")
+    expect(page.locator(".tsnb-learning .tsnb-menu")).to_be_hidden()
+    expect(menu).to_be_focused()
+    stop = page.get_by_role("button", name="Stop cnn-small")
+    stop.focus()
+    page.keyboard.press("Enter")
+    assert not page.evaluate("() => window.sent.some(({op}) => op === 'stop')"), "it asks"
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    assert not page.evaluate("() => window.sent.some(({op}) => op === 'stop')")
+    assert not host.errors
+
+
+def test_the_difference_to_a_chosen_trial_is_that_after_the_same_batches(browser: Browser) -> None:
+    """Numbers that are known: one is always 0.25 below the other after as many batches, at another pace."""
+    host = Host(browser, 1200)
+    random.seed(1)
+    stream = Stream([Trial("fast", 0.02), Trial("slow", 0.05)])
+    for reading in stream.run(40):
+        host.tape.feed(
+            replace(
+                reading,
+                consumers=tuple(
+                    replace(c, metrics={"loss": 9 - c.batches / 1000 - 0.25 * (c.name == "fast")})
+                    for c in reading.consumers
+                ),
+            )
+        )
+    host.open()
+    page = host.page
+    page.get_by_label("compare with").select_option("slow")
+    host.settle()
+    assert page.locator(".tsnb-learned figcaption").all_inner_texts() == [
+        "loss less that of slow, at the same batch"
+    ]
+    chart = page.get_by_role("img", name="loss less that of")
+    chart.focus()
+    page.keyboard.press("Home")
+    for key in ("Shift+ArrowRight", "Shift+ArrowRight", "End"):
+        page.keyboard.press(key)
+        told = page.locator(".tsnb-readout:visible").inner_text().split("\n")
+        assert "slow" not in told and told[-2] == "fast"
+        assert float(told[-1].split()[0]) == pytest.approx(-0.25, abs=1e-6), told
+    page.get_by_label("compare with").select_option("fast")
+    host.settle()
+    page.keyboard.press("Escape")
+    page.get_by_role("img", name="loss less that of").focus()
+    page.keyboard.press("End")
+    assert "+0.250" in page.locator(".tsnb-readout:visible").inner_text()
+    assert not host.errors
+
+
+@pytest.mark.parametrize("width", [1200, 620])
+def test_twenty_streams_are_one_panel(browser: Browser, width: int) -> None:
+    """Each has its line; the same trial on all of them is one row; a tick of one of them arrives where it belongs."""
+    host = Host(browser, width)
+    tapes, streams = [], []
+    for k in range(20):
+        stream = three_models(k)
+        stream.name, stream.trials = f"part-{k}", stream.trials[: 1 + k % 2]
+        tape = Tape(stream.name)
+        for reading in stream.run(12):
+            tape.feed(reading)
+        tapes.append(tape)
+        streams.append(stream)
+    host.open_several(tapes)
+    page = host.page
+    assert page.locator(".tsnb-name").all_inner_texts() == [f"part-{k}" for k in range(20)]
+    assert page.locator(".tsnb-trials .tsnb-open").all_inner_texts() == ["cnn-small", "resnet10"]
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    for reading in streams[19].run(1):
+        message = tapes[19].feed(reading)
+        host.hear(replace(message, content={**message.content, "at": 19}))
+    host.settle()
+    words = page.locator(".tsnb-cell-words").all_text_contents()
+    assert words[-4:] == list(tapes[19].view.flow.values())
+    assert len(page.evaluate("() => window.sent")) <= 1, "nothing was missed: a page says hello once"
+    host.shot(ARTIFACTS / f"panel-twenty-{width}.png")
+    assert not host.errors
