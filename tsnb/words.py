@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["bytes_of", "did_you_mean", "html_table", "text_table"]
+__all__ = ["bytes_of", "did_you_mean", "duration", "html_table", "text_table"]
 
 _PREFIXES = ["", "K", "M", "G", "T", "P"]
 _SIZE = re.compile(
@@ -64,3 +65,15 @@ def html_table(rows: Sequence[Sequence[str]], style: str = "") -> str:
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in others)
     opening = f"<table style='{escape(style, quote=True)}'>" if style else "<table>"
     return f"{opening}<thead><tr>{line(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as text: "48 s", "12 min", "3 h 05 min"."""
+    if not math.isfinite(seconds):
+        return "for ever"
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.3g} min"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import tsnb
 from tsnb.errors import TsnbError
+from tsnb.planners.timeline import newest
 from tsnb.planning.profiling import next_wave
 
 pytestmark = pytest.mark.system
@@ -83,7 +84,8 @@ def test_trials_are_profiled_planned_and_run() -> None:
     done = found.run(name="numbers")
     assert {trial.state for trial in done.values()} == {"done"}
     assert {bar.name for bar in tsnb.plot("plan").data} == {"planned", "in fact"}
-    assert found.gantt().count("in fact") == 2
+    assert found.gantt().count("in fact") == 2 and newest() == found.timeline
+    assert found.timeline.streams and all(name.startswith("numbers") for name in found.timeline.streams)
     for each in found.to_dict()["trials"]:
         start_s, end_s = each["actual_s"]
         assert 0 <= start_s < end_s

@@ -8,7 +8,8 @@ import pytest
 
 from tsnb.planners.scheduling import Job, LoaderCost
 from tsnb.planning.profiling import wanted
-from tsnb.planning.ways import APART, IN_TURN, LISTED, TOGETHER, chosen, duration, foretold, why
+from tsnb.planning.ways import APART, IN_TURN, LISTED, TOGETHER, chosen, foretold, why
+from tsnb.words import duration
 
 PLAIN, SERVED = LoaderCost(0.002, 0.002, 0.0002), LoaderCost(0.001, 0.001, 0.0001)
 

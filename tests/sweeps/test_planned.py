@@ -14,6 +14,7 @@ import pytest
 import tsnb
 from tsnb.errors import TsnbError
 from tsnb.planners.scheduling import Job, LoaderCost, annealed, left_after, listed, within
+from tsnb.planners.timeline import newest
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, clock_time, read_until
 
 FEED = LoaderCost(0.0004, 0.0006, 0.0001)
@@ -262,7 +263,14 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
     train = make_train()
     late = datetime.now().astimezone() + timedelta(hours=1)
     grid: dict[str, list[Any]] = {"ms": [1.0, 2.0], "epochs": [2, 10**6]}
-    sweep = tsnb.sweep(train, grid=grid, until=late, name="t").wait(120)
+    sweep = tsnb.sweep(train, grid=grid, until=late, name="t")
+    under_way = newest()
+    told = tsnb.report(numbers.name).story.plan  # from now on this process watches the stream
+    sweep.wait(120)
+    assert under_way is not None and under_way.title == "sweep 't'" and under_way.streams == (numbers.name,)
+    started = [trial for trial in under_way.trials if trial.actual is not None and trial.ahead is not None]
+    assert started, "while they run there is something to come"
+    assert told is None or told.trials[0].planned == under_way.trials[0].planned, "the first plan stays"
     assert {trial.name: trial.result() for trial in sweep.values()} == {
         "t-ms1.0-epochs2": 800,
         "t-ms2.0-epochs2": 800,
@@ -272,6 +280,12 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
     assert "2 of 4 done in" in said and "not started, as it would not be done by" in said
     assert repr(sweep).count("not started: it would be done at ") == 2
     assert set(tsnb.trials) == set(sweep), "nothing of the profiles is kept"
+    plan, report = newest(), tsnb.report(numbers.name)
+    assert plan is not None and {trial.name for trial in plan.trials} == set(sweep)
+    assert report.story.plan == plan and plan.bars() in report.text
+    drawn = {bar.name: dict(zip(bar.y, bar.x, strict=True)) for bar in tsnb.plot("plan").data}
+    assert set(drawn) == {"planned", "in fact"}
+    assert drawn["in fact"] == pytest.approx({trial.name: trial.duration_s for trial in sweep.values()})
     deadline_s = time.monotonic() + 60
     while left := [each.name for each in numbers.status().consumers if each.state != "gone"]:
         assert time.monotonic() < deadline_s, left

@@ -73,6 +73,8 @@ ROUNDS = (
     + """
 def train(name):
     consumer = tsnb.attach(name, "g")
+    # whoever came after the first round would never find all
+    wait_for(lambda: len(tsnb.status("g").consumers) == 3)
     found = 0
     while found < files:
         taken = []

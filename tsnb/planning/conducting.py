@@ -6,7 +6,7 @@ Trials that start together on one stream begin with the same batch: they wait fo
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -36,6 +36,7 @@ def conduct(
     threads: int,
     sizes: Mapping[str, float],
     memory_bytes: float,
+    started: Callable[[Trial, str], None] = lambda *_: None,
 ) -> dict[str, Trial]:
     """Run trials in one way; return when all have ended.
 
@@ -47,6 +48,7 @@ def conduct(
         threads: Torch threads of each.
         sizes: Bytes of memory of each, by name.
         memory_bytes: For all that run at once.
+        started: Is told each trial that has been started, and its stream.
 
     Raises:
         Exception: As `serve` and `run` raise; all trials are stopped then.
@@ -63,7 +65,7 @@ def conduct(
                     stream = f"{name}-{each}"[:64] if apart else name
                     if apart:
                         run.own[each] = streams.enter_context(serve(loader, name=stream))
-                    run.start(each, stream)
+                    started(run.start(each, stream), stream)
                 run.look()
         except BaseException:
             for trial in run.running.values():
@@ -118,14 +120,15 @@ class _Run:
         found = [held(pid) for pid in ended if pid is not None]
         return sum(each.own_bytes for each in found if each is not None)
 
-    def start(self, name: str, stream: str) -> None:
-        """Start a trial on a stream."""
+    def start(self, name: str, stream: str) -> Trial:
+        """Start a trial on a stream; return it."""
         each = self._wanted[name]
         told = plan_function(each.fn, each.params, name=name, producer=stream, threads=self._threads)
         if name in self.gates:
             told = replace(told, options=replace(told.options, gate=self.gates[name].path))
         trial = self.running[name] = launch(told, outlet_here(name))
         trial.listen(lambda *_: self._changed.set())
+        return trial
 
     def look(self) -> None:
         """Wait for news, and take note of it."""

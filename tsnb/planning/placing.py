@@ -43,12 +43,12 @@ from tsnb.planning.profiling import (
     wanted,
 )
 from tsnb.planning.served import Meter
-from tsnb.planning.ways import LISTED, Foretold, duration
+from tsnb.planning.ways import LISTED, Foretold
 from tsnb.producer import serve
 from tsnb.stalling.measuring import undisturbed
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.words import mebibytes
-from tsnb.words import bytes_of, html_table, text_table
+from tsnb.words import bytes_of, duration, html_table, text_table
 
 __all__ = ["CoRun", "Fitting", "PlacedTrial", "place"]
 

@@ -9,15 +9,16 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tsnb.experiments.trial import Trial
+from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.memory import free_memory
 from tsnb.planners.scheduling import Job, LoaderCost
+from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
 from tsnb.planning.conducting import conduct
 from tsnb.planning.profiling import Cost, TrialWish, profile, wanted
-from tsnb.planning.ways import Foretold, chosen, duration, foretold, why
-from tsnb.reports.plotting import draw_spans, drawers
+from tsnb.planning.ways import Foretold, chosen, foretold, why
+from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Loading, Stalls, stalls
-from tsnb.words import bytes_of, html_table, text_table
+from tsnb.words import bytes_of, duration, html_table, text_table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -26,8 +27,46 @@ __all__ = ["Plan", "plan"]
 
 LEAST_OFF = 0.05
 """No forecast is closer than this: the same training does not take the same time again."""
-WIDE = 40
-"""Characters of a Gantt chart's bars."""
+
+
+class _Ran:
+    """What has been started of a plan."""
+
+    def __init__(self) -> None:
+        self.began_s: float | None = None
+        self.streams: dict[str, None] = {}
+        self._trials: dict[str, Trial] = {}
+
+    def begin(self) -> None:
+        """Note that it begins now, maybe once more."""
+        self.began_s = time.time()
+        self.streams.clear()
+        self._trials.clear()
+
+    def started(self, trial: Trial, stream: str) -> None:
+        """Note a trial that has been started."""
+        self.streams[stream] = None
+        self._trials[trial.name] = trial
+
+    @property
+    def spans(self) -> dict[str, Span]:
+        """From when to when each has run, or until now; seconds from the beginning."""
+        began_s = self.began_s or 0.0
+        return {
+            name: (trial.started_s - began_s, trial.started_s + trial.duration_s - began_s)
+            for name, trial in list(self._trials.items())
+        }
+
+    def ahead(self, name: str, start_s: float, end_s: float) -> Span | None:
+        """Return what is still to come of a trial, if it takes as long as was planned; None: it is over, or all is."""
+        if self.began_s is None:
+            return None
+        now_s = time.time() - self.began_s
+        if (trial := self._trials.get(name)) is None:
+            return max(now_s, start_s), max(now_s, start_s) + end_s - start_s
+        if trial.state in ENDED:
+            return None
+        return now_s, max(now_s, trial.started_s - self.began_s + end_s - start_s)
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,8 +91,13 @@ class Plan:
     """Torch threads of each."""
     memory_bytes: float = float("inf")
     """For all that run at once."""
-    actual: dict[str, tuple[float, float]] = field(default_factory=dict, compare=False)
-    """When each trial started and ended, in seconds from the beginning of `run`; empty before."""
+    _ran: _Ran = field(default_factory=_Ran, repr=False, compare=False)
+    """What `run` has started."""
+
+    @property
+    def actual(self) -> dict[str, Span]:
+        """When each trial started and ended, or until now where it runs, in seconds from the beginning of `run`."""
+        return self._ran.spans
 
     @property
     def table(self) -> list[list[str]]:
@@ -78,28 +122,28 @@ class Plan:
         return rows
 
     @property
-    def spans(self) -> list[tuple[str, tuple[float, float], tuple[float, float] | None]]:
-        """Of each trial of the chosen way its name, when it starts and ends, and when it really did; seconds."""
-        schedule = self.choice.schedule
-        return [
-            (name, (schedule.starts_s[name], schedule.ends_s[name]), self.actual.get(name))
+    def timeline(self) -> Timeline:
+        """When each trial of the chosen way starts and ends, and when it really did, as far as `run` has come."""
+        schedule, actual = self.choice.schedule, self.actual
+        # of this run what is still to come is what was planned: nothing is measured anew
+        trials = [
+            PlannedTrial(
+                name,
+                (schedule.starts_s[name], schedule.ends_s[name]),
+                actual.get(name),
+                self._ran.ahead(name, schedule.starts_s[name], schedule.ends_s[name]),
+            )
             for name in self.choice.order
         ]
+        return Timeline("plan", tuple(trials), tuple(self._ran.streams), self._ran.began_s)
 
     def gantt(self) -> str:
-        """Return when each trial of the chosen way starts and ends, as bars of text; after `run` when it did, below."""
-        ends = [end for _, planned, done in self.spans for _, end in (planned, done or planned)]
-        scale = WIDE / max(*ends, 1e-9)
-        rows = []
-        for name, planned, done in self.spans:
-            rows.append([name, _bar(planned, scale, "█"), duration(planned[1])])
-            if done is not None:
-                rows.append(["", _bar(done, scale, "▒"), f"{duration(done[1])} in fact"])
-        return "\n".join(text_table(rows))
+        """Return when each trial of the chosen way starts and ends, as bars of text; once `run` when it did, below."""
+        return self.timeline.bars()
 
     def figure(self) -> go.Figure:
         """Return the same as a plotly figure (`tsnb.plot("plan")`)."""
-        return draw_spans(self.spans)
+        return draw_timeline(self.timeline)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain values, for JSON."""
@@ -114,15 +158,16 @@ class Plan:
             }
             for way in self.ways
         ]
+        actual = self.actual
         trials = [
             {
                 "name": name,
                 **asdict(self.costs[name]),
-                "starts_s": start_s,
-                "ends_s": end_s,
-                "actual_s": None if done is None else list(done),
+                "starts_s": self.choice.schedule.starts_s[name],
+                "ends_s": self.choice.schedule.ends_s[name],
+                "actual_s": list(actual[name]) if name in actual else None,
             }
-            for name, (start_s, end_s), done in self.spans
+            for name in self.choice.order
         ]
         return {
             "choice": self.choice.way,
@@ -149,12 +194,18 @@ class Plan:
             Exception: As `tsnb.serve` and `tsnb.run` raise.
         """
         sizes = {each: cost.memory_bytes for each, cost in self.costs.items()}
-        began_s = time.time()
-        done = conduct(self.choice, self.wanted, self.loader, name, self.threads, sizes, self.memory_bytes)
-        for each, trial in done.items():
-            start_s = trial.started_s - began_s
-            self.actual[each] = (start_s, start_s + trial.duration_s)
-        return done
+        self._ran.begin()
+        show(lambda: self.timeline)
+        return conduct(
+            self.choice,
+            self.wanted,
+            self.loader,
+            name,
+            self.threads,
+            sizes,
+            self.memory_bytes,
+            started=self._ran.started,
+        )
 
     def __repr__(self) -> str:
         parts = [self.text, "\n".join(text_table(self.table)), "\n".join(text_table(self.profiles))]
@@ -171,11 +222,6 @@ class Plan:
             f"Predicted from {batches} batches that the trials really took, and the loader measured alone and shared, "
             f"on {self.loading.cores:g} cores."
         )
-
-
-def _bar(span: tuple[float, float], scale: float, mark: str) -> str:
-    start, end = round(span[0] * scale), round(span[1] * scale)
-    return " " * start + mark * max(1, end - start)
 
 
 def plan(
@@ -241,7 +287,7 @@ def plan(
     choice = chosen(ways)
     text = why(ways, choice, _limit(jobs, _feed(told.served), has))
     made = Plan(tuple(ways), choice, costs, told, text, tuple(several), loader, threads, memory_bytes)
-    drawers[:] = [made.figure]
+    show(lambda: made.timeline)
     return made
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tsnb.planners.scheduling import Job, Listed, LoaderCost, Schedule, annealed, apart, in_turn, listed
+from tsnb.words import duration
 
 __all__ = ["APART", "IN_TURN", "LISTED", "TOGETHER", "Foretold", "chosen", "foretold", "why"]
 
@@ -124,15 +124,3 @@ def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
     if lacking := [way.way for way in ways if not way.fits]:
         text += f" For {' and '.join(lacking)} there is not enough memory."
     return text
-
-
-def duration(seconds: float) -> str:
-    """Return a time as text: "48 s", "12 min", "3 h 05 min"."""
-    if not math.isfinite(seconds):
-        return "for ever"
-    if seconds < 100:
-        return f"{seconds:.3g} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.3g} min"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.files import replace_file
+from tsnb.planners.timeline import Timeline, newest
 from tsnb.records.scores import direction_of
 from tsnb.reports.cost import Prices, TrialCost, costs, wanted_of
 from tsnb.reports.drawing import draw
@@ -66,15 +67,21 @@ class Report:
         ended: Whether the stream has ended since.
 
         costs: What each trial had cost when it reached a wanted number.
+        plan: When its trials were to start and end, where they were planned.
 
     Raises:
         TsnbError: The stream has no readings.
     """
 
     def __init__(
-        self, readings: Sequence[StreamReading], *, ended: bool = False, costs: Sequence[TrialCost] = ()
+        self,
+        readings: Sequence[StreamReading],
+        *,
+        ended: bool = False,
+        costs: Sequence[TrialCost] = (),
+        plan: Timeline | None = None,
     ) -> None:
-        self.story: Story = replace(story(readings, ended=ended), costs=tuple(costs))
+        self.story: Story = replace(story(readings, ended=ended), costs=tuple(costs), plan=plan)
         self._readings = list(readings)
 
     @cached_property
@@ -193,7 +200,8 @@ def report(
     prices = Prices(vcpu_price, kwh_price)
     wanted = wanted_of(until, prices)
     ways = {key: direction_of(key) for key in wanted}
-    source = recorded(name) if name is not None and is_recording(name) else streamed(name)  # type: ignore[arg-type]
+    recording = name is not None and is_recording(name)
+    source = recorded(name) if recording else streamed(name)  # type: ignore[arg-type]
     found = costs(source.readings, wanted, ways, prices)
     for key in wanted:
         if not any(cost.metric == key for cost in found):
@@ -201,7 +209,21 @@ def report(
             raise ValueError(
                 f"no trial of this stream has logged {key!r}. Logged: {', '.join(logged) or 'nothing'}."
             )
-    return Report(source.readings, ended=source.ended, costs=found)
+    return Report(
+        source.readings,
+        ended=source.ended,
+        costs=found,
+        plan=None if recording else _plan_of(source.readings),
+    )
+
+
+def _plan_of(readings: Sequence[StreamReading]) -> Timeline | None:
+    """Return the newest plan of this process, if trials of it took batches of that stream."""
+    found = newest()
+    if found is None or not readings:
+        return None
+    first, last = readings[0], readings[-1]
+    return found if found.concerns(last.name, first.time_s, last.time_s) else None
 
 
 def _version() -> str:

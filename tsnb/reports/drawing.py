@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from tsnb.planners.timeline import Timeline
 from tsnb.reports.plain import (
     PART_NAMES,
     plain,
@@ -89,6 +90,8 @@ def draw(story: Story, strips: Strips | None, *, fluid: bool = False) -> str:
         y = _key(picture, story, y)
     if story.trials and strips is not None:
         y = _strips(picture, story, strips, colours, y)
+    if story.plan is not None:
+        y = _plan(picture, story.plan, colours, y)
     if story.watched_late:
         y += 18
         note = "Not watched from its start: time between epochs before that is not known."
@@ -201,7 +204,7 @@ def _strips(picture: Picture, story: Story, strips: Strips, colours: dict[str, s
         label_y = top - 4 - 14 * (rows - 1 - row)
         picture.line(x, label_y + 3, x, y, paint="soft-line", dotted=True)
         picture.text(x + (3 if at == "start" else -3), label_y, mark.text, "soft", size=10.5, at=at)
-    return _axis(picture, story, y)
+    return _axis(picture, story.seconds, y)
 
 
 def _strip(picture: Picture, strips: Strips, name: str, colour: str, top: float) -> None:
@@ -266,12 +269,37 @@ def _placed(story: Story, left: float, right: float) -> tuple[list[tuple[Mark, f
     return found, rows
 
 
-def _axis(picture: Picture, story: Story, y: float) -> float:
+def _axis(picture: Picture, seconds: float, y: float) -> float:
     y += 1
     picture.line(BAR[0], y, RIGHT, y)
-    for tick in ticks_s(story.seconds, 8):
-        x = BAR[0] + tick / max(1e-9, story.seconds) * (RIGHT - BAR[0])
+    for tick in ticks_s(seconds, 8):
+        x = BAR[0] + tick / max(1e-9, seconds) * (RIGHT - BAR[0])
         picture.line(x, y, x, y + 4)
         picture.text(x, y + 16, clock(tick), "soft", size=10.5, at="start" if tick == 0 else "middle")
     picture.text(LEFT, y + 16, "min:s since the start", "soft", size=10.5)
     return y + 18
+
+
+def _plan(picture: Picture, plan: Timeline, colours: dict[str, str], y: float) -> float:
+    """Draw when each trial was to run, and below it when it did, and what is still to come."""
+    y += 34
+    picture.spans(LEFT, y, [(plan.title[:1].upper() + plan.title[1:], True)], size=13)
+    words = "grey as planned; below it in colour as it was, pale what is still to come"
+    picture.text(BAR[0], y, words, "soft", size=11)
+    y += 8
+    scale = (RIGHT - BAR[0]) / max(1e-9, plan.end_s)
+    names = short_names([trial.name for trial in plan.trials], 21)
+    for trial in plan.trials:
+        picture.text(LEFT, y + 17, names[trial.name], title=trial.name)
+        colour = colours.get(trial.name, COMPUTING)
+        for title, span, top, paint in (
+            ("planned", trial.planned, 4, "held"),
+            ("in fact", trial.actual, 14, colour),
+            ("foretold now", trial.ahead, 14, "between"),
+        ):
+            if span is not None:
+                what = f"{trial.name}: {title} {clock(span[0])} to {clock(span[1])}"
+                width = max(1.0, (span[1] - span[0]) * scale)
+                picture.rect(BAR[0] + span[0] * scale, y + top, width, 9, paint, title=what)
+        y += STRIP
+    return _axis(picture, plan.end_s, y)

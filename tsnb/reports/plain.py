@@ -116,6 +116,8 @@ def plain(story: Story) -> str:
     lines += [f"{cost.text}." for cost in story.costs]
     if story.watched_late:
         lines += ["It was not watched from its start: time between epochs before that is not known."]
+    if story.plan is not None:
+        lines += ["", f"{story.plan.title}: as planned █, as it was ▒, still to come ░", story.plan.bars()]
     if story.marks:
         lines += ["", *(f"{clock(mark.time_s - story.begin_s):>8}  {mark.text}" for mark in story.marks)]
     return "\n".join(lines)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tsnb.errors import TsnbError
+from tsnb.planners.timeline import Timeline, newest
 from tsnb.records.selection import NoSuchRecord, chosen_runs
 from tsnb.reports.figures import WORDS, draw_logged, draw_word, logged_names
 from tsnb.reports.logged import draw_lineage, draw_records
@@ -17,7 +18,11 @@ from tsnb.words import did_you_mean
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["Span", "draw_spans", "drawers", "plot"]
+__all__ = ["draw_timeline", "plot"]
+
+
+AHEAD = "#C3CAD2"
+"""What is foretold is drawn in grey."""
 
 
 def plot(
@@ -34,7 +39,8 @@ def plot(
 
     Words for a stream: "lag", "fill", "throughput", "loader", "share" (of compute), "computing", "waiting", "held"
     (shares of a trial's time), "spent" (where each second went), "cpu", "memory", "gpu". "plan" draws when each trial
-    of the last `tsnb.plan` starts and ends, and after its `run` when it really did. "lineage" draws which trial is a
+    of the newest `tsnb.plan` or planned sweep starts and ends, and once it runs when it really did, and what is still
+    to come. "lineage" draws which trial is a
     clone of which, over the samples that each has seen; `name` and `all_runs` go with it. A stream is known from the
     moment when this process began to watch it: `%tensorsocket start`, or the first plot or report.
 
@@ -62,9 +68,12 @@ def plot(
     if stream is not None and recording is not None:
         raise ValueError("give stream= or recording=, not both")
     if what == "plan":
-        if not drawers:
-            raise TsnbError("no plan was made in this process: tsnb.plan(trials, loader=loader) makes one")
-        return drawers[-1]()
+        if (found := newest()) is None:
+            raise TsnbError(
+                "no plan was made in this process: tsnb.plan(trials, loader=loader) makes one, and so does a sweep "
+                "with plan=True"
+            )
+        return draw_timeline(found)
     if what == "lineage":
         return _lineage(name, all_runs, {"by": by, "x": x, "stream": stream, "recording": recording})
     of_records = {"by": by, "x": x, "name": name, "all_runs": all_runs or None}
@@ -106,37 +115,39 @@ def _unknown(what: str, logged: list[str], where: str) -> str:
     )
 
 
-drawers: list[Callable[[], go.Figure]] = []
-"""Draws the last plan of this process: `tsnb.plan` puts it here, since plans stand above reports."""
-
-Span = tuple[float, float]
-"""Start and end, in seconds."""
-
-
-def draw_spans(spans: Sequence[tuple[str, Span, Span | None]]) -> go.Figure:
-    """Draw when trials start and end: a bar each as planned, and a second one as it really was.
-
-    Args:
-        spans: Name, plan, and what happened, where that is known.
-
-    """
+def draw_timeline(timeline: Timeline) -> go.Figure:
+    """Draw when trials start and end: a bar each as planned first, below it what was, and what is still to come."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    planned = [(name, span) for name, span, _ in spans]
-    done = [(name, span) for name, _, span in spans if span is not None]
-    for title, known, shade in (("planned", planned, COLOURS[0]), ("in fact", done, COLOURS[1])):
-        if known:
+    told = timeline.trials
+    # what was and what is still to come are one bar, beside the planned one
+    for title, bar, colour, known in (
+        ("planned", 0, COLOURS[0], [(trial.name, trial.planned) for trial in told]),
+        ("in fact", 1, COLOURS[1], [(trial.name, trial.actual) for trial in told]),
+        ("foretold now", 1, AHEAD, [(trial.name, trial.ahead) for trial in told]),
+    ):
+        spans = [(name, span) for name, span in known if span is not None]
+        if spans:
             figure.add_bar(
-                y=[name for name, _ in known],
-                x=[end - start for _, (start, end) in known],
-                base=[start for _, (start, _) in known],
+                y=[name for name, _ in spans],
+                x=[end - start for _, (start, end) in spans],
+                base=[start for _, (start, _) in spans],
                 orientation="h",
                 name=title,
-                marker_color=shade,
+                offsetgroup=str(bar),
+                marker_color=colour,
                 hovertemplate="%{y}: %{base:.3g} s, for %{x:.3g} s<extra>" + title + "</extra>",
             )
     figure.update_layout(
-        barmode="group", xaxis_title="seconds", yaxis={"autorange": "reversed"}, template="plotly_white"
+        title=timeline.title,
+        barmode="group",
+        xaxis_title="seconds",
+        yaxis={
+            "autorange": "reversed",
+            "categoryorder": "array",
+            "categoryarray": [each.name for each in told],
+        },
+        template="plotly_white",
     )
     return figure

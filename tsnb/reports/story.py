@@ -10,6 +10,7 @@ from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.machine.energy import NOT_MEASURABLE
+from tsnb.planners.timeline import Timeline
 from tsnb.reports.cost import TrialCost
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
@@ -78,6 +79,8 @@ class Story:
     """How long the trials that are there still take, by name; empty once the stream has ended."""
     costs: tuple[TrialCost, ...] = ()
     """What each trial had cost when it reached the wanted numbers; empty: none were asked for."""
+    plan: Timeline | None = None
+    """When its trials were to start and end, and did, if they were planned; times are from the plan's beginning on."""
 
     @property
     def left(self) -> str:

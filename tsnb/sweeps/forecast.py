@@ -17,13 +17,14 @@ from tsnb.experiments.engine import ThisMachine, engine_of
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import ENDED, Trial
+from tsnb.planners.timeline import PlannedTrial, Timeline, show
 from tsnb.planning.profiling import Silent, profile_name
 from tsnb.planning.served import ServedCosts, costs_on, samples_taken
-from tsnb.planning.ways import duration
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time
+from tsnb.words import duration
 
-__all__ = ["plan_places", "watch_clones"]
+__all__ = ["plan_places", "show_plan", "watch_clones"]
 
 
 def plan_places(
@@ -66,6 +67,7 @@ def plan_places(
         costs.memory_bytes,
         costs.off,
         wish.end_s,
+        costs.stream,
     )
     places = PlannedPlaces(
         at_once or len(params),
@@ -117,6 +119,35 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
             f"not started, as it would not be done by {clock_time(wish.end_s, now_s)} (when it would be): {late}"
         )
     return lines
+
+
+def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> None:
+    """Have a planned sweep drawn from now on, by `tsnb.plot("plan")` and in its stream's report.
+
+    Args:
+        title: What it is called.
+        places: Its places.
+        conductor: Has the trials that have been started.
+    """
+    show(lambda: _timeline(title, places, conductor))
+
+
+def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeline:
+    """Return when its trials start and end: as planned first, as it was, and as foretold now."""
+    origin_s, ahead = places.first_s, places.ahead(time.time())
+    found = []
+    for name, planned in places.firsts.items():
+        trial = conductor.trials.get(name)
+        if trial is None and (clone := trials.get(name)) is not None and clone.parent is not None:
+            trial = clone  # of one of them
+        actual = None if trial is None else (trial.started_s, trial.started_s + trial.duration_s)
+        left = None if trial is not None and trial.state in ENDED else ahead.get(name)
+        spans = [
+            None if span is None else (span[0] - origin_s, span[1] - origin_s)
+            for span in (planned, actual, left)
+        ]
+        found.append(PlannedTrial(name, *spans))
+    return Timeline(title, tuple(found), (places.stream,), origin_s)
 
 
 def watch_clones(conductor: Conductor, over: Callable[[], bool]) -> None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 
 from tsnb.planners.scheduling import Job, Listed, LoaderCost, annealed, left_after, within
+from tsnb.planners.timeline import Span
 from tsnb.sweeps.queueing import Places
 
 __all__ = ["Conditions", "Foresight", "PlanWish", "PlannedPlaces", "clock_time", "read_until"]
@@ -72,6 +73,8 @@ class Conditions:
     """How far off a forecast may be, as a share, in four of five cases."""
     end_s: float = math.inf
     """By when all must be done, by the clock that is given."""
+    stream: str = ""
+    """The stream's name."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class Foresight:
     """Trials that have not started, the next one first."""
     at_once: int
     """How many run at once at most."""
+    starts_s: Mapping[str, float]
+    """When each of them starts, by the clock."""
     ends_s: Mapping[str, float]
     """When each of them and of those that run will be done, by the clock."""
     late_s: Mapping[str, float]
@@ -93,6 +98,8 @@ class PlannedPlaces(Places):
 
     Attributes:
         foresight: What the last plan said; None before the first.
+        firsts: When each trial starts and ends as planned first, by name and the clock: those of the first plan, and
+            others from when they came.
         stretch: How many times longer it takes than was foretold from the costs, as far as has been seen.
 
     Args:
@@ -117,6 +124,7 @@ class PlannedPlaces(Places):
     ) -> None:
         super().__init__(at_once)
         self.foresight: Foresight | None = None
+        self.firsts: dict[str, Span] = {}
         self.stretch = 1.0
         self._conditions = conditions
         self._clock = clock
@@ -174,6 +182,27 @@ class PlannedPlaces(Places):
         self._planned(now_s, self._running(now_s))
         assert self.foresight is not None
         return self.foresight
+
+    @property
+    def stream(self) -> str:
+        """The name of the stream that the trials take."""
+        return self._conditions.stream
+
+    @property
+    def first_s(self) -> float:
+        """When the first plan began, by the clock."""
+        return min((start_s for start_s, _ in self.firsts.values()), default=0.0)
+
+    def ahead(self, now_s: float) -> dict[str, Span]:
+        """Return what is still to come of each trial that runs or waits, as the last plan has it: start and end.
+
+        Args:
+            now_s: The time, by the clock.
+        """
+        if (found := self.foresight) is None:
+            return {}
+        starts = {name: max(now_s, found.starts_s.get(name, now_s)) for name in found.ends_s}
+        return {name: (start_s, max(start_s, found.ends_s[name])) for name, start_s in starts.items()}
 
     def _running(self, now_s: float) -> list[Job]:
         """Return the trials that run, and clones of them, with the samples that are left."""
@@ -243,9 +272,13 @@ class PlannedPlaces(Places):
         self.foresight = Foresight(
             found.order,
             found.at_once,
+            {name: now_s + self.stretch * found.schedule.starts_s[name] for name in found.order},
             {name: now_s + self.stretch * end_s for name, end_s in found.schedule.ends_s.items()},
             {name: now_s + self.stretch * end_s for name, end_s in late.items()},
         )
+        ends_s = self.foresight.ends_s
+        for name in (*found.order, *ends_s):
+            self.firsts.setdefault(name, (self.foresight.starts_s.get(name, now_s), ends_s[name]))
         return found
 
     def _first(self, found: Listed, running: Sequence[Job]) -> list[str]:

@@ -28,7 +28,7 @@ from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.outlets import Outlet, TerminalOutlet, outlet_here
 from tsnb.options import runs_here
 from tsnb.sweeps.conductor import Conductor, Launcher
-from tsnb.sweeps.planned import PlanWish
+from tsnb.sweeps.planned import PlannedPlaces, PlanWish
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.racing import Race, race
 from tsnb.sweeps.rungs import Halving, halving
@@ -437,10 +437,11 @@ def start(
         course.say(
             f"{len(params)} trials, {places.at_once} at once, {why}; at_once={len(params)} runs all of them together"
         )
-    if wish is not None:
-        from tsnb.sweeps.forecast import watch_clones  # needs torch
+    if isinstance(places, PlannedPlaces):
+        from tsnb.sweeps.forecast import show_plan, watch_clones  # needs torch
 
         watch_clones(conductor, lambda: made.over)
+        show_plan(f"sweep {title!r}", places, conductor)
     made.begin()
     return made
 
