@@ -8,7 +8,8 @@ also a page in Chromium that opens with hours of history. Jupyter's own envelope
 - a tick: bytes of its message (numbers and words), and the kernel's CPU milliseconds for it: to read the producer's
   JSON, to feed the stream's state and history, and to write the message; median, and the 95th percentile;
 - opening: CPU milliseconds and bytes of all that a page is given after so many readings;
-- a day: resident memory after each quarter of a simulated day at four readings a second;
+- a day: resident memory after each quarter of a simulated day at four readings a second; with `--page` also the heap of
+  a page that was open all the time, a reading a second, as DevTools tells it after a collection of garbage;
 - 20 streams: a tick of each in one process.
 """
 
@@ -24,12 +25,15 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 GOALS = {"bytes 3": 300, "bytes 50": 3000, "ms 3": 0.2, "ms 50": 1.0, "opening ms": 1000.0, "page ms": 1000.0}
 """What the panel is to cost at most."""
@@ -178,6 +182,38 @@ def page_ms(tape: Tape) -> dict[str, float]:
     return {"first": first, "draw": statistics.median(drawn)}
 
 
+def page_day(browser: Browser, trials: int, count: int) -> dict[str, list[float]]:
+    """Return a page's heap in MiB after each quarter of so many readings, one a second, and the most objects in each.
+
+    Those are the kernel's: it thins what it keeps again and again, so their number goes up and down.
+
+    Args:
+        browser: Where the page is opened.
+        trials: How many take part.
+        count: Readings; 86,400 are a day.
+    """
+    from tests.browser.host import Host
+
+    host = Host(browser, 1200)
+    host.open([reading(0, trials)])
+    tools = host.page.context.new_cdp_session(host.page)
+    heap, objects, most = [], [], 0
+    for begin in range(1, count, 1200):
+        host.hear_all(
+            [host.tape.feed(reading(4 * k, trials)) for k in range(begin, min(count, begin + 1200))]
+        )
+        gc.collect()
+        most = max(most, sys.getallocatedblocks())
+        if (begin + 1199) * 4 // count != (begin - 1) * 4 // count:
+            host.settle()
+            tools.send("HeapProfiler.collectGarbage")
+            heap.append(tools.send("Runtime.getHeapUsage")["usedSize"] / 2**20)
+            objects.append(float(most))
+            most = 0
+    assert not host.errors
+    return {"heap": heap, "objects": objects}
+
+
 def measured(quick: bool, page: bool) -> dict[str, Any]:
     """Measure all of it."""
     few, many = (400, 120) if quick else (4000, 800)
@@ -191,6 +227,12 @@ def measured(quick: bool, page: bool) -> dict[str, Any]:
             found["opening"][f"{trials} trials, {count} readings"] = opening(tape)
             if page:
                 found["page"][f"{trials} trials, {count} readings"] = page_ms(tape)
+    found["page day"] = None
+    if page:
+        from tests.browser.chromium import chromium
+
+        with chromium() as browser:
+            found["page day"] = page_day(browser, 3, 9600 if quick else 86_400)["heap"]
     found["day MiB"] = a_day(3, 8000 if quick else 345_600)
     return found
 
@@ -210,6 +252,9 @@ def table(found: dict[str, Any]) -> str:
         lines.append(f"| drawing a tick, {what}: ms | {one['draw']:.1f} | |")
     quarters = ", ".join(f"{one:.0f}" for one in found["day MiB"])
     lines.append(f"| memory after each quarter of the day, MiB | {quarters} | flat |")
+    if found.get("page day"):
+        quarters = ", ".join(f"{one:.1f}" for one in found["page day"])
+        lines.append(f"| a page's heap after each quarter of the day, MiB | {quarters} | flat |")
     return "\n".join(lines)
 
 

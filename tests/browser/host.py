@@ -77,6 +77,11 @@ class Host:
         content: list[Any] = [message.content, base64.b64encode(message.frame).decode()]
         self.page.evaluate("a => window.host.hear(...a)", content)
 
+    def hear_all(self, messages: Iterable[Message]) -> None:
+        """Send many messages at once, which is faster."""
+        content = [[one.content, base64.b64encode(one.frame).decode()] for one in messages]
+        self.page.evaluate("all => { for (const one of all) window.host.hear(...one); }", content)
+
     def settle(self) -> None:
         """Wait until the panel has drawn."""
         self.page.evaluate("() => new Promise(done => setTimeout(done, 400))")

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 from rich.console import Console
 
+from benchmarks.panel import page_day
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
 from tests.browser.test_panel_page import CUT, OVERFLOW
@@ -245,6 +246,16 @@ def test_the_difference_to_a_chosen_trial_is_that_after_the_same_batches(browser
     page.keyboard.press("End")
     assert "+0.250" in page.locator(".tsnb-readout:visible").inner_text()
     assert not host.errors
+
+
+def test_memory_of_page_and_kernel_is_flat_over_a_day(browser: Browser) -> None:
+    """A page that is open all the time, a reading a second: no more after a day than after a quarter of it."""
+    day = page_day(browser, 3, 86_400)
+    assert len(day["heap"]) == len(day["objects"]) == 4
+    first, *_, third, last = day["heap"]
+    assert last < 1.1 * first + 0.5 and last < 1.05 * third + 0.5, day
+    _, second, *_, last = day["objects"]
+    assert last < second + 43_200, day  # not one object of a reading stays
 
 
 @pytest.mark.parametrize("width", [1200, 620])
