@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
@@ -10,6 +11,7 @@ from playwright.sync_api import Browser, Page
 
 from tests.browser.chromium import ARTIFACTS
 from tests.panel.streams import Stream, Trial, three_models
+from tests.reports.made import ended_badly
 from tsnb.reports import Report
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -40,7 +42,11 @@ def many() -> Report:
     return Report(list(Stream(trials, name="imagenet-224-augmented", batch_s=0.001).run(90)), ended=True)
 
 
-REPORTS = {"three": lambda: Report(list(three_models().run(130)), ended=True), "many": many}
+REPORTS: dict[str, Callable[[], Report]] = {
+    "three": lambda: Report(list(three_models().run(130)), ended=True),
+    "many": many,
+    "ended": lambda: Report(ended_badly(), ended=True),
+}
 
 
 @pytest.mark.parametrize("which", REPORTS)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
-from tests.panel.streams import Stream, Trial
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tests.panel.streams import Stream, Trial, three_models
+from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 
-__all__ = ["START_S", "consumer", "reading"]
+__all__ = ["START_S", "consumer", "ended_badly", "reading"]
 
 START_S = 1_790_000_000.0
 
@@ -28,6 +30,21 @@ def consumer(
         held_s=held_s,
         **fields,
     )
+
+
+def ended_badly() -> list[StreamReading]:
+    """Three models; one fails of a long error, one is stopped, and the third is done."""
+    readings = list(three_models().run(40))
+    last = readings[-1]
+    names = [c.name for c in last.consumers][:3]
+    error = "ValueError: loss is nan after " + "a long way " * 20
+    told = (("failed", error), ("stopped", ""), ("done", ""))
+    for k, (name, (state, why)) in enumerate(zip(names, told, strict=True)):
+        time_s = last.time_s + 1 + k
+        end = EndReading(name, state, time_s, last.consumers[k].pid, why, {"loss": math.nan})
+        left = tuple(c for c in last.consumers if c.name not in names[: k + 1])
+        readings.append(replace(last, time_s=time_s, consumers=left, ends=(end,), host=None))
+    return readings
 
 
 def reading(after_s: float, *consumers: ConsumerReading, **more: Any) -> StreamReading:

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.panel.streams import Stream, Trial, three_models
-from tests.reports.made import consumer, reading
+from tests.reports.made import consumer, ended_badly, reading
 from tsnb.errors import ExtraMissing
 from tsnb.reports import Report
 from tsnb.reports.svg import DARK, LIGHT
@@ -54,6 +54,15 @@ def test_the_picture_is_well_formed_and_needs_nothing_else(made: Report) -> None
     label = tree.get("aria-label") or ""
     assert "resnet18-wide" in label
     assert "computing" in label
+
+
+def test_the_picture_says_how_a_trial_ended_that_was_not_done() -> None:
+    """With the panel's marks, and of what it failed; of one that is done nothing needs to be said."""
+    found = texts(Report(ended_badly(), ended=True).svg)
+    said = [text for text in found if text.startswith(("✕", "■", "⊘"))]
+    assert len(said) == 2 and said[1] == "■ stopped"
+    assert said[0].startswith("✕ failed: ValueError: loss is nan after a long way") and len(said[0]) <= 140
+    assert "nan" in found
 
 
 def test_the_picture_says_what_the_story_says(made: Report) -> None:

@@ -54,6 +54,12 @@ ROW = 26
 STRIP = 26
 """Pixels of a trial's row, and of its strip of time."""
 
+END, END_CHARACTERS = 15, 140
+"""Pixels of the line that says how a trial ended, and as much of it as fits."""
+
+_ENDS = {"failed": "✕", "lost": "✕", "interrupted": "■", "stopped": "■", "pruned": "⊘"}
+"""Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
+
 LINE_CHARACTERS = 122
 """As much of the sentence as fits in a line."""
 
@@ -149,7 +155,17 @@ def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) ->
         picture.text(LEFT + 17, y + 17, names[trial.name], title=trial.name)
         _row(picture, trial, colours[trial.name], y, scale, logged)
         y += ROW
+        if end := _end(trial):
+            picture.text(LEFT + 17, y + 6, short(end, END_CHARACTERS), "soft", size=11, title=end)
+            y += END
     return y
+
+
+def _end(trial: Spent) -> str:
+    """Return how a trial ended that was not done: its state with its mark, and its error."""
+    if trial.state not in _ENDS:
+        return ""
+    return f"{_ENDS[trial.state]} {trial.state}" + (f": {trial.error}" if trial.error else "")
 
 
 def _row(picture: Picture, trial: Spent, colour: str, y: float, scale: float, logged: str) -> None:
