@@ -154,10 +154,11 @@ def run_sweep(
         space: Likewise.
         given: Its other options.
         rule: By what the trials are compared.
-        json_lines: Whether to print a line of JSON at the start and for each trial that ends.
+        json_lines: Whether to print a line of JSON at the start, for each trial that ends, and in the end for each that
+            was not started.
 
     Returns:
-        The exit status: 0 unless every trial failed.
+        The exit status: 0 unless every trial failed, or none was started.
     """
     from tsnb.experiments.board import trials  # kernels: the other commands answer without them
     from tsnb.kernels.hub import the_hub
@@ -197,10 +198,18 @@ def run_sweep(
         except KeyboardInterrupt:
             started.stop()
             raise
-        if not json_lines:
+        if json_lines:
+            _tell_unstarted(out, started)
+        else:
             print(started)  # noqa: T201 (the answer to a command)
     states = [trial.state for trial in started.values()]
-    return 1 if states and all(state in ("failed", "lost") for state in states) else 0
+    return int(all(state in ("failed", "lost") for state in states))
+
+
+def _tell_unstarted(out: Any, sweep: Sweep) -> None:
+    """Print a line for each trial that was not started: a program may wait for one of each."""
+    for name, why in sweep.not_started.items():
+        _line(out, {"trial": name, "state": "not started", "metrics": {}, "why": why})
 
 
 def _lives(trial: Trial) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -36,6 +37,26 @@ def test_one_cell_runs_as_many_trials_with_parameters_of_their_own(
     assert trials["net-2-7"].params == {"lr": 2} and trials["net-2-7"].options["threads"] == 2
     said = capsys.readouterr().out
     assert "[net-1-8] lr is 1" in said and "[net-2-8] lr is 2" in said
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_cell_s_trials_are_planned_and_only_those_that_are_done_in_time_start(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--plan --until` on the line of the cell: the sweep is its result, and says what it did not start."""
+    late = (datetime.now().astimezone() + timedelta(hours=1)).strftime("%Y-%m-%d %H:%M")
+    cell = "import tsnb\ntaken = 0\nfor _ in range(epochs):\n    for (x,) in tsnb.attach():\n        taken += len(x)"
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(400.0)), 4), name="planned"):
+        line = f"%%trial p --grid epochs=3,10000000 --plan --until '{late}'"
+        found = shell.run_cell(f"{line}\n{cell}")
+        found.raise_error()
+        sweep = found.result.wait(HANG_S)
+        assert {name: trial["taken"] for name, trial in sweep.items()} == {"p-epochs3": 1200}
+        assert list(sweep.not_started) == ["p-epochs10000000"]
+        assert "not started, as it would not be done by" in capsys.readouterr().out
+        assert [bar.name for bar in tsnb.plot("plan").data] == ["planned", "in fact"]
+        run(shell, "%trials")
 
 
 @pytest.mark.system

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -322,3 +327,57 @@ def test_trials_too_short_to_be_profiled_are_planned_by_how_long_they_took(numbe
     )
     sweep = tsnb.sweep(made["train"], grid={"x": [1, 2]}, plan=True, name="brief").wait(120)
     assert {trial.state for trial in sweep.values()} == {"done"} and len(sweep) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.parametrize("epochs", ["3,10000000", "10000000"])
+def test_the_command_line_plans_and_says_what_it_does_not_start(
+    numbers: Any, tmp_path: Path, epochs: str
+) -> None:
+    """As lines of JSON every trial has one, or a program would wait for it; where none fits that is no success."""
+    (tmp_path / "planned.py").write_text(SOURCE, encoding="utf-8")
+    late = (datetime.now().astimezone() + timedelta(hours=1)).strftime("%Y-%m-%d %H:%M")
+    line = f"planned:train --stream {numbers.name} --grid epochs={epochs} --name p --plan --json --until"
+    done = subprocess.run(
+        [sys.executable, "-m", "tsnb", "sweep", *line.split(), late],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}", "TSNB_PROJECT_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    began, *ends = [json.loads(row) for row in done.stdout.splitlines()]
+    assert list(began["trials"]) == [f"p-epochs{count}" for count in epochs.split(",")]
+    states = {end["trial"]: end["state"] for end in ends}
+    assert states == {name: "done" if name == "p-epochs3" else "not started" for name in began["trials"]}
+    assert ends[-1]["why"].startswith("it would be done at ") and ends[-1]["metrics"] == {}
+    assert done.returncode == ("p-epochs3" not in states), done.stderr
+    assert "not started, as it would not be done by" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_real_failure_and_a_real_early_stop_let_the_next_start(numbers: Any) -> None:
+    """With one place for all: whoever waits is started by the plan that is made anew, and gets all of its samples."""
+    train = make_train()
+    sweep = tsnb.sweep(
+        train, grid={"fails": [True, False]}, ms=1.0, epochs=2, plan=True, at_once=1, name="f"
+    ).wait(120)
+    assert {name: trial.state for name, trial in sweep.items()} == {
+        "f-fails-True": "failed",
+        "f-fails-False": "done",
+    }
+    assert sweep["f-fails-False"].result() == 800
+    sweep = tsnb.sweep(train, grid={"ms": [0.5, 0.6]}, epochs=10**6, plan=True, at_once=1, name="s")
+    for _ in range(2):
+        deadline_s = time.monotonic() + 120
+        while not (running := [trial for trial in sweep.values() if trial.state == "running"]):
+            assert time.monotonic() < deadline_s, sweep
+            time.sleep(0.05)
+        running[0].stop()
+    sweep.wait(120)
+    assert [trial.state for trial in sweep.values()] == ["stopped", "stopped"]
+    first, second = (tuple(sweep.values())[k] for k in (0, 1))
+    assert second.started_s >= first.started_s + first.duration_s

@@ -125,8 +125,15 @@ class Sweep(Bound, Mapping[str, Trial]):
 
     @property
     def not_started(self) -> dict[str, str]:
-        """The trials that a plan did not start because they could not be done in time (`until=`), and why, by name."""
-        return dict(self._conductor.refused)
+        """The trials that were not started and will not be, and why, by name.
+
+        A plan did not start them because they could not be done in time (`until=`), or the sweep ended before.
+        """
+        refused = dict(self._conductor.refused)
+        if not self._over.is_set():
+            return refused
+        why = self._conductor.gave_up or "the sweep was stopped before"
+        return {name: refused.get(name, why) for name in self.params if name not in self}
 
     @property
     def stopped_early(self) -> dict[str, Cut]:
