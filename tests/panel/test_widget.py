@@ -13,6 +13,7 @@ from tests.panel.streams import rebalanced, three_models
 from tsnb.errors import TsnbError
 from tsnb.panel import widget as module
 from tsnb.panel.widget import Panel
+from tsnb.telemetry.readings import StreamReading
 
 
 @pytest.fixture
@@ -248,6 +249,23 @@ def test_an_empty_panel_says_so(panel: Panel) -> None:
     bundle = panel._repr_mimebundle_()
     formats = bundle[0] if isinstance(bundle, tuple) else bundle
     assert formats["text/plain"] == "tsnb panel of the stream mnist: absent"
+
+
+def test_a_panels_text_beside_its_picture_says_of_when_it_is() -> None:
+    """A saved notebook keeps it as it was: "No trial is attached" below a picture of three trials would be wrong."""
+
+    class Picture:
+        mark = "still"
+
+        def news(self, reading: StreamReading | None = None, stream: str = "") -> None:
+            """Take note of nothing."""
+
+    panel = Panel("mnist")
+    panel.picture = Picture()
+    bundle = panel._repr_mimebundle_()
+    formats = bundle[0] if isinstance(bundle, tuple) else bundle
+    assert formats["text/plain"] == "tsnb panel of the stream mnist when this cell ran: absent"
+    panel.close()
 
 
 def test_clicks_reach_a_busy_kernel_where_ipykernel_lets_them() -> None:

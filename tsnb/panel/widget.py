@@ -271,7 +271,9 @@ class Panel(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle: Any = super()._repr_mimebundle_(**options)  # a dict before anywidget 0.9.14
         with self._lock:
-            text = "\n\n".join(_text_of(channel.tape) for channel in self._channels)
+            # a saved notebook has this text for good, beside the picture of the end: it must not read like that
+            when = "" if self._picture is None else " when this cell ran"
+            text = "\n\n".join(_text_of(channel.tape, when) for channel in self._channels)
         if isinstance(bundle, tuple):
             return {**bundle[0], "text/plain": text}, bundle[1]
         return {**(bundle or {}), "text/plain": text}
@@ -450,6 +452,6 @@ def _saved(scene: dict[str, Any]) -> dict[str, Any]:
     return {**scene, "recorded": True, "saved": True, "can": {}}
 
 
-def _text_of(tape: Tape) -> str:
+def _text_of(tape: Tape, when: str = "") -> str:
     what = f"the stream {tape.name}" if tape.name else "no stream yet"
-    return as_text(tape.view, f"tsnb panel of {what}", recorded=tape.recorded)
+    return as_text(tape.view, f"tsnb panel of {what}{when}", recorded=tape.recorded)
