@@ -63,7 +63,7 @@ def test_a_cell_s_trials_are_planned_and_only_those_that_are_done_in_time_start(
 @pytest.mark.system
 def test_a_cell_s_trials_take_turns(shell: Any) -> None:
     """`--rotate` on the line of the cell: all are started, and each gets every sample once an epoch."""
-    cell = "import tsnb\ntaken = [sorted(i for (x,) in tsnb.attach() for i in x.tolist()) for _ in range(2)]"
+    cell = "import tsnb\nmine = a\ntaken = [sorted(i for (x,) in tsnb.attach() for i in x.tolist()) for _ in range(2)]"
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(40)), 4, shuffle=True), name="turned"):
         found = shell.run_cell(f"%%trial r --grid a=1,2,3 --at-once 1 --rotate 2\n{cell}")
         found.raise_error()
