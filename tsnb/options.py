@@ -32,6 +32,7 @@ __all__ = [
     "NOTEBOOK",
     "RESTART",
     "RESTARTS",
+    "SIZE",
     "Kind",
     "StreamOptions",
     "TuneOptions",
@@ -220,7 +221,7 @@ _WORKERS = Kind(
     lambda value: value if value == AUTO else int(value),
 )
 _BYTES = whole("a number of bytes, 1 or more", 1)
-_SIZE = Kind(
+SIZE = Kind(
     'a size, such as "512MiB" or "2GiB"',
     lambda text: int(bytes_of(text)),
     _is_size,
@@ -307,10 +308,10 @@ class StreamOptions:
         "loader processes, in place of the loader's own num_workers; auto: as many as help (docs/before.md)",
     )
     memory: int | str | None = option(
-        None, _SIZE, "with --workers auto: what all of them together may use; left out: what is free"
+        None, SIZE, "with --workers auto: what all of them together may use; left out: what is free"
     )
     cache: int | str | None = option(
-        None, _SIZE, "memory for prepared samples: it keeps those that save the most work (docs/caching.md)"
+        None, SIZE, "memory for prepared samples: it keeps those that save the most work (docs/caching.md)"
     )
     max_batch_bytes: int | None = option(None, _BYTES, "room for one batch", surfaces=())
     reconnect_s: float = option(0.0, _RECONNECT, "how long trials wait for a new producer", surfaces=())
@@ -368,7 +369,7 @@ class TuneOptions:
 
     workers: int | str = option(AUTO, _WORKERS, "loader processes; auto: as many as help (auto)")
     memory: int | str | None = option(
-        None, _SIZE, "with auto: what all of them together may use; left out: as before, else what is free"
+        None, SIZE, "with auto: what all of them together may use; left out: as before, else what is free"
     )
     wait_s: float = option(
         0.0, _RECONNECT, "with auto: how long to wait at most until nothing is left to try (0)", "--wait"

@@ -55,6 +55,7 @@ def run(
     threads: int | None = None,
     env: Mapping[str, str] | None = None,
     after: str | Trial | None = None,
+    needs: str | float | None = None,
     restart: str | bool | None = None,
     detach: bool = False,
     log_to: str | Iterable[str] | None = None,
@@ -82,6 +83,7 @@ def run(
             where the stream's balancer says so (docs/balance.md).
         env: Added to the environment of its process.
         after: A trial that has to be done first, or its name.
+        needs: Memory that it needs, "3GiB": it is queued until so much is free, behind those that waited before.
         restart: "on-crash": when its process dies (out of memory, say), it goes on from the last state that it has kept
             (`tsnb.keep`), else it starts again from the top; three times at most without progress.
         detach: It goes on when this notebook or script ends.
@@ -109,7 +111,7 @@ def run(
     given = {
         "producer": producer, "batch_size": batch_size, "device": device, "mps_percent": mps_percent,
         "seed": seed, "threads": threads,
-        "env": dict(env or {}), "after": after, "restart": restart, "detach": detach,
+        "env": dict(env or {}), "after": after, "needs": needs, "restart": restart, "detach": detach,
         "log_to": log_to if isinstance(log_to, str) else tuple(log_to or ()), "engine": engine,
     }  # fmt: skip
     plain = TrialOptions()

@@ -4,6 +4,7 @@
 |---|---|
 | the run of the same name before it | that one's end: it is asked to stop, and killed after a grace |
 | the trial that it comes after | that one to be done; if it ends otherwise, this one does not run |
+| memory, where it said how much it needs | those that waited before, and so much to be free |
 | an attempt | its kernel's end; with `restart` another one follows when the process died |
 
 An attempt after the first goes on from the last state that the code has kept (`tsnb.keep`), if there is one. So does a
@@ -25,6 +26,7 @@ from tsnb.experiments.attempt import Attempt, Branch, Delivery, KeptStart, Outco
 from tsnb.experiments.bookkeeping import written
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.live_values import NoSuchLiveValue
+from tsnb.experiments.memory_queue import MemoryQueue
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.trial_life import ENDED, Launch, TrialLife
 from tsnb.kernels.hub import Hub
@@ -40,6 +42,9 @@ __all__ = ["RESTARTS_AT_MOST", "OwnLife"]
 RESTARTS_AT_MOST = 3
 """How often in a row a trial with `restart` is started again: a cell that kills its process does so every time. A later
 state that it has kept since then begins a new row."""
+
+_memory = MemoryQueue()
+"""Where the trials of this process wait for memory."""
 
 
 class OwnLife(TrialLife):
@@ -85,7 +90,7 @@ class OwnLife(TrialLife):
                 return refusal
         while not self._unwanted.is_set():
             try:
-                return await self._once()
+                return await self._in_memory()
             except KernelDied as error:
                 if self._unwanted.is_set() or not self._may_restart():
                     raise
@@ -188,6 +193,29 @@ class OwnLife(TrialLife):
             return None
         said = f"it was to run after {self.plan.options.after!r}, which is {state}; it was not run"
         return Outcome("failed" if state in {"failed", "lost"} else "stopped", said)
+
+    async def _in_memory(self) -> Outcome:
+        """Run once, as soon as the memory that it needs is free."""
+        needs = self.plan.options.needs
+        if needs is None:
+            return await self._once()
+        claim = _memory.join(needs, lambda: self.pid)
+        try:
+            if why := await _memory.why_not(claim):
+                self.become("queued")
+                await written(self._run.state, "queued")
+                self.say(
+                    f"trial {self.name!r} queued: {why}; it starts when there is enough. %trials clear gives back what "
+                    f"trials keep that have ended; tsnb.trials[{self.name!r}].rerun(needs=None) starts it anyway\n"
+                )
+                let_in = asyncio.ensure_future(_memory.wait(claim))
+                unwanted = asyncio.ensure_future(self._unwanted.wait())
+                await asyncio.wait({let_in, unwanted}, return_when=asyncio.FIRST_COMPLETED)
+                for waiting in (let_in, unwanted):
+                    waiting.cancel()
+            return Outcome("stopped") if self._unwanted.is_set() else await self._once()
+        finally:
+            _memory.leave(claim)
 
     async def _once(self) -> Outcome:
         """Run through the code once, in a new kernel."""

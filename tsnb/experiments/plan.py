@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.config import check_name
+from tsnb.experiments.memory_queue import too_large
 from tsnb.machine.placement import ANY_GPU, inside_name, place
 from tsnb.masks import is_plain_word, masked
 from tsnb.options import (
@@ -25,6 +26,7 @@ from tsnb.options import (
     FLAG,
     RESTART,
     RESTARTS,
+    SIZE,
     Kind,
     check_options,
     option,
@@ -34,6 +36,7 @@ from tsnb.options import (
 )
 from tsnb.records.trackers import check_bridges
 from tsnb.records.writes import own_number
+from tsnb.words import bytes_of
 
 __all__ = [
     "FUNCTION",
@@ -97,6 +100,11 @@ class TrialOptions:
     after: str | None = option(
         None, _text("NAME"), "start when that trial is done; if it ends otherwise, this one does not run"
     )
+    needs: int | None = option(
+        None,
+        SIZE,
+        "memory that it needs: it is queued until so much is free, behind those that waited before",
+    )
     restart: str | None = option(
         None,
         RESTART,
@@ -133,6 +141,7 @@ class TrialOptions:
             "mps_percent": _whole(self.mps_percent),
             "env": {name: str(value) for name, value in self.env.items()},
             "after": _name_of(self.after),
+            "needs": _size(self.needs),
             "restart": _when(self.restart),
             "log_to": _listed(self.log_to),
         }
@@ -154,6 +163,8 @@ class TrialOptions:
         check_options(self, f"trial {name!r}")
         if self.after == name:
             raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
+        if self.needs is not None and (why := too_large(self.needs)):
+            raise ValueError(f"trial {name!r} {why}. Nothing was started.")
         if runs_here(self.engine):
             check_bridges(self.log_to)
             place(self.device, self.mps_percent, self.env)
@@ -164,6 +175,7 @@ class TrialOptions:
         here_only = {
             "detach": "its trials end with the process that started them",
             "mps_percent": "Ray gives whole GPUs",
+            "needs": "the memory of other machines is not looked at",
             "log_to": "trackers are fed on the notebook's machine; the project's records have its numbers",
         }
         for what, why in here_only.items():
@@ -212,6 +224,13 @@ def _whole(number: Any) -> Any:
         return operator.index(number)
     except TypeError:
         return number
+
+
+def _size(size: Any) -> Any:
+    """Return bytes: "2GiB" is what stands on a magic's line; what is no size is left for `check` to refuse."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        return int(bytes_of(size))
+    return size
 
 
 def _when(restart: Any) -> Any:

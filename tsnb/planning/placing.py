@@ -47,7 +47,7 @@ from tsnb.planning.ways import LISTED, Foretold
 from tsnb.producer import serve
 from tsnb.stalling.measuring import undisturbed
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.words import mebibytes
+from tsnb.telemetry.words import memory_text
 from tsnb.words import bytes_of, duration, html_table, text_table
 
 __all__ = ["CoRun", "Fitting", "PlacedTrial", "place"]
@@ -142,7 +142,7 @@ class Fitting:
             rows.append(
                 [
                     each.name,
-                    f"{size(low)} to {size(high)}",
+                    f"{memory_text(low)} to {memory_text(high)}",
                     each.where,
                     ", ".join(each.together) or "none",
                     _pace(each.alone_per_s, each.off),
@@ -220,11 +220,6 @@ class Fitting:
             f"Measured: each trial alone, and {together}. Peak memory is what the system counted, and that with room "
             "to grow; speeds are samples/s."
         )
-
-
-def size(count: float) -> str:
-    """Return bytes as text, by 1024 as memory is counted."""
-    return mebibytes(count / (1 << 20))
 
 
 def _pace(per_s: float, off: float) -> str:
@@ -403,10 +398,10 @@ def placed(
         if name not in found.order:
             where = "nowhere"
             why = (
-                f"its {size(high)} are more than the {size(memory_bytes)} there are: give it smaller batches or a "
-                "smaller model, or run it on a machine with more memory"
+                f"its {memory_text(high)} are more than the {memory_text(memory_bytes)} there are: give it smaller "
+                "batches or a smaller model, or run it on a machine with more memory"
                 if high > memory_bytes
-                else f"it was killed alone, at {size(high)}, before it was measured to its end"
+                else f"it was killed alone, at {memory_text(high)}, before it was measured to its end"
             )
         else:
             now_s = starts[name]
@@ -457,17 +452,17 @@ def said(rows: Sequence[PlacedTrial], way: Foretold, memory_bytes: float, where:
     )
     all_bytes = sum(row.peak_bytes[1] for row in rows)
     there = (
-        f"{size(memory_bytes)} {where}"
+        f"{memory_text(memory_bytes)} {where}"
         if math.isfinite(memory_bytes)
         else "the memory, which is not known here"
     )
     parts = []
     if now:
         if queued or nowhere:
-            parts.append(f"All at once need {size(all_bytes)} of {there}.")
+            parts.append(f"All at once need {memory_text(all_bytes)} of {there}.")
             parts.append(f"{len(now)} of {len(rows)} start now: {', '.join(now)}.")
         else:
-            parts.append(f"All {len(rows)} fit at once: {size(all_bytes)} of {there}.")
+            parts.append(f"All {len(rows)} fit at once: {memory_text(all_bytes)} of {there}.")
         if queued:
             parts.append(f"{len(queued)} wait until there is room: {', '.join(queued)}.")
         low, high = map(duration, way.interval_s)

@@ -483,6 +483,11 @@ def _check(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], at_once: in
         raise ValueError(
             "the trials of a sweep end with the notebook, which starts and stops them: leave detach out."
         )
+    if plan.options.needs is not None or any("needs" in own for own in params.values()):
+        raise ValueError(
+            "needs= is for trials that are started one by one: a sweep with plan=True starts together only what fits "
+            "the memory, and at_once= says how many run. Leave needs out."
+        )
     for trial, own in params.items():  # before any is started
         if "device" in own:
             replace(plan.options, device=own["device"]).check(trial)

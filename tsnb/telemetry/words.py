@@ -29,6 +29,7 @@ __all__ = [
     "growth_text",
     "incidents",
     "mebibytes",
+    "memory_text",
     "metric",
     "milliseconds",
     "pace",
@@ -209,6 +210,11 @@ def mebibytes(value: float) -> str:
     if value >= 1000:
         return f"{_half_up(value / 1024)} GiB" if value >= 10189 else f"{value / 1024:.1f} GiB"
     return f"{value:.1f} MiB" if value < 9.95 else f"{_half_up(value)} MiB"
+
+
+def memory_text(count: float) -> str:
+    """Write bytes by 1024, as memory is counted: 222722785 as 212 MiB."""
+    return mebibytes(count / (1 << 20))
 
 
 def used_of(used: float, total: float) -> str:

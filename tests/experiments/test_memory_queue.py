@@ -1,0 +1,153 @@
+"""Trials that said how much memory they need: first come, first served, and none that could never start."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import tsnb
+from tests.promises import HANG_S
+from tsnb.experiments import own_life, trials
+from tsnb.experiments.memory_queue import MemoryClaim, MemoryQueue, too_large
+from tsnb.machine.memory import Free, memory_bounds
+
+GIB = 1 << 30
+
+
+def nobody() -> int | None:
+    """No process yet."""
+    return None
+
+
+def test_the_first_that_came_is_let_in_first_and_what_was_promised_is_not_promised_twice() -> None:
+    """A small one does not pass a large one; those that run count with what they do not hold yet."""
+    queue = MemoryQueue(lambda: Free(10 * GIB, "this machine"))
+
+    async def course() -> None:
+        large, larger, small = (queue.join(size * GIB, nobody) for size in (6, 8, 1))
+        assert await queue.why_not(small) == "2 before it wait for memory too"
+        assert await queue.why_not(larger) == "1 before it waits for memory too"
+        assert await queue.why_not(large) == ""
+        why = await queue.why_not(larger)
+        assert why == (
+            "it needs 8.0 GiB, and 10 GiB are free (this machine), 6.0 GiB of that for those that have just begun"
+        )
+        assert await queue.why_not(small) == "1 before it waits for memory too", "it would fit"
+        queue.leave(larger)  # it is stopped while it waits
+        assert await queue.why_not(small) == ""
+        late = queue.join(4 * GIB, nobody)
+        waiting = asyncio.ensure_future(queue.wait(late))
+        await asyncio.sleep(0)
+        queue.leave(large)
+        await asyncio.wait_for(waiting, HANG_S)
+        for claim in (late, small, small):
+            queue.leave(claim)
+
+    asyncio.run(course())
+
+
+def test_what_a_process_holds_is_not_taken_from_what_is_free_once_more() -> None:
+    """The system has taken it already; one that holds more than it said is not owed anything."""
+    assert 0 < MemoryClaim(1 << 40, os.getpid).missing_bytes < 1 << 40
+    assert MemoryClaim(1, os.getpid).missing_bytes == 0
+
+
+def test_where_the_system_does_not_tell_nobody_waits() -> None:
+    """A queue that nobody could leave would be worse than none."""
+    queue = MemoryQueue(lambda: None)
+    assert asyncio.run(queue.why_not(queue.join(1 << 50, nobody))) == ""
+
+
+def hold_nothing(x: int) -> None:
+    """A function to refuse."""
+
+
+def test_what_could_never_start_is_refused_before_anything_does() -> None:
+    """By its size and the machine's; so is what is no size."""
+    bounds = memory_bounds()
+    assert bounds is not None and too_large(bounds.total_bytes) == ""
+    with pytest.raises(
+        ValueError, match=r"trial 'big' needs .* in all: it could never start. Nothing was started"
+    ):
+        tsnb.run(nobody, name="big", needs=2.0 * bounds.total_bytes)
+    with pytest.raises(ValueError, match="needs='much': give a size, such as \"512MiB\""):
+        tsnb.run(nobody, name="big", needs="much")
+    with pytest.raises(ValueError, match="a sweep with plan=True starts together only what fits"):
+        tsnb.sweep(hold_nothing, grid={"x": [1, 2]}, needs="1GiB")
+    assert not list(trials)
+
+
+SOURCE = """
+def hold(path):
+    import os, time
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return os.getpid()
+"""
+
+
+@pytest.fixture
+def hold() -> Iterator[Callable[..., int]]:
+    """A function that travels by value, and returns once a file is there."""
+    made: dict[str, object] = {"__name__": "__main__"}
+    exec(SOURCE, made)
+    yield made["hold"]  # type: ignore[misc]
+    trials.clear()
+
+
+def until(fact: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + HANG_S
+    while not fact():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+@pytest.mark.system
+def test_a_trial_waits_for_the_memory_of_another_and_says_so(
+    hold: Callable[..., int],
+    tmp_path: os.PathLike[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It starts when that one has ended; one that is stopped in the queue never runs, and the next moves up."""
+    # as much as on a quiet machine, whatever runs beside this test
+    monkeypatch.setattr(own_life, "_memory", MemoryQueue(lambda: Free(4 * GIB, "this machine")))
+    path = os.fspath(tmp_path) + "/go"
+    needs = "3GiB"
+    first = tsnb.run(hold, path=path, name="first", needs=needs)
+    until(lambda: first.state == "running")
+    second, third, small = (
+        tsnb.run(hold, path=path, name=name, needs=size)
+        for name, size in (("second", needs), ("third", needs), ("small", "1MiB"))
+    )
+    said = ""
+
+    def told() -> str:
+        nonlocal said
+        said += capsys.readouterr().out
+        return said
+
+    until(lambda: "trial 'small' queued: 2 before it wait for memory too" in told())
+    assert "trial 'second' queued: it needs " in said and "just begun; it starts when there is enough" in said
+    assert [trial.state for trial in (second, third, small)] == ["queued"] * 3
+    table = {row["name"]: row["state"] for row in json.loads(json.dumps(trials_rows()))}
+    assert table["second"] == "queued"
+    second.stop()
+    until(lambda: second.state == "stopped")
+    open(path, "w").close()
+    assert len({trial.wait(HANG_S).result() for trial in (first, third, small)}) == 3
+    assert third.started_s < time.time() and "trial 'third' running" in told()
+    again = second.rerun(needs=None)
+    assert again.wait(HANG_S).state == "done"
+
+
+def trials_rows() -> list[dict[str, str]]:
+    """Names and states as the project's records have them."""
+    return [
+        {"name": str(row["name"]), "state": str(row["state"])} for row in tsnb.results().to_dict("records")
+    ]

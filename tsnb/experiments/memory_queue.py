@@ -1,0 +1,102 @@
+"""Trials that said how much memory they need wait here until so much is free: first come, first served.
+
+    free for the next one = what the machine, or a control group's limit, has left
+                            - what those that run said they need and do not hold yet
+
+So two trials that are started in one breath are not both given the same free gigabytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tsnb.machine.memory import Free, free_memory, memory_bounds
+from tsnb.machine.processes import held
+from tsnb.telemetry.words import memory_text
+
+__all__ = ["MemoryClaim", "MemoryQueue", "too_large"]
+
+LOOK_S = 0.5
+"""How often it is looked whether there is enough."""
+
+
+@dataclass(eq=False)
+class MemoryClaim:
+    """What a trial said it needs, while it waits and while it runs. Given back by `MemoryQueue.leave`."""
+
+    needs_bytes: int
+    """What its trial said."""
+    pid: Callable[[], int | None]
+    """Returns its process, while there is one."""
+
+    @property
+    def missing_bytes(self) -> int:
+        """What it does not hold yet of that."""
+        pid = self.pid()
+        own = None if pid is None else held(pid)
+        return max(0, self.needs_bytes - (0 if own is None else round(own.own_bytes)))
+
+
+class MemoryQueue:
+    """Those that wait for memory, and those that have been let in. Used on the hub's thread.
+
+    Args:
+        free: Returns what is free; None where the system does not tell: nobody waits there.
+    """
+
+    def __init__(self, free: Callable[[], Free | None] = free_memory) -> None:
+        self._free = free
+        self._waiting: deque[MemoryClaim] = deque()
+        self._running: list[MemoryClaim] = []
+
+    def join(self, needs_bytes: int, pid: Callable[[], int | None]) -> MemoryClaim:
+        """Stand at the end of the line.
+
+        Args:
+            needs_bytes: What the trial needs.
+            pid: Returns its process, once it has one.
+        """
+        claim = MemoryClaim(needs_bytes, pid)
+        self._waiting.append(claim)
+        return claim
+
+    async def why_not(self, claim: MemoryClaim) -> str:
+        """Let a trial in if it is its turn; return what it waits for, or "" if it is in."""
+        if self._waiting[0] is not claim:
+            before = len(self._waiting) - 1 if self._waiting[-1] is claim else self._waiting.index(claim)
+            return f"{before} before it {'wait' if before > 1 else 'waits'} for memory too"
+        free, taken = await asyncio.to_thread(self._look)
+        if free is not None and claim.needs_bytes > free.size - taken:
+            promised = f", {memory_text(taken)} of that for those that have just begun" if taken else ""
+            needs, there = memory_text(claim.needs_bytes), memory_text(free.size)
+            return f"it needs {needs}, and {there} are free ({free.where}){promised}"
+        if claim in self._waiting:  # it may have left meanwhile
+            self._waiting.remove(claim)
+            self._running.append(claim)
+        return ""
+
+    async def wait(self, claim: MemoryClaim) -> None:
+        """Return when a trial has been let in."""
+        while await self.why_not(claim):  # noqa: ASYNC110 (the system tells nobody when memory comes free)
+            await asyncio.sleep(LOOK_S)
+
+    def leave(self, claim: MemoryClaim) -> None:
+        """Give a claim back, let in or not."""
+        for claims in (self._waiting, self._running):
+            if claim in claims:
+                claims.remove(claim)
+
+    def _look(self) -> tuple[Free | None, int]:
+        return self._free(), sum(claim.missing_bytes for claim in list(self._running))
+
+
+def too_large(needs_bytes: int) -> str:
+    """Return why a trial could never start; "" if it could, or that is not known."""
+    bounds = memory_bounds()
+    if bounds is None or needs_bytes <= bounds.total_bytes:
+        return ""
+    there = memory_text(bounds.total_bytes)
+    return f"needs {memory_text(needs_bytes)}, and there are {there} in all: it could never start"
