@@ -16,6 +16,7 @@ from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
 from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Message, Tape
+from tsnb.planners.timeline import PlannedTrial, Timeline
 from tsnb.telemetry.readings import CacheReading, EndReading
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -268,6 +269,48 @@ def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) ->
     assert re.search(r"CPU\s*[\d.]+ of 4 cores \(loader 0\.\d\d, trials \d\.\d\d\)", footer)
     assert "3.1 of 16 GiB" in footer
     assert host.page.evaluate(OVERFLOW) == [0, 0]
+    assert not host.errors
+
+
+@pytest.mark.parametrize("width", [420, 1000])
+def test_a_plan_is_in_the_details_as_planned_as_it_was_and_what_is_still_to_come(
+    browser: Browser, width: int
+) -> None:
+    """Bars and ends, followed while it runs, and away when there is no plan."""
+    host = Host(browser, width)
+    host.open(rebalance(rebalanced()))
+    host.page.get_by_role("button", name="details").click()
+    host.settle()
+    gantt = host.page.locator(".tsnb-gantt")
+    assert gantt.is_hidden(), "nothing was planned"
+    trials = (
+        PlannedTrial("cnn-small", (0.0, 60.0), (0.0, 72.0)),
+        PlannedTrial("resnet10", (0.0, 120.0), (6.0, 90.0), (90.0, 144.0)),
+        PlannedTrial("<b>waits</b>", (60.0, 180.0), None, (72.0, 240.0)),
+    )
+    known = {"op": "params", "trials": {}, "verdicts": {}, "changes": {}, "sweeps": {}}
+    host.hear(Message({**known, "plan": Timeline("sweep 's'", trials).to_dict()}))
+    gantt.wait_for()
+    rows = [row.split("\t") for row in gantt.locator("tbody tr").all_inner_texts()]
+    assert [row[0].strip() for row in rows] == ["cnn-small", "resnet10", "<b>waits</b>"]
+    assert [row[-1].strip() for row in rows] == ["1:12 in fact", "2:24 foretold", "4:00 foretold"]
+    assert gantt.locator("caption").inner_text().startswith("sweep 's'")
+    titles = "all => all.map(one => [one.title, one.style.left, one.style.width])"
+    assert gantt.locator("tbody tr >> nth=1").locator(
+        "i:not([hidden]).tsnb-g-planned, i.tsnb-g-ahead"
+    ).evaluate_all(titles) == [
+        ["resnet10: planned 0:00 to 2:00", "0%", "50%"],
+        ["resnet10: foretold now 1:30 to 2:24", "37.5%", "22.5%"],
+    ]
+    assert gantt.locator("tbody tr >> nth=2").locator(".tsnb-g-actual").is_hidden(), "it has not started"
+    assert host.page.evaluate(OVERFLOW) == [0, 0]
+    host.shot(ARTIFACTS / f"panel-plan-{width}.png")
+    over = (replace(trials[1], actual=(6.0, 150.0), ahead=None),)
+    host.hear(Message({**known, "plan": Timeline("sweep 's'", over).to_dict()}))
+    gantt.get_by_text("2:30 in fact").wait_for()
+    assert gantt.locator("tbody tr").count() == 1
+    host.hear(Message({**known, "plan": None}))
+    gantt.wait_for(state="hidden")
     assert not host.errors
 
 

@@ -13,6 +13,8 @@ from tests.panel.streams import rebalanced, three_models
 from tsnb.errors import TsnbError
 from tsnb.panel import widget as module
 from tsnb.panel.widget import Panel
+from tsnb.planners import timeline
+from tsnb.planners.timeline import PlannedTrial, Timeline, show
 from tsnb.telemetry.readings import StreamReading
 
 
@@ -171,6 +173,7 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         "verdicts": {"mlp": "rank 2 of 2"},
         "changes": {"cnn": [[5.0, "lr 0.3 → 0.1"]]},
         "sweeps": {"mlp": "s"},
+        "plan": None,
     }
     panel._hear(panel, content, [])
     join("tsnb-set-cnn")
@@ -288,3 +291,29 @@ def test_a_missing_bundle_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(ImportError, match=r"pip install -e \.") as caught:
         module._bundle("panel.js")
     assert "hatch_build.py" in str(caught.value)
+
+
+def test_a_plan_is_told_as_it_is_by_then_where_its_trials_take_a_stream_that_is_shown(
+    panel: Panel, sent: list[tuple[dict[str, Any], list[bytes]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The numbers that report and plot draw; none before a reading, of another stream, or of another time."""
+    monkeypatch.setattr(timeline, "_newest", [])
+
+    def told() -> Any:
+        panel._hear(panel, {"op": "params"}, [])
+        return sent[-1][0]["plan"]
+
+    panel.logs.source = cast("Any", SimpleNamespace(params=dict, verdicts=dict, sweeps=dict, changes=dict))
+    trials = (PlannedTrial("cnn", (0.0, 10.0), (1.0, 5.0), (5.0, 12.0)),)
+    began_s = next(iter(three_models().run(12))).time_s
+    show(lambda: Timeline("sweep 's'", trials, ("mnist",), began_s))
+    assert told() is None, "the stream has no reading yet"
+    fill(panel)
+    found = timeline.newest()
+    assert found is not None and told() == found.to_dict()
+    trials = (PlannedTrial("cnn", (0.0, 10.0), (1.0, 13.0)),)
+    assert told()["trials"][0]["actual"] == (1.0, 13.0) and told()["trials"][0]["ahead"] is None
+    show(lambda: Timeline("plan", trials, ("other",), began_s))
+    assert told() is None
+    show(lambda: Timeline("plan", trials, ("mnist",), began_s - 1000))
+    assert told() is None

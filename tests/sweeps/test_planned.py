@@ -12,14 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import tsnb
 from tsnb.errors import TsnbError
+from tsnb.planners import timeline
 from tsnb.planners.scheduling import Job, LoaderCost, annealed, left_after, listed, within
 from tsnb.planners.timeline import newest
+from tsnb.sweeps.forecast import show_plan
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, clock_time, read_until
 
 FEED = LoaderCost(0.0004, 0.0006, 0.0001)
@@ -381,3 +384,20 @@ def test_a_real_failure_and_a_real_early_stop_let_the_next_start(numbers: Any) -
     assert [trial.state for trial in sweep.values()] == ["stopped", "stopped"]
     first, second = (tuple(sweep.values())[k] for k in (0, 1))
     assert second.started_s >= first.started_s + first.duration_s
+
+
+def test_a_plan_is_drawn_while_its_sweep_adds_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep's thread notes a clone just then: what was asked for has the trials that there were."""
+    monkeypatch.setattr(timeline, "_newest", [])
+    world = World([job("a"), job("b")])
+    world.step()
+    before = list(world.places.firsts)
+
+    class Trials(dict[str, Any]):
+        def get(self, name: str, default: Any = None) -> Any:
+            world.places.firsts[f"clone of {name}"] = (0.0, 1.0)
+            return default
+
+    show_plan("sweep", world.places, cast("Any", SimpleNamespace(trials=Trials())))
+    found = newest()
+    assert found is not None and [each.name for each in found.trials] == before

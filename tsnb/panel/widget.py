@@ -25,6 +25,7 @@ from tsnb.errors import TsnbError
 from tsnb.panel.logs import LogFeed
 from tsnb.panel.shown_stream import ShownStream
 from tsnb.panel.tape import Message, Tape
+from tsnb.planners.timeline import newest_on
 from tsnb.telemetry.history import MOST, History
 from tsnb.telemetry.observer import balance, pause
 from tsnb.telemetry.readings import StreamReading
@@ -376,13 +377,24 @@ class Panel(anywidget.AnyWidget):
         """Return what only the notebook knows of its trials."""
         source = self.logs.source
         if source is None:
-            return {"trials": {}, "verdicts": {}, "changes": {}, "sweeps": {}}
+            return {"trials": {}, "verdicts": {}, "changes": {}, "sweeps": {}, "plan": self._plan()}
         return {
             "trials": source.params(),
             "verdicts": source.verdicts(),
             "changes": source.changes(),
             "sweeps": source.sweeps(),
+            "plan": self._plan(),
         }
+
+    def _plan(self) -> dict[str, Any] | None:
+        """Return the newest plan of this process, if trials of it took batches of a stream that is shown."""
+        for tape in (channel.tape for channel in self._channels):
+            latest, origin_s = tape.latest, tape.view.origin_s
+            if latest is None or origin_s is None or tape.recorded:
+                continue
+            if (found := newest_on(latest.name, origin_s, latest.time_s)) is not None:
+                return found.to_dict()
+        return None
 
     def _in_background(self, name: str, act: Callable[[str], None], what: str = "stop", at: int = 0) -> None:
         """Act away from the shell: it may wait for a child process, and a cell may be running."""

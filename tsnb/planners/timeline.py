@@ -11,7 +11,7 @@ from typing import Any
 
 from tsnb.words import duration, text_table
 
-__all__ = ["PlannedTrial", "Span", "Timeline", "newest", "show"]
+__all__ = ["PlannedTrial", "Span", "Timeline", "newest", "newest_on", "show"]
 
 Span = tuple[float, float]
 """Start and end, in seconds from the beginning of a plan."""
@@ -117,3 +117,15 @@ def show(make: Callable[[], Timeline]) -> None:
 def newest() -> Timeline | None:
     """Return the newest plan of this process as it is now; None: there was none."""
     return _newest[-1]() if _newest else None
+
+
+def newest_on(stream: str, begin_s: float, end_s: float) -> Timeline | None:
+    """Return the newest plan of this process, if trials of it took batches of a stream within some time.
+
+    Args:
+        stream: Its name.
+        begin_s: Seconds since 1970.
+        end_s: Likewise.
+    """
+    found = newest()
+    return found if found is not None and found.concerns(stream, begin_s, end_s) else None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.files import replace_file
-from tsnb.planners.timeline import Timeline, newest
+from tsnb.planners.timeline import Timeline, newest_on
 from tsnb.records.scores import direction_of
 from tsnb.reports.cost import Prices, TrialCost, costs, wanted_of
 from tsnb.reports.drawing import draw
@@ -219,11 +219,10 @@ def report(
 
 def _plan_of(readings: Sequence[StreamReading]) -> Timeline | None:
     """Return the newest plan of this process, if trials of it took batches of that stream."""
-    found = newest()
-    if found is None or not readings:
+    if not readings:
         return None
     first, last = readings[0], readings[-1]
-    return found if found.concerns(last.name, first.time_s, last.time_s) else None
+    return newest_on(last.name, first.time_s, last.time_s)
 
 
 def _version() -> str:

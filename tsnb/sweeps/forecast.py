@@ -136,7 +136,7 @@ def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeli
     """Return when its trials start and end: as planned first, as it was, and as foretold now."""
     origin_s, ahead = places.first_s, places.ahead(time.time())
     found = []
-    for name, planned in places.firsts.items():
+    for name, planned in list(places.firsts.items()):  # the sweep's thread adds to them
         trial = conductor.trials.get(name)
         if trial is None and (clone := trials.get(name)) is not None and clone.parent is not None:
             trial = clone  # of one of them

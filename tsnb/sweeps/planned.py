@@ -191,7 +191,7 @@ class PlannedPlaces(Places):
     @property
     def first_s(self) -> float:
         """When the first plan began, by the clock."""
-        return min((start_s for start_s, _ in self.firsts.values()), default=0.0)
+        return min((start_s for start_s, _ in list(self.firsts.values())), default=0.0)
 
     def ahead(self, now_s: float) -> dict[str, Span]:
         """Return what is still to come of each trial that runs or waits, as the last plan has it: start and end.

@@ -90,13 +90,14 @@ test("an end on one stream is none while the trial is on another", () => {
 
 test("what is saved opens again with every stream", () => {
   const streams = two([{ 0: { lag: 1 }, 1: { lag: 2 } }], [{ 0: { lag: 3 } }], { curves: [[1, 0, 1, 0, 0, 0, 0.5], []] });
-  streams.know({ trials: { a: [["lr", "0.1"]] }, verdicts: { b: "rank 3 of 4" } });
+  streams.know({ trials: { a: [["lr", "0.1"]] }, verdicts: { b: "rank 3 of 4" }, plan: { title: "plan", trials: [] } });
   const { scene, history, curves } = streams.snapshot(), again = new Streams(() => 0);
   again.load(JSON.parse(JSON.stringify(scene)), history, curves);
   assert.equal(again.whole.recorded, true);
   assert.deepEqual(again.whole.lanes.map(({ name }) => name), ["a", "both", "b"]);
   assert.deepEqual(again.whole.params.get("a"), [["lr", "0.1"]], "parameters are columns without a kernel too");
   assert.equal(again.whole.verdicts.b, "rank 3 of 4");
+  assert.equal(again.whole.plan.title, "plan");
   assert.equal(again.stores[1].last.rows[1].lag, 3);
   assert.equal(again.whole.value(1, "loss"), 0.5);
 });

@@ -35,14 +35,14 @@ class Flow {
   }
 
   /** `alone`: whether there is no other; `large`: whether its large charts are open. */
-  draw(store, { spanS, details, large, alone, at }) {
+  draw(store, { spanS, details, large, alone, at, whole }) {
     const state = shownState(store);
     this.header.draw(store, state);
     this.sentence.draw(store, state);
     this.title.hidden = alone;
     if (!alone) put(this.title, store.stream.name || "no stream yet");
     this.details.shown = details;
-    this.details.draw(store);
+    this.details.draw(store, at === 0 ? whole.plan : null, whole.lanes);
     this.charts.main.element.hidden = !large;
     const shownS = spanFor(store.reel.ageS, spanS), found = large || details ? series(store.reel.withoutIdleEnd(), store.lanes, shownS) : undefined;
     this.cells.draw(store, shownS, large, found);
@@ -239,7 +239,7 @@ export class View {
     const began = performance.now(), { store } = this, state = shownState(store);
     this.fit();
     const { stores } = this.streams, large = this.kept.flow === true;
-    this.flows.forEach((flow, at) => flow.draw(stores[at], { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, at }));
+    this.flows.forEach((flow, at) => flow.draw(stores[at], { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, at, whole: store }));
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
     this.drawer.draw(store, state);
     this.lessons.draw(store);
