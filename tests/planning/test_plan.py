@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 import tsnb
 from tsnb.errors import TsnbError
 from tsnb.planners.timeline import newest
+from tsnb.planning.conducting import still_to_come
 from tsnb.planning.profiling import next_wave
+from tsnb.telemetry.eta import NO_ETA, Eta
 
 pytestmark = pytest.mark.system
 
@@ -92,6 +95,23 @@ def test_trials_are_profiled_planned_and_run() -> None:
     assert sorted(done["small"].result()) == list(range(SAMPLES))
     assert sorted(done["large"].result()) == sorted(2 * list(range(SAMPLES)))
     assert not tsnb.producers()
+
+
+@pytest.mark.parametrize(
+    ("state", "eta", "said"),
+    [
+        ("running", Eta(8.0, 7.0, 9.0, epochs=3), (100.0, 108.0)),
+        ("running", Eta(8.0, 7.0, 9.0), (100.0, 120.0)),  # to the end of an epoch, of nobody knows how many
+        ("starting", NO_ETA, (100.0, 120.0)),
+        ("done", NO_ETA, None),
+    ],
+)
+def test_what_is_still_to_come_is_what_every_screen_says(state: str, eta: Eta, said: object) -> None:
+    """As soon as the readings tell how long it takes; what was foretold before, until then; never before now."""
+    trial = cast("Any", SimpleNamespace(state=state, eta=eta))
+    assert still_to_come(trial, 100.0, 120.0) == said
+    if eta is NO_ETA and said:
+        assert still_to_come(trial, 130.0, 120.0) == (130.0, 130.0)
 
 
 def test_trials_are_profiled_in_waves_that_fit_the_memory() -> None:

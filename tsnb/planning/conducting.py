@@ -18,11 +18,12 @@ from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.machine.processes import held
+from tsnb.planners.timeline import Span
 from tsnb.planning.profiling import TrialWish
 from tsnb.planning.ways import APART, IN_TURN, Foretold
 from tsnb.producer import Producer, serve
 
-__all__ = ["conduct"]
+__all__ = ["conduct", "still_to_come"]
 
 LOOK_S = 5.0
 """A trial's end is reported at once; as a safeguard it is also checked this often."""
@@ -75,6 +76,22 @@ def conduct(
             for gate in run.gates.values():
                 gate.open()
     return {each.name: run.done[each.name] for each in wanted}
+
+
+def still_to_come(trial: Trial, now_s: float, end_s: float) -> Span | None:
+    """Return when a trial that was started will have run: from now to its end; None: it has ended.
+
+    Once its stream's readings say how long it still takes, it is that, as `trial.eta` and every screen have it.
+
+    Args:
+        trial: It.
+        now_s: Seconds since 1970.
+        end_s: When it ends as was foretold before it ran, likewise.
+    """
+    if trial.state in ENDED:
+        return None
+    eta = trial.eta
+    return now_s, max(now_s, now_s + eta.left_s if eta.whole else end_s)
 
 
 class _Run:

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from tsnb.experiments.trial import ENDED, Trial
+from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
 from tsnb.planners.scheduling import Job, LoaderCost
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
-from tsnb.planning.conducting import conduct
+from tsnb.planning.conducting import conduct, still_to_come
 from tsnb.planning.profiling import Cost, TrialWish, profile, wanted
 from tsnb.planning.ways import Foretold, chosen, foretold, why
 from tsnb.reports.plotting import draw_timeline
@@ -61,12 +61,12 @@ class _Ran:
         """Return what is still to come of a trial, if it takes as long as was planned; None: it is over, or all is."""
         if self.began_s is None:
             return None
-        now_s = time.time() - self.began_s
+        now_s, began_s = time.time(), self.began_s
         if (trial := self._trials.get(name)) is None:
-            return max(now_s, start_s), max(now_s, start_s) + end_s - start_s
-        if trial.state in ENDED:
-            return None
-        return now_s, max(now_s, trial.started_s - self.began_s + end_s - start_s)
+            first_s = max(now_s - began_s, start_s)
+            return first_s, first_s + end_s - start_s
+        left = still_to_come(trial, now_s, trial.started_s + end_s - start_s)
+        return None if left is None else (left[0] - began_s, left[1] - began_s)
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,6 +18,7 @@ from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.planners.timeline import PlannedTrial, Timeline, show
+from tsnb.planning.conducting import still_to_come
 from tsnb.planning.profiling import Silent, profile_name
 from tsnb.planning.served import ServedCosts, costs_on, samples_taken
 from tsnb.sweeps.conductor import Conductor
@@ -134,14 +135,17 @@ def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> None:
 
 def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeline:
     """Return when its trials start and end: as planned first, as it was, and as foretold now."""
-    origin_s, ahead = places.first_s, places.ahead(time.time())
+    origin_s, now_s = places.first_s, time.time()
+    ahead = places.ahead(now_s)
     found = []
     for name, planned in list(places.firsts.items()):  # the sweep's thread adds to them
         trial = conductor.trials.get(name)
         if trial is None and (clone := trials.get(name)) is not None and clone.parent is not None:
             trial = clone  # of one of them
         actual = None if trial is None else (trial.started_s, trial.started_s + trial.duration_s)
-        left = None if trial is not None and trial.state in ENDED else ahead.get(name)
+        left = ahead.get(name)
+        if trial is not None:
+            left = still_to_come(trial, now_s, now_s if left is None else left[1])
         spans = [
             None if span is None else (span[0] - origin_s, span[1] - origin_s)
             for span in (planned, actual, left)
