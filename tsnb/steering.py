@@ -11,8 +11,8 @@
 | `sweep` | at once | a line for each trial that ends, with `--json` |
 
 They reach a trial through the stream that it takes, whichever notebook or script has started it, and its own notebook
-and panel show what follows. `clone` and `extend` need that notebook or script itself, and reach it by its door
-(`kernels.door`). TRIAL is the name by which it has attached. `docs/agents.md` is the page for programs.
+and panel show what follows. `clone`, `extend` and `pause --release` need that notebook or script itself: they come by
+its door (`kernels.door`). TRIAL is the name by which it has attached. `docs/agents.md` is the page for programs.
 """
 
 from __future__ import annotations
@@ -88,6 +88,12 @@ def add_verbs(commands: Any) -> None:
         verb = commands.add_parser(name, help=help_text)
         if run is _pause:
             verb.add_argument("target", metavar="STREAM[/TRIAL]", help="without TRIAL: all of the stream's")
+            if name == "pause":
+                verb.add_argument(
+                    "--release",
+                    action="store_true",
+                    help="of one TRIAL: give the GPU memory of what it keeps (tsnb.keep) back until it goes on",
+                )
         else:
             verb.add_argument("target", metavar="STREAM/TRIAL")
         if run in (_set, _clone):
@@ -258,6 +264,9 @@ def _reached(target: str) -> tuple[str, ConsumerReading]:
 
 
 def _pause(options: argparse.Namespace) -> None:
+    if options.command == "pause" and options.release:
+        _release(options)
+        return
     name, _, trial = options.target.partition("/")
     stream = registry.find(name or None).name
     there = [c.name for c in status(stream).consumers if c.state != "gone"]
@@ -268,6 +277,18 @@ def _pause(options: argparse.Namespace) -> None:
     pause(stream, *meant, on=options.command == "pause")
     done = f"{options.command}d"
     answer(options, {"stream": stream, done: meant}, f"{done} {', '.join(meant)} of {stream!r}")
+
+
+def _release(options: argparse.Namespace) -> None:
+    """Pause a trial, and have it give GPU memory back: the notebook or script that has started it can ask for that."""
+    stream, trial = _reached(options.target)
+    asked = {"stream": stream, "trial": trial.name, "pid": trial.pid}
+    wish = {**asked, "verb": "pause", "release": True}
+    _asked_of_its_notebook(asked, wish, "paused with --release")
+    text = (
+        f"paused {trial.name} of {stream!r}: it gives the GPU memory of what it keeps back at its next batch"
+    )
+    answer(options, {"stream": stream, "paused": [trial.name], "release": True}, text)
 
 
 def _set(options: argparse.Namespace) -> None:

@@ -601,7 +601,9 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     assert further[0].get_attribute("title") == (
         "Clone resnet10: not now, it was started elsewhere, and its notebook does that"
     )
-    able = {**FACTS, "cannot": {"clone": "", "extend": "is running: it can be extended once it is done"}}
+    no_gpu = "it uses no GPU, so there is no GPU memory to give back: pause it without release"
+    running = "is running: it can be extended once it is done"
+    able = {**FACTS, "cannot": {"clone": "", "extend": running, "release": no_gpu}}
     host.hear(Message({**able, "live": [["lr", "0.1"], ["how", "mean"]]}))
     for reading in stream.run(0.5):  # as above
         host.feed(reading)
@@ -609,6 +611,9 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     assert further[1].get_attribute("title") == (
         "Extend resnet10: not now, is running: it can be extended once it is done"
     )
+    free = drawer.get_by_role("button", name="Pause, memory free")
+    assert free.get_attribute("title") == f"Pause resnet10 with its GPU memory free: not now, {no_gpu}"
+    assert free.get_attribute("aria-disabled") == "true"
     page.get_by_label("name of the clone").fill("hot")
     page.get_by_role("button", name="Clone with lr 0.03").click()
     clone_it = {"op": "clone", "name": "resnet10", "as": "hot", "changes": [["lr", "0.03"]]}
@@ -616,7 +621,12 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     assert (further[0].get_attribute("title") or "").endswith("not now, it is being cloned")
     host.hear(Message({"op": "refused", "what": "clone", "name": "resnet10", "why": "it uses a GPU"}))
     host.hear(
-        Message({**able, "cannot": {"clone": "is done: a trial is cloned while it runs", "extend": ""}})
+        Message(
+            {
+                **able,
+                "cannot": {"clone": "is done: a trial is cloned while it runs", "extend": "", "release": ""},
+            }
+        )
     )
     for reading in stream.run(0.5):  # as above
         host.feed(reading)
@@ -628,6 +638,12 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     page.get_by_label("epochs more").fill("5")
     page.get_by_role("button", name="Go on for 5").click()
     assert page.evaluate("() => window.sent.at(-1)") == {"op": "extend", "name": "resnet10", "epochs": 5}
+    free.click()
+    assert page.evaluate("() => window.sent.at(-1)") == {"op": "release", "name": "resnet10"}
+    assert (free.get_attribute("title") or "").endswith("not now, it pauses at its next batch")
+    host.hear(Message({"op": "refused", "what": "release", "name": "resnet10", "why": no_gpu}))
+    host.settle()
+    assert drawer.get_by_role("alert").inner_text() == f"Could not free its GPU memory: {no_gpu}"
     assert page.evaluate(OVERFLOW) == [0, 0]
     assert page.evaluate(CONTRAST) == []
     if width > 960:

@@ -24,7 +24,7 @@ import tsnb
 from tsnb.errors import NameInUse, TrialFailed, TsnbError
 from tsnb.experiments import Trial, run_cell
 from tsnb.experiments.live_values import NoSuchLiveValue
-from tsnb.experiments.trial_life import pause_trials
+from tsnb.experiments.pausing import pause_trials
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes import forking
 from tsnb.notebook.panels import TrialLogs

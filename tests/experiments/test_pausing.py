@@ -17,7 +17,7 @@ from tsnb import cli
 from tsnb.errors import TsnbError
 from tsnb.experiments import Trial, run_cell
 from tsnb.experiments.in_kernel import device_memory
-from tsnb.experiments.trial_life import pause_trials
+from tsnb.experiments.pausing import pause_trials
 from tsnb.records.run import Run
 from tsnb.telemetry.following import look
 from tsnb.telemetry.observer import status
@@ -147,7 +147,7 @@ def test_memory_is_released_only_where_there_is_some(page: Any, until: Until, tm
         assert not trial.life.paused
         (tmp_path / "go").touch()
         trial.wait(60)
-        with pytest.raises(TsnbError, match="is done: a trial is paused while it runs"):
+        with pytest.raises(TsnbError, match="is done: a trial pauses at a batch that it takes"):
             trial.pause(release=True)
 
 

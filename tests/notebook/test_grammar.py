@@ -100,8 +100,12 @@ def test_bounds_are_the_same_wherever_an_option_is_given(
 
 
 def test_each_verb_is_on_every_surface(capsys: pytest.CaptureFixture[str]) -> None:
-    """What may be done to a trial: a method, a magic, a command that answers with JSON, and the panel's way back."""
+    """What may be done to a trial: a method, a magic, a command that answers with JSON, and the panel's way back.
+
+    `pause` with `release` is one word more on each, and a wish of its own in the panel.
+    """
     verbs = ["pause", "resume", "set", "interrupt", "stop", "clone", "extend"]
+    worded = {"release": "pause"}
     panel = Panel()
     done: list[str] = []
 
@@ -110,13 +114,19 @@ def test_each_verb_is_on_every_surface(capsys: pytest.CaptureFixture[str]) -> No
 
     panel._in_background = note  # type: ignore[method-assign]
     panel.interrupt_consumer = done.append
-    for verb in verbs:
-        assert hasattr(Trial, verb)
-        assert verb in TRIALS, f"%trials {verb}"
+    for verb in [*verbs, *worded]:
+        method = worded.get(verb, verb)
+        assert hasattr(Trial, method)
+        assert method in TRIALS, f"%trials {method}"
         with pytest.raises(SystemExit) as ended:
-            cli.main([verb, "--help"])
+            cli.main([method, "--help"])
         assert ended.value.code == 0
-        assert "--json" in capsys.readouterr().out, f"tsnb {verb} --json"
+        help_text = capsys.readouterr().out
+        assert "--json" in help_text, f"tsnb {method} --json"
+        if verb in worded:
+            assert inspect.signature(getattr(Trial, method)).parameters[verb].default is False
+            assert f"--{verb}" in TRIALS[method].format_usage(), f"%trials {method} --{verb}"
+            assert f"--{verb}" in help_text, f"tsnb {method} --{verb}"
         said = {"value": "lr", "text": "0.1", "as": "hot", "changes": [["lr", "0.1"]], "epochs": 5}
         panel._hear(panel, {"op": verb, "name": "cnn", **said}, [])
         assert done[-1:] == [verb], f"the panel's {verb}"

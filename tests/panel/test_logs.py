@@ -63,6 +63,9 @@ class Source:
     def extend(self, name: str, epochs: int) -> None:
         raise NotImplementedError
 
+    def release(self, name: str) -> None:
+        raise NotImplementedError
+
 
 class Pages:
     """What was sent."""

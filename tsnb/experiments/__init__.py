@@ -9,6 +9,7 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `cells`, `functions` | starting a trial from a cell, and the set-up cell; from a function: `tsnb.run`, `@tsnb.trial` |
 | `trial` | one trial, as its user sees it |
 | `trial_life`, `own_life` | what happens to it, on the hub's thread; its turn and restarts if it was started here |
+| `pausing` | several trials that pause together, or go on |
 | `attempt` | one kernel, for one run through its code |
 | `live_values` | values that are set while the training reads them |
 | `news` | what that kernel tells |

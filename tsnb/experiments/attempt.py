@@ -266,9 +266,9 @@ class Attempt:
         """Have live values changed; return the kernel's reply."""
         return await self.child.request(SET, changes)
 
-    async def release_memory(self) -> dict[str, Any]:
-        """Have its GPU memory given back when it is paused; return the kernel's reply."""
-        return await self.child.request(RELEASE, {})
+    async def release_memory(self, *, wanted: bool) -> dict[str, Any]:
+        """Have its GPU memory given back when it is paused, or not after all; return the kernel's reply."""
+        return await self.child.request(RELEASE, {"wanted": wanted})
 
     async def branch(self, name: str, changes: Mapping[str, Any]) -> Branch | KeptStart:
         """Have the kernel cloned at its next batch; where it cannot be forked, have its state written for the clone.

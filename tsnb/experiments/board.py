@@ -4,7 +4,7 @@ Detached trials of the same project that other notebooks have started are found 
 shown in the table, but `stop` and `wait` without a name mean this process's own.
 
 What the command line asks that only this process can do (a clone of a trial, an extension of one that has left its
-stream) comes by a door (`kernels.door`), which opens with the first trial.
+stream, GPU memory that a paused one gives back) comes by a door (`kernels.door`), which opens with the first trial.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tsnb.experiments.clones import CloneLife, CloneWish, KeptCloneLife
 from tsnb.experiments.detached import FoundTrial
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.own_life import OwnLife
+from tsnb.experiments.pausing import consumers_in
 from tsnb.experiments.plan import LONGEST, TrialPlan, shown_value, trial_name
 from tsnb.experiments.replanning import cloned
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
-from tsnb.experiments.trial_life import consumers_in
 from tsnb.kernels.door import Door
 from tsnb.kernels.hub import Hub, the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
@@ -357,7 +357,7 @@ def _open_door(hub: Hub) -> None:
             _open = hub, Door(hub, _answered)
         except (TsnbError, OSError) as error:  # trials run all the same
             logging.getLogger("tsnb").warning(
-                "tsnb clone and tsnb extend cannot reach this process: %s", error
+                "tsnb clone, tsnb extend and tsnb pause --release cannot reach this process: %s", error
             )
 
 
@@ -387,6 +387,9 @@ def _answered(request: dict[str, Any]) -> dict[str, Any]:
         return {word: facts[word] for word in ("trial", "clone", "pid", "epoch", "batch", "samples")}
     if verb == "extend":
         return {"trial": meant[0].extend(request["epochs"]).name, "epochs": request["epochs"]}
+    if verb == "pause":
+        meant[0].pause(release=bool(request.get("release")))
+        return {"trial": meant[0].name}
     raise TsnbError(f"this version of tsnb does not know {verb!r}")
 
 

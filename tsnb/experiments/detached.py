@@ -16,9 +16,10 @@ from typing import Any
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Delivery, Outcome
 from tsnb.experiments.bookkeeping import asked
+from tsnb.experiments.pausing import consumers_in
 from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.trial import Trial
-from tsnb.experiments.trial_life import TrialLife, consumers_in
+from tsnb.experiments.trial_life import TrialLife
 from tsnb.kernels.hub import Hub
 from tsnb.records.detached_entries import DetachedEntry
 from tsnb.records.reading import ENDED, RunRecord

@@ -9,6 +9,7 @@
 | `Directions` | it has called `tsnb.direction` | `trial_life` |
 | `Declared`, `Changed` | it has made a live value; changes of live values hold | `trial_life` |
 | `StandsStill` | its consumer stands still because it is paused, or does no more | `trial_life` |
+| `Releasable` | whether its GPU memory can be given back while it is paused has changed | `trial_life` |
 | `WentBack` | it goes on from a kept state: what came after that is to be forgotten | `trial_life` |
 | `Branched`, `NotBranched` | it has been cloned at a batch, or cannot be | `attempt` |
 | `KeptForClone` | it could not be forked, and has written its state for the clone | `attempt` |
@@ -46,6 +47,7 @@ __all__ = [
     "Logged",
     "News",
     "NotBranched",
+    "Releasable",
     "StandsStill",
     "WentBack",
     "as_message",
@@ -57,7 +59,7 @@ SET = "tsnb_set"
 """A request to a kernel in the middle of its code: change live values, by name."""
 
 RELEASE = "tsnb_release"
-"""Another: give the GPU memory of what is kept back when the trial is paused."""
+"""Another: give the GPU memory of what is kept back when the trial is paused, or not after all."""
 
 BRANCH = "tsnb_branch"
 """Another: clone the trial at its next batch; `Branched` or `NotBranched` follows."""
@@ -121,6 +123,13 @@ class StandsStill(NamedTuple):
 
     on: bool
     """Stands still; else goes on."""
+
+
+class Releasable(NamedTuple):
+    """Whether the trial's GPU memory can be given back while it is paused has changed."""
+
+    why: str
+    """Why it cannot, and what to do; empty: it can."""
 
 
 class WentBack(NamedTuple):
@@ -194,6 +203,7 @@ News = (
     | Declared
     | Changed
     | StandsStill
+    | Releasable
     | WentBack
     | Branched
     | NotBranched
@@ -213,6 +223,7 @@ _KINDS: dict[str, Any] = {
         Declared,
         Changed,
         StandsStill,
+        Releasable,
         WentBack,
         Branched,
         NotBranched,

@@ -28,7 +28,7 @@ from tsnb.experiments.engine import engine_of
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.memory_queue import MemoryQueue
 from tsnb.experiments.plan import TrialPlan
-from tsnb.experiments.trial_life import ENDED, Launch, TrialLife
+from tsnb.experiments.trial_life import ENDED, NOT_BEGUN, Launch, TrialLife
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.processes.death import KernelDied
@@ -221,7 +221,7 @@ class OwnLife(TrialLife):
         """Run through the code once, in a new kernel."""
         self.become("starting")
         await written(self._run.state, "starting")
-        self.live, self.paused = {}, False
+        self.live, self.paused, self.why_not_released = {}, False, NOT_BEGUN
         settings: dict[str, Any] = {"run": self._run.as_settings(), "started_s": self.started_s}
         if self._resume:
             settings |= {"resume": self._resume, "planned": self._planned}
@@ -314,11 +314,11 @@ class OwnLife(TrialLife):
             raise TsnbError("it has never run")
         return await self._attempt.set(changes)
 
-    async def release_memory(self) -> dict[str, Any]:
+    async def release_memory(self, *, wanted: bool = True) -> dict[str, Any]:
         """Have its GPU memory given back when it is paused."""
         if self._attempt is None:
             raise TsnbError("it has never run")
-        return await self._attempt.release_memory()
+        return await self._attempt.release_memory(wanted=wanted)
 
     async def deliver(self, variable: str) -> Delivery:
         """Have one of its variables sent."""

@@ -35,6 +35,7 @@ from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.attempt import raised
 from tsnb.experiments.clones import CloneWish
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT
+from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial_life import (
@@ -43,7 +44,6 @@ from tsnb.experiments.trial_life import (
     TRIAL_STATES,
     RowListener,
     TrialLife,
-    pause_trials,
 )
 from tsnb.kernels.cargo.shipping import fetch
 from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
@@ -249,19 +249,14 @@ class Trial(Bound):
         Args:
             release: Give the GPU memory of what `tsnb.keep` has (nets, optimizers, gradients) back while it is paused:
                 it is copied to the host's memory, and back before the trial goes on, which waits for room if there is
-                none. What else it has on the GPU stays: CUDA itself, what variables hold.
+                none. What else it has on the GPU stays: CUDA itself, what variables hold. Of a trial that is paused
+                already it is given back now.
 
         Raises:
             TsnbError: It does not run, or takes batches of no stream on this machine now; or there is no GPU memory to
                 give back: it trains on the CPU, or keeps nothing. Then it is not paused.
         """
-        if release:
-            if self.life.state != "running":
-                raise TsnbError(f"trial {self.name!r} is {self.state}: a trial is paused while it runs")
-            reply = self._call(self.life.release_memory())
-            if reply["status"] != "ok":
-                raise raised(reply, self.name)
-        pause_trials([self.life], on=True)
+        pause_trials([self.life], on=True, release=release)
 
     def resume(self) -> None:
         """Let a trial that was paused go on where it was.
@@ -378,6 +373,15 @@ class Trial(Bound):
         if self.life.launch is None:
             return "was started elsewhere: clone it there, while that notebook or script runs"
         return ""
+
+    @property
+    def why_not_released(self) -> str:
+        """Why `pause(release=True)` cannot give GPU memory back now, as far as is known here; empty: it can."""
+        if self.life.state != "running":
+            return f"is {self.state}: a trial is paused while it runs"
+        if self.life.launch is None:
+            return "was started elsewhere: release its memory there, while that notebook or script runs"
+        return self.life.why_not_released
 
     @property
     def why_not_extended(self) -> str:

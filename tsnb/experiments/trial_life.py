@@ -13,11 +13,10 @@ import asyncio
 import contextlib
 import logging
 import math
-import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tsnb import registry
@@ -32,6 +31,7 @@ from tsnb.experiments.news import (
     Directions,
     Logged,
     News,
+    Releasable,
     StandsStill,
     WentBack,
 )
@@ -47,22 +47,24 @@ from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
 from tsnb.records.writes import LiveChange, LoggedRow, Parent
-from tsnb.telemetry.observer import TOLD_S, Observer, consumers_of, pause
+from tsnb.telemetry.observer import TOLD_S, Observer
 from tsnb.telemetry.readings import EndReading
 from tsnb.telemetry.watching import watched
 
 __all__ = [
     "ENDED",
+    "NOT_BEGUN",
     "STOP_GRACE_S",
     "TRIAL_STATES",
     "Launch",
     "RowListener",
     "TrialLife",
-    "consumers_in",
     "end_reading",
-    "pause_trials",
     "tell_end",
 ]
+
+NOT_BEGUN = "its code has not begun to train, or has only just"
+"""Why nothing can be said of a trial yet that its process tells."""
 
 TRIAL_STATES = ("queued", "starting", "running", "paused", *ENDED_STATES)
 ENDED = frozenset(ENDED_STATES)
@@ -90,6 +92,7 @@ class TrialLife(ABC):
         trial: What its user has, and what listeners are given.
         restarts: How often its process was started again.
         paused: Whether it was asked to pause, while it runs.
+        why_not_released: Why its process cannot give GPU memory back while it is paused; empty: it can.
         parent: Which trial it is a clone of, and from where on; None: it is none.
 
     Args:
@@ -119,6 +122,7 @@ class TrialLife(ABC):
         self.report: dict[str, Any] = {}
         self.attached = False
         self.paused = False
+        self.why_not_released = NOT_BEGUN
         self.parent: Parent | None = None
         self.live: dict[str, Any] = {}
         self.changes: list[LiveChange] = []
@@ -207,8 +211,11 @@ class TrialLife(ABC):
             f"trial {self.name!r} was started by another notebook: clone it there, while that runs"
         )
 
-    async def release_memory(self) -> dict[str, Any]:
+    async def release_memory(self, *, wanted: bool = True) -> dict[str, Any]:
         """Have the GPU memory of what it keeps given back when it is paused; return the kernel's reply.
+
+        Args:
+            wanted: Else it stays after all.
 
         Raises:
             TsnbError: There is no process of this notebook's to ask.
@@ -345,18 +352,23 @@ class TrialLife(ABC):
             case StandsStill(on):
                 self.paused = on
                 self._tell([])
+            case Releasable(why):
+                self.why_not_released = why
             case WentBack(rows, samples):
-                self.metrics.cut(rows)
-                if self.metrics.count < rows:
-                    with contextlib.suppress(TsnbError):
-                        self._take_written(self._run.rows()[0][:rows])
-                self.changes = [change for change in self.changes if change.samples <= samples]
-                self._tell([])
+                self._go_back(rows, samples)
             case Directions(by_metric):
                 direction(by_metric)
             case Attaching():
                 self.attached = True
                 self._tell([])
+
+    def _go_back(self, rows: int, samples: int) -> None:
+        self.metrics.cut(rows)
+        if self.metrics.count < rows:
+            with contextlib.suppress(TsnbError):
+                self._take_written(self._run.rows()[0][:rows])
+        self.changes = [change for change in self.changes if change.samples <= samples]
+        self._tell([])
 
     def take_rows(self, rows: list[LoggedRow]) -> None:
         """Take what it has logged since the last time."""
@@ -460,56 +472,3 @@ def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
                 observer.tell_end(end)
                 if watch is not None:
                     watch.catch_up(TOLD_S)
-
-
-def pause_trials(lives: Iterable[TrialLife], *, on: bool) -> None:
-    """Have all consumers of some trials pause at their next batch, or go on: on each stream all of them at once.
-
-    Args:
-        lives: Those of the trials.
-        on: Pause; else go on.
-
-    Raises:
-        TsnbError: One of them does not run, or takes batches of no stream on this machine; the others pause, or go on.
-    """
-    taking: dict[str, list[str]] = {}
-    errors, reached = [], []
-    for life in lives:
-        own = consumers_in(life)
-        if own:
-            reached.append(life)
-        else:
-            errors.append(_why_not(life))
-        for stream, consumer in own:
-            taking.setdefault(stream, []).append(consumer)
-    for stream, consumers in taking.items():
-        pause(stream, *consumers, on=on)
-    for life in reached:
-        life.paused = on  # its kernel says so, too, when it has come to its next batch
-    if errors:
-        raise TsnbError("\n".join(errors))
-
-
-def consumers_in(life: TrialLife) -> list[tuple[str, str]]:
-    """Return a trial's consumers: stream and name."""
-    pid = life.pid
-    if life.state != "running" or pid is None or life.options.get("engine"):
-        return []
-
-    def is_own(one: int) -> bool:
-        with contextlib.suppress(OSError):
-            return one > 0 and (one == pid or os.getsid(one) == pid)
-        return False
-
-    return consumers_of(is_own)
-
-
-def _why_not(life: TrialLife) -> str:
-    """Say why a trial cannot be paused."""
-    if life.state != "running":
-        why = f"is {life.state}"
-    elif life.options.get("engine"):
-        why = "runs on a cluster"
-    else:
-        why = "has attached to no stream of this machine, or not yet"
-    return f"trial {life.name!r} {why}: a trial pauses at a batch that it takes from a stream of this machine"

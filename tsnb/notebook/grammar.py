@@ -187,6 +187,12 @@ def _set() -> Parser:
     return parser
 
 
+def _pause() -> Parser:
+    parser = _named("%trials pause", "Pause one trial, or all, at the next batch.", optional=True)
+    parser.add_argument("--release", action="store_true", help="give GPU memory back meanwhile")
+    return parser
+
+
 def _extend() -> Parser:
     parser = _named("%trials extend", "Have a trial that is done go on.", optional=False)
     parser.add_argument("--epochs", type=_COUNT, required=True, metavar="N")
@@ -221,7 +227,7 @@ TENSORSOCKET = {
 TRIALS = {
     "list": Parser("%trials list", "List this notebook's trials."),
     "stop": _named("%trials stop", "Stop one trial, or all.", optional=True),
-    "pause": _named("%trials pause", "Pause one trial, or all, at the next batch.", optional=True),
+    "pause": _pause(),
     "resume": _named("%trials resume", "Let one trial go on, or all.", optional=True),
     "set": _set(),
     "interrupt": _named("%trials interrupt", "Interrupt a trial's code, as Ctrl-C does.", optional=False),

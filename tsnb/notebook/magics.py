@@ -171,7 +171,8 @@ class TsnbMagics(Magics):
 
         %trials [list]
         %trials stop [NAME]
-        %trials pause [NAME]   from the next batch on; the others go on, and do not wait for it
+        %trials pause [NAME] [--release]   from the next batch on; the others go on, and do not wait for it; --release:
+                               the GPU memory of what tsnb.keep has is free meanwhile
         %trials resume [NAME]  where it was: it gets every batch once
         %trials set NAME VALUE=0.03 ...    live values (tsnb.live) of a trial or a sweep, from its next batch on
         %trials interrupt NAME             as the stop button of a cell: its variables stay
@@ -193,8 +194,8 @@ class TsnbMagics(Magics):
                 return trials
             if command == "clear":
                 return runs.clear()
-            if command in {"pause", "resume"}:
-                return runs.pause(given.name, on=command == "pause")
+            if command == "pause":
+                return runs.pause(given.name, release=given.release)
             if command == "set":
                 print(runs.set_values(given.name, dict(given.changes)))  # noqa: T201
                 return None
@@ -203,5 +204,7 @@ class TsnbMagics(Magics):
             if command in _TOLD:
                 print(_TOLD[command](given))  # noqa: T201
                 return None
-            act = {"stop": runs.stop, "interrupt": runs.interrupt, "wait": runs.wait}[command]
+            act = {"resume": runs.resume, "stop": runs.stop, "interrupt": runs.interrupt, "wait": runs.wait}[
+                command
+            ]
             return act(given.name)

@@ -243,7 +243,11 @@ class TrialLogs:
             "artifacts": _files(where),
             "figures": _pictures(where),
             "where": str(where),
-            "cannot": {"clone": trial.why_not_cloned, "extend": trial.why_not_extended},
+            "cannot": {
+                "clone": trial.why_not_cloned,
+                "extend": trial.why_not_extended,
+                "release": trial.why_not_released,
+            },
             "verdict": _verdict(name),
             "lineage": _lineage(trial),
         }
@@ -290,6 +294,15 @@ class TrialLogs:
         """
         trial = _here(name, "and is cloned there")
         trial.clone(new or None, **{value: _read(trial, value, text) for value, text in changes.items()})
+
+    def release(self, name: str) -> None:
+        """Pause a trial, and have it give GPU memory back meanwhile.
+
+        Raises:
+            Exception: As `Trial.pause` raises.
+            TsnbError: The trial is not here.
+        """
+        _here(name, "so its memory is released there").pause(release=True)
 
     def extend(self, name: str, epochs: int) -> None:
         """Have a trial that is done go on for some more epochs.

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.experiments.cells import run_cell, set_up
+from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import ENDED, Trial
-from tsnb.experiments.trial_life import pause_trials
 from tsnb.kernels.cargo.capture import loops_over
 from tsnb.options import typed
 from tsnb.printable import coloured
@@ -28,6 +28,7 @@ from tsnb.sweeps.sweep import Sweep, find, live
 from tsnb.telemetry.observer import pause as pause_consumers
 
 if TYPE_CHECKING:
+    from tsnb.experiments.trial_life import TrialLife
     from tsnb.panel import Panel
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "pause",
     "pause_consumer",
     "rerun",
+    "resume",
     "run",
     "run_sweep",
     "set_values",
@@ -155,14 +157,38 @@ def stop(name: str | None) -> Any:
     return trials
 
 
-def pause(name: str | None, *, on: bool) -> Any:
-    """Pause one trial, one sweep, or all of this notebook's own that run, or let them go on; return the table."""
+def pause(name: str | None, *, release: bool = False) -> Any:
+    """Pause one trial, one sweep, or all of this notebook's own that run; return the table.
+
+    Args:
+        name: Which; None: all.
+        release: Have them give the GPU memory of what they keep back meanwhile.
+
+    Raises:
+        TsnbError: As `Trial.pause` raises.
+    """
     if name is None:
-        pause_trials([trial.life for trial in trials.own if trial.life.state == "running"], on=on)
+        pause_trials(_running(), on=True, release=release)
     else:
-        one = trials[name] if name in trials or (sweep := find(name)) is None else sweep
-        one.pause() if on else one.resume()
+        _trial_or_sweep(name).pause(release=release)
     return trials
+
+
+def resume(name: str | None) -> Any:
+    """Let one trial, one sweep, or all of this notebook's own that were paused go on; return the table."""
+    if name is None:
+        pause_trials(_running(), on=False)
+    else:
+        _trial_or_sweep(name).resume()
+    return trials
+
+
+def _running() -> list[TrialLife]:
+    return [trial.life for trial in trials.own if trial.life.state == "running"]
+
+
+def _trial_or_sweep(name: str) -> Trial | Sweep:
+    return trials[name] if name in trials or (sweep := find(name)) is None else sweep
 
 
 def interrupt(name: str) -> Any:

@@ -23,7 +23,8 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
          "artifacts": [["net.pt", 1234]], "where": ".tsnb/...",  name and bytes (null: a folder), and where they lie
          "figures": [["net.png", "net.png 812 1790",           the newest of them that are pictures: name, mark, bytes
                       "data:image/png;base64,..."]],            ("" where the page says, "has": [mark], it has it)
-         "cannot": {"clone": "is done: ...", "extend": ""},      why it cannot be cloned or extended now; empty: it can
+         "cannot": {"clone": "is done: ...", "extend": "",       why it cannot be cloned or extended now, or give GPU
+                    "release": "it uses no GPU ..."},             memory back while it is paused; empty: it can
          "verdict": "rank 3 of 4 at step 120",                   why it was stopped for others that were better
          "lineage": [["cnn", 0, "", "running"], ["cnn-2", 1,     its family of clones, a parent before its clones: name,
                      "batch 120 of epoch 1", "done"]]}           depth, where it branched off, state
@@ -117,6 +118,13 @@ class LogSource(Protocol):
         Raises:
             TsnbError: The trial is not here, or cannot be cloned.
             ValueError: A value or the name will not do.
+        """
+
+    def release(self, name: str) -> None:
+        """Pause a trial, and have it give GPU memory back meanwhile. Called as `set` is.
+
+        Raises:
+            TsnbError: The trial is not here, or has none to give back.
         """
 
     def extend(self, name: str, epochs: int) -> None:

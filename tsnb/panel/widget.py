@@ -336,7 +336,7 @@ class Panel(anywidget.AnyWidget):
             with self._lock:
                 if self._last_ticks() != content.get("n"):
                     self.deliver_all()
-        elif op in ("log", "log off", "trial", "params", "set", "clone", "extend", "view"):
+        elif op in ("log", "log off", "trial", "params", "set", "clone", "extend", "release", "view"):
             self._hear_of_reader(op, name, content)
         elif op == "stop":
             self._in_background(name, self.stop_consumer or self._end_consumer)
@@ -419,7 +419,7 @@ class Panel(anywidget.AnyWidget):
             pause(channel.name, name, on=on)
 
     def _steer(self, op: str, trial: str, content: dict[str, Any]) -> None:
-        """Do what only the notebook that has a trial can do: set a live value of it, clone it, or extend it."""
+        """Do what only the notebook that has a trial can do: set a live value of it, clone, extend or release it."""
         source = self.logs.source
         if source is None:
             raise TsnbError(f"this panel knows no trials, so it cannot {op} {trial}: its notebook can")
@@ -428,6 +428,8 @@ class Panel(anywidget.AnyWidget):
         elif op == "clone":
             changes = {str(name): str(text) for name, text in content.get("changes", ())}
             source.clone(trial, str(content.get("as", "")), changes)
+        elif op == "release":
+            source.release(trial)
         else:
             source.extend(trial, content.get("epochs", 0))
 

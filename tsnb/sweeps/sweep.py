@@ -15,8 +15,8 @@ from typing import Any
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
 from tsnb.experiments.board import NoSuchTrial, shown_scores
+from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.trial import STOP_GRACE_S, Trial
-from tsnb.experiments.trial_life import pause_trials
 from tsnb.kernels.hub import the_hub
 from tsnb.masks import Masked
 from tsnb.native.endings import Bound
@@ -173,15 +173,19 @@ class Sweep(Bound, Mapping[str, Trial]):
         if self:
             the_hub().call(self._end_all(), STOPPING_S)
 
-    def pause(self) -> None:
+    def pause(self, *, release: bool = False) -> None:
         """Have every trial that runs take no more batches until `resume`, as `Trial.pause`.
 
         A paused trial keeps its place, so none of those that wait is started in its stead.
 
+        Args:
+            release: Give the GPU memory of what they keep back meanwhile, as `Trial.pause`.
+
         Raises:
-            TsnbError: One of them takes batches of no stream on this machine now; the others pause.
+            TsnbError: One of them takes batches of no stream on this machine now, or is to give back GPU memory and has
+                none; the others pause.
         """
-        self._pause(on=True)
+        self._pause(on=True, release=release)
 
     def resume(self) -> None:
         """Let the trials that were paused go on.
@@ -207,8 +211,9 @@ class Sweep(Bound, Mapping[str, Trial]):
         for trial in running:
             trial.set(**values)
 
-    def _pause(self, *, on: bool) -> None:
-        pause_trials([trial.life for trial in self.values() if trial.life.state == "running"], on=on)
+    def _pause(self, *, on: bool, release: bool = False) -> None:
+        running = [trial.life for trial in self.values() if trial.life.state == "running"]
+        pause_trials(running, on=on, release=release)
 
     async def _end_all(self) -> None:
         await asyncio.gather(*(trial.life.end(STOP_GRACE_S) for trial in self.values()))

@@ -48,36 +48,61 @@ class DeviceMemory:
         self._wished = False
         self._moved: list[tuple[Any, Any]] = []  # tensors, and where they were
 
-    def request(self, _content: Mapping[str, Any]) -> None:
+    def request(self, content: Mapping[str, Any]) -> None:
         """Give it back from the next time on that the training stands still, or now. On the control channel's thread.
+
+        Args:
+            content: `wanted`: whether it is to be given back; else that is wished for no more.
 
         Raises:
             TsnbError: There is nothing to give back; says why, and what to do.
         """
-        torch = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_initialized():
-            raise TsnbError(
-                "it uses no GPU, so there is no GPU memory to give back: pause() without release=True pauses it"
-            )
-        if not self._objects():
-            raise TsnbError(
-                "only what its code keeps can be given back: put tsnb.keep(net=net, optimizer=optimizer) before its "
-                "loop over epochs. pause() without release=True pauses it"
-            )
+        if not content["wanted"] or self._moved:
+            self._wished = False
+            return
+        if why := self._why_nothing():
+            raise TsnbError(why)
+        if self._stands() and attach_defaults.boundary is not None:
+            raise TsnbError("it is being cloned just now: ask for its memory once more when it has been")
         self._wished = True
-        if self._stands() and attach_defaults.boundary is None:
+        if self._stands():
             attach_defaults.boundary = self.give_back
 
+    def why_not(self) -> str:
+        """Return why nothing can be given back now, and what to do; empty: something can. From any thread."""
+        return "its GPU memory is given back already" if self._moved else self._why_nothing()
+
+    def _why_nothing(self) -> str:
+        torch = sys.modules.get("torch")
+        # torch may be half imported just now
+        if not getattr(getattr(torch, "cuda", None), "is_initialized", bool)():
+            return "it uses no GPU, so there is no GPU memory to give back: pause it without release"
+        if not self._objects():
+            return (
+                "only what its code keeps can be given back: put tsnb.keep(net=net, optimizer=optimizer) before its "
+                "loop over epochs, or pause it without release"
+            )
+        return ""
+
     def give_back(self) -> None:
-        """Move the tensors to the host, if that was wished for. On the training's thread, which stands still."""
-        if not self._wished:
+        """Move the tensors to the host, if that was wished for. On the training's thread.
+
+        What has gone on in the meantime keeps them.
+        """
+        if not self._wished or self._moved or not self._stands():
             return
         import torch
 
         self._wished = False
         there = [tensor for tensor in _tensors(self._objects().values()) if tensor.is_cuda]
-        self._moved = [(tensor, tensor.device) for tensor in there]
-        _move(self._moved, to_host=True)
+        moving = [(tensor, tensor.device) for tensor in there]
+        try:
+            _move(moving, to_host=True)
+        except (RuntimeError, MemoryError) as error:  # torch says so where the host has no room
+            first = str(error).partition("\n")[0]
+            _log.warning("trial %r keeps its GPU memory while it is paused: %s", self._name, first)
+            return
+        self._moved = moving
         gc.collect()
         torch.cuda.empty_cache()
 

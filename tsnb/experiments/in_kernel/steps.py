@@ -46,6 +46,7 @@ from tsnb.experiments.news import (
     Declared,
     Directions,
     Ended,
+    Releasable,
     StandsStill,
     WentBack,
     how_it_ended,
@@ -84,6 +85,7 @@ class _TrialHere:
         self.memory = DeviceMemory(
             settings["name"], lambda: keeper_here().objects, lambda: bool(self._standing)
         )
+        self._releasable: str | None = None
         self._changing = threading.Lock()
 
     def begin(self) -> None:
@@ -161,7 +163,7 @@ class _TrialHere:
         own = self.settings["name"]
         self.settings = {**self.settings, **settings, "name": name, "resume": {}}
         self.run, self.bridges = Run.of(settings["run"]), []
-        self._changing, self._reported = threading.Lock(), {}
+        self._changing, self._reported, self._releasable = threading.Lock(), {}, None
         values_here().branch()
         self._enter(self.reporter.count)
         keeper_here().branch(lambda known: name_in_clone(known, name, own))
@@ -196,6 +198,9 @@ class _TrialHere:
             now: Whether it is to be told at once, however soon after the last time.
         """
         tell_metrics()
+        if (why := self.memory.why_not()) != self._releasable:
+            self._releasable = why
+            tell(Releasable(why))
         if not now and time.monotonic() - self._reported_s < REPORT_S:
             return
         news = report()

@@ -63,7 +63,7 @@ export class Drawer {
     const all = button("open all", "tsnb-log-button", () => openLog(this.name));
     this.parts = {
       live: part("Live values", "used from the next batch on", this.live, this.changes),
-      further: part("Go on", "as two of it, or longer", this.further.element),
+      further: part("Go on", "as two of it, longer, or later", this.further.element),
       params: part("Parameters", "", this.params),
       time: part("Time line", "", this.marks, this.bars, this.ends, this.spent),
       family: part("Lineage", "where each branched off", this.family),
@@ -104,8 +104,8 @@ export class Drawer {
     if (what === "stop") this.stop.refused(why);
     if (what === "interrupt") this.interrupt.refused(why);
     if (what === this.pause.op) this.pause.refused(why);
-    if (what === "clone" || what === "extend") this.further.refused(what);
-    this.refusal.say(what === "set" ? `Not set: ${why}` : `Could not ${what}: ${why}`);
+    if (["clone", "extend", "release"].includes(what)) this.further.refused(what);
+    this.refusal.say(what === "set" ? `Not set: ${why}` : `Could not ${what === "release" ? "free its GPU memory" : what}: ${why}`);
   }
 
   draw(store, state) {

@@ -1,9 +1,12 @@
 // How a trial goes on: as two, its clone with the values that stand in the drawer's fields; or, once it is done, for more epochs.
+// And how it stands still without its GPU memory.
 
 import { attribute, grey, isGrey, make, put } from "./dom.js";
 
-const WAITS_MS = { clone: 5000, extend: 3000 }; // a control that was used comes back after this
+const WAITS_MS = { clone: 5000, extend: 3000, release: 3000 }; // a control that was used comes back after this
+const WORDS = { clone: ["Clone", "Clone"], extend: ["More epochs", "Go on"], release: ["Memory", "Pause, memory free"] };
 const ELSEWHERE = "it was started elsewhere, and its notebook does that";
+const MORE = { Clone: "both go on from its next batch", [WORDS.release[1]]: "what tsnb.keep has is copied to the host, and back before it goes on" };
 
 export class Further {
   /** `changed`: gives what the fields of live values say that is not so yet, [[name, text], ...]. */
@@ -15,12 +18,13 @@ export class Further {
     this.epochs = Object.assign(field("number", "epochs more"), { min: 1, step: 1, value: 1 });
     this.extend = this.form("extend", this.epochs);
     this.epochs.oninput = () => this.word();
-    this.element = make("div", "", this.clone.row, this.extend.row);
+    this.release = this.form("release", make("span"));
+    this.element = make("div", "", this.clone.row, this.extend.row, this.release.row);
   }
 
   form(op, input) {
-    const go = Object.assign(make("button", `tsnb-button tsnb-log-button tsnb-${op}`, op === "clone" ? "Clone" : "Go on"), { type: "submit" });
-    const row = make("form", "tsnb-live-row", make("label", "", op === "clone" ? "Clone" : "More epochs"), input, go);
+    const [label, word] = WORDS[op], go = Object.assign(make("button", `tsnb-button tsnb-log-button tsnb-${op}`, word), { type: "submit" });
+    const row = make("form", "tsnb-live-row", make("label", "", label), input, go);
     row.onsubmit = (event) => {
       event.preventDefault();
       if (isGrey(go)) return;
@@ -32,7 +36,8 @@ export class Further {
   }
 
   said(op) {
-    return op === "clone" ? { as: this.called.value.trim(), changes: this.changed() } : { epochs: Math.round(Number(this.epochs.value)) };
+    if (op === "clone") return { as: this.called.value.trim(), changes: this.changed() };
+    return op === "extend" ? { epochs: Math.round(Number(this.epochs.value)) } : {};
   }
 
   /** They are for that trial from now on. */
@@ -50,7 +55,7 @@ export class Further {
   /** `facts`: what the notebook knows of the trial; `idle`: why nothing can be asked of it now. */
   draw(facts, idle) {
     const known = facts && !facts.missing && facts.cannot, gone = idle === "this is a recording" || idle.startsWith("the notebook's") ? idle : "";
-    this.why = { clone: idle || (known ? known.clone : ELSEWHERE), extend: gone || (known ? known.extend : ELSEWHERE) };
+    this.why = { clone: idle || (known ? known.clone : ELSEWHERE), extend: gone || (known ? known.extend : ELSEWHERE), release: idle || (known ? known.release : ELSEWHERE) };
     this.word();
   }
 
@@ -59,6 +64,7 @@ export class Further {
     const waits = (op, said) => (Date.now() - (this.usedMs[op] || 0) < WAITS_MS[op] ? said : "");
     const wrong = Number.isInteger(more) && more >= 1 ? "" : "give a whole number of epochs, 1 or more";
     tell(this.clone.go, changes ? `Clone with ${changes}` : "Clone", this.why.clone || waits("clone", "it is being cloned"), `Clone ${this.name}`);
+    tell(this.release.go, WORDS.release[1], this.why.release || waits("release", "it pauses at its next batch"), `Pause ${this.name} with its GPU memory free`);
     tell(this.extend.go, wrong ? "Go on" : `Go on for ${more}`, this.why.extend || wrong || waits("extend", "it goes on"), `Extend ${this.name}`);
   }
 }
@@ -72,5 +78,5 @@ function field(type, label) {
 function tell(go, text, why, what) {
   put(go, text);
   grey(go, why);
-  attribute(go, "title", why ? `${what}: not now, ${why}` : text === "Clone" ? `${what}: both go on from its next batch` : `${what}: ${text}`);
+  attribute(go, "title", why ? `${what}: not now, ${why}` : MORE[text] ? `${what}: ${MORE[text]}` : `${what}: ${text}`);
 }

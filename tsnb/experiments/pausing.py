@@ -1,0 +1,96 @@
+"""Trials pause together, or go on: what each takes batches of, and the GPU memory that they give back meanwhile.
+
+All that can be refused is refused before a trial is paused: it takes no stream, or has no memory to give back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tsnb.errors import TsnbError
+from tsnb.experiments.attempt import raised
+from tsnb.telemetry.observer import consumers_of, pause
+
+if TYPE_CHECKING:
+    from tsnb.experiments.trial_life import TrialLife
+
+__all__ = ["consumers_in", "pause_trials"]
+
+ANSWER_S = 120.0
+"""How long a trial's process may take to say whether it can give memory back: C code may hold the interpreter."""
+
+
+def pause_trials(lives: Iterable[TrialLife], *, on: bool, release: bool = False) -> None:
+    """Have all consumers of some trials pause at their next batch, or go on: on each stream all of them at once.
+
+    Args:
+        lives: Those of the trials.
+        on: Pause; else go on.
+        release: Have those that pause give the GPU memory of what they keep back meanwhile.
+
+    Raises:
+        TsnbError: One of them does not run, takes batches of no stream on this machine, or is to give back GPU memory
+            and has none; the others pause, or go on.
+    """
+    taking: dict[str, list[str]] = {}
+    errors, reached = [], []
+    for life in lives:
+        own = consumers_in(life)
+        why = (_why_no_memory(life) if release else "") if own else _why_not(life)
+        if why:
+            errors.append(why)
+            continue
+        reached.append(life)
+        for stream, consumer in own:
+            taking.setdefault(stream, []).append(consumer)
+    try:
+        for stream, consumers in taking.items():
+            pause(stream, *consumers, on=on)
+    except BaseException:
+        for life in reached if release else ():
+            with contextlib.suppress(TsnbError, TimeoutError):
+                life.hub.call(life.release_memory(wanted=False), ANSWER_S)
+        raise
+    for life in reached:
+        life.paused = on  # its kernel says so, too, when it has come to its next batch
+    if errors:
+        raise TsnbError("\n".join(errors))
+
+
+def _why_no_memory(life: TrialLife) -> str:
+    """Ask a trial's process to give GPU memory back when it stands still; return why it cannot, empty: it will."""
+    try:
+        reply = life.hub.call(life.release_memory(), ANSWER_S)
+    except TimeoutError:
+        return f"trial {life.name!r} does not answer: C code holds its interpreter. Pause it without release, or wait"
+    except TsnbError as error:
+        return str(error)
+    return "" if reply["status"] == "ok" else str(raised(reply, life.name))
+
+
+def consumers_in(life: TrialLife) -> list[tuple[str, str]]:
+    """Return a trial's consumers: stream and name."""
+    pid = life.pid
+    if life.state != "running" or pid is None or life.options.get("engine"):
+        return []
+
+    def is_own(one: int) -> bool:
+        with contextlib.suppress(OSError):
+            return one > 0 and (one == pid or os.getsid(one) == pid)
+        return False
+
+    return consumers_of(is_own)
+
+
+def _why_not(life: TrialLife) -> str:
+    """Say why a trial cannot be paused."""
+    if life.state != "running":
+        why = f"is {life.state}"
+    elif life.options.get("engine"):
+        why = "runs on a cluster"
+    else:
+        why = "has attached to no stream of this machine, or not yet"
+    return f"trial {life.name!r} {why}: a trial pauses at a batch that it takes from a stream of this machine"
