@@ -252,8 +252,9 @@ def test_memory_of_page_and_kernel_is_flat_over_a_day(browser: Browser) -> None:
     """A page that is open all the time, a reading a second: no more after a day than after a quarter of it."""
     day = page_day(browser, 3, 86_400)
     assert len(day["heap"]) == len(day["objects"]) == 4
-    first, *_, third, last = day["heap"]
-    assert last < 1.1 * first + 0.5 and last < 1.05 * third + 0.5, day
+    first, *_, last = day["heap"]
+    # 64,800 readings lie between them: what stays of one has fewer than 40 bytes, and a number alone would have 8
+    assert last < first + 2.5, day
     _, second, *_, last = day["objects"]
     assert last < second + 43_200, day  # not one object of a reading stays
 

@@ -487,6 +487,7 @@ def test_a_hundred_clones_under_random_kills_lose_none_without_a_word_and_no_sam
         killing = Killing(page, tmp_path / "go", until, seed=18)
         for turn in range(100):
             killing.clone(f"c{turn}")
+        killing.parent()  # one lives on, whoever was killed last
         killing.go.touch()
         ended = dict(tsnb.trials)
         for trial in ended.values():

@@ -35,7 +35,7 @@ LAYERS = [
     {"arena", "engines", "wire"},
     {"options"},
     {"config", "machine", "native"},
-    {"files", "masks"},
+    {"files", "foreign", "masks"},
     {"directories"},
     {"errors", "printable", "words"},
 ]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -114,7 +115,7 @@ def test_each_trial_has_the_cpu_and_memory_of_its_processes(start: Start) -> Non
     assert 0 < host.cpu <= host.cores
     assert host.producer is not None
     assert 0 < host.memory_used_bytes < host.memory_total_bytes
-    assert HostReading.of(_json(host)) == host
+    assert msgspec.convert(_json(host), HostReading) == host
 
 
 def _json(host: HostReading) -> dict[str, object]:

@@ -14,6 +14,7 @@ from tests.panel.streams import three_models
 from tests.telemetry.test_following import FakeStream
 from tests.telemetry.watches import forget_watches
 from tsnb.errors import ProducerGone
+from tsnb.reports import Report
 from tsnb.telemetry.readings import EndReading, StreamReading
 from tsnb.telemetry.view import StreamNews
 from tsnb.telemetry.watching import Watch, listen, unlisten, watch, watched
@@ -175,6 +176,40 @@ def test_what_a_trial_logged_last_counts_though_its_end_is_told_before_it_leaves
     row = watching.view.rows[one.name]
     assert (row.here, row.state, row.end, row.metrics["f1"]) == (False, "done", "done", 0.75)
     watching.unlisten(ear)
+    watching.close()
+
+
+def test_an_end_stands_beside_readings_that_are_older_than_it() -> None:
+    """On a busy machine the notebook knows of an end before it has heard the readings from before it."""
+    readings = list(three_models().run(3.0))
+    before, after = (
+        [replace(r, time_s=r.time_s + late_s) for r in readings[k : k + 2]]
+        for k, late_s in ((1, 0.0), (3, 10.0))
+    )
+    name, pid = before[0].consumers[0].name, before[0].consumers[0].pid
+    first = replace(readings[0], consumers=tuple(c for c in readings[0].consumers if c.name != name))
+    stream = FakeStream()
+    watching = Watch("mnist", stream.connect)
+    stream.readings.put(first)
+    stream.up = True
+    assert watching.readings(60.0)
+    end = EndReading(name, "done", before[1].time_s + 1.0, pid=pid, metrics={"loss": 0.125})
+    watching.tell_end(end)
+    gone = [replace(r, consumers=tuple(c for c in r.consumers if c.name != name)) for r in after]
+    for reading in (*before, *gone):
+        stream.readings.put(reading)
+    assert eventually(lambda: len(watching.readings()) == 6)
+    row = watching.view.rows[name]
+    assert (row.here, row.end, row.state, row.last) == (False, "done", "done", {"loss": 0.125})
+    report = Report(watching.readings(), ended=True)
+    (trial,) = [one for one in report.story.trials if one.name == name]
+    assert trial.state == "done"
+    for reading in after:  # its process goes on (`extend`)
+        stream.readings.put(replace(reading, time_s=reading.time_s + 10.0))
+    assert eventually(lambda: watching.view.rows[name].here)
+    stream.readings.put(replace(gone[0], time_s=after[1].time_s + 30.0))
+    assert eventually(lambda: not watching.view.rows[name].here)
+    assert watching.view.rows[name].end == ""
     watching.close()
 
 

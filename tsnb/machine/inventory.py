@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tsnb.foreign import Number, Text, Whole
+
 __all__ = ["INSTEAD", "Cores", "Gpu", "GpuReading", "GpuUser", "Inventory", "Mps", "notes_on"]
 
 
@@ -16,15 +18,15 @@ __all__ = ["INSTEAD", "Cores", "Gpu", "GpuReading", "GpuUser", "Inventory", "Mps
 class GpuReading:
     """One GPU."""
 
-    index: int
+    index: Whole
     """Its number, as NVML and `nvidia-smi` count; MIG instances carry that of their GPU."""
-    name: str
+    name: Text
     """What it is called."""
-    busy: float | None
+    busy: Number | None
     """Share of the last second in which a kernel ran, 0 to 1; None: not told, as of a MIG instance."""
-    used_bytes: int
+    used_bytes: Whole
     """Memory in use, by anybody."""
-    total_bytes: int
+    total_bytes: Whole
     """Memory in all."""
 
 

@@ -236,6 +236,9 @@ class Ends:
         for name in here.keys() - self._here:
             if name in news and known[name] == news[name].pid and self._pids.get(name) != known[name]:
                 continue  # it came and went between two readings, and is about to leave
+            known_end = self.by_name.get(name)
+            if known_end and known_end.pid == here[name] and reading.time_s < known_end.time_s:
+                continue  # the end was told before the readings from before it were heard
             self.by_name.pop(name, None)  # another run of the name has come
             news.pop(name, None)
         self._here, self._pids = set(here), known

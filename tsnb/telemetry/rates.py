@@ -16,6 +16,7 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
@@ -40,8 +41,7 @@ PATIENCE_S = 8.0
 """And up to this far for consumers that took no batch within `SPAN_S`."""
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(NamedTuple):
     """How fast a consumer is, and where its time goes, as shares of wall time.
 
     The rest up to 1 was spent between epochs.

@@ -13,10 +13,8 @@ Where a consumer's time goes (`computing_s + waiting_s + held_s` = time spent in
 What the machine does meanwhile, seen from outside the processes, is a `HostReading`. CPU is counted in cores busy (1.5:
 one and a half), children included.
 
-Readings may be made of JSON that came from elsewhere: a producer, a recording, a relay. Every field is checked here,
-once (`decoded`). A field has the type that its dataclass says, numbers are finite and within bounds that arithmetic and
-drawing bear, texts are one printable line, lists and tables are not endless. What a trial has logged may be nan or
-infinite: in JSON that is the text "nan", "inf" or "-inf". Unknown fields are left out.
+Readings may be made of JSON that came from elsewhere: a producer, a recording, a relay. Every field is checked as it
+enters, by the types that are written here (`tsnb.foreign`).
 """
 
 from __future__ import annotations
@@ -25,15 +23,11 @@ import dataclasses
 import functools
 import json
 import math
-import sys
-import types
-import typing
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
+from tsnb.foreign import FEW, Logged, Number, Text, Whole, read_json
 from tsnb.machine.inventory import GpuReading
-from tsnb.printable import one_line
 
 __all__ = [
     "ABSENT",
@@ -51,118 +45,7 @@ __all__ = [
     "ProcessReading",
     "StreamReading",
     "TuningReading",
-    "decoded",
 ]
-
-MOST_ENTRIES = 4096
-"""In one list or table: a stream has 128 consumers, a machine a few hundred counters."""
-MOST_INT = 1 << 62
-MOST_FLOAT = 1e15
-"""Seconds and bytes stay far below; a number of the user's own may be larger (`_number_of_users`)."""
-_WORD = 2000
-"""Characters of one text."""
-
-_Made = TypeVar("_Made")
-
-
-def decoded(cls: Callable[..., _Made], fields: Any) -> _Made:
-    """Return one reading, or a part of one.
-
-    Args:
-        cls: Its dataclass.
-        fields: What JSON gave.
-
-    Raises:
-        ValueError: It is not one.
-    """
-    if not isinstance(fields, dict):
-        raise ValueError(f"{_shown(fields)} in place of a {getattr(cls, '__name__', cls)}")
-    readers, name = _readers(cls), ""
-    made: dict[str, Any] = {}
-    try:  # around all of them: readings are read four times a second, and each trial has some thirty fields
-        for name, value in fields.items():
-            if (read := readers.get(name)) is not None:
-                made[name] = read(value)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    try:
-        return cls(**made)
-    except TypeError as error:  # one is missing
-        raise ValueError(str(error)) from None
-
-
-@functools.cache
-def _readers(cls: Any) -> dict[str, Callable[[Any], Any]]:
-    hints = typing.get_type_hints(cls)
-    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(cls)}
-
-
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    """Return what reads a value of a type."""
-    origin, parts = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        inner = _reader(next(part for part in parts if part is not type(None)))
-        return lambda value: None if value is None else inner(value)
-    if origin is tuple:
-        inner = _reader(parts[0])
-        return lambda value: tuple(inner(part) for part in _some(value, list))
-    if origin is dict:
-        inner = _number_of_users if parts[1] is float else _reader(parts[1])
-        return lambda value: {_text(key): inner(part) for key, part in _some(value, dict).items()}
-    if dataclasses.is_dataclass(hint):
-        return functools.partial(decoded, typing.cast("type[Any]", hint))
-    return {str: _text, int: _whole, float: _number, bool: _flag}[hint]
-
-
-def _some(value: Any, kind: type[Any]) -> Any:
-    if not isinstance(value, kind) or len(value) > MOST_ENTRIES:
-        raise ValueError(f"{_shown(value)} in place of a {kind.__name__}")
-    return value
-
-
-def _text(value: Any) -> str:
-    if type(value) is str and len(value) <= _WORD and value.isprintable():
-        return value  # nearly all of them
-    if not isinstance(value, str):
-        raise ValueError(f"{_shown(value)} in place of a text")
-    return one_line(value, _WORD)
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int or abs(value) > MOST_INT:
-        raise ValueError(f"{_shown(value)} in place of a whole number")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if type(value) is not bool:
-        raise ValueError(f"{_shown(value)} in place of true or false")
-    return value
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) <= MOST_FLOAT:  # so that nan is refused too
-        raise ValueError(f"{_shown(value)} in place of a number")
-    return value  # type: ignore[no-any-return]  # an int or a float
-
-
-_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-"""Numbers of the user's own that JSON has no words for."""
-
-
-def _number_of_users(value: Any) -> float:
-    if isinstance(value, str) and value in _NOT_FINITE:
-        return _NOT_FINITE[value]
-    if type(value) not in (int, float) or not abs(value) <= sys.float_info.max:
-        raise ValueError(f"{_shown(value)} in place of a number")
-    return float(value)
-
-
-def _shown(value: Any) -> str:
-    try:
-        return one_line(repr(value), 80)
-    except ValueError:  # a whole number of thousands of digits
-        return "a number of thousands of digits"
 
 
 @dataclass(frozen=True)
@@ -172,15 +55,15 @@ class ProcessReading:
     Consumers of one process share its numbers, so sums go over `ConsumerReading.pid`.
     """
 
-    cpu: float
+    cpu: Number
     """Cores busy since the last host reading."""
-    memory_bytes: int
+    memory_bytes: Whole
     """Memory of its own, and its part of what forks share; the arena (`touched_bytes`) and files count nowhere here."""
-    cores: int
+    cores: Whole
     """Cores it may use."""
-    gpu_bytes: int = 0
+    gpu_bytes: Whole = 0
     """GPU memory, all devices; 0 where it is not told, as inside most containers."""
-    gpus: tuple[int, ...] = ()
+    gpus: Annotated[tuple[Whole, ...], FEW] = ()
     """The GPUs (`GpuReading.index`) that it computes on; empty where that is not told."""
 
 
@@ -188,31 +71,22 @@ class ProcessReading:
 class HostReading:
     """The machine at one moment."""
 
-    cores: int
+    cores: Whole
     """Cores that the notebook's user may use."""
-    cpu: float
+    cpu: Number
     """How many of them are busy, with all that runs on the machine, or in this container where it has a quota."""
-    memory_used_bytes: int
+    memory_used_bytes: Whole
     """Memory in use, of this container where there is a limit."""
-    memory_total_bytes: int
+    memory_total_bytes: Whole
     """Memory in all, or the container's limit."""
     producer: ProcessReading | None = None
     """The producer's process and its loader's workers; None: not to be seen from here."""
-    consumers: dict[str, ProcessReading] = field(default_factory=dict)
+    consumers: Annotated[dict[Text, ProcessReading], FEW] = field(default_factory=dict)
     """By the consumer's name; who cannot be seen (another machine or container) is not there."""
-    gpus: tuple[GpuReading, ...] = ()
+    gpus: Annotated[tuple[GpuReading, ...], FEW] = ()
     """Empty where there is none."""
-    energy_j: dict[str, float] = field(default_factory=dict)
+    energy_j: Annotated[dict[Text, Number], FEW] = field(default_factory=dict)
     """Joules since the follower began to look, by what has a counter: "cuda:0", "package-0"; empty: not measurable."""
-
-    @classmethod
-    def of(cls, fields: Any) -> HostReading:
-        """Make one of what JSON gave. Unknown fields are ignored.
-
-        Raises:
-            ValueError: It is not one.
-        """
-        return decoded(cls, fields)
 
 
 PRODUCER_STATES = ("starting", "serving", "idle", "blocked", "failed", "stopping", "gone")
@@ -245,49 +119,49 @@ awaits ranks: others of its group have yet to ask for the epoch; awaits turn: ot
 class ConsumerReading:
     """One consumer at one moment."""
 
-    name: str
+    name: Text
     """The consumer's name, unique on its stream."""
-    pid: int
+    pid: Whole
     """Its process."""
-    state: str
+    state: Text
     """One of `CONSUMER_STATES`."""
-    epoch: int
+    epoch: Whole
     """The epoch it takes now or took last, from 0; -1 before its first."""
-    position: int
+    position: Whole
     """Loader batches taken in that epoch."""
-    fill: int
+    fill: Whole
     """Batches published in its epoch that it has not taken yet (0 to window, more while it catches up)."""
-    lag: int
+    lag: Whole
     """Loader batches behind the consumer that is furthest ahead."""
-    batches: int
+    batches: Whole
     """Loader batches taken so far, all epochs."""
-    samples: int
+    samples: Whole
     """Samples taken so far, all epochs."""
-    computing_s: float
+    computing_s: Number
     """Seconds inside epochs spent in the user's own code."""
-    waiting_s: float
+    waiting_s: Number
     """Seconds inside epochs spent waiting for the loader."""
-    held_s: float
+    held_s: Number
     """Seconds inside epochs spent held back by the window."""
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: Logged = field(default_factory=dict)
     """Last numbers given to `tsnb.log`."""
-    skipped: int = 0
+    skipped: Whole = 0
     """Loader batches it gave up so far (`on_lag="skip"`)."""
-    weight: float = 1.0
+    weight: Number = 1.0
     """Its weight; it counts in the mode `weights` only."""
-    epochs: int = 0
+    epochs: Whole = 0
     """Epochs that it has begun, by its own count: `epoch` is the stream's number."""
-    awaits: str = ""
+    awaits: Text = ""
     """What it waits for, in words: the ranks of its group, "ranks 2 and 3 of 4"; or "its turn"."""
-    part: str = ""
+    part: Text = ""
     """Which samples it takes, in words: "fold 1 of 5"; empty: all."""
-    planned: int = 0
+    planned: Whole = 0
     """Epochs that its loop takes in all, as its code or its parameter `epochs` says; 0: not known."""
-    live: dict[str, str] = field(default_factory=dict)
+    live: Annotated[dict[Text, Text], FEW] = field(default_factory=dict)
     """The live values of its process (`tsnb.live`), each as text; sixteen at most."""
-    epochs_before: int = 0
+    epochs_before: Whole = 0
     """Whole epochs behind it when it came: those of the trial that it is a clone of, or of a process before its own."""
-    batches_before: int = 0
+    batches_before: Whole = 0
     """Loader batches, likewise."""
 
 
@@ -301,17 +175,17 @@ its process died."""
 class EndReading:
     """How one consumer or trial ended, and the last that it logged: what its own readings cannot say any more."""
 
-    name: str
+    name: Text
     """The consumer's name; a trial's, where it never attached."""
-    state: str
+    state: Text
     """One of `END_STATES`."""
-    time_s: float
+    time_s: Number
     """When: wall clock, seconds since 1970. With the name it tells this end from any other."""
-    pid: int = 0
+    pid: Whole = 0
     """Its process; 0 where it never had one."""
-    error: str = ""
+    error: Text = ""
     """What it failed of, one line."""
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: Logged = field(default_factory=dict)
     """Last numbers given to `tsnb.log`, those of its last lines too."""
 
 
@@ -319,15 +193,15 @@ class EndReading:
 class MoveReading:
     """Cores or threads that were moved by the stream's balancer."""
 
-    time_s: float
+    time_s: Number
     """When: wall clock, seconds since 1970."""
-    consumer: str
+    consumer: Text
     """The trial that gained; empty for the loader, and where all was given back."""
-    text: str
+    text: Text
     """What, in a few words."""
-    reason: str
+    reason: Text
     """Why, with numbers."""
-    effect: str = ""
+    effect: Text = ""
     """What it did to the pace, in words; empty until that has been measured."""
 
 
@@ -335,17 +209,17 @@ class MoveReading:
 class ProbeReading:
     """One choice of the loader's workers, measured (docs/before.md)."""
 
-    time_s: float
+    time_s: Number
     """When: wall clock, seconds since 1970."""
-    workers: int
+    workers: Whole
     """Worker processes."""
-    pace: float
+    pace: Number
     """Loader batches a second with them."""
-    waited: float
+    waited: Number
     """Share of the time in which the producer waited for them, 0 to 1."""
     kept: bool
     """Whether that choice stayed."""
-    prefetch: int
+    prefetch: Whole
     """Batches that each prepared ahead."""
 
 
@@ -353,17 +227,17 @@ class ProbeReading:
 class TuningReading:
     """What was asked of the loader's workers, and what became of it."""
 
-    asked: str
+    asked: Text
     """Their number, or "auto"."""
-    workers: int
+    workers: Whole
     """Worker processes that it has, or will have from the next batch on that none has been told to prepare."""
-    prefetch: int
+    prefetch: Whole
     """Batches that each prepares ahead."""
-    memory_bytes: int | None
+    memory_bytes: Whole | None
     """What all of them together may use; None: what is free."""
     resting: bool
     """Whether nothing is left to try, until something changes."""
-    probes: tuple[ProbeReading, ...] = ()
+    probes: Annotated[tuple[ProbeReading, ...], FEW] = ()
     """What "auto" has measured, oldest first; the last 32."""
 
 
@@ -376,25 +250,25 @@ compared, and chosen ones are kept; serving: kept ones are taken; off: samples c
 class CacheReading:
     """The cache of a stream's samples at one moment (docs/caching.md)."""
 
-    state: str
+    state: Text
     """One of `CACHE_STATES`."""
-    why: str
+    why: Text
     """Why samples are kept as they are before `transform`, or not at all; empty where neither is so."""
-    samples: int
+    samples: Whole
     """In the data set."""
-    kept: int
+    kept: Whole
     """Of them in memory."""
-    kept_bytes: int
+    kept_bytes: Whole
     """Memory in use, with the notes on each sample."""
-    limit_bytes: int
+    limit_bytes: Whole
     """What it may use."""
-    given_bytes: int
+    given_bytes: Whole
     """Given back so far because memory was short."""
-    hits: int
+    hits: Whole
     """Samples taken from it so far."""
-    misses: int
+    misses: Whole
     """Samples prepared so far."""
-    saved_s: float
+    saved_s: Number
     """What preparing the taken ones would have cost, in seconds of one core."""
 
 
@@ -402,63 +276,63 @@ class CacheReading:
 class StreamReading:
     """One stream at one moment."""
 
-    time_s: float
+    time_s: Number
     """Wall clock, seconds since 1970."""
-    name: str
+    name: Text
     """The stream's name."""
-    pid: int
+    pid: Whole
     """The producer's process."""
-    state: str
+    state: Text
     """One of `PRODUCER_STATES`."""
-    epoch: int
+    epoch: Whole
     """The epoch being loaded, from 0."""
-    published: int
+    published: Whole
     """Loader batches published in that epoch."""
-    epoch_batches: int | None
+    epoch_batches: Whole | None
     """Loader batches in an epoch, where the loader has a length."""
-    window: int
+    window: Whole
     """How many batches the fastest consumer may be ahead of the slowest."""
-    window_fill: int
+    window_fill: Whole
     """Batches between the fastest and the slowest consumer now (0 to window)."""
-    batches: int
+    batches: Whole
     """Loader batches published so far, all epochs."""
-    loading_s: float
+    loading_s: Number
     """Seconds the producer waited for the loader's next batch."""
-    blocked_s: float
+    blocked_s: Number
     """Seconds the producer could not go on because the window was full."""
-    workers: int
+    workers: Whole
     """DataLoader workers (0: the loader runs in the producer's own process)."""
-    slots_used: int
+    slots_used: Whole
     """Arena slots that hold a batch which may still be read."""
-    slots: int
+    slots: Whole
     """Arena slots in all."""
-    slot_bytes: int
+    slot_bytes: Whole
     """Bytes of one slot (address space: memory is used only where a batch was written)."""
-    touched_bytes: int
+    touched_bytes: Whole
     """Bytes of shared memory in use by the arena."""
-    in_place: int
+    in_place: Whole
     """Batches that the loader's workers wrote straight into the arena."""
-    copied: int
+    copied: Whole
     """Batches that the producer had to copy into the arena."""
-    consumers: tuple[ConsumerReading, ...] = ()
+    consumers: Annotated[tuple[ConsumerReading, ...], FEW] = ()
     """Every attached consumer, in the order of joining."""
-    failure: str = ""
+    failure: Text = ""
     """The loader's last error, one line; empty while it is well."""
-    refused: int = 0
+    refused: Whole = 0
     """Connections that were dropped because they did not keep to the protocol, or flooded."""
-    mode: str = "pace"
+    mode: Text = "pace"
     """How compute is divided: `pace`, `weights` or `free`."""
-    weights: dict[str, float] = field(default_factory=dict)
+    weights: Annotated[dict[Text, Number], FEW] = field(default_factory=dict)
     """The weights that were given, by consumer name; some may not be attached."""
-    rebalancing: str = "off"
+    rebalancing: Text = "off"
     """Whether cores are moved: "off", "on", or "stands back: " and why."""
-    moves: tuple[MoveReading, ...] = ()
+    moves: Annotated[tuple[MoveReading, ...], FEW] = ()
     """The last times that cores or threads were moved, oldest first."""
-    ends: tuple[EndReading, ...] = ()
+    ends: Annotated[tuple[EndReading, ...], FEW] = ()
     """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
-    found: int | None = None
+    found: Whole | None = None
     """Samples that its growing data set has so far; None: it does not grow."""
-    rounds: str = ""
+    rounds: Text = ""
     """Which samples its rounds have, and when one begins, in words; empty: epochs follow each other."""
     cache: CacheReading | None = None
     """The cache of its samples; None: served without `cache=`."""
@@ -486,9 +360,12 @@ class StreamReading:
             ValueError: The text is not a reading.
         """
         try:
-            return decoded(cls, json.loads(text))
-        except (ValueError, RecursionError) as error:
+            return read_json(cls, text, logged=_LOGGED)
+        except ValueError as error:
             raise ValueError(f"not a stream reading: {error}"[:300]) from None
+
+
+_LOGGED = frozenset({"metrics"})
 
 
 def _fields(value: Any, *, brief: bool) -> Any:
@@ -503,7 +380,7 @@ def _fields(value: Any, *, brief: bool) -> Any:
         return value
     cls: Any = type(value)
     plain = _plain(cls) if brief else {}
-    parts = ((name, getattr(value, name)) for name in _readers(cls))
+    parts = ((one.name, getattr(value, one.name)) for one in dataclasses.fields(cls))
     return {
         name: _fields(part, brief=brief) for name, part in parts if name not in plain or part != plain[name]
     }

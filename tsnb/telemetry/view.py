@@ -210,7 +210,8 @@ class StreamView:
                 if row not in drawn:
                     drawn.append(row)
         self._leave(here, reading.time_s)
-        self._speak(self._found(), reading.time_s)
+        if not (here and self._lately_said(reading)):
+            self._speak(self._found(), reading.time_s)
         self._best = None
         if self._names != len(self.curves) or reading.time_s - self._ways_s >= _WAYS_S:
             self._learn_ways(reading.time_s)
@@ -372,6 +373,11 @@ class StreamView:
                 trials = [(name, row.end, row.metrics) for name, row in self.rows.items() if row.metrics]
                 self._best = leaders(trials)
             return self._best
+
+    def _lately_said(self, reading: StreamReading) -> bool:
+        """Whether the sentence stands, whatever limits the stream now: most ticks nothing need be found out."""
+        urgent = not _URGENT.isdisjoint((reading.state, self.say.kind)) or self.say.lead == NOBODY
+        return not urgent and reading.state != "stopping" and 0.0 <= reading.time_s - self._said_s < _TURN_S
 
     def _speak(self, found: Diagnosis, now_s: float) -> None:
         # while somebody reads, nobody may read below that nobody is attached
