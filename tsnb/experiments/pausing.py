@@ -91,6 +91,8 @@ def _why_not(life: TrialLife) -> str:
         why = f"is {life.state}"
     elif life.options.get("engine"):
         why = "runs on a cluster"
+    elif life.attached:
+        why = "takes batches of no stream of this machine now"
     else:
         why = "has attached to no stream of this machine, or not yet"
     return f"trial {life.name!r} {why}: a trial pauses at a batch that it takes from a stream of this machine"
