@@ -416,12 +416,14 @@ def test_an_index_that_other_users_could_change_is_refused(tmp_path: Path) -> No
 def test_triggers_say_when_a_round_begins() -> None:
     """Each of its own accord, several as soon as one does; what was written down is read back."""
     since = Standing(100, 50.0)
-    assert not every(20).due(since, Standing(119, 1e9)) and every(20).due(since, Standing(120, 0.0))
-    assert not after("1min").due(since, Standing(999, 109.9)) and after("1min").due(since, Standing(0, 110.0))
+    assert not every(20).reason(since, Standing(119, 1e9)) and every(20).reason(since, Standing(120, 0.0))
+    assert not after("1min").reason(since, Standing(999, 109.9)) and after("1min").reason(
+        since, Standing(0, 110.0)
+    )
     assert [after(t).after_s for t in (5, "90s", "30min", "1.5h", "2d")] == [5, 90, 1800, 5400, 172800]
     either = every(20) | after(60) | worse("val_loss", by=0.5)
     assert Trigger.from_text(either.to_text()) == either
-    assert either.due(since, Standing(120, 0.0)) and either.due(since, Standing(0, 110.0))
+    assert either.reason(since, Standing(120, 0.0)) and either.reason(since, Standing(0, 110.0))
     assert either.words == "every 20 new samples or after 60 s or val_loss worse by 0.5"
     for said in (
         "",
@@ -446,10 +448,10 @@ def test_a_number_is_worse_than_its_best_of_the_same_trial() -> None:
         fired = []
         for value in values:
             now = Standing(100, 0.0, {("a", name): value, ("b", name): 9.0, ("a", "other"): value * 100})
-            fired.append(trigger.due(since, now))
+            fired.append(bool(trigger.reason(since, now)))
             since = since.better(trigger, now)
         assert fired == [False, False, False, True]
-        assert trigger.due(Standing(0, 0.0), Standing(1, 0.0))
+        assert trigger.reason(Standing(0, 0.0), Standing(1, 0.0))
 
 
 @pytest.mark.parametrize(

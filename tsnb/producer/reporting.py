@@ -78,6 +78,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         consumers=tuple(reading for reading, _ in consumers(core, now, blocked_s)),
         found=core.growth.found if core.growth is not None else None,
         rounds=core.growth.in_words if core.growth is not None else "",
+        growth=core.growth.news.readings if core.growth is not None else (),
         cache=core.keeper.counts() if core.keeper is not None else None,
         tuning=core.tuning.reading if core.tuning is not None else None,
         failure=core.failure[0][:500] if core.failure else "",

@@ -65,6 +65,8 @@ LINE_CHARACTERS = 122
 
 MARK_ORDER = (
     "restarted",
+    "round",
+    "entered",
     "mode",
     "workers",
     "cores",

@@ -95,27 +95,31 @@ class Trigger(NamedTuple):
             raise ValueError(f"not a trigger: {text!r:.80}")
         return found
 
-    def due(self, since: Standing, now: Standing) -> bool:
-        """Whether a round should begin.
+    def reason(self, since: Standing, now: Standing) -> str:
+        """Return why a round should begin now, in words; empty: it should not.
 
         Args:
             since: When the last one was chosen; its metrics are the best since then.
             now: What is so now.
         """
-        if self.every and now.samples - since.samples >= self.every:
-            return True
+        new = now.samples - since.samples
+        if self.every and new >= self.every:
+            return "1 new sample" if new == 1 else f"{new:,} new samples"
         if self.after_s and now.time_s - since.time_s >= self.after_s:
-            return True
+            return f"after {self.after_s:g} s"
         if self.worse and not since.samples:
-            return True  # nobody has been given anything, so nothing can have got worse
-        return any(self._is_worse(key, value, since) for key, value in now.metrics.items())
+            return "the first"  # nobody has been given anything, so nothing can have got worse
+        found = (self._worsened(key, value, since) for key, value in now.metrics.items())
+        return next(filter(None, found), "")
 
-    def _is_worse(self, key: tuple[str, str], value: float, since: Standing) -> bool:
-        best = since.metrics.get(key)
-        return best is not None and any(
-            name == key[1] and (value - best if mode == "min" else best - value) >= by
-            for name, mode, by in self.worse
-        )
+    def _worsened(self, key: tuple[str, str], value: float, since: Standing) -> str:
+        trial, logged = key
+        if (best := since.metrics.get(key)) is None:
+            return ""
+        for name, mode, by in self.worse:
+            if name == logged and (more := value - best if mode == "min" else best - value) >= by:
+                return f"{name} of {trial} worse by {more:.3g}"
+        return ""
 
 
 class Standing(NamedTuple):

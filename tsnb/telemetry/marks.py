@@ -17,6 +17,8 @@
 | | or a number was measured (docs/before.md) | `tried 3 workers, 2 ahead each: 41.5 batches/s, kept` |
 | cores | cores or threads were moved, by the stream's balancer | `2 threads for resnet10: it sets the pace ...` |
 | | or else it may use another number of cores than before | `1 core to resnet10` |
+| round | a round of selected samples began (docs/growing.md) | `round 3: 75 samples (hard:0.3), 50 new samples` |
+| entered | new samples came into an epoch | `12 new samples in epoch 4` |
 | restarted | another process serves the stream | `producer restarted` |
 
 `Ends` and `Taken` go along a stream's readings too: how its trials ended, and how far each has come. Panel, `tsnb top`
@@ -29,12 +31,13 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from tsnb.telemetry.readings import ConsumerReading, EndReading, HostReading, StreamReading
+from tsnb.telemetry.readings import ConsumerReading, EndReading, GrowthReading, HostReading, StreamReading
 
 __all__ = ["MARK_KINDS", "Ends", "Mark", "Marker", "Taken", "marks", "mode_text", "never_attached"]
 
 MARK_KINDS = (
-    "joined", "left", "parked", "back", "paused", "resumed", "set", "skipped", "cores", "mode", "workers", "restarted",
+    "joined", "left", "parked", "back", "paused", "resumed", "set", "skipped", "cores", "mode", "workers", "round",
+    "entered", "restarted",
 )  # fmt: skip
 """What a mark can say; the table above explains."""
 
@@ -76,6 +79,7 @@ def marks(earlier: StreamReading, later: StreamReading, host: HostReading | None
     if earlier.workers != later.workers and earlier.workers and not again:
         found.append(Mark(now_s, "workers", "", f"workers: {later.workers}, {earlier.workers} before"))
     found += _probed(earlier, later)
+    found += _grown(earlier, later, again)
     before, after = _here(earlier), _here(later)
     for name, consumer in after.items():
         if not _as_before(was := before.get(name), consumer):
@@ -195,6 +199,20 @@ def _probed(earlier: StreamReading, later: StreamReading) -> list[Mark]:
         for probe in (later.tuning.probes if later.tuning else ())
         if probe.time_s > last_s
     ]
+
+
+def _grown(earlier: StreamReading, later: StreamReading, again: bool) -> list[Mark]:
+    """Return a mark for each round that began, and for samples that entered, since the reading before."""
+    last_s = earlier.growth[-1].time_s if earlier.growth and not again else -math.inf
+    return [Mark(one.time_s, one.kind, "", _grown_text(one)) for one in later.growth if one.time_s > last_s]
+
+
+def _grown_text(one: GrowthReading) -> str:
+    samples = "1 new sample" if one.samples == 1 else f"{one.samples:,} new samples"
+    if one.kind == "entered":
+        return f"{samples} in epoch {one.epoch}"
+    because = f", {one.reason}" if one.reason else ""
+    return f"round {one.epoch}: {samples.replace('new ', '')} ({one.select}){because}"
 
 
 def _moved(before: HostReading, after: HostReading) -> Iterator[tuple[str, str]]:

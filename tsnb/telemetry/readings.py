@@ -34,11 +34,13 @@ __all__ = [
     "CACHE_STATES",
     "CONSUMER_STATES",
     "END_STATES",
+    "GROWTH_KINDS",
     "PRODUCER_STATES",
     "CacheReading",
     "ConsumerReading",
     "EndReading",
     "GpuReading",
+    "GrowthReading",
     "HostReading",
     "MoveReading",
     "ProbeReading",
@@ -272,6 +274,28 @@ class CacheReading:
     """What preparing the taken ones would have cost, in seconds of one core."""
 
 
+GROWTH_KINDS = ("round", "entered")
+"""round: an epoch of selected samples began; entered: new samples came into an epoch, or it began with them."""
+
+
+@dataclass(frozen=True)
+class GrowthReading:
+    """Something that became of a growing data set's samples (docs/growing.md)."""
+
+    time_s: Number
+    """When: wall clock, seconds since 1970."""
+    kind: Text
+    """One of `GROWTH_KINDS`."""
+    epoch: Whole
+    """The epoch's number, from 0; a round's is that of its epoch."""
+    samples: Whole
+    """How many the round has, or have entered."""
+    select: Text = ""
+    """Which samples a round has, as they were asked for."""
+    reason: Text = ""
+    """What its trigger said, in words; empty where that is not known."""
+
+
 @dataclass(frozen=True)
 class StreamReading:
     """One stream at one moment."""
@@ -334,6 +358,8 @@ class StreamReading:
     """Samples that its growing data set has so far; None: it does not grow."""
     rounds: Text = ""
     """Which samples its rounds have, and when one begins, in words; empty: epochs follow each other."""
+    growth: Annotated[tuple[GrowthReading, ...], FEW] = ()
+    """The last times that a round began or new samples entered, oldest first."""
     cache: CacheReading | None = None
     """The cache of its samples; None: served without `cache=`."""
     tuning: TuningReading | None = None

@@ -22,6 +22,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 from tsnb.errors import TsnbError
 from tsnb.samples.grown import Grown
 from tsnb.samples.growth_log import BY_FILE, OVER, GrowthLog
+from tsnb.samples.growth_news import GrowthNews
 from tsnb.samples.growth_order import Arrivals, EpochOrder
 from tsnb.samples.inclusion import Selected, balanced, hard
 from tsnb.samples.labels import STEP
@@ -80,6 +81,7 @@ class Growth:
 
     Attributes:
         losses: What trials report of its samples.
+        news: What is told of rounds and of samples that enter.
     """
 
     def __init__(
@@ -97,10 +99,12 @@ class Growth:
         self._rounds = threading.Lock()  # guards what follows
         self._trigger, self._select = _read_rounds(log.rounds)
         self._since = Standing(log.given, time.monotonic() - log.age_s)
+        self._reason = ""  # why the next round begins
         self._logged: Mapping[tuple[str, str], float] = {}
         self._attached: Collection[str] = ()
         self.log = log
         self.losses = SampleLosses(dataset.__len__)
+        self.news = GrowthNews()
 
     @property
     def order(self) -> str:
@@ -136,6 +140,7 @@ class Growth:
                 self._error = error
             else:
                 self._error = None
+            self.news.look()
             self._told()
 
     def _ask_classes(self, samples: int) -> None:
@@ -180,7 +185,8 @@ class Growth:
         with self._rounds:
             self._logged, self._attached = logged, attached
             now = Standing(self.found, time.monotonic(), logged)
-            due = self._trigger.due(self._since, now)
+            self._reason = self._trigger.reason(self._since, now)
+            due = bool(self._reason)
             self._since = self._since.better(self._trigger, now)
             enough = self._batch_size if self._drop_last else 1
             selection = read_select(self._select)
@@ -200,16 +206,25 @@ class Growth:
 
     def _choose(self, epoch: int, samples: int) -> None:
         """Begin an epoch that has not begun before: a round, where epochs are rounds."""
+        before = self.log.given
         if not self.in_words:
             self.log.begin(epoch, samples)
+            if 0 < before < samples:
+                self.news.enter(epoch, samples - before)
             return
-        selection = read_select(self._select)
+        select = self._select
+        selection = read_select(select)
         if selection.weighs:  # not under the lock: a million samples take a moment
-            self.log.keep_selected(epoch, self._drawn(selection, epoch, samples))
+            drawn = self._drawn(selection, epoch, samples)
+            self.log.keep_selected(epoch, drawn)
             self.log.begin(epoch, samples, BY_FILE)
+            size = len(drawn.samples)
         else:
-            self.log.begin(epoch, samples, selection.first(samples, self.log.given))
+            self.log.begin(epoch, samples, first := selection.first(samples, before))
+            size = samples - first
         with self._rounds:
+            self.news.begin_round(epoch, size, select, self._reason)
+            self._reason = ""
             self._since = Standing(samples, time.monotonic()).better(
                 self._trigger, Standing(samples, 0.0, self._logged)
             )
@@ -296,6 +311,7 @@ class Growth:
         if count > 0 and place >= self.log.mark(epoch) and order.takes(place):
             entry = Arrivals(place, known, count)
             self.log.enter(epoch, entry)
+            self.news.enter(epoch, count)
             order.enter(entry)
 
 
@@ -328,6 +344,7 @@ class GrowingBatches:
             batch = order.batch(number)
             if not len(batch):
                 log.raise_mark(epoch, OVER)
+                self._growth.news.end_epoch()
                 return
             number += 1
             log.raise_mark(epoch, number)
