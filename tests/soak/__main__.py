@@ -3,6 +3,7 @@
     make soak                                       two minutes
     make soak SOAK="--minutes 30 --consumers 8 --report docs/soak.md"
     make soak SOAK=--kept                           with a cache that memory is taken from, folds and subsets
+    make soak SOAK=--growing                        files of a folder that another process adds to
 
 Ends with status 1 on any loss. Faults are drawn from `--seed`, which is printed; when they hit is the machine's
 own doing, so a run is never repeated exactly. The producer is killed and started again in the first half of the
@@ -20,6 +21,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -30,6 +32,7 @@ from typing import Any
 import psutil
 
 import tsnb
+from tests.soak import growth
 from tests.soak.report import Sample, Tally, report, verdict
 from tests.soak.stream import NAME, PATIENCE_S, RECONNECT_S
 from tsnb.errors import TsnbError
@@ -37,6 +40,8 @@ from tsnb.errors import TsnbError
 ROOT = Path(__file__).resolve().parents[2]
 STANDSTILL_S = RECONNECT_S + 15.0
 """No batch anywhere for so long, while nobody is stopped on purpose: a hang."""
+ALL_FILES_S = 300.0
+"""How long until an epoch has every file: two of them, at the slowest consumer's pace."""
 END_S = 45.0
 """How long the consumers may take to end their epochs."""
 
@@ -87,10 +92,13 @@ class Soak:
     """One run."""
 
     def __init__(
-        self, consumers: int, seed: int, seconds: float, every_s: float, *, kept: bool = False
+        self, consumers: int, seed: int, seconds: float, every_s: float, mode: str = "plain", folder: str = ""
     ) -> None:
         self.tally = Tally()
-        self._kept = kept
+        self._given = (mode, folder)
+        self._kept = mode == "kept"
+        self._folder = folder
+        self._writer: Member | None = None
         self._lock = threading.Lock()
         self._count, self._seed, self._seconds, self._every_s = consumers, seed, seconds, every_s
         self._random = random.Random(seed)
@@ -112,19 +120,33 @@ class Soak:
             if "loss" in words:
                 self.tally.losses.append(words["loss"])
             self.tally.hits += words.get("hits", 0)
+            self.tally.files = max(self.tally.files, words.get("whole", 0))
+            for place, piece in enumerate(words.get("pieces", ())):
+                if self.tally.pieces.setdefault((words["epoch"], place), piece) != piece:
+                    self.tally.losses.append(f"epoch {words['epoch']} came in two orders")
 
     # -- processes ---------------------------------------------------------------------------------------
 
     def _start_producer(self) -> Member:
         self.tally.life.clear()
-        return Member(self, "serve", str(self._seed), "2", str(int(self._kept)))
+        return Member(self, "serve", str(self._seed), "2", *self._given)
 
     def _start_consumer(self) -> None:
-        given = (str(self._seed), str(self._random.randrange(1 << 30)), str(int(self._kept)))
-        self._consumers.append(Member(self, "train", f"c{next(self._names)}", *given))
+        drawn = str(self._random.randrange(1 << 30))
+        self._consumers.append(
+            Member(self, "train", f"c{next(self._names)}", str(self._seed), drawn, *self._given)
+        )
+
+    def _start_writer(self) -> None:
+        if self._folder:
+            chosen = random.Random(self._seed)
+            for number in range(growth.FIRST):
+                growth.add(Path(self._folder), number, chosen)
+            self._writer = Member(self, "write", str(self._seed), *self._given)
 
     def _everybody(self) -> list[Member]:
-        return [*self._consumers, *([] if self._producer is None else [self._producer])]
+        others = (self._producer, self._writer)
+        return [*self._consumers, *(member for member in others if member is not None)]
 
     def _anybody(self) -> Member:
         """Return one that has come up: importing torch takes seconds, and is not what is tested."""
@@ -214,6 +236,7 @@ class Soak:
     def run(self) -> None:
         """Soak, then let everybody finish."""
         try:
+            self._start_writer()
             self._producer = self._start_producer()
             for _ in range(self._count):
                 self._start_consumer()
@@ -265,6 +288,7 @@ class Soak:
 
     def _finish(self) -> None:
         """Let every consumer end its epoch, then ask the producer what is still held."""
+        self._wait_for_all_files()
         for member in self._consumers:
             member.doomed = True
             member.send(signal.SIGTERM)
@@ -278,6 +302,21 @@ class Soak:
         self._producer.reader.join(10)
         last = self._producer.words[-1] if self._producer.words else {}
         self.tally.pinned, self.tally.missing = last.get("pinned"), last.get("missing")
+
+    def _wait_for_all_files(self) -> None:
+        """Let the writer end, and wait for an epoch that has each of its files."""
+        if self._writer is None or self.tally.losses:
+            return
+        self._writer.end(signal.SIGTERM)
+        self._writer.reader.join(10)
+        written = self._writer.words[-1]["written"]
+        deadline = time.monotonic() + ALL_FILES_S
+        while self.tally.files < written and time.monotonic() < deadline:
+            if self._lost():
+                return
+            time.sleep(0.2)
+        if sorted(growth.indexed(self._folder)) != list(range(written)) or self.tally.files != written:
+            self.tally.losses.append(f"no epoch had all {written} files: at most {self.tally.files}")
 
     def _watch(self) -> None:
         """Look at the producer's memory and descriptors, once a second."""
@@ -305,12 +344,21 @@ def main() -> int:
     parser.add_argument(
         "--kept", action="store_true", help="samples that a cache keeps, consumers that take parts"
     )
+    parser.add_argument(
+        "--growing", action="store_true", help="files of a folder that another process adds to"
+    )
     chosen = parser.parse_args()
+    if chosen.kept and chosen.growing:
+        parser.error("a data set that grows has no cache and no parts: give --kept or --growing")
+    mode = "kept" if chosen.kept else "growing" if chosen.growing else "plain"
     print(f"seed {chosen.seed}", flush=True)
-    soak = Soak(chosen.consumers, chosen.seed, 60 * chosen.minutes, chosen.every, kept=chosen.kept)
     began = time.monotonic()
-    soak.run()
-    command = f'make soak SOAK="--minutes {chosen.minutes:g} --consumers {chosen.consumers}{" --kept" * chosen.kept}"'
+    with tempfile.TemporaryDirectory(prefix="tsnb-soak-") as folder:
+        place = folder if chosen.growing else ""
+        soak = Soak(chosen.consumers, chosen.seed, 60 * chosen.minutes, chosen.every, mode, place)
+        soak.run()
+    option = "" if mode == "plain" else f" --{mode}"
+    command = f'make soak SOAK="--minutes {chosen.minutes:g} --consumers {chosen.consumers}{option}"'
     seconds = time.monotonic() - began
     text = report(soak.tally, command=command, seconds=seconds, consumers=chosen.consumers, seed=chosen.seed)
     print(text)

@@ -24,6 +24,17 @@ LONG_ENOUGH_S = 300.0
 """Slopes of a shorter life tell about its beginning, not about leaks."""
 
 
+ORDERED = (
+    "Every consumer checks every sample: bit for bit what the loader makes of it in that epoch, and in the",
+    "loader's order, both computed without tsnb. An epoch is complete when each of its samples came once.",
+)
+GROWING = (
+    "Files come into a folder all the while, some a half at a time. Every consumer checks every sample bit for bit",
+    "against its file, that none comes twice in an epoch, and that a complete epoch leaves out none that was found",
+    "before its others. All consumers have the same order, whichever producer gave it; the last epoch has every file.",
+)
+
+
 @dataclass(frozen=True)
 class Sample:
     """The producer at one moment."""
@@ -42,6 +53,10 @@ class Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     """Epochs by how they were left."""
     faults: Counter[str] = field(default_factory=Counter)
+    pieces: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Of a folder that grows: the order of each piece of each epoch, as a hash."""
+    files: int = 0
+    """The most files that a whole epoch had."""
     samples: int = 0
     batches: int = 0
     losses: list[str] = field(default_factory=list)
@@ -95,14 +110,14 @@ def report(tally: Tally, *, command: str, seconds: float, consumers: int, seed: 
             f"{sum(tally.faults.values())} faults: **{'passed' if not wrong else 'FAILED'}**."
         ),
         "",
-        "Every consumer checks every sample: bit for bit what the loader makes of it in that epoch, and in the",
-        "loader's order, both computed without tsnb. An epoch is complete when each of its samples came once.",
+        *(GROWING if tally.files else ORDERED),
         "",
         "| | |",
         "|---|---|",
         f"| samples checked | {tally.samples:,} |",
         f"| batches | {tally.batches:,} |",
         f"| losses (lost, doubled, out of order or changed; unexpected errors and standstills) | {len(tally.losses)} |",
+        *([f"| files in the last whole epoch | {tally.files:,} |"] if tally.files else []),
         *([f"| samples taken from the cache, last life | {tally.hits:,} |"] if tally.hits else []),
         f"| slots pinned by nobody, and missing, at the end | {tally.pinned}, {tally.missing} |",
         (

@@ -1,10 +1,14 @@
-"""What the soak serves, takes and checks: the producer's and the consumers' processes.
+"""What the soak serves, takes and checks: the producer's, the consumers' and the writer's processes.
 
 Every sample's bytes follow from its number and the epoch, and the order from (seed, epoch), both computed here
 without a line of tsnb: a consumer knows each batch before it comes, and compares it bit by bit.
 
-With `kept` samples are the same in every epoch and costly enough for a cache, which is made to give memory back now and
-then; consumers take everything, a fold, what it holds out, or a subset, chosen anew for each epoch.
+Three modes:
+
+    plain      as above
+    kept       samples are the same in every epoch and costly enough for a cache, which is made to give memory back now
+               and then; consumers take everything, a fold, what it holds out, or a subset, chosen for each epoch
+    growing    files of a folder that a further process adds to; what is checked then: `tests.soak.growth`
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,24 +30,21 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 import tsnb
+from tests.soak import growth
+from tests.soak.contents import SAMPLES, Loss, contents
 from tsnb.consumer.parts import Part
 from tsnb.errors import ConsumerParked, LoaderFailed, ProducerGone, ProducerNotFound
 
-__all__ = ["NAME", "PATIENCE_S", "RECONNECT_S", "SAMPLES", "contents", "order", "serve", "train"]
+__all__ = ["NAME", "PATIENCE_S", "RECONNECT_S", "order", "serve", "train"]
 
 Take = dict[str, Any]
 """The options of `tsnb.attach` for a part; empty: everything."""
 
 NAME = "soak"
-SAMPLES = 3000
 BATCH = 32
 PATIENCE_S = 3.0
 RECONNECT_S = 45.0
 """A producer's restart takes seconds (importing torch), on a crowded machine many."""
-
-_BASE = torch.randint(
-    0, 256, (SAMPLES, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)
-)
 
 
 def order(seed: int, epoch: int) -> list[int]:
@@ -50,11 +52,6 @@ def order(seed: int, epoch: int) -> list[int]:
     numbers = list(range(SAMPLES))
     random.Random(f"{seed} {epoch}").shuffle(numbers)
     return numbers
-
-
-def contents(numbers: torch.Tensor, epoch: int) -> torch.Tensor:
-    """Return the samples' images in an epoch: uint8 [batch, 3, 16, 16]; no two epochs agree in a byte."""
-    return _BASE[numbers] ^ ((epoch % 255) + 1)
 
 
 class Order(Sampler[Any]):
@@ -111,7 +108,18 @@ def tell(**words: object) -> None:
     print(json.dumps(words), flush=True)
 
 
-def serve(seed: int, workers: int, kept: bool) -> None:
+def loader_of(seed: int, workers: int, mode: str, folder: str) -> DataLoader[Any]:
+    """Return what is served."""
+    if mode == "growing":
+        grown = tsnb.grow(folder, growth.read, settle_s=growth.SETTLE_S)
+        grown.wait(growth.FIRST)
+        return DataLoader(grown, BATCH, shuffle=True, num_workers=workers)
+    kept = mode == "kept"
+    dataset: Dataset[Any] = KeptImages() if kept else Images()
+    return DataLoader(dataset, BATCH, sampler=Order(seed, kept), num_workers=workers)
+
+
+def serve(seed: int, workers: int, mode: str, folder: str) -> None:
     """Be the producer until SIGTERM; then say what is still held. SIGUSR2: memory is short."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     asked: list[int] = []
@@ -119,10 +127,9 @@ def serve(seed: int, workers: int, kept: bool) -> None:
     signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
     signal.signal(signal.SIGUSR2, lambda number, _frame: squeezed.append(number))
     torch.set_num_threads(1)
-    dataset: Dataset[Any] = KeptImages() if kept else Images()
-    loader = DataLoader(dataset, batch_size=BATCH, sampler=Order(seed, kept), num_workers=workers)
+    loader = loader_of(seed, workers, mode, folder)
     options: dict[str, Any] = {"seed": seed, "patience_s": PATIENCE_S, "reconnect_s": RECONNECT_S}
-    options |= {"cache": "2MiB"} if kept else {}
+    options |= {"cache": "2MiB"} if mode == "kept" else {}
     with tsnb.serve(loader, name=NAME, window=8, rubber_band=0.1, **options) as producer:
         tell(serving=True)
         core = producer._core
@@ -139,8 +146,41 @@ def serve(seed: int, workers: int, kept: bool) -> None:
             tell(pinned=pinned, missing=core.arena.slots - there)
 
 
-class Loss(Exception):
-    """A sample was lost, doubled, out of order or changed."""
+class InOrder:
+    """Checks one epoch whose order is known beforehand.
+
+    Args:
+        epoch: Its number.
+        expected: Its samples in order.
+        drawn: Whether samples are other ones in every epoch.
+    """
+
+    def __init__(self, epoch: int, expected: list[int], *, drawn: bool) -> None:
+        self._epoch = epoch
+        self._expected = expected
+        self._drawn = drawn
+        self._rows = 0
+
+    def take(self, numbers: torch.Tensor, image: torch.Tensor) -> None:
+        """Check one batch."""
+        want = torch.tensor(self._expected[self._rows : self._rows + len(numbers)])
+        if not torch.equal(numbers, want):
+            raise Loss(
+                f"epoch {self._epoch}: samples {numbers.tolist()[:4]}... in place of {want.tolist()[:4]}... "
+                f"after {self._rows}"
+            )
+        if not torch.equal(image, contents(want, self._epoch if self._drawn else 0)):
+            raise Loss(f"epoch {self._epoch}: other contents than the loader's, after {self._rows} samples")
+        self._rows += len(numbers)
+
+    def end(self) -> None:
+        """Check that nothing is missing."""
+        if self._rows != len(self._expected) or not self._expected:
+            raise Loss(f"epoch {self._epoch} ended after {self._rows} of {len(self._expected)} samples")
+
+    def words(self) -> dict[str, Any]:
+        """Return what the driver is to compare: nothing."""
+        return {}
 
 
 class Trainer:
@@ -150,12 +190,16 @@ class Trainer:
         name: The consumer's name.
         seed: Of the stream.
         moods: Of its own choices.
-        kept: Whether samples are the same in every epoch, and it may take a part of them.
+        mode: See above.
+        folder: What grows.
     """
 
-    def __init__(self, name: str, seed: int, moods: random.Random, kept: bool) -> None:
+    def __init__(self, name: str, seed: int, moods: random.Random, mode: str, folder: str) -> None:
         self._name = name
-        self._kept = kept
+        self._kept = mode == "kept"
+        self._drawn = mode == "plain"
+        self._folder = folder
+        self._check: InOrder | growth.InFolder | None = None
         self._consumer: tsnb.Consumer | None = None
         self._mine: npt.NDArray[np.bool_] | None = None
         self._seed = seed
@@ -189,6 +233,7 @@ class Trainer:
         """Take one epoch and say how it went."""
         began = time.monotonic()
         self._rows = self._batches = 0
+        self._check = None
         kept: list[tuple[torch.Tensor, int, torch.Tensor]] = []
         outcome = "error"
         try:
@@ -207,9 +252,12 @@ class Trainer:
         finally:
             self.interruptible = False
         for numbers, epoch, image in kept:
-            if not torch.equal(image, contents(numbers, 0 if self._kept else epoch)):
+            if not torch.equal(image, contents(numbers, epoch if self._drawn else 0)):
                 tell(loss=f"{self._name}: a batch of epoch {epoch} changed while it was held")
-        tell(outcome=outcome, rows=self._rows, batches=self._batches, seconds=time.monotonic() - began)
+        told: dict[str, Any] = {} if self._check is None else self._check.words()
+        tell(
+            outcome=outcome, rows=self._rows, batches=self._batches, seconds=time.monotonic() - began, **told
+        )
 
     def _take(self, consumer: tsnb.Consumer, kept: list[tuple[torch.Tensor, int, torch.Tensor]]) -> str:
         """Take one epoch in a mood; return how it was left."""
@@ -217,29 +265,33 @@ class Trainer:
         pause_s = moods.choice([0.0, 0.0, 0.002, 0.01, 0.03])
         hoards = moods.choice([0, 0, 0, 3, 12])
         leaves_at = moods.randrange(SAMPLES) if moods.random() < 0.15 else SAMPLES + 1
-        expected: list[int] = []
         for batch in consumer:
-            if not expected:
-                epoch = self._begin(consumer)
-                expected = self._expected(epoch)
+            if self._check is None:
+                self._check = self._checks(self._begin(consumer))
             numbers = batch["number"]
-            self._check(numbers, batch["image"], expected, epoch)
+            self._check.take(numbers, batch["image"])
+            self._rows += len(numbers)
+            self._batches += 1
             if len(kept) < hoards:
-                kept.append((numbers.clone(), epoch, batch["image"]))
+                kept.append((numbers.clone(), consumer.epoch, batch["image"]))
             if self._rows >= leaves_at or self.finishing:
                 return "left"
             time.sleep(pause_s)
-        if self._rows != len(expected) or not expected:
-            raise Loss(f"epoch {consumer.epoch} ended after {self._rows} of {len(expected)} samples")
+        if self._check is None:
+            raise Loss(f"epoch {consumer.epoch} had nothing")
+        self._check.end()
         if moods.random() < 0.1:
             consumer.close()
             return "complete, then detached"
         time.sleep(moods.choice([0.0, 0.0, 0.2, 1.0]))
         return "complete"
 
-    def _expected(self, epoch: int) -> list[int]:
-        """Return its own samples of an epoch, in their order."""
-        return [i for i in order(self._seed, epoch) if self._mine is None or self._mine[i]]
+    def _checks(self, epoch: int) -> InOrder | growth.InFolder:
+        """Return what checks an epoch."""
+        if self._folder:
+            return growth.InFolder(epoch, self._folder)
+        own = [i for i in order(self._seed, epoch) if self._mine is None or self._mine[i]]
+        return InOrder(epoch, own, drawn=self._drawn)
 
     def _begin(self, consumer: tsnb.Consumer) -> int:
         if consumer.epoch <= self._last_epoch:
@@ -247,24 +299,12 @@ class Trainer:
         self._last_epoch = consumer.epoch
         return consumer.epoch
 
-    def _check(self, numbers: torch.Tensor, image: torch.Tensor, expected: list[int], epoch: int) -> None:
-        want = torch.tensor(expected[self._rows : self._rows + len(numbers)])
-        if not torch.equal(numbers, want):
-            raise Loss(
-                f"epoch {epoch}: samples {numbers.tolist()[:4]}... in place of {want.tolist()[:4]}... "
-                f"after {self._rows}"
-            )
-        if not torch.equal(image, contents(want, 0 if self._kept else epoch)):
-            raise Loss(f"epoch {epoch}: other contents than the loader's, after {self._rows} samples")
-        self._rows += len(numbers)
-        self._batches += 1
 
-
-def train(name: str, seed: int, moods: int, kept: bool) -> None:
+def train(name: str, seed: int, moods: int, mode: str, folder: str) -> None:
     """Be a consumer until SIGTERM."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     torch.set_num_threads(1)
-    trainer = Trainer(name, seed, random.Random(moods), kept)
+    trainer = Trainer(name, seed, random.Random(moods), mode, folder)
 
     def interrupt(_number: int, _frame: object) -> None:
         if trainer.interruptible:
@@ -283,7 +323,11 @@ def train(name: str, seed: int, moods: int, kept: bool) -> None:
 
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing outlives the soak
-    if sys.argv[1] == "serve":
-        serve(int(sys.argv[2]), int(sys.argv[3]), bool(int(sys.argv[4])))
+    role, *given, its_mode, its_folder = sys.argv[1:]
+    if role == "serve":
+        serve(int(given[0]), int(given[1]), its_mode, its_folder)
+    elif role == "write":
+        tell(writing=True)
+        tell(written=growth.write(Path(its_folder), int(given[0])))
     else:
-        train(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), bool(int(sys.argv[5])))
+        train(given[0], int(given[1]), int(given[2]), its_mode, its_folder)

@@ -1,4 +1,4 @@
-"""The soak's short form: the same program, twenty-five seconds of it."""
+"""The soak's short form: the same program, twenty-five seconds of it in each of its modes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,21 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.system
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_short_soak_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [[], ["--kept"], ["--growing"]], ids=["plain", "kept", "growing"])
+def test_a_short_soak_loses_nothing(mode: list[str], tmp_path: Path) -> None:
     """Three consumers, a fault every second and a half, the producer's restarts among them."""
-    command = [sys.executable, "-m", "tests.soak", "--minutes", "0.4", "--consumers", "3", "--every", "1.5"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.soak",
+        "--minutes",
+        "0.4",
+        "--consumers",
+        "3",
+        "--every",
+        "1.5",
+        *mode,
+    ]
     done = subprocess.run(
         [*command, "--report", str(tmp_path / "soak.md")],
         cwd=ROOT,
