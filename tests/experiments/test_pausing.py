@@ -191,8 +191,11 @@ def test_a_paused_trial_gives_its_gpu_memory_back_and_goes_on_with_the_same_numb
         until(lambda: sum(trial.metrics.by_step("rows").values()) == 20, 120)
         before = torch.cuda.mem_get_info()[0]
         trial.pause(release=True)
+        assert cli.main(["pause", "numbers/one", "--release"]) == 0  # once more, by the command
         (tmp_path / "go").touch()
         until(lambda: torch.cuda.mem_get_info()[0] > before + 2**30, 120)
+        until(lambda: trial.why_not_released == "its GPU memory is given back already", 120)
+        trial.pause(release=True)
         trial.resume()
         assert trial.wait(120)["totals"] == plain
 

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +88,23 @@ def those_in(folder: Path) -> list[psutil.Process]:
     return found
 
 
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A folder for the notebook to run in; what a failed test has left there is killed."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    yield folder
+    for process in those_in(folder):
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_a_notebook_that_is_killed_while_it_clones_leaves_neither_trial_nor_clone(
-    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At any step: their processes end, their names come free, and another gets all of an epoch."""
     monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
-    home = tmp_path / "home"
-    home.mkdir()
     loader = DataLoader(TensorDataset(torch.arange(ROWS)), batch_size=4, shuffle=True)
     with tsnb.serve(loader, name="numbers", window=4), scripts() as running:
         notebook = Script(NOTEBOOK, step, ENDLESS, str(home))
