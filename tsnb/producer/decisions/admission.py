@@ -13,11 +13,12 @@ Pure, a part of `dispatch`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.drift import Drift
 from tsnb.producer.decisions.epochs import Epoch, Epochs
+from tsnb.producer.decisions.granting import LOOKAHEAD
 from tsnb.producer.decisions.groups import disagreement, lets_in
 from tsnb.producer.decisions.members import Member, Phase
 from tsnb.wire import messages as ms
@@ -62,18 +63,20 @@ class Admission:
         self._next = self._fresh = first_epoch + 1  # `_fresh`: no pass of it has begun, nor of those after it
         self.rounds: int | None = None
         self._out: list[ev.Instruction] = []
+        self._lost: Iterable[int] = ()
         self._now = 0.0
         self._blocked_s = 0.0
         epochs.start(first_epoch, primed=True)
 
-    def admit(self, now: float, blocked_s: float) -> list[ev.Instruction]:
+    def admit(self, now: float, blocked_s: float, lost: Iterable[int] = ()) -> list[ev.Instruction]:
         """Let in all consumers that can be let in; begin and abandon passes.
 
         Args:
             now: Monotonic seconds.
             blocked_s: The stream's blocked clock.
+            lost: Indices of batches that one which asks again was granted, and has not been given.
         """
-        self._now, self._blocked_s = now, blocked_s
+        self._now, self._blocked_s, self._lost = now, blocked_s, lost
         self._out = []
         if self._young_until_s is None:
             self._young_until_s = now + self._patience_s
@@ -135,9 +138,12 @@ class Admission:
 
     def _admit(self, member: Member) -> bool:
         ask = member.asked
+        first: list[int] = []
         if ask.exact:
-            epoch = self._giving(member) or self._skipping_into(member)
+            epoch = self._giving(member)
             seq = ask.seq
+            if epoch is None and (apart := self._with_what_is_left(member)) is not None:
+                first, epoch = apart
         else:
             epoch = self._epochs.joinable_from(ask.epoch, member.part)
             seq = 0
@@ -148,11 +154,12 @@ class Admission:
             member.group.together = False
         member.phase = Phase.STREAMING
         member.resumed = member.keeps_place = False
-        member.came_back = ask.exact and member.skips
         member.begun += epoch.run != member.run
         member.run = epoch.run
         member.epoch = epoch.number
-        member.cursor = epoch.index(seq)
+        onwards = max(seq, epoch.first) if member.skips else seq + len(first)
+        member.skipped += onwards - seq if member.skips else 0
+        member.first, member.cursor = first, epoch.index(onwards)
         member.position = seq - len(member.granted)
         member.told_end = False
         if not member.moved_over:
@@ -172,10 +179,19 @@ class Admission:
         in_vain = epoch.index(seq) - epoch.end > self.window and not self._streaming_in(epoch)
         return None if in_vain and self.repeatable else epoch
 
-    def _skipping_into(self, member: Member) -> Epoch | None:
-        """Return the pass that has gone past its place, for one that would rather skip than lose the rest."""
+    def _with_what_is_left(self, member: Member) -> tuple[list[int], Epoch] | None:
+        """Return the pass that gives the rest of its epoch, and the indices of what it is granted before that.
+
+        What it was granted, or the one that it is a clone of, may lie in a pass that has ended or was given up. One
+        that skips is let into a pass that has gone past its place, too.
+        """
         ask = member.asked
-        return self._epochs.passing(ask.epoch, ask.seq, member.part) if member.skips else None
+        if member.skips:
+            due = {g.at for m in self._members.values() for g in m.granted} | {*self._lost}
+            return self._epochs.passing(ask.epoch, ask.seq, member.part, due)
+        if not self.repeatable:
+            return None  # another pass over the epoch has other batches
+        return self._epochs.stretch(ask.epoch, ask.seq, member.part, LOOKAHEAD - len(member.granted))
 
     def _make_way(self, waiting: list[Member]) -> None:
         """Take the streaming consumers out of the pass being loaded, if another comes back to a place before theirs."""

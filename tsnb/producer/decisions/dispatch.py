@@ -218,6 +218,7 @@ class Dispatch:
         if member.keeps_place:
             member.epoch, member.position = ask.epoch, ask.seq
         member.granted.clear()
+        member.first.clear()
         member.parked = member.moved_over = False
         member.moved_s = member.wants_since_s = self._now
         member.told_held = 0
@@ -402,7 +403,8 @@ class Dispatch:
 
     def _settle(self) -> None:
         """Let in consumers that asked, grant all batches that can be granted, free those that are no longer needed."""
-        self._out += self.admission.admit(self._now, self.drift.blocked_s(self._now))
+        lost = [m.leases[lease] for m, lease in self._lost if lease in m.leases]
+        self._out += self.admission.admit(self._now, self.drift.blocked_s(self._now), lost)
         if self.turns.on:
             self.turns.settle(self._now)
             if self.epochs.least_band != self.turns.reach:

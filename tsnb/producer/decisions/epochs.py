@@ -93,6 +93,11 @@ class Epochs:
         """How many batches are kept now."""
         return len(self._kept)
 
+    @property
+    def remembered(self) -> list[Epoch]:
+        """The passes that may still matter to a consumer, the oldest first."""
+        return [*self._epochs.values()]
+
     def slots(self, *, pinned: bool = False) -> set[int]:
         """Return the slots of the kept batches; with `pinned` only those that a consumer holds or has been granted."""
         return {kept.batch.slot for kept in self._kept.values() if kept.pins or not pinned}
@@ -165,20 +170,72 @@ class Epochs:
                 return epoch
         return None
 
-    def passing(self, number: int, seq: int, part: int | None = None) -> Epoch | None:
-        """Return the pass that has come to a part of an epoch's loader batch, though what follows it may have gone.
+    def stretch(self, number: int, seq: int, part: int | None, most: int) -> tuple[list[int], Epoch] | None:
+        """Return where an epoch's batches from one on lie that no pass gives all of; None: nowhere.
 
-        One that has ended only where this very batch is kept: a clone of one that skips is at a batch that its parent
-        was granted.
+        A consumer that was moved over to a later pass still has to take what it was granted in the one before.
+
+        Args:
+            number: The epoch's.
+            seq: The first batch of it.
+            part: The samples that they must hold.
+            most: Batches that may lie before the pass.
+
+        Returns:
+            The indices of those before the pass, and the pass that gives the rest.
         """
-        for epoch in reversed(self._epochs.values()):
-            if epoch.number != number or seq < epoch.first or not epoch.covers(part):
-                continue
-            if epoch is self.loading or (
-                epoch.complete and epoch.index(seq) < epoch.end and self.has(epoch.index(seq))
-            ):
-                return epoch
+        before: list[int] = []
+        for at in range(seq, seq + most):
+            index = self._where(number, at, part)
+            if index is None:
+                return None
+            before.append(index)
+            epoch = self.giving(number, at + 1, part)
+            # at the end of a pass, too: of what came after that, nothing may have gone
+            if epoch is not None and all(map(self.has, range(epoch.index(at + 1), self.end))):
+                return before, epoch
         return None
+
+    def passing(
+        self, number: int, seq: int, part: int | None, due: set[int]
+    ) -> tuple[list[int], Epoch] | None:
+        """Return where the rest of an epoch lies for a consumer that gives up what has gone; None: it has ended.
+
+        Args:
+            number: The epoch's.
+            seq: The batch of it that would come next.
+            part: The samples that its batches must hold.
+            due: Indices of what was granted and is still to be taken: such a batch may be in a pass that has ended.
+
+        Returns:
+            The indices of those batches, and the pass that may have more.
+        """
+        fit = [e for e in self._epochs.values() if e.number == number and e.covers(part)]
+        for epoch in reversed(fit):
+            there = {
+                e.seq(i): i
+                for e in fit
+                for i in due & self._kept.keys()
+                if e.start <= i < e.end and e.seq(i) >= seq
+            }
+            left = any(epoch.start <= i < epoch.end for i in there.values())
+            ended = epoch.complete or epoch.failure is not None
+            if (ended and left) or (epoch is self.loading and (there or seq >= epoch.first)):
+                return [there[at] for at in sorted(there)], epoch
+        return None
+
+    def _where(self, number: int, seq: int, part: int | None) -> int | None:
+        """Return the index at which an epoch's batch is kept, in whichever pass."""
+        for epoch in reversed(self._epochs.values()):
+            index = epoch.index(seq)
+            fits = epoch.number == number and epoch.covers(part)
+            if fits and epoch.start <= index < epoch.end and index in self._kept:
+                return index
+        return None
+
+    def having(self, index: int) -> Epoch:
+        """Return the pass in which a batch was published."""
+        return next(e for e in self._epochs.values() if e.start <= index < e.end)
 
     def has(self, index: int) -> bool:
         """Whether this batch is kept."""
@@ -238,10 +295,11 @@ class Epochs:
                 epoch.joinable = False
         if len(self._epochs) > 1:
             used = {*in_use, self._runs - 1}
-            over = [e.run for e in self._epochs.values() if e.finished and not e.joinable and e.end <= limit]
-            for run in over:
-                if run not in used:
-                    del self._epochs[run]
+            over = [e for e in self._epochs.values() if e.finished and not e.joinable and e.end <= limit]
+            for epoch in over:
+                # while one is read, somebody may have been granted it and not taken it
+                if epoch.run not in used and not any(epoch.start <= i < epoch.end for i in self._kept):
+                    del self._epochs[epoch.run]
 
     def check(self, pins: dict[int, int], needed_from: int) -> None:
         """Verify the invariants (tests only).

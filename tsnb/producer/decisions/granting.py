@@ -67,6 +67,8 @@ class Granting:
             member.offered_s = self.now
         if member.skips:
             self._skip(member, epoch)
+        if member.first:
+            self._give_first(member)
         end = epoch.end
         if member.rotation is not None:
             end = min(end, member.turn_end) if member.has_turn else 0
@@ -84,33 +86,36 @@ class Granting:
             self._tell_end(member, epoch)
 
     def _give(self, member: Member, epoch: Epoch) -> None:
-        self._leases = (self._leases + 1) & 0xFFFFFFFF
-        member.leases[self._leases] = member.cursor
-        batch = self._epochs.pin(member.cursor)
-        seq = epoch.seq(member.cursor)
-        member.granted.append(Grant(seq, batch.rows))
-        self.out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
+        self._grant(member, epoch, member.cursor)
         member.cursor += 1
 
-    def _skip(self, member: Member, epoch: Epoch) -> None:
-        """Give up what has gone: on to where nothing is missing any more.
+    def _grant(self, member: Member, epoch: Epoch, index: int) -> None:
+        self._leases = (self._leases + 1) & 0xFFFFFFFF
+        member.leases[self._leases] = index
+        batch = self._epochs.pin(index)
+        seq = epoch.seq(index)
+        member.granted.append(Grant(seq, batch.rows, index))
+        self.out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
 
-        What it has come back for it gets first, as far as that is kept: a clone what was granted to its parent.
-        """
-        if member.came_back:
-            member.came_back = False
-            while (
-                len(member.granted) < LOOKAHEAD
-                and member.cursor < epoch.end
-                and self._epochs.has(member.cursor)
-            ):
-                self._give(member, epoch)
+    def _give_first(self, member: Member) -> None:
+        """Grant what lies before its pass, now: nobody else may keep it for long. Neither turn nor weight counts."""
+        for index in member.first:
+            self._grant(member, self._epochs.having(index), index)
+        member.first.clear()
+        member.late = member.late or (member.rotation is not None and not member.has_turn)
+
+    def _skip(self, member: Member, epoch: Epoch) -> None:
+        """Give up what has gone: on to where nothing is missing any more."""
         onwards = epoch.end
         too_old = self._epochs.end - max(self._drift.window, self._epochs.band)
         while onwards > max(member.cursor, too_old) and self._epochs.has(onwards - 1):
             onwards -= 1
-        member.skipped += max(0, onwards - member.cursor)
-        member.cursor = max(onwards, member.cursor)
+        onwards = max(onwards, member.cursor)
+        if member.first:  # there may be more of them, granted to others, in what it is given anyway
+            before = [i for i in member.first if self._epochs.having(i).seq(i) < epoch.seq(onwards)]
+            member.first = before[: LOOKAHEAD - len(member.granted)]
+        member.skipped += onwards - member.cursor - len(member.first)
+        member.cursor = onwards
 
     def _tell_end(self, member: Member, epoch: Epoch) -> None:
         member.told_end = True

@@ -21,6 +21,8 @@ class Grant(NamedTuple):
 
     seq: int
     rows: int
+    at: int
+    """Its index."""
 
 
 class Phase(Enum):
@@ -124,8 +126,9 @@ class Member:
     """Loader batches of its epoch that lie behind it: taken, or given up."""
     skipped: int = 0
     """Loader batches it gave up so far."""
-    came_back: bool = False
-    """Whether it skips, was let in at a batch of its own choice, and has been granted nothing since."""
+    first: list[int] = field(default_factory=list)
+    """Indices of batches that it is granted before those at `cursor`: it was let in at a place that lies before what
+    its pass gives it."""
     skipping: bool = False
     """Whether the batch it will take next does not follow on the one before."""
     told_end: bool = False
