@@ -142,7 +142,7 @@ def test_a_trial_waits_for_the_memory_of_another_and_says_so(
     open(path, "w").close()
     assert len({trial.wait(HANG_S).result() for trial in (first, third, small)}) == 3
     assert third.started_s < time.time() and "trial 'third' running" in told()
-    again = second.rerun(needs=None)
+    again = second.rerun(needs=0)
     assert again.wait(HANG_S).state == "done"
 
 

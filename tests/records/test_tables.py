@@ -34,8 +34,8 @@ def test_results_are_a_row_a_run_with_parameters_and_last_numbers(project: Path)
     trained("a", [0.5], params={"lr": 0.3})
     table = tsnb.results()
     assert list(table.columns) == [
-        "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s", "sweep",
-        "seed", "notebook", "git", "tags", "lr", "wd", "loss",
+        "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s",
+        "peak_bytes", "sweep", "seed", "notebook", "git", "tags", "lr", "wd", "loss",
     ]  # fmt: skip
     assert list(table["name"]) == ["b", "a"]
     assert list(table["run"]) == [1, 2]

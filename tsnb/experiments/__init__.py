@@ -11,6 +11,7 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `trial_life`, `own_life` | what happens to it, on the hub's thread; its turn and restarts if it was started here |
 | `pausing` | several trials that pause together, or go on |
 | `attempt` | one kernel, for one run through its code |
+| `memory_queue`, `expected_memory` | who waits for memory; what a trial was seen to take |
 | `live_values` | values that are set while the training reads them |
 | `news` | what that kernel tells |
 | `engine` | where trials run: this machine, or a cluster (`tsnb.cluster`) |

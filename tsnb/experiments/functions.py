@@ -83,7 +83,8 @@ def run(
             where the stream's balancer says so (docs/balance.md).
         env: Added to the environment of its process.
         after: A trial that has to be done first, or its name.
-        needs: Memory that it needs, "3GiB": it is queued until so much is free, behind those that waited before.
+        needs: Memory that it needs, "3GiB": it is queued until so much is free, behind those that waited before. Left
+            out: what an earlier run of that name took, or `tsnb.place` measured, if any did; 0: it is never queued.
         restart: "on-crash": when its process dies (out of memory, say), it goes on from the last state that it has kept
             (`tsnb.keep`), else it starts again from the top; three times at most without progress.
         detach: It goes on when this notebook or script ends.

@@ -1,4 +1,4 @@
-"""Trials that said how much memory they need wait here until so much is free: first come, first served.
+"""Trials of which it is known how much memory they need wait here until so much is free: first come, first served.
 
     free for the next one = what the machine, or a control group's limit, has left
                             - what those that run said they need and do not hold yet
@@ -25,12 +25,14 @@ LOOK_S = 0.5
 
 @dataclass(eq=False)
 class MemoryClaim:
-    """What a trial said it needs, while it waits and while it runs. Given back by `MemoryQueue.leave`."""
+    """What a trial needs, while it waits and while it runs. Given back by `MemoryQueue.leave`."""
 
     needs_bytes: int
-    """What its trial said."""
+    """As its trial said, or is known to take."""
     pid: Callable[[], int | None]
     """Returns its process, while there is one."""
+    because: str = ""
+    """From what that is known, where nobody said it: "as its run 3 took"."""
 
     @property
     def missing_bytes(self) -> int:
@@ -52,14 +54,15 @@ class MemoryQueue:
         self._waiting: deque[MemoryClaim] = deque()
         self._running: list[MemoryClaim] = []
 
-    def join(self, needs_bytes: int, pid: Callable[[], int | None]) -> MemoryClaim:
+    def join(self, needs_bytes: int, pid: Callable[[], int | None], because: str = "") -> MemoryClaim:
         """Stand at the end of the line.
 
         Args:
             needs_bytes: What the trial needs.
             pid: Returns its process, once it has one.
+            because: From what that is known, where its user has not said it.
         """
-        claim = MemoryClaim(needs_bytes, pid)
+        claim = MemoryClaim(needs_bytes, pid, because)
         self._waiting.append(claim)
         return claim
 
@@ -67,20 +70,26 @@ class MemoryQueue:
         """Let a trial in if it is its turn; return what it waits for, or "" if it is in."""
         if self._waiting[0] is not claim:
             before = len(self._waiting) - 1 if self._waiting[-1] is claim else self._waiting.index(claim)
-            return f"{before} before it {'wait' if before > 1 else 'waits'} for memory too"
-        free, taken = await asyncio.to_thread(self._look)
+            others = f"{before} before it {'wait' if before > 1 else 'waits'} for memory too"
+            return f"{self._needs(claim)}, and {others}" if claim.because else others
+        free, taken = await asyncio.to_thread(self._look, claim.needs_bytes)
         if free is not None and claim.needs_bytes > free.size - taken:
             promised = f", {memory_text(taken)} of that for those that have just begun" if taken else ""
-            needs, there = memory_text(claim.needs_bytes), memory_text(free.size)
-            return f"it needs {needs}, and {there} are free ({free.where}){promised}"
+            return f"{self._needs(claim)}, and {memory_text(free.size)} are free ({free.where}){promised}"
         if claim in self._waiting:  # it may have left meanwhile
             self._waiting.remove(claim)
             self._running.append(claim)
         return ""
 
-    async def wait(self, claim: MemoryClaim) -> None:
-        """Return when a trial has been let in."""
-        while await self.why_not(claim):  # noqa: ASYNC110 (the system tells nobody when memory comes free)
+    async def wait(self, claim: MemoryClaim, why: Callable[[str], None] = lambda _: None) -> None:
+        """Return when a trial has been let in.
+
+        Args:
+            claim: Its claim.
+            why: Takes what it waits for, whenever it was looked.
+        """
+        while said := await self.why_not(claim):  # the system tells nobody when memory comes free
+            why(said)
             await asyncio.sleep(LOOK_S)
 
     def leave(self, claim: MemoryClaim) -> None:
@@ -89,8 +98,17 @@ class MemoryQueue:
             if claim in claims:
                 claims.remove(claim)
 
-    def _look(self) -> tuple[Free | None, int]:
-        return self._free(), sum(claim.missing_bytes for claim in list(self._running))
+    @staticmethod
+    def _needs(claim: MemoryClaim) -> str:
+        because = f", {claim.because}" if claim.because else ""
+        return f"it needs {memory_text(claim.needs_bytes)}{because}"
+
+    def _look(self, needs_bytes: int) -> tuple[Free | None, int]:
+        """Return what is free, and what of that is promised: those that run are asked only where that may matter."""
+        free, running = self._free(), list(self._running)
+        if free is None or needs_bytes + sum(claim.needs_bytes for claim in running) <= free.size:
+            return free, 0
+        return free, sum(claim.missing_bytes for claim in running)
 
 
 def too_large(needs_bytes: int) -> str:

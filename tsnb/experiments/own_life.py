@@ -4,7 +4,7 @@
 |---|---|
 | the run of the same name before it | that one's end: it is asked to stop, and killed after a grace |
 | the trial that it comes after | that one to be done; if it ends otherwise, this one does not run |
-| memory, where it said how much it needs | those that waited before, and so much to be free |
+| memory, where it said how much it needs, or was seen to take it | those that waited before, and so much to be free |
 | an attempt | its kernel's end; with `restart` another one follows when the process died |
 
 An attempt after the first goes on from the last state that the code has kept (`tsnb.keep`), if there is one. So does a
@@ -25,8 +25,9 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Branch, Delivery, KeptStart, Outcome
 from tsnb.experiments.bookkeeping import written
 from tsnb.experiments.engine import engine_of
+from tsnb.experiments.expected_memory import ExpectedMemory, expected_memory
 from tsnb.experiments.live_values import NoSuchLiveValue
-from tsnb.experiments.memory_queue import MemoryQueue
+from tsnb.experiments.memory_queue import MemoryQueue, too_large
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.trial_life import ENDED, NOT_BEGUN, Launch, TrialLife
 from tsnb.kernels.hub import Hub
@@ -35,6 +36,7 @@ from tsnb.kernels.processes.death import KernelDied
 from tsnb.options import runs_here
 from tsnb.records.run import Run
 from tsnb.records.writes import LiveChange
+from tsnb.telemetry.words import memory_text
 from tsnb.words import did_you_mean
 
 __all__ = ["RESTARTS_AT_MOST", "OwnLife"]
@@ -196,19 +198,20 @@ class OwnLife(TrialLife):
 
     async def _in_memory(self) -> Outcome:
         """Run once, as soon as the memory that it needs is free."""
-        needs = self.plan.options.needs
+        needs = await self._needed()
         if needs is None:
             return await self._once()
-        claim = _memory.join(needs, lambda: self.pid)
+        claim = _memory.join(needs.needs_bytes, lambda: self.pid, needs.because)
         try:
             if why := await _memory.why_not(claim):
                 self.become("queued")
                 await written(self._run.state, "queued")
                 self.say(
                     f"trial {self.name!r} queued: {why}; it starts when there is enough. %trials clear gives back what "
-                    f"trials keep that have ended; tsnb.trials[{self.name!r}].rerun(needs=None) starts it anyway\n"
+                    f"trials keep that have ended; tsnb.trials[{self.name!r}].rerun(needs=0) starts it anyway\n"
                 )
-                let_in = asyncio.ensure_future(_memory.wait(claim))
+                self._wait_for(why)
+                let_in = asyncio.ensure_future(_memory.wait(claim, self._wait_for))
                 unwanted = asyncio.ensure_future(self._unwanted.wait())
                 await asyncio.wait({let_in, unwanted}, return_when=asyncio.FIRST_COMPLETED)
                 for waiting in (let_in, unwanted):
@@ -217,8 +220,32 @@ class OwnLife(TrialLife):
         finally:
             _memory.leave(claim)
 
+    def _wait_for(self, why: str) -> None:
+        self.waits_for = why
+
+    async def _needed(self) -> ExpectedMemory | None:
+        """Return what it said that it needs, else what it was seen to take; None: it starts whatever is free.
+
+        Trials that begin together wait for each other, so one of them that waited here would hold up the others.
+        """
+        options = self.plan.options
+        if options.needs is not None:
+            return ExpectedMemory(options.needs, "") if options.needs else None
+        if options.sweep or options.gate is not None or not runs_here(options.engine):
+            return None
+        found = await asyncio.to_thread(expected_memory, self._run)
+        if found is not None and too_large(found.needs_bytes):
+            self.say(
+                f"trial {self.name!r} may need {memory_text(found.needs_bytes)}, {found.because}: more than there "
+                "is in all, so it is started without waiting\n",
+                "stderr",
+            )
+            return None
+        return found
+
     async def _once(self) -> Outcome:
         """Run through the code once, in a new kernel."""
+        self.waits_for = ""
         self.become("starting")
         await written(self._run.state, "starting")
         self.live, self.paused, self.why_not_released = {}, False, NOT_BEGUN

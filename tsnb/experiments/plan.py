@@ -13,7 +13,7 @@ import inspect
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,11 @@ def _text(metavar: str) -> Kind:
     return Kind("text", str, lambda value: isinstance(value, str), metavar)
 
 
+def _is_nothing(size: Any) -> bool:
+    """Tell whether a size is 0, or "0": bytes_of takes what is above that."""
+    return size == "0" or (isinstance(size, (int, float)) and not isinstance(size, bool) and size == 0)
+
+
 def read_words(text: str) -> tuple[str, ...]:
     """Read words with commas between them."""
     return tuple(word.strip() for word in text.split(",") if word.strip())
@@ -69,6 +74,13 @@ def read_words(text: str) -> tuple[str, ...]:
 
 _COUNT = whole("a whole number, 1 or more", 1)
 _PERCENT = whole("a share in percent, 1 to 100", 1, most=100, metavar="P")
+_NEEDS = replace(
+    SIZE,
+    wanted=f"{SIZE.wanted}, or 0",
+    read=lambda text: text if text == "0" else SIZE.read(text),
+    fits=lambda value: _is_nothing(value) or SIZE.fits(value),
+    plain=lambda value: 0 if _is_nothing(value) else SIZE.plain(value),
+)
 _SEED = whole("a whole number, 0 or more", 0, metavar="S")
 _SETTINGS = Kind("NAME=VALUE", read_setting, lambda _: True, "NAME=VALUE", told=True, repeats=True)
 _TRACKERS = Kind("names of trackers", read_words, lambda _: True, "T")
@@ -102,8 +114,9 @@ class TrialOptions:
     )
     needs: int | None = option(
         None,
-        SIZE,
-        "memory that it needs: it is queued until so much is free, behind those that waited before",
+        _NEEDS,
+        "memory that it needs: it is queued until so much is free, behind those that waited before; left out: as much "
+        "as it was seen to take; 0: it is never queued",
     )
     restart: str | None = option(
         None,

@@ -145,6 +145,11 @@ class Trial(Bound):
         return self.life.shown_state
 
     @property
+    def waits_for(self) -> str:
+        """Why it is queued for memory: "it needs 2.1 GiB, as its run 3 took, and 1.2 GiB are free ..."; else empty."""
+        return self.life.waits_for if self.state == "queued" else ""
+
+    @property
     def params(self) -> dict[str, Any]:
         """The user's parameters; what looks like a secret is masked (docs/results.md)."""
         params: dict[str, Any] = self.life.params

@@ -91,6 +91,7 @@ class TrialLife(ABC):
     Attributes:
         trial: What its user has, and what listeners are given.
         restarts: How often its process was started again.
+        waits_for: What it waits for while it is queued for memory, in words.
         paused: Whether it was asked to pause, while it runs.
         why_not_released: Why its process cannot give GPU memory back while it is paused; empty: it can.
         parent: Which trial it is a clone of, and from where on; None: it is none.
@@ -113,6 +114,7 @@ class TrialLife(ABC):
     ) -> None:
         self.trial: Any = None
         self.restarts = 0
+        self.waits_for = ""
         self.name = plan.name
         self.number = run.number
         self.params = masked(plan.params)

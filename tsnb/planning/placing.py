@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tsnb.errors import TsnbError
+from tsnb.experiments.expected_memory import measured
+from tsnb.experiments.plan import name_of, trial_name
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
@@ -277,6 +279,8 @@ def place(
         costs = {name: each.cost() for name, each in seen.items() if each.trial.state != "lost"}
         limit = min(room.bytes, given)
         peaks = {name: each.memory_bytes * (1 + GROWS) for name, each in seen.items()}
+        for each in several:
+            measured((each.name, trial_name(name_of(each.fn), each.params)), peaks[each.name])
         fits = [each for each in several if each.name in costs and peaks[each.name] <= limit]
         alone = {name: each.per_s[0] for name, each in seen.items()}
         runs = [

@@ -8,6 +8,7 @@
 | `run` | one run, for its writers (`Run`); the run that this process is, `log_artifact` |
 | `kept` | the states of its training that a run has kept |
 | `reading` | runs as they stand in the file |
+| `peaks` | how much memory the runs of a trial took |
 | `scores` | which way a metric is good (`direction`), and which trial is the best in it |
 | `selection` | which runs a question is about; `tag`, `delete` |
 | `commits` | the commit that a run started from |

@@ -95,6 +95,8 @@ class RunRecord:
     """Changes of its live values, in their order."""
     parent: Parent | None
     """Which trial it is a clone of, and from where on."""
+    peak_bytes: int | None
+    """The largest memory that was its process's own; None: not known, as on a cluster."""
     metrics: dict[str, MetricRecord]
     """By name, in the order in which they were first logged."""
 
@@ -221,14 +223,16 @@ def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
     read: dict[str, Any] = {
         column: json.loads(row[column]) for column in ("params", "options", "versions", "report")
     }
-    later: dict[str, str] = {
+    later: dict[str, Any] = {
         "tags": "[]",
         "git": "",
         "changes": "[]",
         "parent": "",
+        "peak_bytes": None,
     }  # what a file that can only be read may not have yet
     later |= {column: row[column] for column in later if column in row.keys()}  # noqa: SIM118 (a Row has values)
     own |= {"tags": tuple(map(one_line, json.loads(later["tags"]))), "git": one_line(later["git"])}
+    own["peak_bytes"] = later["peak_bytes"]
     parent = json.loads(later["parent"]) if later["parent"] else None
     own["parent"] = parent and Parent(one_line(parent[0]), *parent[1:])
     own["changes"] = [LiveChange(one_line(name), *rest) for name, *rest in json.loads(later["changes"])]

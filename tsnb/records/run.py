@@ -275,6 +275,15 @@ class Run:
             merged = as_json({**json.loads(former), **report})
             connection.execute("UPDATE runs SET report = ? WHERE id = ?", (merged, id_))
 
+    @_never_raises
+    def peak(self, peak_bytes: int) -> None:
+        """Keep the largest memory of its process so far; that of a process before it counts if it was larger."""
+        with writing(self.directory) as connection:
+            id_ = self._touch(connection)
+            connection.execute(
+                "UPDATE runs SET peak_bytes = max(ifnull(peak_bytes, 0), ?) WHERE id = ?", (peak_bytes, id_)
+            )
+
     def end(self, state: str, failure: str = "", duration_s: float | None = None) -> None:
         """Note how it ended. The first end counts; one that a reader only supposed does not.
 

@@ -19,8 +19,8 @@ Table = tuple[list[str], list[list[Any]]]
 """Columns, and rows with a value for each."""
 
 OWN = (
-    "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s", "sweep", "seed",
-    "notebook", "git", "tags", "parent",
+    "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s", "peak_bytes",
+    "sweep", "seed", "notebook", "git", "tags", "parent",
 )  # fmt: skip
 REPORTED = ("stream", "epochs", "samples", "samples_per_s")
 HISTORY = ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value"]
@@ -116,6 +116,7 @@ def _own(run: RunRecord, columns: Sequence[str]) -> list[Any]:
         "state": run.state,
         "started": started.astimezone().replace(tzinfo=None),
         "duration_s": round(run.duration_s, 3),
+        "peak_bytes": run.peak_bytes,
         "sweep": run.sweep or None,
         "seed": run.seed,
         "notebook": run.origin.removeprefix("notebook ") or None,

@@ -10,5 +10,6 @@
 | `states` | one such state: what it holds, how it is written, read and put back |
 | `cloning` | a trial becomes two at a batch |
 | `device_memory` | GPU memory that is given back while it is paused |
+| `peak_memory` | the largest memory of its process, for its record |
 | `detaching` | a kernel that outlives its notebook: be found, and end |
 """

@@ -25,6 +25,7 @@ from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory
 from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
 from tsnb.experiments.in_kernel.kept_state import KeptTrial, keeper_here
+from tsnb.experiments.in_kernel.peak_memory import PeakMemory
 from tsnb.experiments.in_kernel.pictures import Pictures
 from tsnb.experiments.in_kernel.reporter import (
     Reporter,
@@ -104,6 +105,7 @@ class _TrialHere:
         from tsnb.telemetry.metrics import keep_others, subscribe
 
         self.run.process(os.getpid(), self.versions)
+        self.peak = PeakMemory(self.run.peak)
         enter_run(self.run)
         if self.settings["log_to"]:
             from tsnb.records.trackers import open_bridges
@@ -203,6 +205,7 @@ class _TrialHere:
             tell(Releasable(why))
         if not now and time.monotonic() - self._reported_s < REPORT_S:
             return
+        self.peak.look()
         news = report()
         if news and news != self._reported:  # when all has been detached there is none
             self._reported, self._reported_s = news, time.monotonic()
@@ -216,6 +219,7 @@ class _TrialHere:
             keeper_here().end()
         self.reporter.flush()
         self.report(now=True)
+        self.peak.look(last=True)  # before batches are given back: they would count as its own
         detach_all = getattr(sys.modules.get("tsnb.consumer"), "detach_all", None)
         if detach_all is not None:
             detach_all()
