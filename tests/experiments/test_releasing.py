@@ -9,7 +9,8 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from tsnb import cli
 from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
 from tsnb.experiments import Trial, run_cell
-from tsnb.experiments.in_kernel import device_memory
+from tsnb.experiments.in_kernel import cloning, device_memory
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory
 from tsnb.notebook.magics import TsnbMagics
 from tsnb.notebook.panels import TrialLogs
@@ -188,6 +189,17 @@ def test_while_it_is_being_cloned_its_memory_is_not_asked_for(alone: Alone) -> N
     with pytest.raises(TsnbError, match="it is being cloned just now: ask for its memory once more"):
         alone.memory.request({"wanted": True})
     assert attach_defaults.boundary is clone
+
+
+def test_while_it_gives_memory_back_it_is_not_cloned(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clone's wish would take the place of the other."""
+    consumer, trial = SimpleNamespace(iterating=True, epoch=0), SimpleNamespace(branch=None)
+    monkeypatch.setattr(cloning, "_consumers", lambda: [consumer])
+    alone.memory.request({"wanted": True})
+    wish: dict[str, Any] = {"changes": {}}
+    with pytest.raises(TsnbError, match="it is giving GPU memory back just now: clone it when that is done"):
+        cloning.Cloning(cast("Any", trial), "cnn")._wish(wish)
+    assert attach_defaults.boundary == alone.memory.give_back
 
 
 def test_without_room_on_the_host_it_is_paused_as_it_is(

@@ -99,6 +99,8 @@ class Cloning:
         with self._deciding:
             if self._wished is not None:
                 raise TsnbError("it is being cloned just now")
+            if attach_defaults.boundary is not None:
+                raise TsnbError("it is giving GPU memory back just now: clone it when that is done")
             self._wished = wished
             attach_defaults.boundary = partial(self._at_boundary, wished)
 
