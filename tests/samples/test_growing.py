@@ -596,6 +596,36 @@ def test_trials_wait_for_a_round_and_all_of_them_get_it_once(tmp_path: Path) -> 
 
 
 @pytest.mark.system
+def test_a_stream_ends_while_it_looks_for_new_samples(tmp_path: Path) -> None:
+    """Its last look wants the stream's lock, and the end of the stream wants that look to be over."""
+    looking, ends, stopped = threading.Event(), threading.Event(), threading.Event()
+
+    def listed() -> list[str]:
+        if threading.current_thread().name == "tsnb-grow":
+            looking.set()
+            ends.wait(HANG_S)
+        return ["0", "1"]
+
+    producer = tsnb.serve(DataLoader(tsnb.grow(listed, int, index=tmp_path), 1), name="g")
+    devices = producer.core.devices
+    close = devices.close
+
+    def close_and_go_on() -> None:  # while the lock is held
+        close()
+        ends.set()
+
+    devices.close = close_and_go_on  # type: ignore[method-assign]
+    assert looking.wait(HANG_S)
+
+    def end() -> None:
+        producer.stop()
+        stopped.set()
+
+    threading.Thread(target=end, daemon=True).start()
+    assert stopped.wait(HANG_S), "each waits for the other"
+
+
+@pytest.mark.system
 def test_one_number_that_a_trial_logs_begins_no_further_round(tmp_path: Path) -> None:
     """The first begins at once; a number that is not worse than one before begins none."""
     folder = folder_of(tmp_path, 12)

@@ -265,7 +265,7 @@ def test_losses_that_tell_nothing_draw_evenly() -> None:
 
 
 def test_a_killed_producer_s_successor_gives_the_round_that_was_drawn(tmp_path: Path) -> None:
-    """The same samples and weights, though what was reported is lost; and a file that has gone is named."""
+    """The same samples and weights; and a file that has gone is named."""
 
     def producer() -> Any:
         loader = DataLoader(numbers(tmp_path, 40), 4, shuffle=True)

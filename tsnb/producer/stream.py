@@ -216,8 +216,9 @@ class Producer(Bound):
                     self._core.arena.close()
                     if self._core.keeper is not None:
                         self._core.keeper.close()
-                    if self._core.growth is not None:
-                        self._core.growth.close()
+            # not under the lock, which its thread may be waiting for
+            if self._core.growth is not None and not self._feeder.is_alive():
+                self._core.growth.close()
 
     def _stop_when_asked(self) -> None:
         self._core.stop_asked.wait()

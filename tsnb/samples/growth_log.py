@@ -204,6 +204,11 @@ class GrowthLog:
         return int(self._map[self._begun[epoch], 4])
 
     @property
+    def losses(self) -> Path:
+        """Where the losses that trials report are kept."""
+        return self._path.with_suffix(".losses")
+
+    @property
     def age_s(self) -> float:
         """Seconds since the last round was chosen, by the system's clock; 0 where the last epoch was not a round."""
         last = self._begun.get(self.next_epoch - 1)

@@ -10,7 +10,7 @@ with the same weight: the loss of a sample is the mean over those that have repo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,12 +31,16 @@ class SampleLosses:
 
     Args:
         count: Returns how many samples there are.
+        known: What was reported to a producer before, by trial; as `changes` returns it.
     """
 
-    def __init__(self, count: Callable[[], int]) -> None:
+    def __init__(
+        self, count: Callable[[], int], known: Mapping[str, npt.NDArray[np.float32]] | None = None
+    ) -> None:
         self._count = count
         self._lock = threading.Lock()
-        self._of: dict[str, npt.NDArray[np.float32]] = {}  # nan where nothing was reported
+        self._of = dict(known or {})  # nan where nothing was reported
+        self._changed = False
 
     def note(self, trial: str, samples: npt.NDArray[Any], losses: npt.NDArray[np.float32]) -> None:
         """Take what a trial reports.
@@ -50,6 +54,7 @@ class SampleLosses:
             there = samples < self._count()
             samples, losses = samples[there].astype(np.int64), losses[there]
             known = self._with_room(trial)
+            self._changed = True
             before = known[samples]
             known[samples] = np.where(np.isnan(before), losses, before + SMOOTHING * (losses - before))
 
@@ -73,7 +78,20 @@ class SampleLosses:
         """
         with self._lock:
             if any(name in self._of for name in trials):
+                self._changed = self._changed or not self._of.keys() <= set(trials)
                 self._of = {name: known for name, known in self._of.items() if name in trials}
+
+    def changes(self, *, anyway: bool = False) -> dict[str, npt.NDArray[np.float32]] | None:
+        """Return a copy of all, by trial; None where nothing has changed since it was called last.
+
+        Args:
+            anyway: Also where nothing has.
+        """
+        with self._lock:
+            if not (self._changed or anyway):
+                return None
+            self._changed = False
+            return {name: known.copy() for name, known in self._of.items()}
 
     def mean(self, samples: int, trial: str = "") -> npt.NDArray[np.float64]:
         """Return the loss of each sample: float64 [samples], nan where none was reported.

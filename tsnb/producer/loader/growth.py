@@ -25,6 +25,7 @@ from tsnb.samples.growth_log import BY_FILE, OVER, GrowthLog
 from tsnb.samples.growth_news import GrowthNews
 from tsnb.samples.growth_order import Arrivals, EpochOrder
 from tsnb.samples.inclusion import Selected, balanced, hard
+from tsnb.samples.kept_losses import KeptLosses
 from tsnb.samples.labels import STEP
 from tsnb.samples.losses import SampleLosses
 from tsnb.samples.selection import Selection, Standing, Trigger, check_select, in_words, read_select
@@ -103,7 +104,8 @@ class Growth:
         self._logged: Mapping[tuple[str, str], float] = {}
         self._attached: Collection[str] = ()
         self.log = log
-        self.losses = SampleLosses(dataset.__len__)
+        self._kept = KeptLosses(log.losses, dataset.identity)
+        self.losses = SampleLosses(dataset.__len__, self._kept.read())
         self.news = GrowthNews()
 
     @property
@@ -130,7 +132,12 @@ class Growth:
         self._ended.set()
         if self._watch.is_alive():
             self._watch.join()
+        self._keep_losses()
         self.log.close()
+
+    def _keep_losses(self) -> None:
+        if (losses := self.losses.changes(anyway=self._kept.failed)) is not None:
+            self._kept.save(losses)
 
     def _look(self) -> None:
         while not self._ended.wait(LOOK_S):
@@ -141,6 +148,8 @@ class Growth:
             else:
                 self._error = None
             self.news.look()
+            if self._kept.due:
+                self._keep_losses()
             self._told()
 
     def _ask_classes(self, samples: int) -> None:
