@@ -66,6 +66,8 @@ class SimConsumer:
     """A rank of its group has gone: it has detached."""
     parked: int = 0
     failures: int = 0
+    goes_on: bool = False
+    """Whether it goes on where one ended, or was killed: it waits for that place as long as it takes."""
     group: list[SimConsumer] = field(default_factory=list, repr=False)
     """All ranks of its group, itself too; they train in lockstep."""
     gone: tuple[int, int] | None = None
@@ -185,6 +187,8 @@ class SimConsumer:
             self._end()
             self.say(ms.Bye())
         except (LoaderFailed, ConsumerParked, JoinRefused) as error:
+            if self.goes_on and self.session.epoch < 0 and not isinstance(error, LoaderFailed):
+                raise AssertionError(f"{self.name} has lost its kept place") from error
             self.failures += isinstance(error, LoaderFailed)
             self.parked += isinstance(error, ConsumerParked)
             self._end()
@@ -347,6 +351,8 @@ class Simulation:
         clones: Whether one is cloned now and then.
         rounds: Whether epochs are rounds: each begins when it is due.
         rotates: Whether most consumers take turns.
+        extends: Whether one whose loop is over ends now and then, and one that has ended or was killed goes on in
+            another process, as `Trial.extend` has it.
     """
 
     def __init__(
@@ -363,9 +369,11 @@ class Simulation:
         clones: bool = False,
         rounds: bool = False,
         rotates: bool = False,
+        extends: bool = False,
     ) -> None:
         self.turn: tuple[int, int] | None
         self.clones = clones
+        self.extends = extends
         self.rounds = rounds
         self.due = 0
         self.logged: set[int] = set()  # rounds that were begun, as the log on disk has them
@@ -387,7 +395,7 @@ class Simulation:
         self.now = 0.0
         self.consumers: dict[int, SimConsumer] = {}
         self.gone: list[SimConsumer] = []
-        self.restarted = 0
+        self.restarted = self.extended = 0
         self.ends: dict[int, LoopbackChannel] = {}
         self.start(0)
 
@@ -424,7 +432,9 @@ class Simulation:
 
     def steer(self, choice: float) -> None:
         """Do what somebody who watches may ask for."""
-        if choice < 0.97 and self.modes:
+        if self.extends and choice > 0.985:
+            self.end_or_extend()
+        elif choice < 0.97 and self.modes:
             self.divide()
         elif choice < 0.98 and self.clones and 0 < len(self.consumers) < 6:
             self.clone(self.rng.choice(list(self.consumers)), self.rng.random() < 0.5)
@@ -475,7 +485,7 @@ class Simulation:
         return any(slot in c.slots() for c in self.consumers.values())
 
     def join(self, skips: bool | None = None, turns: bool | None = None) -> SimConsumer:
-        key = len(self.consumers) + len(self.gone)
+        key = self._next_key()
         ours, theirs = pair(512)
         self.ends[key] = ours
         skips = self.skips and self.rng.random() < 0.5 if skips is None else skips
@@ -488,6 +498,9 @@ class Simulation:
         self.step(self._joined(key, consumer))
         self._tell_part(key, consumer)
         return consumer
+
+    def _next_key(self) -> int:
+        return len(self.consumers) + len(self.gone) + self.extended
 
     def _tell_part(self, key: int, consumer: SimConsumer) -> None:
         """Tell which samples it takes, in two pieces."""
@@ -527,7 +540,7 @@ class Simulation:
         """Attach all ranks of a group."""
         ranks: list[SimConsumer] = []
         for rank in range(size):
-            key = len(self.consumers) + len(self.gone)
+            key = self._next_key()
             ours, theirs = pair(512)
             self.ends[key] = ours
             ranks.append(SimConsumer(f"{name}[{rank}]", theirs, group=ranks))
@@ -553,7 +566,7 @@ class Simulation:
             self.poll()
         member = self.dispatch.members[key]
         streams, goes = member.phase is Phase.STREAMING, parent.session.loop is not None
-        number = len(self.consumers) + len(self.gone)
+        number = self._next_key()
         self.ends[number], theirs = pair(512)
         twin = self.consumers[number] = parent.branch(f"c{number}", theirs)
         self.step(self._joined(number, twin, paused=twin.session.paused))
@@ -568,6 +581,51 @@ class Simulation:
             again = self.dispatch.admission.repeatable
             assert mine.epoch == member.epoch and (again or mine.run == member.run), (member, mine)
         return twin
+
+    def end_or_extend(self) -> None:
+        """Let one whose loop is over end, or one that is no more go on."""
+        over = [key for key, c in self.consumers.items() if not (c.iterating or c.broken or c.session.paused)]
+        if over and self.rng.random() < 0.5:
+            self.end(self.rng.choice(over))
+        elif self.gone and len(self.consumers) < 6:
+            self.extend(self.rng.choice(self.gone))
+
+    def end(self, key: int) -> None:
+        """A trial is done: its consumer detaches, and its process goes."""
+        consumer = self.consumers[key]
+        while consumer.held:
+            consumer.release(consumer.held.pop())
+        consumer.say(ms.Bye())
+        self.kill(key)
+        self.poll()
+
+    def extend(self, gone: SimConsumer) -> SimConsumer:
+        """One that ended, or was killed, goes on in a new process, from a place that was kept of it."""
+        self.poll()
+        key = self._next_key()
+        self.extended += 1
+        self.gone.remove(gone)
+        ours, theirs = pair(512)
+        self.ends[key] = ours
+        one = self.consumers[key] = SimConsumer(
+            gone.name, theirs, gone.skips, gone.rotates, gone.prefetch, part=gone.part
+        )
+        place = gone.session.given
+        if place.begun and not self.parts and self.rng.random() < 0.5:  # the last state is of a while ago
+            place = place._replace(batch=self.rng.randrange(place.batch + 1))
+        one.goes_on = True
+        one.complete, one.steps = {*gone.complete}, gone.steps
+        one.epochs = {number: [*taken] for number, taken in gone.epochs.items() if number != place.epoch}
+        one.samples = {number: [*taken] for number, taken in gone.samples.items()}
+        if place.begun:
+            had = gone.epochs.get(place.epoch, [])
+            one.epochs[place.epoch] = [seq for seq in had if seq < place.batch]
+        else:
+            one.samples.pop(place.epoch, None)
+        one.session.load(place._replace(begun=True), same_order=True, patient=True)
+        self.step(self._joined(key, one))
+        self._tell_part(key, one)
+        return one
 
     def resume_all(self) -> None:
         """Let everybody go on."""

@@ -135,6 +135,8 @@ def test_one_that_skips_is_given_the_rest_of_what_it_was_granted_in_an_epoch_tha
             800,
             ("skips", "rounds", "modes", "clones", "parts"),
         ),  # its parent skips, in an epoch that has ended
+        # as the same, and the loader had failed in that epoch
+        (600_084, 150, ("failures", "skips", "parts", "pauses", "clones", "rounds", "rotates", "extends")),
     ],
 )
 def test_clones_that_were_turned_away(seed: int, steps: int, flags: tuple[str, ...]) -> None:
@@ -143,3 +145,50 @@ def test_clones_that_were_turned_away(seed: int, steps: int, flags: tuple[str, .
     simulation.run(steps)
     simulation.failures = False
     simulation.settle()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_trials_that_are_extended_or_were_killed_go_on_at_their_places_whatever_happens(seed: int) -> None:
+    """None is refused its kept place, however far the others are; across restarts, pauses and clones, too."""
+    simulation = Simulation(
+        610_000 + seed,
+        extends=True,
+        restarts=seed % 2 == 0,
+        pauses=seed % 3 == 0,
+        clones=seed % 4 == 1,
+        skips=seed % 5 == 2,
+        rounds=seed % 7 == 3,
+        failures=seed % 7 == 4,
+    )
+    simulation.run(500)
+    simulation.failures = False
+    simulation.extend(simulation.rng.choice(simulation.gone))
+    simulation.settle()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_extended_trial_gets_whole_epochs_beside_others_that_go_on(seed: int) -> None:
+    """Its loop was over: it begins with the epoch after, and takes no other in its place."""
+    simulation = Simulation(620_000 + seed, kills=False)
+    for consumer in [simulation.join(skips=False) for _ in range(2)]:
+        consumer.ask()
+    simulation.poll()
+
+    def go_on(steps: int) -> None:
+        for _ in range(steps):
+            simulation.now += 0.01
+            simulation.load()
+            simulation.rng.choice(list(simulation.consumers.values())).run_steadily()
+            simulation.poll()
+
+    first = simulation.consumers[0]
+    go_on(simulation.rng.randrange(20, 150))
+    while first.iterating or not first.complete:
+        go_on(1)
+    had = max(first.complete)
+    simulation.end(0)
+    go_on(simulation.rng.randrange(100))
+    simulation.now += simulation.dispatch.patience_s  # the stream is not young any more
+    again = simulation.extend(first)
+    simulation.settle()
+    assert had + 1 in again.complete and not again.parked

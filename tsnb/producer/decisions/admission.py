@@ -140,9 +140,11 @@ class Admission:
         ask = member.asked
         first: list[int] = []
         if ask.exact:
-            epoch = self._giving(member)
-            seq = ask.seq
-            if epoch is None and (apart := self._with_what_is_left(member)) is not None:
+            epoch, seq = self._giving(member), ask.seq
+            if member.skips:
+                first = self._left_of(member)
+                epoch = epoch or self._epochs.passing(ask.epoch, seq, member.part, first)
+            elif epoch is None and (apart := self._apart(member)) is not None:
                 first, epoch = apart
         else:
             epoch = self._epochs.joinable_from(ask.epoch, member.part)
@@ -179,18 +181,19 @@ class Admission:
         in_vain = epoch.index(seq) - epoch.end > self.window and not self._streaming_in(epoch)
         return None if in_vain and self.repeatable else epoch
 
-    def _with_what_is_left(self, member: Member) -> tuple[list[int], Epoch] | None:
+    def _left_of(self, member: Member) -> list[int]:
+        """Return what one that skips is granted first: what it was granted before, or the one that it is a clone of."""
+        due = {g.at for m in self._members.values() for g in m.granted} | {*self._lost}
+        return self._epochs.left_of(member.asked.epoch, member.asked.seq, member.part, due)
+
+    def _apart(self, member: Member) -> tuple[list[int], Epoch] | None:
         """Return the pass that gives the rest of its epoch, and the indices of what it is granted before that.
 
-        What it was granted, or the one that it is a clone of, may lie in a pass that has ended or was given up. One
-        that skips is let into a pass that has gone past its place, too.
+        What it was granted, or the one that it is a clone of, may lie in a pass that was given up.
         """
-        ask = member.asked
-        if member.skips:
-            due = {g.at for m in self._members.values() for g in m.granted} | {*self._lost}
-            return self._epochs.passing(ask.epoch, ask.seq, member.part, due)
         if not self.repeatable:
             return None  # another pass over the epoch has other batches
+        ask = member.asked
         return self._epochs.stretch(ask.epoch, ask.seq, member.part, LOOKAHEAD - len(member.granted))
 
     def _make_way(self, waiting: list[Member]) -> None:

@@ -90,7 +90,7 @@ class Dispatch:
         self._weighs = False  # compute is divided by weight
         self.due_s: float | None = None
         self._wider = 0  # the window that was, while they are still further apart than the new one
-        self._pinned = 0  # by `check`: the most leases while they are so far apart
+        self._kept = 0  # by `check`: batches kept after the step before
         self._lost: list[tuple[Member, int]] = []
         self._out: list[ev.Instruction] = []
         self._now = 0.0
@@ -462,7 +462,13 @@ class Dispatch:
         self.turns.check()
         far = self.drift.ahead > self.drift.window
         self._wider = self._wider if far else 0
-        # one that came back may be let in where only what others held was kept, and those may go
-        self._pinned = max(self._pinned if far else 0, sum(len(m.leases) for m in self.members.values()))
-        bound = max(self.drift.window, self._wider, self.epochs.band) + 1 + self._pinned
+        # the sum in docs/architecture.md, with what is really held for N x (hold + lookahead)
+        bound = max(self.drift.window, self._wider, self.epochs.band) + 1 + len(pins)
+        if (
+            far
+        ):  # one that came back is let in where others' leases alone kept batches, and those may go before it
+            bound = max(
+                bound, self._kept
+            )  # nothing is loaded then: what is kept gets less, and was within the sum
         assert self.epochs.kept <= bound, f"{self.epochs.kept} batches kept, {bound} can be needed"
+        self._kept = self.epochs.kept

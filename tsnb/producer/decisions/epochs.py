@@ -196,33 +196,37 @@ class Epochs:
                 return before, epoch
         return None
 
-    def passing(
-        self, number: int, seq: int, part: int | None, due: set[int]
-    ) -> tuple[list[int], Epoch] | None:
-        """Return where the rest of an epoch lies for a consumer that gives up what has gone; None: it has ended.
+    def passing(self, number: int, seq: int, part: int | None, left: list[int]) -> Epoch | None:
+        """Return the pass in which a consumer goes on that gives up what has gone; None: its epoch has ended.
 
         Args:
-            number: The epoch's.
+            number: The epoch's number.
             seq: The batch of it that would come next.
             part: The samples that its batches must hold.
-            due: Indices of what was granted and is still to be taken: such a batch may be in a pass that has ended.
+            left: What `left_of` returned: with one of those in it, a pass may have ended.
+        """
+        for epoch in reversed(self._epochs.values()):
+            if epoch.number != number or not epoch.covers(part):
+                continue
+            inside = any(epoch.start <= i < epoch.end for i in left)
+            ended = epoch.complete or epoch.failure is not None
+            if (ended and inside) or (epoch is self.loading and (left or seq >= epoch.first)):
+                return epoch
+        return None
 
-        Returns:
-            The indices of those batches, and the pass that may have more.
+    def left_of(self, number: int, seq: int, part: int | None, due: set[int]) -> list[int]:
+        """Return the indices of an epoch's batches, from one on, that were granted, and are kept and to be taken.
+
+        Args:
+            number: The epoch's number.
+            seq: The first batch of it.
+            part: The samples that they must hold.
+            due: Indices of all batches that were granted and are to be taken.
         """
         fit = [e for e in self._epochs.values() if e.number == number and e.covers(part)]
-        for epoch in reversed(fit):
-            there = {
-                e.seq(i): i
-                for e in fit
-                for i in due & self._kept.keys()
-                if e.start <= i < e.end and e.seq(i) >= seq
-            }
-            left = any(epoch.start <= i < epoch.end for i in there.values())
-            ended = epoch.complete or epoch.failure is not None
-            if (ended and left) or (epoch is self.loading and (there or seq >= epoch.first)):
-                return [there[at] for at in sorted(there)], epoch
-        return None
+        due = due & self._kept.keys()
+        there = {e.seq(i): i for e in fit for i in due if e.start <= i < e.end and e.seq(i) >= seq}
+        return [there[at] for at in sorted(there)]
 
     def _where(self, number: int, seq: int, part: int | None) -> int | None:
         """Return the index at which an epoch's batch is kept, in whichever pass."""
