@@ -272,7 +272,7 @@ def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) ->
     assert not host.errors
 
 
-@pytest.mark.parametrize("width", [420, 1000])
+@pytest.mark.parametrize("width", [360, 420, 1000])
 def test_a_plan_is_in_the_details_as_planned_as_it_was_and_what_is_still_to_come(
     browser: Browser, width: int
 ) -> None:
@@ -304,6 +304,8 @@ def test_a_plan_is_in_the_details_as_planned_as_it_was_and_what_is_still_to_come
     ]
     assert gantt.locator("tbody tr >> nth=2").locator(".tsnb-g-actual").is_hidden(), "it has not started"
     assert host.page.evaluate(OVERFLOW) == [0, 0]
+    within = CUT.replace(".tsnb-panel :is(", ".tsnb-gantt :is(")
+    assert host.page.evaluate(within) == [], "the legend and all words of the table are whole"
     host.shot(ARTIFACTS / f"panel-plan-{width}.png")
     over = (replace(trials[1], actual=(6.0, 150.0), ahead=None),)
     host.hear(Message({**known, "plan": Timeline("sweep 's'", over).to_dict()}))
