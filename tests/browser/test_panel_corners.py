@@ -15,7 +15,7 @@ from rich.console import Console
 from benchmarks.panel import page_day
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
-from tests.browser.test_panel_page import CUT, OVERFLOW
+from tests.browser.test_panel_page import CONTRAST, CUT, OVERFLOW
 from tests.panel.streams import Stream, Trial, three_models
 from tsnb.panel.tape import Tape
 from tsnb.telemetry.readings import EndReading, StreamReading
@@ -259,30 +259,148 @@ def test_memory_of_page_and_kernel_is_flat_over_a_day(browser: Browser) -> None:
     assert last < second + 43_200, day  # not one object of a reading stays
 
 
-@pytest.mark.parametrize("width", [1200, 620])
-def test_twenty_streams_are_one_panel(browser: Browser, width: int) -> None:
-    """Each has its line; the same trial on all of them is one row; a tick of one of them arrives where it belongs."""
-    host = Host(browser, width)
+def several(host: Host, count: int, trials: int = 3) -> tuple[list[Tape], list[Stream]]:
+    """Show a panel of so many streams, each with the same trials."""
     tapes, streams = [], []
-    for k in range(20):
+    for k in range(count):
         stream = three_models(k)
-        stream.name, stream.trials = f"part-{k}", stream.trials[: 1 + k % 2]
+        stream.name, stream.trials = f"part-{k}", stream.trials[:trials]
         tape = Tape(stream.name)
         for reading in stream.run(12):
             tape.feed(reading)
         tapes.append(tape)
         streams.append(stream)
     host.open_several(tapes)
+    return tapes, streams
+
+
+def tell(host: Host, tape: Tape, at: int, reading: StreamReading) -> None:
+    """One reading of one of several streams, as the kernel sends it."""
+    message = tape.feed(reading)
+    host.hear(replace(message, content={**message.content, "at": at}))
+
+
+OVERLAP = """() => {
+  const all = [...document.querySelectorAll('.tsnb-heads :is(select, button, .tsnb-say, .tsnb-looks > span)')]
+    .filter(one => one.getClientRects().length && one.textContent.trim())
+    .map(one => [one, one.getBoundingClientRect()]);
+  return all.flatMap(([a, x], k) => all.slice(k + 1).filter(([b, y]) => !a.contains(b) && !b.contains(a)
+    && Math.min(x.right, y.right) - Math.max(x.left, y.left) > 1
+    && Math.min(x.bottom, y.bottom) - Math.max(x.top, y.top) > 1)
+    .map(([b]) => [a.textContent, b.textContent]));
+}"""
+
+
+@pytest.mark.parametrize(("width", "theme", "high"), [(1200, "light", 1500), (600, "dark", 2200)])
+def test_twenty_streams_are_one_panel(browser: Browser, width: int, theme: str, high: int) -> None:
+    """One flow is shown, with its large charts; the list has all; the same trial on all of them is one row."""
+    host = Host(browser, width, theme)
+    tapes, streams = several(host, 20)
     page = host.page
-    assert page.locator(".tsnb-name").all_inner_texts() == [f"part-{k}" for k in range(20)]
-    assert page.locator(".tsnb-trials .tsnb-open").all_inner_texts() == ["cnn-small", "resnet10"]
-    assert page.evaluate(OVERFLOW) == [0, 0]
+    heads, strips = page.locator(".tsnb-name:visible"), page.locator(".tsnb-strip-name:visible")
+    expect(heads).to_have_text(["part-0"])
+    chosen = page.get_by_label("stream", exact=True)
+    options = chosen.locator("option").all_text_contents()
+    assert [option.replace("▲ ", "").split(" · ")[0] for option in options] == [
+        f"part-{k}" for k in range(20)
+    ]
+    assert all(len(option.split(" · ")[1]) > 5 for option in options), "each says its sentence's lead"
+    names = page.locator(".tsnb-trials .tsnb-open")
+    assert names.evaluate_all("all => all.map(one => one.getAttribute('aria-label') || one.textContent)") == [
+        trial.name for trial in streams[0].trials
+    ]
+    assert page.locator(".tsnb-canvas canvas:visible").count() == 4
+    assert page.evaluate("() => document.querySelector('.tsnb-panel').offsetHeight") <= high
+    chosen.select_option("part-19")
+    expect(heads).to_have_text(["part-19"])
+    expect(strips).to_have_text(["part-19"])
+    assert host.chosen()["stream"] == "part-19"
     for reading in streams[19].run(1):
-        message = tapes[19].feed(reading)
-        host.hear(replace(message, content={**message.content, "at": 19}))
+        tell(host, tapes[19], 19, reading)
     host.settle()
-    words = page.locator(".tsnb-cell-words").all_text_contents()
-    assert words[-4:] == list(tapes[19].view.flow.values())
+    words = page.locator(".tsnb-cell-words:visible").all_text_contents()
+    assert words == list(tapes[19].view.flow.values())
+    drawn = page.locator(".tsnb-canvas canvas:visible")
+    assert drawn.count() == 4
+    assert all(box > 100 for box in drawn.evaluate_all("all => all.map(one => one.clientWidth)"))
+    page.get_by_role("button", name="details").click()
+    host.settle()
+    assert page.locator(".tsnb-paces:visible").count() == 1
+    page.get_by_role("button", name="details").click()
+    host.settle()
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    assert page.evaluate(OVERLAP) == []
+    assert page.evaluate(CONTRAST) == []
     assert len(page.evaluate("() => window.sent")) <= 1, "nothing was missed: a page says hello once"
     host.shot(ARTIFACTS / f"panel-twenty-{width}.png")
+    again = Host(browser, width, theme)
+    again.view = host.chosen()
+    again.open_several(tapes)
+    expect(again.page.locator(".tsnb-name:visible")).to_have_text(["part-19"])
+    expect(again.page.locator(".tsnb-strip-name:visible")).to_have_text(["part-19"])
+    assert not host.errors and not again.errors
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1200, "dark"), (600, "light")])
+def test_trouble_in_a_stream_that_is_not_shown_is_told_and_leads_there(
+    browser: Browser, width: int, theme: str
+) -> None:
+    """By the keyboard alone: the list changes the stream, the line names those that need a look, Enter goes there."""
+    host = Host(browser, width, theme)
+    page = host.page
+    page.evaluate(
+        "() => { performance.now = () => 1000; }"
+    )  # however slow this test is, no stream is silent for long
+    tapes, streams = several(host, 6)
+    line, chosen = page.locator(".tsnb-looks"), page.get_by_label("stream", exact=True)
+    expect(line).to_have_text("6 streams, none needs a look")
+    top = page.evaluate("() => document.querySelector('.tsnb-flow-head:not([hidden])').offsetTop")
+    for at in (2, 4):
+        (last,) = list(streams[at].run(0.25))
+        tell(host, tapes[at], at, replace(last, state="failed", failure=f"ValueError: broken image {at}"))
+    expect(line).to_contain_text("2 of 6 streams need a look:")
+    expect(page.locator(".tsnb-look:visible")).to_have_text(["part-2", "part-4"])
+    expect(page.locator(".tsnb-chooser [role=status]")).to_have_text(
+        "2 of 6 streams need a look: part-2, part-4"
+    )
+    marked = [text for text in chosen.locator("option").all_text_contents() if text.startswith("▲ ")]
+    assert [text.split(" · ")[0] for text in marked] == ["▲ part-2", "▲ part-4"]
+    assert [text.split(" · ")[1] for text in marked] == ["The loader failed"] * 2
+    if width == 1200:
+        at = page.evaluate("() => document.querySelector('.tsnb-flow-head:not([hidden])').offsetTop")
+        assert at == top, "nothing below moves when trouble comes"
+    assert (
+        page.evaluate(OVERFLOW) == [0, 0] and page.evaluate(OVERLAP) == [] and page.evaluate(CONTRAST) == []
+    )
+    chosen.focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator(".tsnb-name:visible")).to_have_text(["part-1"])
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.locator(".tsnb-name:visible")).to_have_text(["part-4"])
+    expect(page.locator(".tsnb-say:visible")).to_contain_text("broken image 4")
+    expect(chosen).to_have_value("part-4")
+    expect(page.locator(".tsnb-look:visible").nth(1)).to_be_focused()
+    host.shot(ARTIFACTS / f"panel-trouble-{width}.png")
+    for at in (0, 1, 3, 5):
+        (last,) = list(streams[at].run(0.25))
+        tell(host, tapes[at], at, replace(last, state="failed", failure="ValueError: broken image"))
+    expect(line).to_have_text("6 of 6 streams need a look:part-0part-1part-2and 3 more")
+    assert page.evaluate(OVERFLOW) == [0, 0] and page.evaluate(OVERLAP) == []
+    expect(page.locator(".tsnb-name:visible")).to_have_text(["part-4"])
+    assert not host.errors
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_few_streams_are_all_shown(browser: Browser, count: int) -> None:
+    """Training and validation side by side need no choice: all fit, with their large charts closed."""
+    host = Host(browser, 1200)
+    host.view = {}
+    several(host, count)
+    page = host.page
+    expect(page.locator(".tsnb-name:visible")).to_have_text([f"part-{k}" for k in range(count)])
+    assert page.locator(".tsnb-chooser").is_hidden()
+    assert page.evaluate("() => document.querySelector('.tsnb-panel').offsetHeight") <= 1500
+    host.shot(ARTIFACTS / f"panel-few-{count}.png")
     assert not host.errors

@@ -28,6 +28,11 @@ export class Details {
     this.shown = false;
   }
 
+  hide() {
+    this.shown = false;
+    this.element.hidden = true;
+  }
+
   /** `plan`: what is planned of all streams, or null; `lanes`: all trials. */
   draw(store, plan, lanes) {
     this.element.hidden = !this.shown;

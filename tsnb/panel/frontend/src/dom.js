@@ -39,3 +39,13 @@ export function pair(label, className) {
   const box = make("div", `tsnb-pair ${className || ""}`, make("span", "tsnb-soft", label), value);
   return { box, value };
 }
+
+/** A choice with a label in front: {box, select}; `words` by value say what each means. */
+export function choice(label, words, chosen) {
+  const select = make("select", "tsnb-select", ...Object.keys(words).map((word) => Object.assign(make("option", "", word), { value: word, title: words[word] })));
+  attribute(select, "aria-label", label);
+  let was = select.value;
+  select.onfocus = () => (was = select.value);
+  select.onchange = () => (isGrey(select) ? (select.value = was) : chosen(select.value));
+  return { box: make("label", "tsnb-pair tsnb-mode", make("span", "tsnb-soft", label), select), select };
+}

@@ -1,7 +1,7 @@
 // The line at the top: stream, epoch, loader, window, and the buttons that concern them all.
 
 import { idleStream } from "./acts.js";
-import { attribute, button, grey, isGrey, make, pair, put, style } from "./dom.js";
+import { attribute, button, choice, grey, make, pair, put, style } from "./dom.js";
 import { Weights } from "./weights.js";
 import { LIVE, OVER, clock, count, pace, percent, streamWord, tone } from "./words.js";
 
@@ -126,16 +126,6 @@ export class Header {
     const time = live && share < 1 && last && last.leftS < 360000 ? `, ${clock(last.leftS)} left` : "";
     put(this.left, known ? percent(share) + time : last ? `${count(last.published)} batches` : "");
   }
-}
-
-/** A choice with a label in front: {box, select}; `words` by value say what each means. */
-function choice(label, words, chosen) {
-  const select = make("select", "tsnb-select", ...Object.keys(words).map((word) => Object.assign(make("option", "", word), { value: word, title: words[word] })));
-  attribute(select, "aria-label", label);
-  let was = select.value;
-  select.onfocus = () => (was = select.value);
-  select.onchange = () => (isGrey(select) ? (select.value = was) : chosen(select.value));
-  return { box: make("label", "tsnb-pair tsnb-mode", make("span", "tsnb-soft", label), select), select };
 }
 
 /** A button that says why it is grey, where it is. */

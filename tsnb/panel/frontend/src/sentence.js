@@ -28,10 +28,16 @@ export class Sentence {
     if (turn !== this.turn) put(this.spoken, first + rest);
     this.turn = turn;
     const slowest = lanes.findIndex((lane) => lane && lane.name === say.pace);
-    const bad = state === "failed" || say.kind === "failed", limit = say.kind === "loader-bound";
-    this.element.dataset.tone = stale ? "warn" : bad ? "bad" : limit ? "limit" : "soft";
+    this.element.dataset.tone = toneOf(store, state);
     style(this.element, "--tsnb-edge", slowest >= 0 && !stale ? paint(slowest) : "");
   }
+}
+
+/** soft, limit, warn or bad: what the sentence tells of. */
+export function toneOf({ say }, state) {
+  if (state === "stale") return "warn";
+  if (state === "failed" || say.kind === "failed") return "bad";
+  return say.kind === "loader-bound" ? "limit" : "soft";
 }
 
 function noNews(store) {

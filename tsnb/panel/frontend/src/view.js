@@ -1,6 +1,7 @@
 // One view of a store: puts the parts together and draws them when there is news, at most once a frame.
 
 import { Charts } from "./charts.js";
+import { ALL, Chooser } from "./chooser.js";
 import { Details } from "./details.js";
 import { attribute, button, make, put } from "./dom.js";
 import { Drawer } from "./drawer.js";
@@ -34,19 +35,21 @@ class Flow {
     this.strip = make("div", "tsnb-strip", this.title, this.cells.element, this.charts.main.element);
   }
 
-  /** `alone`: whether there is no other; `large`: whether its large charts are open. */
-  draw(store, { spanS, details, large, alone, at, whole }) {
+  /** `alone`: whether there is no other; `large`: whether its large charts are open; `first`: of those that are shown. */
+  draw(store, { spanS, details, large, alone, first, hidden, whole }) {
     const state = shownState(store);
+    this.head.hidden = this.strip.hidden = hidden;
+    if (hidden) return this.details.hide();
     this.header.draw(store, state);
     this.sentence.draw(store, state);
     this.title.hidden = alone;
     if (!alone) put(this.title, store.stream.name || "no stream yet");
     this.details.shown = details;
-    this.details.draw(store, at === 0 ? whole.plan : null, whole.lanes);
+    this.details.draw(store, first ? whole.plan : null, whole.lanes);
     this.charts.main.element.hidden = !large;
     const shownS = spanFor(store.reel.ageS, spanS), found = large || details ? series(store.reel.withoutIdleEnd(), store.lanes, shownS) : undefined;
     this.cells.draw(store, shownS, large, found);
-    if (found) this.charts.draw(store, shownS, { over: OVER.has(state), main: large, details, machine: at === 0, found });
+    if (found) this.charts.draw(store, shownS, { over: OVER.has(state), main: large, details, machine: first, found });
   }
 }
 
@@ -70,6 +73,7 @@ export class View {
     this.lessons.restore(this.kept.learning);
     this.table.restore(this.kept.rows);
     this.log = new LogPane(store.log, choose, send);
+    this.chooser = new Chooser((stream) => (this.keep({ stream }), this.news()));
     this.heads = make("div", "tsnb-heads");
     this.strips = make("div", "tsnb-strips");
     this.details = make("div", "tsnb-all-details");
@@ -103,6 +107,15 @@ export class View {
       this.details.append(details.element);
     });
     this.root.classList.toggle("tsnb-streams", wanted > 1);
+    const { element } = this.chooser;
+    if (wanted <= ALL) element.remove();
+    else if (element.parentElement !== this.heads) this.heads.prepend(element);
+  }
+
+  /** Of many streams the one whose flow is shown: that which was chosen, or the first until it is there. */
+  shownAt() {
+    const { stream } = this.kept;
+    return Math.max(0, this.streams.stores.findIndex((store) => store.stream.name && store.stream.name === stream));
   }
 
   /** Open the large charts of the flow, or close them. */
@@ -239,7 +252,9 @@ export class View {
     const began = performance.now(), { store } = this, state = shownState(store);
     this.fit();
     const { stores } = this.streams, large = this.kept.flow === true;
-    this.flows.forEach((flow, at) => flow.draw(stores[at], { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, at, whole: store }));
+    const at = this.shownAt(), all = stores.length <= ALL, common = { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, whole: store };
+    this.flows.forEach((flow, k) => flow.draw(stores[k], { ...common, first: k === (all ? 0 : at), hidden: !all && k !== at }));
+    this.chooser.draw(stores, at);
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
     this.drawer.draw(store, state);
     this.lessons.draw(store);
